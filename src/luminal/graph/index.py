@@ -1,0 +1,357 @@
+"""Integer expressions over named variables: sizes, axes of a map, loop counters.
+
+An `Index` is kept in normal form: a sum of integer coefficients times products of atoms. An atom is
+a variable, `floor(index / index)`, or the minimum or maximum of two indices. `x mod n` is not an atom
+but `x - n floor(x / n)`, so that `n floor(x / n) + x mod n = x` is plain cancellation. Indices are
+interned: equal expressions are one object, so comparing and hashing are free.
+
+What needs to know how large a variable can be (proofs, simplifying a floor) is in `space.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, Union
+
+
+@dataclass(frozen=True, eq=False)
+class Floor:
+    """floor(numerator / divisor), divisor > 0."""
+
+    numerator: Index
+    divisor: Index
+
+    def __str__(self) -> str:
+        return f"(({self.numerator}) // ({self.divisor}))"
+
+
+@dataclass(frozen=True, eq=False)
+class Extremum:
+    """min(first, second) or max(first, second)."""
+
+    kind: str  # "min" | "max"
+    first: Index
+    second: Index
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.first}, {self.second})"
+
+
+Atom: TypeAlias = Union[str, Floor, Extremum]
+Monomial: TypeAlias = tuple[Atom, ...]
+IndexLike: TypeAlias = Union["Index", int, str]
+
+
+class Index:
+    """An integer expression in normal form; build it with `Index.of` and arithmetic."""
+
+    __slots__ = ("terms", "text", "_names")
+    terms: tuple[tuple[Monomial, int], ...]
+    text: str
+    _names: frozenset[str] | None
+
+    _interned: dict[tuple[tuple[Monomial, int], ...], Index] = {}
+
+    @staticmethod
+    def of(value: IndexLike) -> Index:
+        """An index from an integer, a variable's name, or an index."""
+        if isinstance(value, Index):
+            return value
+        if isinstance(value, str):
+            return _variable(value)
+        return _constant(int(value))
+
+    @staticmethod
+    def build(coefficients: Mapping[Monomial, int]) -> Index:
+        """The index with these terms, interned."""
+        items = [(m, c) for m, c in coefficients.items() if c]
+        if len(items) > 1:
+            items.sort(key=_term_key)
+        terms = tuple(items)
+        found = Index._interned.get(terms)
+        if found is None:
+            found = object.__new__(Index)
+            found.terms, found.text, found._names = terms, _text(terms), None
+            Index._interned[terms] = found
+        return found
+
+    # ---- arithmetic
+
+    def __add__(self, other: IndexLike) -> Index:
+        return _add(self, Index.of(other))
+
+    def __mul__(self, other: IndexLike) -> Index:
+        return _multiply(self, Index.of(other))
+
+    def __neg__(self) -> Index:
+        return _multiply(self, _constant(-1))
+
+    def __sub__(self, other: IndexLike) -> Index:
+        return _add(self, -Index.of(other))
+
+    def __rsub__(self, other: IndexLike) -> Index:
+        return _add(Index.of(other), -self)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, divisor: IndexLike) -> Index:
+        return _floor(self, Index.of(divisor))
+
+    def __rfloordiv__(self, other: IndexLike) -> Index:
+        return _floor(Index.of(other), self)
+
+    def __mod__(self, divisor: IndexLike) -> Index:
+        divisor = Index.of(divisor)
+        return self - self // divisor * divisor
+
+    def __rmod__(self, other: IndexLike) -> Index:
+        return Index.of(other) % self
+
+    def minimum(self, other: IndexLike) -> Index:
+        """min(self, other)."""
+        return _extremum("min", self, Index.of(other))
+
+    def maximum(self, other: IndexLike) -> Index:
+        """max(self, other)."""
+        return _extremum("max", self, Index.of(other))
+
+    def less(self, other: IndexLike) -> Index:
+        """1 where self < other, else 0."""
+        return (Index.of(other) - self).minimum(1).maximum(0)
+
+    def ceil_div(self, divisor: IndexLike) -> Index:
+        """ceil(self / divisor)."""
+        divisor = Index.of(divisor)
+        return (self + divisor - 1) // divisor
+
+    # ---- questions
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
+
+    @property
+    def constant(self) -> int:
+        """The constant term."""
+        for monomial, coefficient in self.terms:
+            if not monomial:
+                return coefficient
+        return 0
+
+    def coefficient(self, name: str) -> int:
+        """The coefficient of the variable as a term of its own."""
+        for monomial, coefficient in self.terms:
+            if monomial == (name,):
+                return coefficient
+        return 0
+
+    def names(self) -> frozenset[str]:
+        """All variables, also those inside floors and extrema."""
+        if self._names is None:
+            self._names = frozenset().union(
+                *(atom_names(a) for monomial, _ in self.terms for a in monomial)
+            )
+        return self._names
+
+    def without(self, names: frozenset[str] | set[str]) -> Index:
+        """The terms that mention none of the names."""
+        return Index.build(
+            {m: c for m, c in self.terms if not any(atom_names(a) & names for a in m)}
+        )
+
+    def substitute(
+        self, mapping: Mapping[str, Index], floor: Callable[[Index, Index], Index] | None = None
+    ) -> Index:
+        """Replace variables. `floor` builds the quotients (a `Space` passes one that proves more)."""
+        if not self.names() & mapping.keys():
+            return self
+        total = _constant(0)
+        for monomial, coefficient in self.terms:
+            product = _constant(coefficient)
+            for atom in monomial:
+                product = product * _substitute_atom(atom, mapping, floor or _floor)
+            total = total + product
+        return total
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """The number (or NumPy array) that the index has for these values of its variables."""
+        total: Any = 0
+        for monomial, coefficient in self.terms:
+            product: Any = coefficient
+            for atom in monomial:
+                product = product * _evaluate_atom(atom, values)
+            total = total + product
+        return total
+
+    def __int__(self) -> int:
+        if not self.is_constant:
+            raise ValueError(f"size {self} is not a constant")
+        return self.constant
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self is _constant(other)
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self.constant) if self.is_constant else object.__hash__(self)
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+Dim = Index
+
+
+def atom_names(atom: Atom) -> frozenset[str]:
+    """The variables of an atom."""
+    if isinstance(atom, str):
+        return frozenset((atom,))
+    if isinstance(atom, Floor):
+        return atom.numerator.names() | atom.divisor.names()
+    return atom.first.names() | atom.second.names()
+
+
+# ---- construction, memoised: the same few thousand indices come again and again
+
+
+def _term_key(term: tuple[Monomial, int]) -> tuple[int, str]:
+    return len(term[0]), "*".join(map(str, term[0]))
+
+
+def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:
+    parts = []
+    for monomial, coefficient in terms:
+        product = "*".join(map(str, monomial))
+        if not product:
+            parts.append(str(coefficient))
+        else:
+            parts.append(product if coefficient == 1 else f"{coefficient}*{product}")
+    return " + ".join(parts) or "0"
+
+
+@lru_cache(maxsize=None)
+def _constant(value: int) -> Index:
+    return Index.build({(): value})
+
+
+@lru_cache(maxsize=None)
+def _variable(name: str) -> Index:
+    return Index.build({(name,): 1})
+
+
+@lru_cache(maxsize=1 << 18)
+def _add(a: Index, b: Index) -> Index:
+    if not a.terms:
+        return b
+    if not b.terms:
+        return a
+    total = dict(a.terms)
+    for monomial, coefficient in b.terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    return Index.build(total)
+
+
+@lru_cache(maxsize=1 << 18)
+def _multiply(a: Index, b: Index) -> Index:
+    total: dict[Monomial, int] = {}
+    for first, x in a.terms:
+        for second, y in b.terms:
+            key = first + second
+            if first and second:
+                key = tuple(sorted(key, key=str))
+            total[key] = total.get(key, 0) + x * y
+    return Index.build(total)
+
+
+def _divides(divisor: Index, monomial: Monomial, coefficient: int) -> tuple[Monomial, int] | None:
+    """The term divided by a divisor of a single term, or None where that leaves a rest."""
+    (other, number), = divisor.terms
+    if coefficient % number:
+        return None
+    rest = list(monomial)
+    for atom in other:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest), coefficient // number
+
+
+@lru_cache(maxsize=1 << 18)
+def _floor(a: Index, n: Index) -> Index:
+    """floor(a / n): multiples of n leave the floor, whatever the variables are."""
+    if n == 1 or not a.terms:
+        return a
+    if a.is_constant and n.is_constant:
+        return _constant(a.constant // n.constant)
+    if a is n:
+        return _constant(1)
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in a.terms:
+        exact = _divides(n, monomial, coefficient) if len(n.terms) == 1 else None
+        if exact is not None:
+            whole[exact[0]] = whole.get(exact[0], 0) + exact[1]
+        elif n.is_constant and abs(coefficient) >= n.constant:
+            whole[monomial] = whole.get(monomial, 0) + coefficient // n.constant
+            rest[monomial] = coefficient % n.constant
+        else:
+            rest[monomial] = coefficient
+    outside, inside = Index.build(whole), Index.build(rest)
+    if not inside.terms:
+        return outside
+    if inside.is_constant and n.is_constant:
+        return outside + inside.constant // n.constant
+    return outside + Index.build({(_floor_atom(inside, n),): 1})
+
+
+@lru_cache(maxsize=None)
+def _floor_atom(numerator: Index, divisor: Index) -> Floor:
+    return Floor(numerator, divisor)
+
+
+@lru_cache(maxsize=None)
+def _extremum(kind: str, a: Index, b: Index) -> Index:
+    difference = a - b
+    if difference.is_constant:
+        first_wins = (difference.constant <= 0) == (kind == "min")
+        return a if first_wins else b
+    first, second = sorted((a, b), key=str)
+    return Index.build({(_extremum_atom(kind, first, second),): 1})
+
+
+@lru_cache(maxsize=None)
+def _extremum_atom(kind: str, first: Index, second: Index) -> Extremum:
+    return Extremum(kind, first, second)
+
+
+def _substitute_atom(
+    atom: Atom, mapping: Mapping[str, Index], floor: Callable[[Index, Index], Index]
+) -> Index:
+    if isinstance(atom, str):
+        return Index.of(mapping.get(atom, atom))
+    if isinstance(atom, Floor):
+        return floor(
+            atom.numerator.substitute(mapping, floor), atom.divisor.substitute(mapping, floor)
+        )
+    return _extremum(
+        atom.kind, atom.first.substitute(mapping, floor), atom.second.substitute(mapping, floor)
+    )
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
+    if isinstance(atom, str):
+        return values[atom]
+    if isinstance(atom, Floor):
+        return atom.numerator.evaluate(values) // atom.divisor.evaluate(values)
+    a, b = atom.first.evaluate(values), atom.second.evaluate(values)
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b) if atom.kind == "min" else max(a, b)
+    import numpy as np
+
+    return np.minimum(a, b) if atom.kind == "min" else np.maximum(a, b)

@@ -1,0 +1,103 @@
+"""The nodes of a graph: immutable, hash-consed, with static shape and dtype.
+
+Node kinds (`op`, its inputs, its `attribute`):
+
+    input        ()                  Source         values given by the user (see Source.kind)
+    literal      ()                  number         one value, shape ()
+    iota         ()                  Index          an index expression over i0, i1, ... and sizes
+    view         (source)            View           movement: an index map, no computation
+    <scalar>     operands            None           a row of `scalars.SCALARS`; equal shapes
+    sum max min prod  (source)       dims           reduction over a tuple of dimensions (dropped)
+    scan         (source)            Scan           running reduction along one dimension
+    gather       (source, index)     dim            out[.., i, ..] = source[.., index[.., i, ..], ..]
+    scatter      (base, index, values)  Scatter     base with values written at index along one dim
+
+Of these input, literal, iota, gather, scatter (mode "set"), sum, max, log2, exp2, sin, sqrt, recip,
+add, mul, mod, less and cast are primitive; the others are composites that backends take whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .dtype import DType
+from .index import Index
+
+Number: TypeAlias = int | float | bool
+Shape: TypeAlias = tuple[Index, ...]
+
+REDUCE_OPS = ("sum", "max", "min", "prod")
+
+
+def position(dim: int) -> str:
+    """The variable that stands for the position along a dimension of the result of a view."""
+    return f"i{dim}"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Values from outside. `kind`: "input" (each run), "parameter" (seldom), "constant" (never)."""
+
+    name: str
+    kind: str
+    value: np.ndarray | None = None  # constants only
+
+
+@dataclass(frozen=True)
+class View:
+    """out[i0, i1, ...] = source[index] where every condition is >= 0, else `fill`.
+
+    `index`: one Index for each dimension of the source, over i0, i1, ... and sizes. It lies inside
+    the source wherever the conditions hold. Without conditions `fill` is None.
+    """
+
+    shape: Shape
+    index: tuple[Index, ...]
+    conditions: tuple[Index, ...] = ()
+    fill: Number | None = None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A running reduction: out[.., i, ..] = op of source[.., 0 .. i, ..]."""
+
+    op: str  # "sum" | "max" | "min" | "prod"
+    dim: int
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """base with values combined in at index, along `dim`; index and values have one shape.
+
+    mode "set": the last one in row-major order wins; "sum", "max", "min", "prod": combined with what
+    stands there. An index outside 0 .. n - 1 writes nothing. (A gather clamps instead.)
+    """
+
+    dim: int
+    mode: str
+
+
+class Node:
+    """One operation of a graph. Compared by identity: a graph makes equal nodes only once."""
+
+    __slots__ = ("op", "inputs", "attribute", "shape", "dtype", "number")
+
+    def __init__(
+        self,
+        op: str,
+        inputs: tuple[Node, ...],
+        attribute: Any,
+        shape: Shape,
+        dtype: DType,
+        number: int,
+    ) -> None:
+        self.op, self.inputs, self.attribute = op, inputs, attribute
+        self.shape, self.dtype = shape, dtype
+        self.number = number  # position in the graph: inputs come first
+
+    def __repr__(self) -> str:
+        dims = ", ".join(map(str, self.shape))
+        return f"%{self.number} = {self.op} ({dims}) {self.dtype}"

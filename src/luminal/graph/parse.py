@@ -1,0 +1,75 @@
+"""Sizes as users write them: 3, "s", "2*s + 1", "s//4", or an Index."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from typing import TypeAlias
+
+from ..errors import DimError
+from .index import Index
+from .locate import fail
+
+DimLike: TypeAlias = int | str | Index
+
+_RESERVED = re.compile(r"[ia]\d+")  # positions of views, axes of the compiler
+
+
+def index_of(value: DimLike) -> Index:
+    """The index that a user's size means. Raises DimError where it means none."""
+    if isinstance(value, Index):
+        return value
+    if isinstance(value, str):
+        return _parse(value)
+    if hasattr(value, "__index__"):
+        return Index.of(value.__index__())
+    fail(DimError, f"a size is an integer, a name, or an expression of names, not {value!r}")
+
+
+def check_name(name: str) -> None:
+    """Refuse names that are no identifiers or that the compiler uses itself."""
+    if not name.isidentifier():
+        fail(DimError, f"{name!r} is no name for a size; use letters, digits and _")
+    if _RESERVED.fullmatch(name):
+        fail(DimError, f"size name {name!r} is reserved (i0, a0, ... name axes); choose another")
+
+
+@lru_cache(maxsize=None)
+def _parse(text: str) -> Index:
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        fail(DimError, f"size {text!r} is no expression of names and integers")
+    return _walk(tree, text)
+
+
+def _walk(tree: ast.expr, text: str) -> Index:
+    if isinstance(tree, ast.Name):
+        check_name(tree.id)
+        return Index.of(tree.id)
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return Index.of(tree.value)
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        return -_walk(tree.operand, text)
+    if isinstance(tree, ast.BinOp):
+        return _binary(tree, _walk(tree.left, text), _walk(tree.right, text), text)
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and len(tree.args) == 2:
+        first, second = (_walk(a, text) for a in tree.args)
+        if tree.func.id in ("min", "max"):
+            return first.minimum(second) if tree.func.id == "min" else first.maximum(second)
+    fail(DimError, f"size {text!r}: only names, integers, + - * // % min max are allowed")
+
+
+def _binary(tree: ast.BinOp, left: Index, right: Index, text: str) -> Index:
+    if isinstance(tree.op, ast.Add):
+        return left + right
+    if isinstance(tree.op, ast.Sub):
+        return left - right
+    if isinstance(tree.op, ast.Mult):
+        return left * right
+    if isinstance(tree.op, (ast.FloorDiv, ast.Mod)):
+        if right.is_constant and right.constant <= 0:
+            fail(DimError, f"size {text!r} divides by {right}; a divisor is positive")
+        return left // right if isinstance(tree.op, ast.FloorDiv) else left % right
+    fail(DimError, f"size {text!r}: only + - * // % are allowed")

@@ -1,0 +1,254 @@
+"""What is known about variables, and what follows from it: bounds, proofs, simplified floors.
+
+A `Space` knows the range of every run-time size and the extent of every axis (an axis walks
+0 .. extent - 1, and its extent may itself be symbolic). A proof that fails means "not known", never
+"false": callers keep the condition and test it at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from math import gcd
+
+from .index import Atom, Floor, Index, IndexLike, Monomial
+
+Number = float  # an integer or an infinity
+Range = tuple[Number, Number]
+
+UNBOUNDED: Range = (-math.inf, math.inf)
+
+
+class Space:
+    """Ranges of sizes (inclusive) and extents of axes.
+
+    `sizes`: name -> (low, high); a name that is nowhere is unbounded. `axes`: name -> extent.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, Range] | None = None,
+        axes: Mapping[str, IndexLike] | None = None,
+    ) -> None:
+        self.sizes: dict[str, Range] = dict(sizes or {})
+        self.axes: dict[str, Index] = {name: Index.of(e) for name, e in (axes or {}).items()}
+        self._bounds: dict[Index, Range] = {}
+
+    def add_axis(self, name: str, extent: IndexLike) -> None:
+        """Declare an axis. Its name must be new, so that remembered bounds stay true."""
+        self.axes[name] = Index.of(extent)
+
+    def add_size(self, name: str, low: Number, high: Number) -> None:
+        """Declare a variable with an inclusive range. Its name must be new."""
+        self.sizes[name] = (low, high)
+
+    # ---- bounds
+
+    def bounds(self, index: IndexLike) -> Range:
+        """Inclusive (low, high) of an index; infinities where nothing is known."""
+        index = Index.of(index)
+        if index.is_constant:
+            return index.constant, index.constant
+        found = self._bounds.get(index)
+        if found is None:
+            found = self._bounds[index] = self._find_bounds(index)
+        return found
+
+    def nonnegative(self, index: IndexLike) -> bool:
+        """Proven: index >= 0."""
+        return self.bounds(index)[0] >= 0
+
+    def inside(self, index: IndexLike, extent: IndexLike) -> bool:
+        """Proven: 0 <= index < extent."""
+        index = Index.of(index)
+        return self.nonnegative(index) and self.nonnegative(Index.of(extent) - index - 1)
+
+    def _find_bounds(self, index: Index) -> Range:
+        rest, low, high = self._pair_remainders(index)
+        lowest = self._interval(self._at_ends(rest, upper=False))[0]
+        highest = self._interval(self._at_ends(rest, upper=True))[1]
+        return lowest + low, highest + high
+
+    def _pair_remainders(self, index: Index) -> tuple[Index, int, int]:
+        """Take out k (x mod n) = k x - k n floor(x / n), which lies in [0, k (n - 1)]."""
+        rest, low, high = index, 0, 0
+        for monomial, coefficient in index.terms:
+            atom = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(atom, Floor) or not atom.divisor.is_constant:
+                continue
+            n = atom.divisor.constant
+            if coefficient % n:
+                continue
+            k = -coefficient // n
+            remainder = atom.numerator - Index.build({(atom,): 1}) * n
+            shorter = rest - remainder * k
+            if len(shorter.terms) < len(rest.terms):
+                rest = shorter
+                low += min(0, k * (n - 1))
+                high += max(0, k * (n - 1))
+        return rest, low, high
+
+    def _at_ends(self, index: Index, upper: bool) -> Index:
+        """Put every axis at the end of its range that makes the index largest (or smallest)."""
+        total = Index.of(0)
+        for monomial, coefficient in index.terms:
+            term = Index.of(coefficient)
+            at_top = (coefficient > 0) == upper
+            others = [a for a in monomial if not (isinstance(a, str) and a in self.axes)]
+            known_sign = all(self._atom_range(a)[0] >= 0 for a in others)
+            for atom in monomial:
+                if isinstance(atom, str) and atom in self.axes and known_sign:
+                    term = term * ((self.axes[atom] - 1) if at_top else 0)
+                else:
+                    term = term * Index.build({(atom,): 1})
+            total = total + term
+        return total
+
+    def _interval(self, index: Index) -> Range:
+        low: Number = 0
+        high: Number = 0
+        for monomial, coefficient in index.terms:
+            term: Range = (coefficient, coefficient)
+            for atom in monomial:
+                term = _times(term, self._atom_range(atom))
+            low, high = low + term[0], high + term[1]
+        return low, high
+
+    def _atom_range(self, atom: Atom) -> Range:
+        if isinstance(atom, str):
+            if atom in self.axes:
+                return 0, max(0, self.bounds(self.axes[atom] - 1)[1])
+            return self.sizes.get(atom, UNBOUNDED)
+        if isinstance(atom, Floor):
+            return self._floor_range(atom)
+        first, second = self.bounds(atom.first), self.bounds(atom.second)
+        pick = min if atom.kind == "min" else max
+        return pick(first[0], second[0]), pick(first[1], second[1])
+
+    def _floor_range(self, atom: Floor) -> Range:
+        low, high = self.bounds(atom.numerator)
+        smallest, largest = self.bounds(atom.divisor)
+        smallest = max(1, smallest)
+        divisors = (smallest, largest)
+        lows = [_floor_number(low, d) for d in divisors]
+        highs = [_floor_number(high, d) for d in divisors]
+        return min(lows), max(highs)
+
+    # ---- simplification
+
+    def floor(self, index: IndexLike, divisor: IndexLike) -> Index:
+        """floor(index / divisor), simplified by divisibility and by ranges."""
+        index, divisor = Index.of(index), Index.of(divisor)
+        plain = index // divisor
+        total = Index.of(0)
+        for monomial, coefficient in plain.terms:
+            if len(monomial) == 1 and isinstance(monomial[0], Floor):
+                total = total + self._simplify_floor(monomial[0]) * coefficient
+            else:
+                total = total + Index.build({monomial: coefficient})
+        return total
+
+    def mod(self, index: IndexLike, divisor: IndexLike) -> Index:
+        """index mod divisor, in [0, divisor)."""
+        index = Index.of(index)
+        return index - self.floor(index, divisor) * divisor
+
+    def _simplify_floor(self, atom: Floor) -> Index:
+        x, n = atom.numerator, atom.divisor
+        if self.inside(x, n):
+            return Index.of(0)
+        if not n.is_constant:
+            return Index.build({(atom,): 1})
+        low, high = self.bounds(x)
+        number = n.constant
+        if not math.isinf(low) and not math.isinf(high) and low // number == high // number:
+            return Index.of(int(low // number))
+        reduced = self._cancel(x, number)
+        if reduced is not None:
+            return reduced
+        if len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
+            inner = x.terms[0][0][0]
+            if isinstance(inner, Floor):  # floor(floor(y / m) / n) = floor(y / (m n))
+                return self.floor(inner.numerator, inner.divisor * n)
+        return Index.build({(atom,): 1})
+
+    def _cancel(self, x: Index, n: int) -> Index | None:
+        """floor((q X + r) / (q m)) = floor(X / m) where 0 <= r < q."""
+        steps = {abs(c) for m, c in x.terms if m}
+        common = 0
+        for step in steps:
+            common = gcd(common, step)
+        for q in sorted(steps | {common}, reverse=True):
+            if q <= 1 or n % q:
+                continue
+            multiples: dict[Monomial, int] = {m: c // q for m, c in x.terms if c % q == 0 or not m}
+            main = Index.build(multiples)
+            low, high = self.bounds(x - main * q)
+            if 0 <= low and high < q:
+                return self.floor(main, n // q)
+        return None
+
+    def substitute(self, index: Index, mapping: Mapping[str, Index]) -> Index:
+        """Replace variables; floors are rebuilt and simplified."""
+        return index.substitute(mapping, self.floor)
+
+    def simplify(self, index: Index) -> Index:
+        """The index with every floor simplified."""
+        if not any(isinstance(a, Floor) for m, _ in index.terms for a in m):
+            return index
+        total = Index.of(0)
+        for monomial, coefficient in index.terms:
+            product = Index.of(coefficient)
+            for atom in monomial:
+                if isinstance(atom, Floor):
+                    product = product * self.floor(
+                        self.simplify(atom.numerator), self.simplify(atom.divisor)
+                    )
+                else:
+                    product = product * Index.build({(atom,): 1})
+            total = total + product
+        return total
+
+    # ---- domains: conjunctions of `index >= 0`
+
+    def domain(self, conditions: Iterable[Index]) -> tuple[Index, ...] | None:
+        """The conditions that are not proven, in a fixed order; None where one never holds."""
+        kept: dict[Index, None] = {}
+        for condition in conditions:
+            low, high = self.bounds(condition)
+            if high < 0:
+                return None
+            if low < 0:
+                kept[condition] = None
+        return tuple(sorted(kept, key=str))
+
+    def implies(self, domain: Iterable[Index], condition: Index) -> bool:
+        """Proven: wherever all of the domain holds, the condition holds (single half-spaces)."""
+        if self.nonnegative(condition):
+            return True
+        return any(self.nonnegative(condition - known) for known in domain)
+
+    def contradicts(self, domain: Iterable[Index], condition: Index) -> bool:
+        """Proven: the condition holds nowhere inside the domain (single half-spaces)."""
+        if self.bounds(condition)[1] < 0:
+            return True
+        return any(self.bounds(condition + known)[1] < 0 for known in domain)
+
+    def depends(self, index: Index) -> frozenset[str]:
+        """The axes that an index mentions."""
+        return frozenset(name for name in index.names() if name in self.axes)
+
+
+
+
+def _times(a: Range, b: Range) -> Range:
+    products = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
+    return min(products), max(products)
+
+
+def _floor_number(value: Number, divisor: Number) -> Number:
+    if math.isinf(value):
+        return value
+    if math.isinf(divisor):
+        return -1 if value < 0 else 0
+    return value // divisor

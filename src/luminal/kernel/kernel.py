@@ -1,0 +1,228 @@
+"""A fused kernel as pure data: values over axes. `evaluate.py` gives its meaning in NumPy.
+
+A kernel names buffers and axes and computes values in program order. A value is an expression over
+its axes, optionally reduced over further ones, optionally stored. Nothing here says how it runs: that
+is a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, Union
+
+from ..graph.dtype import DType, i64
+from ..graph.index import Index
+from ..graph.space import Range, Space
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One number."""
+
+    value: int | float | bool
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Position:
+    """The value of an index expression over axes and sizes, in an integer dtype."""
+
+    index: Index
+    dtype: DType = i64
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a buffer: one Index for each dimension, over axes, sizes and slots.
+
+    A slot is a variable ("$0", "$1", ...) whose value is data: an integer expression. Where the data
+    lies outside the dimension it is clamped into it.
+    """
+
+    buffer: str
+    index: tuple[Index, ...]
+    dtype: DType
+    slots: tuple[tuple[str, Expression], ...] = ()
+
+
+@dataclass(frozen=True)
+class Read:
+    """Another value of the kernel at the same axes.
+
+    `so_far`: of an online reduction that is still running, at whatever step it has reached.
+    """
+
+    value: str
+    dtype: DType
+    so_far: bool = False
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An elementwise operation of `graph.scalars.SCALARS`; `dtype` is that of the result."""
+
+    op: str
+    args: tuple[Expression, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`body` where every condition (an Index) is >= 0, else `other`; the side not taken is not
+    evaluated: its loads may lie outside their buffers."""
+
+    conditions: tuple[Index, ...]
+    body: Expression
+    other: Expression
+
+    @property
+    def dtype(self) -> DType:
+        return self.body.dtype
+
+
+Expression: TypeAlias = Union[Constant, Position, Load, Read, Apply, Guard]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How a value is reduced over the axes `over`.
+
+    op: "sum", "max", "min", "prod". start: first value of the accumulator (None: the identity).
+    rescale: a value that multiplies the accumulator each time an outer step of the axis begins (an
+    online reduction). scan: the value keeps the one axis of `over` as one of its own axes and holds
+    the running result at each position of it.
+    """
+
+    op: str
+    over: tuple[str, ...]
+    start: Expression | None = None
+    rescale: Read | None = None
+    scan: bool = False
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a value is written: one Index for each dimension of the buffer, over axes and slots.
+
+    mode: "set", or "sum", "max", "min", "prod" to combine with what stands there. A slot outside its
+    dimension, and a point at which a condition fails, writes nothing. Where two points write one
+    element the last in the order of the value's axes wins: `ordered` axes run serially.
+    """
+
+    buffer: str
+    index: tuple[Index, ...]
+    slots: tuple[tuple[str, Expression], ...] = ()
+    mode: str = "set"
+    conditions: tuple[Index, ...] = ()
+    ordered: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """name[axes] = body, or the reduction of the body over more axes.
+
+    `domain`: axis -> (low, high), half open: outside, the body of a reduction is its identity and a
+    value is never looked at. Derived and proven by `domains.py`, never stated by hand.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    body: Expression
+    dtype: DType
+    reduction: Reduction | None = None
+    store: Store | None = None
+    domain: Mapping[str, tuple[Index | None, Index | None]] = field(default_factory=dict)
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        return self.reduction.over if self.reduction else ()
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """All axes that the body walks."""
+        return self.axes + tuple(a for a in self.over if a not in self.axes)
+
+    def expressions(self) -> Iterator[Expression]:
+        """Everything the value reads: body, start, rescale, slots of the store."""
+        yield self.body
+        if self.reduction and self.reduction.start is not None:
+            yield self.reduction.start
+        if self.reduction and self.reduction.rescale is not None:
+            yield self.reduction.rescale
+        if self.store is not None:
+            for _, expression in self.store.slots:
+                yield expression
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a kernel reads or writes: row-major unless a schedule lays a constant out anew.
+
+    constant: its contents are known before the program runs, so its layout is free.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Buffers, axes with extents, values in program order.
+
+    sizes: run-time size -> inclusive bounds. hints: a size's usual value, for schedules only.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    axes: Mapping[str, Index]
+    values: tuple[Value, ...]
+    sizes: Mapping[str, Range] = field(default_factory=dict)
+    hints: Mapping[str, int] = field(default_factory=dict)
+
+    def buffer(self, name: str) -> Buffer:
+        return next(b for b in self.buffers if b.name == name)
+
+    def value(self, name: str) -> Value:
+        return next(v for v in self.values if v.name == name)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Buffers that are written."""
+        return tuple(dict.fromkeys(v.store.buffer for v in self.values if v.store))
+
+    def space(self) -> Space:
+        """What is known about axes and sizes."""
+        return Space(self.sizes, self.axes)
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """The operands of an expression, slots included."""
+    if isinstance(expression, Apply):
+        return expression.args
+    if isinstance(expression, Guard):
+        return (expression.body, expression.other)
+    if isinstance(expression, Load):
+        return tuple(slot for _, slot in expression.slots)
+    return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything below it."""
+    yield expression
+    for child in children(expression):
+        yield from walk(child)
+
+
+def rebuild(expression: Expression, args: tuple[Expression, ...]) -> Expression:
+    """The same expression over other operands (in the order of `children`)."""
+    if isinstance(expression, Apply):
+        return Apply(expression.op, args, expression.dtype)
+    if isinstance(expression, Guard):
+        return Guard(expression.conditions, args[0], args[1])
+    if isinstance(expression, Load):
+        names = (name for name, _ in expression.slots)
+        return Load(expression.buffer, expression.index, expression.dtype, tuple(zip(names, args)))
+    return expression

@@ -1,0 +1,108 @@
+"""The loop program: structured SSA, the same for all targets. A backend renders it as text.
+
+A statement is an Instruction, a For with carried values, a When, or a Claim (work units that threads
+take). `verify.py` checks the rules, `interpret.py` runs it slowly on NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, Union
+
+from ..graph.dtype import DType
+from .kernel import Buffer
+from .schedule import Layout
+
+
+@dataclass(frozen=True)
+class Val:
+    """An SSA value. `lanes`: ((axis, size), ...) it varies over inside a vector, outermost first; ()
+    is a scalar. dtype None: a pointer. A literal has no definition; `name` is its Python number."""
+
+    name: str
+    dtype: DType | None
+    lanes: tuple[tuple[str, int], ...] = ()
+    depth: int = 0  # loop depth of its definition
+    literal: bool = False
+
+    @property
+    def width(self) -> int:
+        width = 1
+        for _, size in self.lanes:
+            width *= size
+        return width
+
+
+@dataclass
+class Instruction:
+    """out = op(args). Operations:
+
+    every row of SCALARS       elementwise; operands have the lanes of the result
+    fma                        (acc, a, b): acc + a * b in one rounding
+    <matrix instruction>       (acc, a, b) of `instructions.py`; a and b have the collapsed lanes too
+    expand                     repeat over lanes that the operand lacks
+    iota                       attrs (step,): step * lane number, an integer vector over one lane axis
+    pack                       scalars -> one vector
+    shuffle                    (a, b) attrs (picks...): lanes of the two, numbered through
+    across.sum|max|min|prod    reduce all lanes to a scalar
+    offset                     (pointer, i64): pointer + bytes
+    load                       (pointer[, mask]) attrs (byte offset,): contiguous; masked lanes are 0
+    gather                     (pointer[, mask]) attrs (byte offset, byte stride): lanes a constant stride apart
+    gather_at                  (pointer, i64 byte offsets vector[, mask]): arbitrary lanes
+    store                      (value, pointer[, mask]) attrs (byte offset,)
+    scatter_at                 (value, pointer, i64 byte offsets vector[, mask]): lanes in order
+    """
+
+    out: Val | None
+    op: str
+    args: tuple[Val, ...]
+    attrs: tuple[int, ...] = ()
+
+
+@dataclass
+class For:
+    """Counts var = 0 .. count - 1. carried: (phi, initial, next, result) quadruples; the results are
+    the initials where count is 0."""
+
+    var: Val
+    count: Val
+    body: list[Statement]
+    carried: list[tuple[Val, Val, Val, Val]] = field(default_factory=list)
+
+
+@dataclass
+class When:
+    """The body runs if the condition (a scalar bool) holds; it defines nothing that is used later."""
+
+    condition: Val
+    body: list[Statement]
+
+
+@dataclass
+class Claim:
+    """Threads share out units var = 0 .. count - 1: own contiguous range first, then others'."""
+
+    var: Val
+    count: Val
+    body: list[Statement]
+
+
+Statement: TypeAlias = Union[Instruction, For, When, Claim]
+
+
+@dataclass
+class Program:
+    """A lowered kernel. Names that are defined outside: "%p_<buffer>" pointers, "%d_<size>" i64
+    run-time sizes, "%ws" the thread's workspace (`workspace` bytes, 64-byte aligned).
+
+    sizes: the run-time sizes in the order in which they are passed. layouts: constant buffers that
+    must be packed before, as digits over their dimensions.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[str, ...]
+    body: list[Statement]
+    workspace: int
+    layouts: Mapping[str, Layout] = field(default_factory=dict)

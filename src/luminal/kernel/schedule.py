@@ -1,0 +1,119 @@
+"""A schedule as data: one path of loops for each value, layouts, homes. Its text form is what
+`explain()` prints and the tuning database stores.
+
+    acc: "n/32@ m/128@ m/8 k/4 k/1! m/1! n/16! n/1#"      a path: axis/step and the kind of the loop
+    W:   "n/32 k/1 n/1"                                   a layout: digits, outermost first
+
+A loop walks its axis, inside the enclosing loop on the same axis, in steps of `step`. Kinds: serial
+(no mark), `@` parallel, `!` unrolled, `#` vector lane, `$` lane collapsed by an instruction, `*`
+unrolled with an accumulator of its own. Values whose paths share a prefix share those loops: that is
+fusion. A value without a path is inlined into its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import Illegal
+
+KINDS = {
+    "": "serial",
+    "@": "parallel",
+    "!": "unroll",
+    "#": "vector",
+    "$": "collapse",
+    "*": "partial",
+}
+MARKS = {kind: mark for mark, kind in KINDS.items()}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of a path."""
+
+    axis: str
+    step: int
+    kind: str = "serial"
+
+    @staticmethod
+    def parse(text: str) -> Loop:
+        mark = text[-1] if text[-1] in KINDS else ""
+        axis, _, step = text[: len(text) - len(mark)].partition("/")
+        if not axis or not step.isdigit():
+            raise Illegal(f"a loop is written axis/step and a mark, not {text!r}")
+        return Loop(axis, int(step), KINDS[mark])
+
+    @property
+    def constant(self) -> bool:
+        """Written out when the code is made: no loop at run time."""
+        return self.kind in ("unroll", "vector", "collapse", "partial")
+
+    def __str__(self) -> str:
+        return f"{self.axis}/{self.step}{MARKS[self.kind]}"
+
+
+Path = tuple[Loop, ...]
+Layout = tuple[tuple[int, int], ...]  # digits (dimension number, step), outermost first
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a kernel runs.
+
+    paths: value -> loops. layouts: constant buffer or tile of a value -> digits over its dimension
+    numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
+    buffer in which it may live until that buffer's own value is written. tails: axis -> "peel" or
+    "guard" for partial tiles. registers: a tile of more vectors than this lives in memory.
+    """
+
+    paths: Mapping[str, Path]
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    homes: Mapping[str, str] = field(default_factory=dict)
+    tails: Mapping[str, str] = field(default_factory=dict)
+    registers: int = 40
+
+    def text(self) -> str:
+        """The text form, one line a value or layout."""
+        lines = [f"{name}: {path_text(path)}" for name, path in self.paths.items()]
+        lines += [f"layout {name}: {layout_text(layout)}" for name, layout in self.layouts.items()]
+        lines += [f"home {name}: {buffer}" for name, buffer in self.homes.items()]
+        lines += [f"tail {axis}: {kind}" for axis, kind in self.tails.items()]
+        return "\n".join(lines + [f"registers: {self.registers}"])
+
+    @staticmethod
+    def parse(text: str) -> Schedule:
+        """The inverse of `text`."""
+        paths, layouts, homes, tails, registers = {}, {}, {}, {}, 40
+        for line in filter(None, map(str.strip, text.splitlines())):
+            head, _, rest = line.partition(":")
+            kind, _, name = head.partition(" ")
+            if kind == "registers" and not name:
+                registers = int(rest)
+            elif kind == "layout" and name:
+                layouts[name] = parse_layout(rest)
+            elif kind == "home" and name:
+                homes[name] = rest.strip()
+            elif kind == "tail" and name:
+                tails[name] = rest.strip()
+            else:
+                paths[head] = parse_path(rest)
+        return Schedule(paths, layouts, homes, tails, registers)
+
+
+def parse_path(text: str) -> Path:
+    return tuple(Loop.parse(item) for item in text.split())
+
+
+def path_text(path: Path) -> str:
+    return " ".join(map(str, path))
+
+
+def parse_layout(text: str) -> Layout:
+    """ "1/32 0/1 1/1": blocks of 32 of dimension 1, then dimension 0, then single steps."""
+    pairs = (item.partition("/") for item in text.split())
+    return tuple((int(dim), int(step)) for dim, _, step in pairs)
+
+
+def layout_text(layout: Layout) -> str:
+    return " ".join(f"{dim}/{step}" for dim, step in layout)

@@ -1,0 +1,61 @@
+"""What a schedule may know about a machine: lanes, registers, ports, caches, matrix instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..graph.dtype import DType
+
+
+@dataclass(frozen=True)
+class MatrixInstruction:
+    """acc[i] += sum over j < collapse of wide(a[i, j]) * wide(b[i, j]), for all lanes i of acc.
+
+    `cycles`: measured issue cost, in units of one f32 fma instruction (None: not measured).
+    """
+
+    name: str
+    collapse: int
+    first: DType
+    second: DType
+    accumulator: DType
+    cycles: float = 1.0
+
+    def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """NumPy meaning: acc (..., i), a and b (..., i, j)."""
+        wide = self.accumulator.numpy
+        return acc + (a.astype(wide) * b.astype(wide)).sum(-1, dtype=wide)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU as schedules see it. Sizes in bytes, rates in cycles.
+
+    vector_bytes: width of a vector register. l2_rate: bytes a cycle from the second cache.
+    hint: assumed value of a run-time size without a hint of its own.
+    """
+
+    name: str
+    vector_bytes: int
+    registers: int
+    fma_ports: int = 2
+    load_ports: int = 2
+    latency: int = 4
+    l1: int = 32 << 10
+    l1_ways: int = 8
+    l2: int = 1 << 20
+    l2_rate: int = 24
+    page: int = 4096
+    threads: int = 1
+    hint: int = 128
+    instructions: tuple[MatrixInstruction, ...] = ()
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are
+        widened before they are computed with."""
+        return max(1, self.vector_bytes // max(4, dtype.bytes))
+
+
+GENERIC = Target("generic", vector_bytes=64, registers=32)

@@ -1,0 +1,170 @@
+"""BERT encoders (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), with Hugging Face's names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from .. import nn, ops
+from ..errors import WeightsError
+from ..graph import Graph, Tensor
+
+ACTIVATIONS = {
+    "gelu": ops.gelu,
+    "gelu_new": lambda x: ops.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate="tanh"),
+    "relu": ops.relu,
+    "silu": ops.silu,
+    "tanh": ops.tanh,
+}
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Sizes of a BERT encoder, under the names of its config.json."""
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+
+    @staticmethod
+    def load(file: Path) -> BertConfig:
+        """Read a config.json. Raises WeightsError where it describes no BERT-like encoder."""
+        try:
+            values = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise WeightsError(f"{file}: not a readable JSON file: {error}") from None
+        if values.get("model_type") != "bert":
+            raise WeightsError(f"{file}: model_type is {values.get('model_type')!r}, not 'bert'")
+        if values.get("position_embedding_type", "absolute") != "absolute":
+            raise WeightsError(f"{file}: only absolute position embeddings are supported")
+        known = {f.name for f in fields(BertConfig)}
+        config = BertConfig(**{k: v for k, v in values.items() if k in known})
+        if config.hidden_act not in ACTIVATIONS:
+            raise WeightsError(f"{file}: unknown hidden_act {config.hidden_act!r}")
+        return config
+
+
+class Embeddings(nn.Module):
+    """Word, position and token type embeddings, summed and normalised."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.word_embeddings = nn.Embedding(graph, config.vocab_size, width)
+        self.position_embeddings = nn.Embedding(graph, config.max_position_embeddings, width)
+        self.token_type_embeddings = nn.Embedding(graph, config.type_vocab_size, width)
+        self.LayerNorm = nn.LayerNorm(graph, width, eps=config.layer_norm_eps)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        length = ids.shape[1]
+        positions = self.position_embeddings.weight[:length]  # (tokens, hidden)
+        kind = self.token_type_embeddings.weight[0]  # every token is of the first type
+        return self.LayerNorm(self.word_embeddings(ids) + kind + positions)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention over the tokens of a text."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.query = nn.Linear(graph, width, width)
+        self.key = nn.Linear(graph, width, width)
+        self.value = nn.Linear(graph, width, width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        depth = width // self.heads
+
+        def split(t: Tensor) -> Tensor:  # (batch, heads, tokens, depth)
+            return t.reshape(batch, length, self.heads, depth).permute(0, 2, 1, 3)
+
+        out = ops.scaled_dot_product_attention(
+            split(self.query(x)), split(self.key(x)), split(self.value(x)), attn_mask=mask
+        )
+        return out.permute(0, 2, 1, 3).reshape(batch, length, width)
+
+
+class ResidualOutput(nn.Module):
+    """A projection, the residual, and their layer norm."""
+
+    def __init__(self, graph: Graph, config: BertConfig, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(graph, width, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(graph, config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dense(x) + residual)
+
+
+class Attention(nn.Module):
+    """Self attention with its output projection."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        self.self = SelfAttention(graph, config)
+        self.output = ResidualOutput(graph, config, config.hidden_size)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.output(self.self(x, mask), x)
+
+
+class Intermediate(nn.Module):
+    """The widening half of the feed-forward block."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(graph, config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.dense(x))
+
+
+class Layer(nn.Module):
+    """Attention, then the feed-forward block."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = Attention(graph, config)
+        self.intermediate = Intermediate(graph, config)
+        self.output = ResidualOutput(graph, config, config.intermediate_size)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention(x, mask)
+        return self.output(self.intermediate(x), x)
+
+
+class Encoder(nn.Module):
+    """All layers."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(Layer(graph, config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.layer:
+            x = layer(x, mask)
+        return x
+
+
+class Bert(nn.Module):
+    """ids (batch, tokens) i64 and mask (batch, tokens) bool -> (batch, tokens, hidden) f32."""
+
+    def __init__(self, graph: Graph, config: BertConfig) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(graph, config)
+        self.encoder = Encoder(graph, config)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        keys = mask.unsqueeze(1).unsqueeze(1)  # (batch, 1, 1, tokens)
+        return self.encoder(self.embeddings(ids), keys)

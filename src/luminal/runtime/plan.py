@@ -1,0 +1,140 @@
+"""A program as the runtime sees it: buffers, and calls of kernels on them, in order.
+
+Shapes are Indices over the run-time sizes; nothing here knows how large they are in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import CompileError
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..graph.space import Range
+from ..kernel.kernel import Kernel
+from ..kernel.program import Program
+from ..kernel.schedule import Layout, Schedule
+
+GIVEN = ("input", "parameter", "constant")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer of the program. kind: "input", "parameter", "constant", "output" or "temporary".
+
+    shape: the user's, for what a user sees; else that of the kernel that writes it. state: the number
+    of the output that replaces this input after each run.
+    """
+
+    name: str
+    kind: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    value: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def elements(self) -> Index:
+        total = Index.of(1)
+        for extent in self.shape:
+            total = total * extent
+        return total
+
+    def bytes(self, sizes: Mapping[str, int]) -> int:
+        """Size in memory for these run-time sizes."""
+        return int(self.elements.evaluate(sizes)) * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A buffer as one kernel takes it: `shape` in the kernel's dimensions, packed if laid out anew."""
+
+    memory: int
+    shape: tuple[Index, ...]
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel on its buffers, in the order of its program. constant: depends on nothing that
+    changes from run to run; it runs when parameters have been set."""
+
+    kernel: int
+    arguments: tuple[Argument, ...]
+    constant: bool = False
+
+
+@dataclass
+class Compiled:
+    """A kernel with all that was made of it. code: bytes of machine code."""
+
+    kernel: Kernel
+    schedule: Schedule
+    program: Program
+    reads: frozenset[str]  # kernel buffers
+    writes: frozenset[str]
+    address: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+
+@dataclass
+class Plan:
+    """sizes: run-time size -> bounds. states: (input memory, output memory) pairs."""
+
+    memories: list[Memory]
+    calls: list[Call]
+    kernels: list[Compiled]
+    sizes: dict[str, Range]
+    states: tuple[tuple[int, int], ...] = ()
+
+    def touched(self, call: Call) -> tuple[frozenset[int], frozenset[int]]:
+        """The memories that a call reads, and those it writes."""
+        made = self.kernels[call.kernel]
+        named = list(zip((b.name for b in made.program.buffers), call.arguments))
+        reads = frozenset(a.memory for name, a in named if name in made.reads)
+        writes = frozenset(a.memory for name, a in named if name in made.writes)
+        return reads, writes
+
+    def persistent(self) -> frozenset[int]:
+        """Memories that keep their contents between runs: what constant calls write."""
+        return frozenset(m for c in self.calls if c.constant for m in self.touched(c)[1])
+
+    def running(self) -> list[Call]:
+        """The calls of every run."""
+        return [call for call in self.calls if not call.constant]
+
+    def verify(self) -> None:
+        """Every buffer is written before it is read; constants are made of constants only."""
+        known = {i for i, m in enumerate(self.memories) if m.kind in GIVEN}
+        fixed = {i for i, m in enumerate(self.memories) if m.kind in GIVEN[1:]}
+        for number, call in enumerate(self.calls):
+            reads, writes = self.touched(call)
+            label = f"call {number} of {self.kernels[call.kernel].name}"
+            for memory in reads - known:
+                raise CompileError(f"{label} reads '{self.memories[memory].name}' before it is made")
+            for memory in writes & {i for i, m in enumerate(self.memories) if m.kind in GIVEN}:
+                raise CompileError(f"{label} writes the input '{self.memories[memory].name}'")
+            if call.constant:
+                if reads - fixed - writes:
+                    raise CompileError(f"{label} is constant, but reads what is not")
+                fixed |= writes
+            for argument in call.arguments:
+                if argument.layout is not None and argument.memory not in fixed:
+                    name = self.memories[argument.memory].name
+                    raise CompileError(f"{label} wants '{name}' packed, which is no constant")
+            known |= writes
+        for number, memory in enumerate(self.memories):
+            if memory.kind == "output" and number not in known:
+                raise CompileError(f"output '{memory.name}' is written by no kernel")
+
+
+def packed_arguments(plan: Plan) -> Iterator[Argument]:
+    """The distinct (buffer, shape, layout) that must be packed before the calls that use them."""
+    yield from dict.fromkeys(
+        argument for call in plan.calls for argument in call.arguments if argument.layout
+    )

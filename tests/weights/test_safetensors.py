@@ -1,0 +1,108 @@
+"""Safetensors files against the reference library, and every way in which a file can be broken."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch
+
+from luminal.errors import WeightsError
+from luminal.weights import Safetensors
+
+
+def write(path, header, data=b""):
+    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def test_reads_what_the_library_wrote(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a.weight": rng.standard_normal((3, 5)).astype(np.float32),
+        "ids": rng.integers(-(2**60), 2**60, (4,)),
+        "flag": np.array([True, False]),
+        "empty": np.zeros((0, 7), np.float16),
+        "scalar": np.array(2.5),
+    }
+    save_file(arrays, tmp_path / "model.safetensors")
+    got = Safetensors(tmp_path / "model.safetensors")
+    assert set(got) == set(arrays) and len(got) == 5
+    for name, array in arrays.items():
+        assert got[name].dtype == array.dtype and got[name].shape == array.shape
+        np.testing.assert_array_equal(got[name], array)
+        assert not got[name].flags.writeable or array.size == 0
+
+
+def test_bfloat16(tmp_path):
+    x = torch.randn(4, 3).bfloat16()
+    save_torch({"x": x}, tmp_path / "m.safetensors")
+    got = Safetensors(tmp_path)["x"]
+    assert got.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(got.astype(np.float32), x.float().numpy())
+
+
+def test_shards(tmp_path):
+    save_file({"a": np.arange(3)}, tmp_path / "m-1.safetensors")
+    save_file({"b": np.arange(4)}, tmp_path / "m-2.safetensors")
+    index = {"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
+    for path in (tmp_path, tmp_path / "m.safetensors.index.json"):
+        assert sorted(Safetensors(path)) == ["a", "b"]
+    (tmp_path / "m-2.safetensors").unlink()
+    with pytest.raises(WeightsError, match="m-2.safetensors is missing"):
+        Safetensors(tmp_path)
+
+
+def test_truncated(tmp_path):
+    whole = tmp_path / "whole.safetensors"
+    save_file({"a": np.arange(1000)}, whole)
+    content = whole.read_bytes()
+    for length in (0, 4, 8, 20, len(content) - 1):
+        cut = tmp_path / "cut.safetensors"
+        cut.write_bytes(content[:length])
+        with pytest.raises(WeightsError, match="cut.safetensors"):
+            Safetensors(cut)
+
+
+ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    "header, message",
+    [
+        ({"a": {**ENTRY, "dtype": "F99"}}, "unknown dtype"),
+        ({"a": {**ENTRY, "shape": [3]}}, "needs 12 bytes"),
+        ({"a": {**ENTRY, "shape": [-2]}}, "needs"),
+        ({"a": {**ENTRY, "data_offsets": [-4, 4]}}, "needs"),
+        ({"a": {"dtype": "F32"}}, "malformed"),
+        ({"a": 3}, "malformed"),
+        (b"[1, 2]", "not a JSON object"),
+        (b"{nonsense", "not JSON"),
+    ],
+)
+def test_malformed(tmp_path, header, message):
+    file = write(tmp_path / "x.safetensors", header, bytes(8))
+    with pytest.raises(WeightsError, match=message):
+        Safetensors(file)
+
+
+def test_unaligned_data_is_right(tmp_path):
+    data = np.array([1.5, -2.0], np.float32)
+    header = json.dumps({"a": ENTRY}).encode()
+    header += b" " * ((3 - len(header)) % 4)
+    file = write(tmp_path / "x.safetensors", header, data.tobytes())
+    np.testing.assert_array_equal(Safetensors(file)["a"], data)
+
+
+def test_missing(tmp_path):
+    with pytest.raises(WeightsError, match="no such file"):
+        Safetensors(tmp_path / "nothing.safetensors")
+    with pytest.raises(WeightsError, match="no \\*.safetensors"):
+        Safetensors(tmp_path)
+    save_file({"a": np.arange(3)}, tmp_path / "m.safetensors")
+    with pytest.raises(WeightsError, match="no tensor 'b'"):
+        Safetensors(tmp_path)["b"]
