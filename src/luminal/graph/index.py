@@ -1,9 +1,9 @@
 """Integer expressions over named variables: sizes, axes of a map, loop counters.
 
-An `Index` is kept in normal form: a sum of integer coefficients times products of atoms. An atom is
-a variable, `floor(index / index)`, or the minimum or maximum of two indices. `x mod n` is not an atom
-but `x - n floor(x / n)`, so that `n floor(x / n) + x mod n = x` is plain cancellation. Indices are
-interned: equal expressions are one object, so comparing and hashing are free.
+An `Index` is kept in normal form: a sum of integer coefficients times products of atoms. An atom
+is a variable, `floor(index / index)`, or the minimum or maximum of two indices. `x mod n` is not an
+atom but `x - n floor(x / n)`, so that `n floor(x / n) + x mod n = x` is plain cancellation. Indices
+are interned: equal expressions are one object, so comparing and hashing are free.
 
 What needs to know how large a variable can be (proofs, simplifying a floor) is in `space.py`.
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias, Union
+from functools import cache, lru_cache
+from typing import Any, ClassVar, TypeAlias, Union
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Floor:
     divisor: Index
 
     def __str__(self) -> str:
-        return f"(({self.numerator}) // ({self.divisor}))"
+        return f"({_factor(self.numerator)}//{_factor(self.divisor)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,12 @@ IndexLike: TypeAlias = Union["Index", int, str]
 class Index:
     """An integer expression in normal form; build it with `Index.of` and arithmetic."""
 
-    __slots__ = ("terms", "text", "_names")
+    __slots__ = ("_names", "terms", "text")
     terms: tuple[tuple[Monomial, int], ...]
     text: str
     _names: frozenset[str] | None
 
-    _interned: dict[tuple[tuple[Monomial, int], ...], Index] = {}
+    _interned: ClassVar[dict[tuple[tuple[Monomial, int], ...], Index]] = {}
 
     @staticmethod
     def of(value: IndexLike) -> Index:
@@ -165,7 +165,7 @@ class Index:
     def substitute(
         self, mapping: Mapping[str, Index], floor: Callable[[Index, Index], Index] | None = None
     ) -> Index:
-        """Replace variables. `floor` builds the quotients (a `Space` passes one that proves more)."""
+        """Replace variables; `floor` builds the quotients (a `Space` passes its own)."""
         if not self.names() & mapping.keys():
             return self
         total = _constant(0)
@@ -225,22 +225,26 @@ def _term_key(term: tuple[Monomial, int]) -> tuple[int, str]:
 
 
 def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:
-    parts = []
-    for monomial, coefficient in terms:
-        product = "*".join(map(str, monomial))
-        if not product:
-            parts.append(str(coefficient))
-        else:
-            parts.append(product if coefficient == 1 else f"{coefficient}*{product}")
-    return " + ".join(parts) or "0"
+    text = ""
+    for monomial, coefficient in sorted(terms, key=lambda term: not term[0]):  # constant last
+        factors = [] if abs(coefficient) == 1 and monomial else [str(abs(coefficient))]
+        sign = ("-" if coefficient < 0 else "") if not text else " - " if coefficient < 0 else " + "
+        text += sign + "*".join(factors + [str(atom) for atom in monomial])
+    return text or "0"
 
 
-@lru_cache(maxsize=None)
+def _factor(index: Index) -> str:
+    """An index as a factor of a product: in brackets if it is a sum."""
+    single = len(index.terms) == 1 and not index.text.startswith("-") and "*" not in index.text
+    return index.text if single else f"({index.text})"
+
+
+@cache
 def _constant(value: int) -> Index:
     return Index.build({(): value})
 
 
-@lru_cache(maxsize=None)
+@cache
 def _variable(name: str) -> Index:
     return Index.build({(name,): 1})
 
@@ -271,7 +275,7 @@ def _multiply(a: Index, b: Index) -> Index:
 
 def _divides(divisor: Index, monomial: Monomial, coefficient: int) -> tuple[Monomial, int] | None:
     """The term divided by a divisor of a single term, or None where that leaves a rest."""
-    (other, number), = divisor.terms
+    ((other, number),) = divisor.terms
     if coefficient % number:
         return None
     rest = list(monomial)
@@ -310,12 +314,12 @@ def _floor(a: Index, n: Index) -> Index:
     return outside + Index.build({(_floor_atom(inside, n),): 1})
 
 
-@lru_cache(maxsize=None)
+@cache
 def _floor_atom(numerator: Index, divisor: Index) -> Floor:
     return Floor(numerator, divisor)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _extremum(kind: str, a: Index, b: Index) -> Index:
     difference = a - b
     if difference.is_constant:
@@ -325,7 +329,7 @@ def _extremum(kind: str, a: Index, b: Index) -> Index:
     return Index.build({(_extremum_atom(kind, first, second),): 1})
 
 
-@lru_cache(maxsize=None)
+@cache
 def _extremum_atom(kind: str, first: Index, second: Index) -> Extremum:
     return Extremum(kind, first, second)
 

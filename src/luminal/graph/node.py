@@ -9,7 +9,7 @@ Node kinds (`op`, its inputs, its `attribute`):
     <scalar>     operands            None           a row of `scalars.SCALARS`; equal shapes
     sum max min prod  (source)       dims           reduction over a tuple of dimensions (dropped)
     scan         (source)            Scan           running reduction along one dimension
-    gather       (source, index)     dim            out[.., i, ..] = source[.., index[.., i, ..], ..]
+    gather       (source, index)     dim            out[.., i, ..] = source[.., index[..i..], ..]
     scatter      (base, index, values)  Scatter     base with values written at index along one dim
 
 Of these input, literal, iota, gather, scatter (mode "set"), sum, max, log2, exp2, sin, sqrt, recip,
@@ -72,8 +72,8 @@ class Scan:
 class Scatter:
     """base with values combined in at index, along `dim`; index and values have one shape.
 
-    mode "set": the last one in row-major order wins; "sum", "max", "min", "prod": combined with what
-    stands there. An index outside 0 .. n - 1 writes nothing. (A gather clamps instead.)
+    mode "set": the last one in row-major order wins; "sum", "max", "min", "prod": combined with
+    what stands there. An index outside 0 .. n - 1 writes nothing. (A gather clamps instead.)
     """
 
     dim: int
@@ -83,7 +83,7 @@ class Scatter:
 class Node:
     """One operation of a graph. Compared by identity: a graph makes equal nodes only once."""
 
-    __slots__ = ("op", "inputs", "attribute", "shape", "dtype", "number")
+    __slots__ = ("attribute", "dtype", "inputs", "number", "op", "shape")
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import lru_cache
+from functools import cache
 from typing import TypeAlias
 
 from ..errors import DimError
@@ -13,15 +13,19 @@ from .locate import fail
 
 DimLike: TypeAlias = int | str | Index
 
+POSITION = re.compile(r"i\d+")
 _RESERVED = re.compile(r"[ia]\d+")  # positions of views, axes of the compiler
 
 
-def index_of(value: DimLike) -> Index:
-    """The index that a user's size means. Raises DimError where it means none."""
+def index_of(value: DimLike, positions: bool = False) -> Index:
+    """The index that a user's size means. Raises DimError where it means none.
+
+    `positions`: i0, i1, ... are allowed and mean positions along dimensions.
+    """
     if isinstance(value, Index):
         return value
     if isinstance(value, str):
-        return _parse(value)
+        return _parse(value, positions)
     if hasattr(value, "__index__"):
         return Index.of(value.__index__())
     fail(DimError, f"a size is an integer, a name, or an expression of names, not {value!r}")
@@ -35,27 +39,29 @@ def check_name(name: str) -> None:
         fail(DimError, f"size name {name!r} is reserved (i0, a0, ... name axes); choose another")
 
 
-@lru_cache(maxsize=None)
-def _parse(text: str) -> Index:
+@cache
+def _parse(text: str, positions: bool) -> Index:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         fail(DimError, f"size {text!r} is no expression of names and integers")
-    return _walk(tree, text)
+    return _walk(tree, text, positions)
 
 
-def _walk(tree: ast.expr, text: str) -> Index:
+def _walk(tree: ast.expr, text: str, positions: bool) -> Index:
     if isinstance(tree, ast.Name):
-        check_name(tree.id)
+        if not (positions and POSITION.fullmatch(tree.id)):
+            check_name(tree.id)
         return Index.of(tree.id)
     if isinstance(tree, ast.Constant) and type(tree.value) is int:
         return Index.of(tree.value)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        return -_walk(tree.operand, text)
+        return -_walk(tree.operand, text, positions)
     if isinstance(tree, ast.BinOp):
-        return _binary(tree, _walk(tree.left, text), _walk(tree.right, text), text)
+        left, right = (_walk(side, text, positions) for side in (tree.left, tree.right))
+        return _binary(tree, left, right, text)
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and len(tree.args) == 2:
-        first, second = (_walk(a, text) for a in tree.args)
+        first, second = (_walk(a, text, positions) for a in tree.args)
         if tree.func.id in ("min", "max"):
             return first.minimum(second) if tree.func.id == "min" else first.maximum(second)
     fail(DimError, f"size {text!r}: only names, integers, + - * // % min max are allowed")

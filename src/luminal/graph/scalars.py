@@ -2,8 +2,9 @@
 
 One row an operation: its name, how many operands it has, whether it is one of the fifteen
 primitives, the dtype of its result, and its meaning in NumPy. A backend adds one row of its own.
-Operands of an arithmetic operation all have the dtype of the operation; `select` takes a bool first;
-`cast` converts to the dtype of the result. f16 and bf16 are computed in f32 and rounded once.
+Operands of an arithmetic operation all have the dtype of the operation; `select` takes a bool
+first; `cast` converts to the dtype of the result. f16 and bf16 are computed in f32 and rounded
+once.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Space:
             multiples: dict[Monomial, int] = {m: c // q for m, c in x.terms if c % q == 0 or not m}
             main = Index.build(multiples)
             low, high = self.bounds(x - main * q)
-            if 0 <= low and high < q:
+            if low >= 0 and high < q:
                 return self.floor(main, n // q)
         return None
 
@@ -237,8 +237,6 @@ class Space:
     def depends(self, index: Index) -> frozenset[str]:
         """The axes that an index mentions."""
         return frozenset(name for name in index.names() if name in self.axes)
-
-
 
 
 def _times(a: Range, b: Range) -> Range:

@@ -1,8 +1,8 @@
 """Movement as index maps: each function gives the View of one movement of a shape.
 
-A view says from where each element of the result comes: `index[d]`, over the positions i0, i1, ... of
-the result, is the index along dimension d of the source. Views compose by substitution, so a chain of
-movements is one map; `normal` writes it in its simplest form.
+A view says from where each element of the result comes: `index[d]`, over the positions i0, i1, ...
+of the result, is the index along dimension d of the source. Views compose by substitution, so a
+chain of movements is one map; `normal` writes it in its simplest form.
 """
 
 from __future__ import annotations
@@ -248,10 +248,13 @@ def reshape(shape: Shape, sizes: Shape) -> View:
 def _digits(flat: Index, sizes: Sequence[Index]) -> list[Index]:
     """The row-major position `flat` as one index for each size."""
     digits: list[Index] = []
+    stride, quotient = ONE, flat
     for size in reversed(sizes[1:]):
-        digits.append(flat % size)
-        flat = flat // size
-    return ([flat] if sizes else []) + digits[::-1]
+        stride = stride * size
+        above = flat // stride
+        digits.append(quotient - above * size)
+        quotient = above
+    return ([quotient] if sizes else []) + digits[::-1]
 
 
 def _groups(old: Shape, new: Shape) -> list[tuple[range, range]]:

@@ -21,9 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import InputError
+from ..graph.graph import Requirement
 from ..graph.node import Node
 from ..graph.space import Range
-from .inputs import as_array, check_shape, implied_sizes, settle_sizes
+from .inputs import as_array, check_requirement, check_shape, implied_sizes, settle_sizes
 
 
 class Engine(Protocol):
@@ -79,6 +80,7 @@ class Executable:
         sizes: Mapping[str, Range],
         report: Report,
         order: Sequence[Node],
+        requirements: Sequence[Requirement] = (),
     ) -> None:
         self._engine = engine
         self._ports = tuple(ports)
@@ -86,6 +88,7 @@ class Executable:
         self._outputs = dict(outputs)
         self._order = tuple(order)  # outputs as the user named them
         self._bounds = dict(sizes)
+        self._requirements = tuple(requirements)
         self._report = report
         self._lock = threading.RLock()
         self._arrays: dict[int, np.ndarray] = {}
@@ -160,6 +163,8 @@ class Executable:
         for number in self._told:
             port = self._ports[number]
             check_shape(port.node, port.name, self._arrays[number], sizes)
+        for requirement in self._requirements:
+            check_requirement(requirement, sizes)
         if sizes != self._sizes:
             self._engine.bind(sizes)
         self._sizes, self._given, self._changed = sizes, dict(given), False

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import DimError, InputError
 from ..graph.dtype import DType, dtype
+from ..graph.graph import Requirement
 from ..graph.index import Index
 from ..graph.node import Node
 from ..graph.space import Range
@@ -172,6 +173,14 @@ def check_shape(node: Node, name: str, array: np.ndarray, sizes: Mapping[str, in
     if wanted != array.shape:
         reason = f"which is {wanted} for {', '.join(f'{n} = {v}' for n, v in sizes.items())}"
         raise InputError(_mismatch(name, node.shape, array.shape, reason))
+
+
+def check_requirement(requirement: Requirement, sizes: Mapping[str, int]) -> None:
+    """A shape that was recorded holds for these sizes; raises DimError."""
+    if requirement.index.evaluate(sizes) < 0:
+        given = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+        file, line = requirement.location
+        raise DimError(f"{requirement.message}, but {given}\n  at {file}:{line}")
 
 
 def _mismatch(

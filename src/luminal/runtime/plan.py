@@ -25,8 +25,7 @@ GIVEN = ("input", "parameter", "constant")
 class Memory:
     """A buffer of the program. kind: "input", "parameter", "constant", "output" or "temporary".
 
-    shape: the user's, for what a user sees; else that of the kernel that writes it. state: the number
-    of the output that replaces this input after each run.
+    shape: the user's, for what a user sees; else that of the kernel that writes it.
     """
 
     name: str
@@ -84,12 +83,17 @@ class Compiled:
 
 @dataclass
 class Plan:
-    """sizes: run-time size -> bounds. states: (input memory, output memory) pairs."""
+    """sizes: run-time size -> bounds. ports: the memory of each of the user's inputs, None if it is
+    not needed. outputs: the memory of each of the user's outputs. states: (input memory, output
+    memory) pairs: after a run the input holds what the output was.
+    """
 
     memories: list[Memory]
     calls: list[Call]
     kernels: list[Compiled]
     sizes: dict[str, Range]
+    ports: tuple[int | None, ...] = ()
+    outputs: tuple[int, ...] = ()
     states: tuple[tuple[int, int], ...] = ()
 
     def touched(self, call: Call) -> tuple[frozenset[int], frozenset[int]]:

@@ -1,0 +1,102 @@
+"""What the runtime asks of a backend: text from a program, code from text, memory, a crew to run it.
+
+    target = backend.target(threads)
+    texts = [backend.render(program, target) for program in programs]
+    codes = backend.build(texts, target)              # or backend.load(bytes, target)
+    entry = Entry(code.address(program.name), arguments)
+    backend.crew(threads).run(backend.table([entry, ...]))
+
+The arguments of a program are an array of 8-byte slots: one pointer per buffer, the claim counters
+(`counter_bytes`, zero before the first run), the workspace (`workspace_bytes`), the run-time sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..kernel.program import Program
+from ..kernel.target import Target
+
+
+class Code(Protocol):
+    """Machine code of one text, loaded and callable."""
+
+    @property
+    def code(self) -> bytes:
+        """The object file: what a saved artifact keeps."""
+        ...
+
+    def address(self, name: str) -> int:
+        """The address of a program's function."""
+        ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One step of a plan: function address, address of its arguments, and whether every thread
+    waits after it until all have finished (needed before a step that reads what it wrote)."""
+
+    function: int
+    arguments: int
+    barrier: bool = True
+
+
+class Table(Protocol):
+    """Entries in the form that the crew executes; made once, run many times."""
+
+    def __len__(self) -> int: ...
+
+
+class Crew(Protocol):
+    """Threads that execute plans; calls from several Python threads take turns."""
+
+    @property
+    def threads(self) -> int: ...
+
+    def run(self, table: Any) -> None:
+        """Execute every entry on all threads; returns when all is done."""
+        ...
+
+
+class Backend(Protocol):
+    """A kind of device. A module with these functions is one."""
+
+    def target(self, threads: int) -> Target:
+        """What schedules may know about this machine; DeviceError if it cannot be used."""
+        ...
+
+    def render(self, program: Program, target: Target) -> str:
+        """The source text of a program."""
+        ...
+
+    def build(self, texts: Sequence[str], target: Target) -> Sequence[Code]:
+        """Compile and load; one Code for each text."""
+        ...
+
+    def load(self, code: bytes, target: Target) -> Code:
+        """Load what an earlier build kept as `Code.code`."""
+        ...
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+        """Memory of the device, aligned, at least 64 bytes, seen as a NumPy array."""
+        ...
+
+    def counter_bytes(self, program: Program, threads: int) -> int:
+        """Bytes of claim counters that a program needs."""
+        ...
+
+    def workspace_bytes(self, program: Program, threads: int) -> int:
+        """Bytes of workspace for all threads together."""
+        ...
+
+    def table(self, entries: Sequence[Entry]) -> Table:
+        """A plan in executable form."""
+        ...
+
+    def crew(self, threads: int) -> Crew:
+        """The threads that run plans; one crew for each number of threads."""
+        ...

@@ -1,0 +1,126 @@
+"""Loads and stores: contiguous, strided, at arbitrary offsets, masked. A bool is a byte in memory."""
+
+from __future__ import annotations
+
+from ...graph.dtype import DType
+from .emitter import ELEMENTS, Emitter, Operand, suffix
+
+
+def load(
+    e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand | None
+) -> Operand:
+    """Contiguous lanes; masked ones are 0."""
+    like = _stored(dtype, width)
+    if mask is None:
+        value = e.let(f"load {like.type}, ptr {pointer.text}, align {dtype.bytes}", like.element, width)
+    elif width == 1:
+        value = _load_one(e, like, pointer, mask, dtype.bytes)
+    else:
+        passing, name = f"{like.type} zeroinitializer", f"llvm.masked.load.{suffix(like)}.p0"
+        source = f"ptr align {dtype.bytes} {pointer.text}"
+        value = _result(e.call(name, like, source, mask, passing))
+    return _from_memory(e, dtype, value)
+
+
+def gather(
+    e: Emitter, dtype: DType, pointer: Operand, offsets: Operand, mask: Operand | None
+) -> Operand:
+    """Lanes at byte offsets (a vector); masked ones are 0."""
+    width = offsets.width
+    if width == 1:
+        return load(e, dtype, 1, _address(e, pointer, offsets), mask)
+    like = _stored(dtype, width)
+    addresses = f"<{width} x ptr> align {dtype.bytes} {_address(e, pointer, offsets).text}"
+    every = mask or e.number(1, "i1", width)
+    name = f"llvm.masked.gather.{suffix(like)}.v{width}p0"
+    value = e.call(name, like, addresses, every, f"{like.type} zeroinitializer")
+    return _from_memory(e, dtype, _result(value))
+
+
+def store(
+    e: Emitter, dtype: DType, value: Operand, pointer: Operand, mask: Operand | None
+) -> None:
+    """Contiguous lanes; masked ones are not written."""
+    value = _to_memory(e, dtype, value)
+    if mask is None:
+        e.line(f"store {value.typed}, ptr {pointer.text}, align {dtype.bytes}")
+    elif value.width == 1:
+        _store_one(e, value, pointer, mask, dtype.bytes)
+    else:
+        target = f"ptr align {dtype.bytes} {pointer.text}"
+        e.call(f"llvm.masked.store.{suffix(value)}.p0", None, value, target, mask)
+
+
+def scatter(
+    e: Emitter,
+    dtype: DType,
+    value: Operand,
+    pointer: Operand,
+    offsets: Operand,
+    mask: Operand | None,
+) -> None:
+    """Lanes to byte offsets, in the order of the lanes: the last one wins."""
+    if value.width == 1:
+        return store(e, dtype, value, _address(e, pointer, offsets), mask)
+    value = _to_memory(e, dtype, value)
+    width = value.width
+    addresses = f"<{width} x ptr> align {dtype.bytes} {_address(e, pointer, offsets).text}"
+    every = mask or e.number(1, "i1", width)
+    e.call(f"llvm.masked.scatter.{suffix(value)}.v{width}p0", None, value, addresses, every)
+
+
+def strides(e: Emitter, step: int, width: int) -> Operand:
+    """Byte offsets of lanes a constant stride apart, in 32 bits where they fit: one gather
+    instruction then serves twice as many lanes."""
+    element = "i32" if abs(step) * width < 1 << 31 else "i64"
+    if width == 1:
+        return e.number(0, element)
+    return e.vector([i * step for i in range(width)], element)
+
+
+def _address(e: Emitter, pointer: Operand, offsets: Operand) -> Operand:
+    text = f"getelementptr i8, ptr {pointer.text}, {offsets.typed}"
+    return e.let(text, "ptr", offsets.width)
+
+
+def _load_one(e: Emitter, like: Operand, pointer: Operand, mask: Operand, align: int) -> Operand:
+    """A scalar under a condition: a branch, since the address may be outside all memory."""
+    taken, done, before = e.label("take"), e.label("taken"), e.block
+    e.line(f"br i1 {mask.text}, label %{taken}, label %{done}")
+    e.start(taken)
+    value = e.let(f"load {like.type}, ptr {pointer.text}, align {align}", like.element)
+    e.line(f"br label %{done}")
+    e.start(done)
+    zero = e.constant(0, like)
+    text = f"phi {like.type} [{value.text}, %{taken}], [{zero.text}, %{before}]"
+    return e.let(text, like.element)
+
+
+def _store_one(e: Emitter, value: Operand, pointer: Operand, mask: Operand, align: int) -> None:
+    put, done = e.label("put"), e.label("done")
+    e.line(f"br i1 {mask.text}, label %{put}, label %{done}")
+    e.start(put)
+    e.line(f"store {value.typed}, ptr {pointer.text}, align {align}")
+    e.line(f"br label %{done}")
+    e.start(done)
+
+
+def _stored(dtype: DType, width: int) -> Operand:
+    return Operand("", "i8" if dtype.kind == "bool" else ELEMENTS[dtype.name], width)
+
+
+def _from_memory(e: Emitter, dtype: DType, value: Operand) -> Operand:
+    if dtype.kind != "bool":
+        return value
+    return e.compare("icmp ne", value, e.constant(0, value))
+
+
+def _to_memory(e: Emitter, dtype: DType, value: Operand) -> Operand:
+    return e.convert("zext", value, "i8") if dtype.kind == "bool" else value
+
+
+def _result(value: Operand | None) -> Operand:
+    assert value is not None
+    return value
+
+

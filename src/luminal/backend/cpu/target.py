@@ -1,0 +1,171 @@
+"""What this machine is: instruction set from the host's feature flags, caches from the system.
+
+The name of the CPU is never used: virtual machines report wrong ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from ...errors import DeviceError
+from ...kernel.target import Target
+from .instructions import available
+
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+llvm.initialize_native_asmparser()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What code generation needs: LLVM's triple, feature level and features."""
+
+    triple: str
+    level: str
+    features: str  # "+avx2,+fma,-avx512f"
+    flags: frozenset[str]  # those that are on
+
+    @property
+    def is_x86(self) -> bool:
+        return self.triple.startswith("x86_64")
+
+    @property
+    def is_host(self) -> bool:
+        """Code for it can run in this process."""
+        host = host_machine()
+        return self.triple == host.triple and self.flags <= host.flags
+
+    def has(self, flag: str) -> bool:
+        return flag in self.flags
+
+
+V2 = "cx16 popcnt sahf sse sse2 sse3 ssse3 sse4.1 sse4.2 mmx fxsr cmov cx8".split()
+V3 = V2 + "avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()
+V4 = V3 + "avx512f avx512bw avx512cd avx512dq avx512vl".split()
+NAMED = {
+    # name: triple, LLVM level, features, bytes of a vector, registers
+    "sse": ("x86_64-unknown-linux-gnu", "x86-64-v2", V2, 16, 16),
+    "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3", V3, 32, 16),
+    "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4", V4, 64, 32),
+    "neon": ("aarch64-unknown-linux-gnu", "generic", ["neon", "fp-armv8"], 16, 32),
+}
+
+
+def machine(target: Target) -> Machine:
+    """How to generate code for a target of this module."""
+    return host_machine() if target.name == "host" else _named_machine(target.name)
+
+
+def named(name: str, threads: int = 1) -> Target:
+    """An instruction set by name, whatever this machine is: "sse", "avx2", "avx512", "neon"."""
+    if name not in NAMED:
+        raise DeviceError(f"no instruction set {name!r}; there are {', '.join(NAMED)}")
+    _, _, flags, vector_bytes, registers = NAMED[name]
+    return Target(
+        name,
+        vector_bytes=vector_bytes,
+        registers=registers,
+        threads=threads,
+        instructions=available(frozenset(flags)),
+    )
+
+
+def host(threads: int = 1) -> Target:
+    """This machine."""
+    if threads < 1:
+        raise DeviceError(f"threads must be at least 1, not {threads}")
+    return replace(_host(), threads=threads)
+
+
+def cores() -> int:
+    """How many CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def describe() -> str:
+    """The machine in a few lines, for people."""
+    target, flags = host(cores()), host_machine().flags
+    names = [i.name for i in target.instructions]
+    return "\n".join(
+        (
+            f"instruction set  {_level(host_machine())}: {8 * target.vector_bytes}-bit vectors, "
+            f"{target.registers} registers",
+            f"matrix           {', '.join(names) or 'none'}"
+            + (" (AMX present, not used yet)" if "amx-tile" in flags else ""),
+            f"caches           L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB a core",
+            f"cores            {target.threads}",
+            f"LLVM             {'.'.join(map(str, llvm.llvm_version_info))}",
+        )
+    )
+
+
+@functools.cache
+def host_machine() -> Machine:
+    """The host, by its feature flags."""
+    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features()
+    flags = frozenset(name for name, on in features.items() if on)
+    arm = triple.startswith(("aarch64", "arm64"))
+    if not arm and not flags.issuperset(V2):
+        raise DeviceError(f"the CPU backend needs SSE 4.2 or NEON; this machine is {triple}")
+    unset = Machine(triple, "generic", features.flatten(), flags)
+    return unset if arm else replace(unset, level=NAMED[_level(unset)][1])
+
+
+def _level(machine: Machine) -> str:
+    """The widest of the named instruction sets that a machine has."""
+    if not machine.is_x86:
+        return "neon"
+    for name in ("avx512", "avx2"):
+        if machine.flags.issuperset(set(NAMED[name][2])):
+            return name
+    return "sse"
+
+
+@functools.cache
+def _named_machine(name: str) -> Machine:
+    triple, level, flags, _, _ = NAMED[name]
+    return Machine(triple, level, ",".join(f"+{flag}" for flag in flags), frozenset(flags))
+
+
+@functools.cache
+def _host() -> Target:
+    machine = host_machine()
+    base = named(_level(machine))
+    caches = _caches()
+    # Zen 4 executes 512-bit vectors in two halves; Zen 5 (vp2intersect) has full units
+    halves = machine.has("clzero") and machine.has("avx512f")
+    halves = halves and not machine.has("avx512vp2intersect")
+    ports = 1 if halves else 2
+    return replace(
+        base,
+        name="host",
+        fma_ports=ports,
+        load_ports=ports,
+        l1=caches.get((1, "Data"), (base.l1, 8))[0],
+        l1_ways=caches.get((1, "Data"), (0, base.l1_ways))[1],
+        l2=caches.get((2, "Unified"), (base.l2, 8))[0],
+        page=os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096,
+        instructions=available(machine.flags),
+    )
+
+
+def _caches() -> dict[tuple[int, str], tuple[int, int]]:
+    """(level, kind) -> (bytes, ways), from Linux's description of the first CPU; {} elsewhere."""
+    found = {}
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            level, kind, size, ways = (
+                (folder / name).read_text().strip()
+                for name in ("level", "type", "size", "ways_of_associativity")
+            )
+            found[int(level), kind] = (int(size.rstrip("K")) << 10, int(ways))
+        except (OSError, ValueError):  # containers hide some of these files
+            continue
+    return found

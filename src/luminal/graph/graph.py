@@ -1,0 +1,316 @@
+"""The graph that a user records: sources, sizes, nodes made once, outputs, states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DimError, DTypeError, InputError, ShapeError
+from . import views
+from .display import display
+from .dtype import DType, i64
+from .dtype import dtype as dtype_of
+from .index import Index
+from .infer import infer, text
+from .locate import Location, fail, user_location
+from .node import Node, Number, Shape, Source, View, position
+from .parse import DimLike, check_name, index_of
+from .space import Space
+from .tensor import Tensor
+from .values import from_user
+
+if TYPE_CHECKING:
+    from ..runtime.executable import Executable
+
+DEFAULT_BOUNDS = (1, 2**31 - 1)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """index >= 0 must hold for the sizes of a run; `message` says what it means."""
+
+    index: Index
+    message: str
+    location: Location
+
+
+class Graph:
+    """A static graph of primitives. Nodes are immutable and made once: equal means identical.
+
+    space: the bounds of all sizes. nodes: in order of recording, inputs first. outputs: tensors
+    marked by `Tensor.output`. states: (state, new value) pairs. values: what `Tensor.set` stored.
+    locations: the user's source line of each node. requirements: what the sizes of a run must
+    satisfy.
+    """
+
+    def __init__(self) -> None:
+        self.space = Space()
+        self.nodes: list[Node] = []
+        self.sources: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.output_names: dict[Node, str] = {}
+        self.states: list[tuple[Tensor, Tensor]] = []
+        self.values: dict[Node, np.ndarray] = {}
+        self.locations: dict[Node, Location] = {}
+        self.requirements: list[Requirement] = []
+        self._made: dict[Any, Node] = {}
+        self._tensors: dict[Node, Tensor] = {}
+        self._spaces: dict[Shape, Space] = {}
+
+    # ---- sources
+
+    def tensor(
+        self, shape: Sequence[DimLike] | DimLike, dtype: Any = "f32", name: str | None = None
+    ) -> Tensor:
+        """An input: given at each run. A dimension is an int, a size's name, or an expression."""
+        return self._source("input", self.shape(shape), dtype_of(dtype), name)
+
+    def parameter(
+        self, shape: Sequence[DimLike] | DimLike, dtype: Any = "f32", name: str | None = None
+    ) -> Tensor:
+        """An input that changes seldom: packed once each time it is set."""
+        return self._source("parameter", self.shape(shape), dtype_of(dtype), name)
+
+    def constant(self, array: Any, name: str | None = None) -> Tensor:
+        """Values known at compile time. Python floats become f32, Python ints i64."""
+        value, dtype = from_user(array)
+        shape = tuple(Index.of(size) for size in value.shape)
+        return self._source("constant", shape, dtype, name, value)
+
+    def _source(
+        self, kind: str, shape: Shape, dtype: DType, name: str | None,
+        value: np.ndarray | None = None,
+    ) -> Tensor:  # fmt: skip
+        name = name or f"{kind}{sum(_kind(t) == kind for t in self.sources)}"
+        node = self._new("input", (), Source(name, kind, value), shape, dtype)
+        self.sources.append(self.wrap(node))
+        return self.sources[-1]
+
+    def rename(self, tensor: Tensor, name: str) -> None:
+        """Give a source another name (modules name their parameters when they are assembled)."""
+        if tensor.node.op != "input":
+            fail(InputError, f"only inputs, parameters and constants have names, not {tensor}")
+        tensor.node.attribute = replace(tensor.node.attribute, name=name)
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """What is given at each run, in order of recording."""
+        return [t for t in self.sources if _kind(t) == "input"]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [t for t in self.sources if _kind(t) == "parameter"]
+
+    @property
+    def constants(self) -> list[Tensor]:
+        return [t for t in self.sources if _kind(t) == "constant"]
+
+    # ---- sizes
+
+    def dim(self, name: str, low: int = 1, high: int = DEFAULT_BOUNDS[1]) -> Index:
+        """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened."""
+        check_name(name)
+        if not 0 <= low <= high:
+            fail(DimError, f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
+        old = self.space.sizes.get(name)
+        if old is not None and old != DEFAULT_BOUNDS and (low < old[0] or high > old[1]):
+            fail(
+                DimError,
+                f"dim {name}: {low} .. {high} is wider than its bounds {old[0]} .. {old[1]}",
+            )
+        if old is not None and low < old[0]:
+            fail(
+                DimError,
+                f"dim {name} is in use as at least {old[0]}: declare it before its first use",
+            )
+        if old != (low, high):
+            self._declare(name, low, high)
+        return Index.of(name)
+
+    def _declare(self, name: str, low: int, high: int) -> None:
+        self.space = Space({**self.space.sizes, name: (low, high)})
+        self._spaces.clear()
+
+    def size(self, value: DimLike) -> Index:
+        """A user's size as an Index; names not yet declared get the default bounds."""
+        index = index_of(value)
+        for name in sorted(index.names()):
+            if name not in self.space.sizes:
+                self._declare(name, *DEFAULT_BOUNDS)
+        return index
+
+    def shape(self, shape: Sequence[DimLike] | DimLike) -> Shape:
+        """A user's shape; sizes are proven, or required at run time, to be at least 0."""
+        if isinstance(shape, (int, str, Index)):
+            shape = (shape,)
+        sizes = tuple(self.size(value) for value in shape)
+        for size in sizes:
+            self.require(size, f"size {size} of shape {text(sizes)} must not be negative")
+        return sizes
+
+    def require(self, index: Index, message: str) -> None:
+        """index >= 0: proven, or checked at each run. Raises ShapeError where it never holds."""
+        low, high = self.space.bounds(index)
+        if high < 0:
+            fail(ShapeError, message)
+        if low < 0 and all(index is not known.index for known in self.requirements):
+            self.requirements.append(Requirement(index, message, user_location()))
+
+    def positions(self, shape: Shape) -> Space:
+        """What is known about sizes and the positions i0, i1, ... inside a shape."""
+        space = self._spaces.get(shape)
+        if space is None:
+            axes = {position(dim): size for dim, size in enumerate(shape)}
+            space = self._spaces[shape] = Space(self.space.sizes, axes)
+        return space
+
+    # ---- nodes
+
+    def wrap(self, node: Node) -> Tensor:
+        """The one Tensor of a node."""
+        tensor = self._tensors.get(node)
+        if tensor is None:
+            tensor = self._tensors[node] = Tensor(self, node)
+        return tensor
+
+    def add(
+        self, op: str, inputs: tuple[Node, ...] = (), attribute: Any = None,
+        dtype: DType | None = None,
+    ) -> Node:  # fmt: skip
+        """The node of an operation with inputs; made once. `dtype` is for casts only."""
+        dtype = dtype if op == "cast" else None
+        key = (op, inputs, _key(attribute), dtype)
+        node = self._made.get(key)
+        if node is None:
+            shape, result = infer(op, inputs, attribute, dtype)
+            node = self._made[key] = self._new(op, inputs, attribute, shape, result)
+        return node
+
+    def apply(
+        self, op: str, tensors: Sequence[Tensor], dtype: Any = None, attribute: Any = None
+    ) -> Tensor:
+        """As `add`, on tensors: `graph.apply("select", [condition, a, b])`."""
+        if any(tensor.graph is not self for tensor in tensors):
+            fail(InputError, f"{op}: operands belong to different graphs")
+        wanted = None if dtype is None else dtype_of(dtype)
+        return self.wrap(self.add(op, tuple(t.node for t in tensors), attribute, wanted))
+
+    def literal(self, value: Number, dtype: Any = None) -> Tensor:
+        """One number, shape (); rounded to its dtype (by default that of the Python value)."""
+        kind = dtype_of(type(value) if dtype is None else dtype)
+        number = exact(value, kind)
+        key = ("literal", views.number_key(number), kind)
+        if key not in self._made:
+            self._made[key] = self._new("literal", (), number, (), kind)
+        return self.wrap(self._made[key])
+
+    def iota(
+        self, shape: Sequence[DimLike] | DimLike, index: DimLike | str, dtype: Any = i64
+    ) -> Tensor:
+        """The value of an index over the positions i0, i1, ... (and sizes) at each point."""
+        sizes, kind = self.shape(shape), dtype_of(dtype)
+        value = index_of(index, positions=True)
+        known = {position(dim) for dim in range(len(sizes))} | self.space.sizes.keys()
+        if unknown := value.names() - known:
+            fail(
+                DimError, f"iota: {sorted(unknown)} is no position of shape {text(sizes)}, no size"
+            )
+        if not kind.is_integer:
+            fail(DTypeError, f"iota has an integer dtype, not {kind}; cast it")
+        space = self.positions(sizes)
+        ones = {position(d): views.ZERO for d, size in enumerate(sizes) if size == 1}
+        return self.wrap(self._iota(sizes, space.simplify(space.substitute(value, ones)), kind))
+
+    def _iota(self, shape: Shape, index: Index, dtype: DType) -> Node:
+        key = ("iota", shape, index, dtype)
+        if key not in self._made:
+            self._made[key] = self._new("iota", (), index, shape, dtype)
+        return self._made[key]
+
+    def view(self, source: Node, view: View) -> Node:
+        """A movement of a node, in normal form and composed with the views below it."""
+        space = self.positions(view.shape)
+        plain = views.normal(space, view)
+        if plain is None:  # its conditions never hold
+            assert view.fill is not None
+            fill = self.literal(view.fill, source.dtype).node
+            return self.add("view", (fill,), View(view.shape, ()))
+        if source.op == "view":
+            whole = views.compose(space, plain, source.attribute)
+            if whole is not None:
+                return self.view(source.inputs[0], whole)
+        if views.is_identity(plain, source.shape):
+            return source
+        if source.op == "iota" and not plain.conditions:
+            mapping = {position(dim): index for dim, index in enumerate(plain.index)}
+            return self._iota(view.shape, space.substitute(source.attribute, mapping), source.dtype)
+        return self.add("view", (source,), plain)
+
+    def _new(
+        self, op: str, inputs: tuple[Node, ...], attribute: Any, shape: Shape, dtype: DType
+    ) -> Node:
+        node = Node(op, inputs, attribute, shape, dtype, len(self.nodes))
+        self.nodes.append(node)
+        self.locations[node] = user_location()
+        return node
+
+    # ---- results
+
+    def donate(self, state: Tensor, new: Tensor) -> None:
+        """After each run the input `state` holds the value of `new` (a KV cache, in place)."""
+        if not any(state is known for known in self.inputs + self.parameters):
+            fail(InputError, f"a state is an input or a parameter of this graph, not {state}")
+        if new.node.shape != state.node.shape:
+            fail(ShapeError, f"donate: a state of {state} cannot become {new}")
+        if new.dtype is not state.dtype:
+            fail(DTypeError, f"donate: a state of {state} cannot become {new}; cast it")
+        if any(state is known for known, _ in self.states):
+            fail(InputError, f"{state} is donated already")
+        self.states.append((state, new))
+
+    def display(self) -> str:
+        """The graph as text, one line a node that an output or a state needs."""
+        return display(self)
+
+    def compile(
+        self, device: str = "auto", search: Any = 0, precision: str = "f32",
+        threads: int | None = None, seed: int = 0, passes: Any = None,
+    ) -> Executable:  # fmt: skip
+        """The program, compiled: the one call from here upwards. See `luminal.compiler`."""
+        from ..compiler import compile_graph
+
+        return compile_graph(
+            self, device=device, search=search, precision=precision, threads=threads, seed=seed,
+            passes=passes,
+        )  # fmt: skip
+
+
+def exact(value: Number, dtype: DType) -> Number:
+    """A number as the dtype holds it. Raises DTypeError where an integer does not fit."""
+    if dtype.kind == "bool":
+        return bool(value)
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            return float(np.asarray(float(value)).astype(dtype.numpy))
+    if not dtype.lowest <= value <= dtype.highest or int(value) != value:
+        fail(DTypeError, f"{value!r} is no {dtype}")
+    return int(value)
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.node.attribute.kind)
+
+
+def _key(attribute: Any) -> Any:
+    """What tells attributes apart: numbers inside by type and text."""
+    if isinstance(attribute, View):
+        return (
+            attribute.shape,
+            attribute.index,
+            attribute.conditions,
+            views.number_key(attribute.fill),
+        )
+    return attribute

@@ -1,0 +1,176 @@
+"""Passes: functions from program to program, applied in order before the compiler sees the graph.
+
+A `Program` names what is to be computed: the nodes of the outputs and of the new values of states.
+Sources are never replaced, so the user's tensors keep naming the inputs. A pass is any function
+`Program -> Program`; most are one `rewrite` with a rule for single nodes:
+
+    def halve_gelu_precision(program):
+        def rule(node, inputs):            # inputs: what the node's inputs have become
+            ...                            # a new node (program.graph.add), or None to keep it
+        return rewrite(program, rule)
+
+    graph.compile(passes=[*default_passes(), halve_gelu_precision])
+
+Nodes that no output needs are not part of a program: nothing removes them, nothing computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..errors import CompileError, Unsupported
+from .display import reachable
+from .dtype import DType, f32
+from .graph import Graph
+from .index import Index
+from .locate import fail
+from .node import REDUCE_OPS, Node, Number, View
+from .scalars import SCALARS, compute
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a graph is asked to compute. `outputs[i]` is what output i of the graph has become;
+    `states`: (source, what its new value has become)."""
+
+    graph: Graph
+    outputs: tuple[Node, ...]
+    states: tuple[tuple[Node, Node], ...] = ()
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """All nodes that must be computed."""
+        return self.outputs + tuple(new for _, new in self.states)
+
+    def nodes(self) -> list[Node]:
+        """The roots and all that they depend on, inputs first."""
+        return reachable(self.roots)
+
+
+Pass: TypeAlias = Callable[[Program], Program]
+Rule: TypeAlias = Callable[[Node, tuple[Node, ...]], Node | None]
+
+
+def program_of(graph: Graph) -> Program:
+    """The program as the user recorded it."""
+    outputs = tuple(tensor.node for tensor in graph.outputs)
+    return Program(graph, outputs, tuple((state.node, new.node) for state, new in graph.states))
+
+
+def default_passes(precision: str = "f32") -> list[Pass]:
+    """The passes of `Graph.compile` when none are given, in order."""
+    if precision != "f32":
+        fail(Unsupported, f"precision={precision!r} is not built yet; there is 'f32'")
+    return [widen_half, fold_constants]
+
+
+def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
+    """Apply passes in order; each must keep the shapes and dtypes of what is computed."""
+    for function in passes:
+        result = function(program)
+        if not isinstance(result, Program) or _types(result) != _types(program):
+            name = getattr(function, "__name__", repr(function))
+            raise CompileError(f"pass {name} must return a Program with the same outputs")
+        program = result
+    return program
+
+
+def _types(program: Program) -> list[object]:
+    return [(node.shape, node.dtype) for node in program.roots]
+
+
+# ---- rewriting
+
+
+def rewrite(program: Program, rule: Rule) -> Program:
+    """Every node replaced by `rule(node, new inputs)`, or rebuilt on them where it gives None."""
+    graph, became = program.graph, dict[Node, Node]()
+    for node in program.nodes():
+        inputs = tuple(became[source] for source in node.inputs)
+        new = rule(node, inputs)
+        became[node] = rebuild(graph, node, inputs) if new is None else new
+        graph.locations.setdefault(became[node], graph.locations[node])
+        if (became[node].shape, became[node].dtype) != (node.shape, node.dtype):
+            raise CompileError(f"a rule turned {node} into {became[node]}: another shape or dtype")
+    states = tuple((source, became[new]) for source, new in program.states)
+    return Program(graph, tuple(became[node] for node in program.outputs), states)
+
+
+def rebuild(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The same operation on other inputs."""
+    if inputs == node.inputs:
+        return node
+    if node.op == "view":
+        return graph.view(inputs[0], node.attribute)
+    return graph.add(node.op, inputs, node.attribute, node.dtype)
+
+
+# ---- f16 and bf16 are computed in f32
+
+
+def widen_half(program: Program) -> Program:
+    """bf16 op bf16 --> cast(op(cast, cast)): every operation in f32, rounded once.
+
+    What only moves or picks values stays narrow: views, gathers, select, scatter "set", max, min. No
+    pair of casts is removed: f32 -> bf16 -> f32 is the rounding that the user asked for.
+    """
+    graph = program.graph
+
+    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+        if not _computes(node) or not any(_is_half(n.dtype) for n in inputs):
+            return None
+        wide = tuple(graph.add("cast", (n,), None, f32) if _is_half(n.dtype) else n for n in inputs)
+        result = graph.add(node.op, wide, node.attribute)
+        return graph.add("cast", (result,), None, node.dtype) if _is_half(node.dtype) else result
+
+    return rewrite(program, rule)
+
+
+def _is_half(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bytes == 2
+
+
+def _computes(node: Node) -> bool:
+    """Whether the node makes new values from its inputs."""
+    if node.op == "scan":
+        return node.attribute.op in ("sum", "prod")
+    if node.op == "scatter":
+        return node.attribute.mode in ("sum", "prod")
+    if node.op in REDUCE_OPS and node.attribute is not None:
+        return node.op in ("sum", "prod")
+    return node.op in SCALARS and node.op not in ("cast", "select")
+
+
+# ---- constants
+
+
+def fold_constants(program: Program) -> Program:
+    """op(literals) --> literal, also where they are expanded to a shape. Arrays are never folded."""
+    graph = program.graph
+
+    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+        if node.op not in SCALARS or node.attribute is not None:
+            return None
+        numbers = [_uniform(n) for n in inputs]
+        if any(number is None for number in numbers):
+            return None
+        arrays = [n.dtype.numpy.type(number) for n, number in zip(inputs, numbers)]
+        value = compute(node.op, node.dtype, *arrays).item()
+        return uniform(graph, value, node.shape, node.dtype)
+
+    return rewrite(program, rule)
+
+
+def _uniform(node: Node) -> Number | None:
+    """The number that a node has everywhere, if it is known."""
+    if node.op == "view" and not node.attribute.conditions:
+        node = node.inputs[0]
+    number: Number | None = node.attribute if node.op == "literal" else None
+    return number
+
+
+def uniform(graph: Graph, value: Number, shape: tuple[Index, ...], dtype: DType) -> Node:
+    """One number at every point of a shape."""
+    return graph.view(graph.literal(value, dtype).node, View(shape, ()))

@@ -1,0 +1,194 @@
+"""The meaning of a graph in NumPy: slow, obvious, the oracle of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+from .display import reachable
+from .dtype import DType, f32
+from .infer import text
+from .locate import fail
+from .node import REDUCE_OPS, Node, Scatter, View, position
+from .scalars import SCALARS, compute, identity
+from .values import checked, solve_sizes
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .tensor import Tensor
+
+Sizes = Mapping[str, int]
+
+_UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+
+
+def run(
+    graph: Graph, feeds: Mapping[Node, Any] | Mapping[Tensor, Any] | None = None,
+    sizes: Sizes | None = None,
+) -> dict[Node, np.ndarray]:  # fmt: skip
+    """Values of all outputs and of the new values of all states.
+
+    `feeds`: arrays by node or tensor; what is missing has the value given by `Tensor.set`. `sizes`:
+    run-time sizes, where no input tells them.
+    """
+    nodes = [t.node for t in graph.outputs] + [new.node for _, new in graph.states]
+    return evaluate(graph, nodes, feeds, sizes)
+
+
+def evaluate(
+    graph: Graph, nodes: Iterable[Node], feeds: Mapping[Any, Any] | None = None,
+    sizes: Sizes | None = None,
+) -> dict[Node, np.ndarray]:  # fmt: skip
+    """Values of these nodes."""
+    wanted = list(nodes)
+    order = reachable(wanted)
+    values = _sources(graph, order, feeds or {})
+    bound = solve_sizes(values, sizes or {}, graph)
+    last = {source: node.number for node in order for source in node.inputs}
+    for node in order:
+        if node.op != "input":
+            operands = [values[source] for source in node.inputs]
+            values[node] = meaning(node, operands, bound)
+            for source in set(node.inputs) - set(wanted):
+                if last[source] == node.number:
+                    del values[source]
+    return {node: np.ascontiguousarray(values[node]).reshape(values[node].shape) for node in wanted}
+
+
+def _sources(graph: Graph, order: list[Node], feeds: Mapping[Any, Any]) -> dict[Node, np.ndarray]:
+    given = {getattr(key, "node", key): value for key, value in feeds.items()}
+    values = {}
+    for node in order:
+        if node.op != "input":
+            continue
+        value = given.get(node, graph.values.get(node, node.attribute.value))
+        if value is None:
+            fail(InputError, f"no value for {node.attribute.name} {node.dtype}{text(node.shape)}")
+        values[node] = checked(node, value, graph.space)
+    return values
+
+
+def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:
+    """The value of one node from those of its inputs."""
+    shape = tuple(int(size.evaluate(sizes)) for size in node.shape)
+    if node.op == "literal":
+        return np.asarray(node.attribute, node.dtype.numpy)
+    if node.op == "iota":
+        value = node.attribute.evaluate(_positions(shape, sizes))
+        return np.broadcast_to(np.asarray(value).astype(node.dtype.numpy), shape)
+    if node.op == "view":
+        return _view(node.attribute, operands[0], shape, sizes)
+    if node.op == "scan":
+        return _scan(node.attribute.op, operands[0], node.attribute.dim, node.dtype)
+    if node.op == "gather":
+        return _gather(operands[0], operands[1], node.attribute)
+    if node.op == "scatter":
+        return _scatter(node.attribute, node.dtype, *operands)
+    if node.op in REDUCE_OPS and node.attribute is not None:
+        return _reduce(node.op, operands[0], node.attribute, node.dtype)
+    assert node.op in SCALARS, node.op
+    return np.asarray(compute(node.op, node.dtype, *operands))
+
+
+def _positions(shape: tuple[int, ...], sizes: Sizes) -> dict[str, Any]:
+    """Values of i0, i1, ... that broadcast to the shape, and of the sizes."""
+    grids = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
+    return {**sizes, **{position(dim): grid for dim, grid in enumerate(grids)}}
+
+
+# ---- movement
+
+
+def _view(view: View, source: np.ndarray, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
+    simple = _transposed(view, source, shape)
+    if simple is not None:
+        return simple
+    values = _positions(shape, sizes)
+    if not view.conditions:
+        return np.broadcast_to(source[_indices(view, values)], shape)
+    holds = np.logical_and.reduce(
+        np.broadcast_arrays(*(np.asarray(c.evaluate(values)) >= 0 for c in view.conditions))
+    )
+    result = np.full(shape, np.asarray(view.fill, source.dtype))
+    if holds.any():
+        inside = tuple(np.where(holds, i, 0) for i in _indices(view, values))
+        result[...] = np.where(holds, source[inside], result)
+    return result
+
+
+def _indices(view: View, values: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+    return tuple(np.asarray(index.evaluate(values)) for index in view.index)
+
+
+def _transposed(view: View, source: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Views that only permute and broadcast, without a copy: the same meaning, quicker."""
+    order = [dim for index in view.index for dim in _position_of(index, len(shape))]
+    if view.conditions or len(order) != len(view.index) or len(set(order)) != len(order):
+        return None
+    new_axes = sorted(range(source.ndim), key=lambda axis: order[axis])
+    kept = {order[axis] for axis in range(source.ndim)}
+    spread = tuple(slice(None) if dim in kept else None for dim in range(len(shape)))
+    moved = source.transpose(new_axes)
+    if any(moved.shape[n] != shape[dim] for n, dim in enumerate(sorted(kept))):
+        return None
+    return np.broadcast_to(moved[spread], shape)
+
+
+def _position_of(index: Any, rank: int) -> list[int]:
+    return [dim for dim in range(rank) if index.text == position(dim)]
+
+
+# ---- reductions
+
+
+def _wide(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """f16 and bf16 are accumulated in f32 and rounded once."""
+    return array.astype(f32.numpy) if dtype.name in ("f16", "bf16") else array
+
+
+def _reduce(op: str, source: np.ndarray, dims: tuple[int, ...], dtype: DType) -> np.ndarray:
+    wide = _wide(source, dtype)
+    start = np.asarray(identity(op, dtype)).astype(wide.dtype)
+    with np.errstate(all="ignore"):
+        total = wide
+        for dim in reversed(dims):
+            total = _UFUNCS[op].reduce(total, axis=dim, dtype=wide.dtype, initial=start)
+        return np.asarray(total).astype(dtype.numpy)
+
+
+def _scan(op: str, source: np.ndarray, dim: int, dtype: DType) -> np.ndarray:
+    wide = _wide(source, dtype)
+    with np.errstate(all="ignore"):
+        running = _UFUNCS[op].accumulate(wide, axis=dim, dtype=wide.dtype)
+    return np.asarray(running).astype(dtype.numpy)
+
+
+# ---- gather and scatter
+
+
+def _gather(source: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
+    size = source.shape[dim]
+    if size == 0:
+        return np.zeros(index.shape, source.dtype)
+    clamped = np.clip(index, 0, size - 1).astype(np.int64)
+    return np.take_along_axis(source, clamped, axis=dim)
+
+
+def _scatter(
+    scatter: Scatter, dtype: DType, base: np.ndarray, index: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    result = np.array(_wide(base, dtype))
+    inside = (index >= 0) & (index < base.shape[scatter.dim])
+    where = list(np.nonzero(inside))  # in row-major order
+    where[scatter.dim] = index[inside].astype(np.int64)
+    chosen = _wide(values, dtype)[inside]
+    with np.errstate(all="ignore"):
+        if scatter.mode == "set":
+            for position_, value in zip(zip(*where), chosen):
+                result[position_] = value
+        else:
+            _UFUNCS[scatter.mode].at(result, tuple(where), chosen)
+    return result.astype(dtype.numpy)

@@ -1,0 +1,330 @@
+"""What a schedule may look at: sizes, work, and which access moves how along which axis.
+
+Pure functions of a kernel and a target. No operation is named here but the product under a sum, which
+is what multiply-and-add instructions compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..graph.scalars import SCALARS
+from .kernel import (
+    Apply,
+    Expression,
+    Guard,
+    Kernel,
+    Load,
+    Position,
+    Read,
+    Store,
+    Value,
+    children,
+    rebuild,
+    walk,
+)
+from .target import MatrixInstruction, Target
+
+FAR = 1 << 20  # elements: an axis that moves an access by data, or through a floor
+
+
+def round_up(x: int, step: int) -> int:
+    return -(-x // step) * step
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """A load, a store, or a read of another value, as loops see it.
+
+    strides: axis -> elements (absent: the access does not move). guards: conditions under which it
+    happens. load: None for a read of a value, whose layout is ours to choose.
+    """
+
+    name: str
+    axes: frozenset[str]
+    strides: Mapping[str, int]
+    dtype: DType
+    guards: tuple[Index, ...] = ()
+    load: Load | None = None
+    constant: bool = False
+    free: bool = False  # the layout is ours, and unknown so far
+
+    def stride(self, axis: str) -> int:
+        """Elements between neighbours along the axis; 1 if we may lay it out as we like."""
+        return self.strides.get(axis, 1 if self.free else 0)
+
+
+class Facts:
+    """Everything about one kernel, computed once. `kept`: values that must not be inlined."""
+
+    def __init__(self, kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> None:
+        self.target, self.kept = target, frozenset(kept)
+        hints = {**{n: _typical(kernel, n, target) for n in kernel.sizes}, **kernel.hints}
+        self.hints = {n: h for n, h in hints.items()}
+        self.size = {a: max(1, self.number(e)) for a, e in kernel.axes.items()}
+        self.static = {a: e.is_constant for a, e in kernel.axes.items()}
+        self.buffers = {b.name: b for b in kernel.buffers}
+        self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
+        self._accesses: dict[str, list[Access]] = {}
+        self._work: dict[str, float] = {}
+        self.lane_of: dict[str, str | None] = {}  # value -> lane axis, as far as decided
+        self.kernel = replace(kernel, values=self._inlined(kernel))
+        self.values = self.kernel.values
+        self.by_name = {v.name: v for v in self.values}
+        self.rescales = {v.reduction.rescale.value for v in self.values
+                         if v.reduction and v.reduction.rescale}  # fmt: skip
+        self.lanes = self._lanes()
+
+    def number(self, extent: Index) -> int:
+        """The usual value of a size expression."""
+        missing = {n: self.target.hint for n in extent.names() if n not in self.hints}
+        return int(extent.evaluate({**self.hints, **missing}))
+
+    def _lanes(self) -> int:
+        """Elements of a vector for the whole kernel: those of the dtype that works most."""
+        work: dict[DType, float] = {}
+        for v in self.values:
+            work[v.dtype] = work.get(v.dtype, 0.0) + self.work(v)
+        most = max(work, key=lambda d: work[d], default=None)
+        return self.target.lanes(most) if most else 1
+
+    # ---- values
+
+    def _inlined(self, kernel: Kernel) -> tuple[Value, ...]:
+        """Values that are worth computing once; the others are written into their readers."""
+        values = kernel.values
+        self.by_name = {v.name: v for v in values}
+        bodies: dict[str, Expression] = {}
+        for v in values:
+            if not self._bound(v, values) and self._free_to_repeat(v, values):
+                bodies[v.name] = v.body
+        kept = tuple(inline(v, bodies) for v in values if v.name not in bodies)
+        self._accesses.clear()
+        self._work.clear()
+        return kept
+
+    def _bound(self, value: Value, values: tuple[Value, ...]) -> bool:
+        rescales = {v.reduction.rescale.value for v in values if v.reduction and v.reduction.rescale}
+        return bool(
+            value.reduction or value.store or value.name in rescales or value.name in self.kept
+        ) or any(isinstance(e, Read) and e.so_far for e in walk(value.body))
+
+    def _free_to_repeat(self, value: Value, values: tuple[Value, ...]) -> bool:
+        readers = [u for u in values if reads(u, value.name)]
+        repeats = sum(self.points(u) for u in readers) / max(1, self.points(value))
+        work = weight(value.body)
+        return repeats <= 1 or work == 0 or (work <= 1 and repeats <= len(readers) <= 2)
+
+    def points(self, value: Value) -> int:
+        return prod(self.size[a] for a in value.points)
+
+    def work(self, value: Value) -> float:
+        """Elementwise operations, at least one a point."""
+        found = self._work.get(value.name)
+        if found is None:
+            found = self._work[value.name] = self.points(value) * max(1.0, weight(value.body))
+        return found
+
+    def readers(self, name: str) -> list[Value]:
+        return [v for v in self.values if v.name != name and reads(v, name)]
+
+    def running(self, value: Value) -> bool:
+        """It must be computed inside the loop of an online reduction."""
+        return value.name in self.rescales or any(
+            isinstance(e, Read) and e.so_far for body in value.expressions() for e in walk(body)
+        )
+
+    # ---- accesses
+
+    def axes_of(self, expression: Expression) -> frozenset[str]:
+        """The axes over which an expression varies."""
+        if isinstance(expression, Read):
+            return frozenset(self.by_name[expression.value].axes)
+        names: set[str] = set()
+        for child in children(expression):
+            names |= self.axes_of(child)
+        for index in _indices(expression):
+            names |= index.names()
+        return frozenset(n for n in names if n in self.size)
+
+    def accesses(self, value: Value) -> list[Access]:
+        """All loads and reads of a value, each once."""
+        found = self._accesses.get(value.name)
+        if found is None:
+            seen: dict[tuple[Expression, tuple[Index, ...]], Access] = {}
+            for body in value.expressions():
+                for e, guards in guarded(body):
+                    if isinstance(e, (Load, Read)) and (e, guards) not in seen:
+                        seen[e, guards] = self.access(e, guards)
+            found = self._accesses[value.name] = list(seen.values())
+        return found
+
+    def access(self, e: Load | Read, guards: tuple[Index, ...] = ()) -> Access:
+        if isinstance(e, Load):
+            strides = self._strides(e)
+            constant = self.buffers[e.buffer].constant
+            return Access(e.buffer, self.axes_of(e), strides, e.dtype, guards, e, constant)
+        v = self.by_name[e.value]
+        lane = self.lane_of.get(e.value)
+        known = {a: 1 if a == lane else FAR for a in v.axes} if lane else {}
+        return Access(v.name, frozenset(v.axes), known, v.dtype, guards, free=not known)
+
+    def store_stride(self, value: Value, axis: str) -> int:
+        """Elements between neighbours along an axis where the value is stored."""
+        assert value.store is not None
+        return self._strides(value.store).get(axis, 0)
+
+    def _strides(self, e: Load | Store) -> dict[str, int]:
+        strides: dict[str, int] = {}
+        slots = {name: self.axes_of(body) for name, body in e.slots}
+        step = 1
+        for index, extent in zip(e.index[::-1], self.buffers[e.buffer].shape[::-1]):
+            for monomial, coefficient in index.terms:
+                for axis, move in self._moves(monomial, coefficient, slots):
+                    strides[axis] = strides.get(axis, 0) + move * step
+            step *= max(1, self.number(extent))
+        return strides
+
+    def _moves(
+        self, monomial: tuple[object, ...], coefficient: int, slots: Mapping[str, frozenset[str]]
+    ) -> Iterator[tuple[str, int]]:
+        """How one term of an index moves along each axis that it mentions."""
+        term = Index.build({monomial: coefficient})  # type: ignore[dict-item]
+        axes = [n for n in term.names() if n in self.size]
+        plain = [a for a in monomial if isinstance(a, str) and a in self.size]
+        for axis in axes:
+            if len(plain) == len(axes) == 1:
+                rest = tuple(a for a in monomial if a != axis)
+                yield axis, self.number(Index.build({rest: coefficient}))  # type: ignore[dict-item]
+            else:
+                yield axis, FAR
+        for slot in slots.keys() & term.names():
+            for axis in slots[slot]:
+                yield axis, FAR
+
+    def packable(self, access: Access) -> bool:
+        """A constant whose dimensions are plain axes: its layout is free."""
+        if not access.constant or access.load is None or access.guards or access.load.slots:
+            return False
+        return all(i.is_constant or i in map(Index.of, i.names()) for i in access.load.index)
+
+    def unread(self, value: Value) -> bool:
+        return not self.readers(value.name)
+
+    # ---- instructions that multiply narrow operands and add neighbours of a reduced axis
+
+    def pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
+        """(instruction, reduced axis that it collapses), or None."""
+        if value.name not in self._pairs:
+            self._pairs[value.name] = self._find_pair(value)
+        return self._pairs[value.name]
+
+    def _find_pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
+        if not is_product_sum(value):
+            return None
+        assert isinstance(value.body, Apply)
+        for instruction in self.target.instructions:
+            if instruction.collapse == 1:
+                continue
+            for x, y in (value.body.args, value.body.args[::-1]):
+                if not matches(instruction, x, y, value.dtype):
+                    continue
+                for axis in value.over[::-1]:
+                    if self._pairs_along(value, instruction, axis):
+                        return instruction, axis
+        return None
+
+    def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
+        if not self.static[axis] or self.size[axis] % instruction.collapse:
+            return False
+        assert isinstance(value.body, Apply)
+        sides = 0
+        for side in value.body.args:
+            found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
+            found = [x for x in found if axis in x.axes]
+            sides += any(x.stride(axis) == 1 or x.free or self.packable(x) for x in found)
+        return sides == 2
+
+
+def _typical(kernel: Kernel, name: str, target: Target) -> int:
+    low, high = kernel.sizes[name]
+    return int(min(max(target.hint, low), high))
+
+
+def _indices(expression: Expression) -> tuple[Index, ...]:
+    if isinstance(expression, Load):
+        return expression.index
+    if isinstance(expression, Position):
+        return (expression.index,)
+    return expression.conditions if isinstance(expression, Guard) else ()
+
+
+def weight(expression: Expression) -> float:
+    """Vector instructions of one point, roughly; equal parts count once."""
+    seen = {e for e in walk(expression) if isinstance(e, Apply)}
+    return sum(SCALARS[e.op].cost for e in seen)
+
+
+def reads(value: Value, name: str) -> bool:
+    return any(isinstance(e, Read) and e.value == name for b in value.expressions() for e in walk(b))
+
+
+def guarded(
+    expression: Expression, guards: tuple[Index, ...] = ()
+) -> Iterator[tuple[Expression, tuple[Index, ...]]]:
+    """Everything in an expression, with the conditions under which it is looked at."""
+    yield expression, guards
+    if isinstance(expression, Guard):
+        yield from guarded(expression.body, guards + expression.conditions)
+        yield from guarded(expression.other, guards)
+        return
+    for child in children(expression):
+        yield from guarded(child, guards)
+
+
+def substitute(expression: Expression, bodies: Mapping[str, Expression]) -> Expression:
+    """The expression with these values written out."""
+    if isinstance(expression, Read):
+        body = bodies.get(expression.value)
+        return expression if body is None else substitute(body, bodies)
+    below = children(expression)
+    changed = tuple(substitute(c, bodies) for c in below)
+    return expression if changed == below else rebuild(expression, changed)
+
+
+def inline(value: Value, bodies: Mapping[str, Expression]) -> Value:
+    """The value with other values written out in all that it reads."""
+    if not bodies:
+        return value
+    reduction, store = value.reduction, value.store
+    if reduction is not None and reduction.start is not None:
+        reduction = replace(reduction, start=substitute(reduction.start, bodies))
+    if store is not None and store.slots:
+        store = replace(store, slots=tuple((n, substitute(e, bodies)) for n, e in store.slots))
+    return replace(value, body=substitute(value.body, bodies), reduction=reduction, store=store)
+
+
+def is_product_sum(value: Value) -> bool:
+    reduction, body = value.reduction, value.body
+    return (
+        reduction is not None and reduction.op == "sum" and not reduction.scan
+        and isinstance(body, Apply) and body.op == "mul"
+    )  # fmt: skip
+
+
+def matches(instruction: MatrixInstruction, x: Expression, y: Expression, wide: DType) -> bool:
+    """x and y are narrow operands, widened to the accumulator."""
+    if wide is not instruction.accumulator:
+        return False
+    return narrow(x) is instruction.first and narrow(y) is instruction.second
+
+
+def narrow(expression: Expression) -> DType:
+    """The dtype before a widening cast."""
+    if isinstance(expression, Apply) and expression.op == "cast":
+        return expression.args[0].dtype
+    return expression.dtype

@@ -1,0 +1,117 @@
+"""How the elements of a buffer lie in memory: row-major, or as mixed-radix digits of its dimensions.
+
+A layout ((1, 32), (0, 1), (1, 1)) stores blocks of 32 of dimension 1, inside them dimension 0, inside
+that the 32 single elements. A dimension that its outermost digit does not divide is padded with zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import Illegal
+from ..graph.index import Index
+from ..graph.space import Space
+from .schedule import Layout, layout_text
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One digit: floor((index mod `above`) / `step`), worth `stride` elements. `above` None: no mod."""
+
+    dimension: int
+    step: int
+    above: int | None
+    stride: Index
+
+
+class Storage:
+    """The extents of a buffer (or tile) and its layout; () is row-major."""
+
+    def __init__(self, extents: Sequence[Index], layout: Layout = ()) -> None:
+        self.layout = layout
+        if layout:
+            check_layout(layout, len(extents))
+        self.extents = _padded(tuple(extents), layout)
+        self.digits, self.size = _digits(self.extents, layout)
+
+    def offset(self, index: Sequence[Index], space: Space) -> Index:
+        """The element offset of a position."""
+        total = Index.of(0)
+        for digit in self.digits:
+            part = index[digit.dimension]
+            if digit.above is not None:
+                part = space.mod(part, digit.above)
+            if digit.step != 1:
+                part = space.floor(part, digit.step)
+            total = total + part * digit.stride
+        return total
+
+
+def check_layout(layout: Layout, rank: int) -> None:
+    """Raise Illegal unless each dimension has digits of shrinking steps that divide, down to 1."""
+    last: dict[int, int] = {}
+    for dimension, step in layout:
+        if not 0 <= dimension < rank or step < 1:
+            raise Illegal(f"layout {layout_text(layout)}: no dimension {dimension} of {rank}")
+        if dimension in last and (last[dimension] % step or last[dimension] == step):
+            raise Illegal(f"layout {layout_text(layout)}: {step} does not divide {last[dimension]}")
+        last[dimension] = step
+    if any(last.get(d) != 1 for d in range(rank)):
+        raise Illegal(f"layout {layout_text(layout)}: a dimension of {rank} has no single steps")
+
+
+def _padded(extents: tuple[Index, ...], layout: Layout) -> tuple[Index, ...]:
+    """The extents rounded up to the outermost digit of each dimension."""
+    padded = list(extents)
+    for dimension, step in reversed(layout):
+        if step != 1:
+            padded[dimension] = extents[dimension].ceil_div(step) * step
+    return tuple(padded)
+
+
+def _digits(extents: tuple[Index, ...], layout: Layout) -> tuple[tuple[Digit, ...], Index]:
+    digits = layout or tuple((d, 1) for d in range(len(extents)))
+    above: dict[int, int] = {}
+    plain: list[tuple[int, int, int | None, Index]] = []
+    for dimension, step in digits:
+        outer = above.get(dimension)
+        count = extents[dimension] // step if outer is None else Index.of(outer // step)
+        plain.append((dimension, step, outer, count))
+        above[dimension] = step
+    result: list[Digit] = []
+    stride = Index.of(1)
+    for dimension, step, outer, count in reversed(plain):
+        result.append(Digit(dimension, step, outer, stride))
+        stride = stride * count
+    return tuple(reversed(result)), stride
+
+
+def packed_shape(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
+    """The shape of the packed array: the number of values of each digit."""
+    outer: dict[int, int] = {}
+    counts = []
+    for dimension, step in layout:
+        above = outer.get(dimension)
+        counts.append(-(-shape[dimension] // step) if above is None else above // step)
+        outer[dimension] = step
+    return tuple(counts)
+
+
+def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """The array in this layout, contiguous, padded with zeros; an empty layout is row-major."""
+    if not layout:
+        return np.ascontiguousarray(array)
+    check_layout(layout, array.ndim)
+    counts = packed_shape(array.shape, layout)
+    outermost = {d: step for d, step in reversed(layout)}
+    spare = [(0, -size % outermost[d]) for d, size in enumerate(array.shape)]
+    if any(after for _, after in spare):
+        array = np.pad(array, spare)
+    places = [[i for i, (d, _) in enumerate(layout) if d == dim] for dim in range(array.ndim)]
+    split = array.reshape([counts[i] for group in places for i in group])
+    order = np.argsort([i for group in places for i in group])
+    return np.ascontiguousarray(split.transpose(order))

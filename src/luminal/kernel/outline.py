@@ -1,0 +1,158 @@
+"""What matters in a kernel: its dominant reductions, the axes that all share, one lane axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from .facts import Facts
+from .kernel import Kernel, Read, Value, walk
+from .solver import Solver, Tile, unlaned
+from .target import Target
+
+HEAVY = 0.1  # part of all the work that makes a value count
+NEGLIGIBLE = 3e-3  # part of all the work that may be repeated freely
+
+
+@dataclass
+class Outline:
+    """A kernel as the frames see it.
+
+    main: the reduction with most work; group: reductions that share its loops; streams: axes of
+    online reductions; common: axes that every heavy and every stored value keeps; lane: one lane
+    axis for all heavy reductions, if that costs next to nothing; tile: of the group.
+    """
+
+    facts: Facts
+    stored: list[Value]
+    heavy: list[Value]
+    total: float
+    main: Value | None
+    group: list[Value]
+    streams: list[str]
+    common: list[str]
+    lane: str | None = None
+    tile: Tile | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.facts.kernel
+
+    @property
+    def target(self) -> Target:
+        return self.facts.target
+
+    @property
+    def size(self) -> dict[str, int]:
+        return self.facts.size
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return self.facts.values
+
+    def matters(self, value: Value) -> bool:
+        """Too much work to be repeated freely."""
+        return self.facts.work(value) > NEGLIGIBLE * self.total and not value.store
+
+
+def outline(kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> Outline:
+    """Look at a kernel."""
+    facts = Facts(kernel, target, kept)
+    work = {v.name: facts.work(v) for v in facts.values}
+    total = sum(work.values())
+    reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
+    main = max(reductions, key=lambda v: work[v.name], default=None)
+    group = [v for v in reductions if main and set(v.axes) == set(main.axes) and v.over == main.over
+             and v.reduction and main.reduction and v.reduction.op == main.reduction.op
+             and v.domain == main.domain]  # fmt: skip
+    found = Outline(
+        facts,
+        [v for v in facts.values if v.store],
+        [v for v in facts.values if work[v.name] >= HEAVY * total],
+        total,
+        main,
+        _independent(group),
+        _streams(facts),
+        [],
+    )
+    found.common = _common(found)
+    _choose_lane(found)
+    if found.main is not None:
+        found.tile = Solver(facts).solve(found.group, found.lane)
+    return found
+
+
+def _independent(group: list[Value]) -> list[Value]:
+    """Those of a group that do not read another one of it."""
+    names = {v.name for v in group}
+    return [v for v in group if not any(
+        isinstance(e, Read) and e.value in names for b in v.expressions() for e in walk(b))]  # fmt: skip
+
+
+def _streams(facts: Facts) -> list[str]:
+    online = [v for v in facts.values if v.reduction and v.reduction.rescale]
+    online += [v for v in facts.values if v.reduction and not v.reduction.scan
+               and any(isinstance(e, Read) and e.value == v.name and e.so_far
+                       for u in facts.values for b in u.expressions() for e in walk(b))]  # fmt: skip
+    return list(dict.fromkeys(a for v in online for a in v.over))
+
+
+def _common(found: Outline) -> list[str]:
+    facts = found.facts
+    keep = found.heavy + found.stored
+    serial = set().union(*(unlaned(v) for v in facts.values))
+    serial |= {a for v in facts.values for a in v.over}
+    order = dict.fromkeys(a for v in found.stored for a in v.axes)
+    return [
+        a for a in order
+        if all(a in v.axes for v in keep) and a not in serial
+        and not (facts.static[a] and facts.size[a] == 1)
+    ]  # fmt: skip
+
+
+def _choose_lane(found: Outline) -> None:
+    """One lane axis for all heavy reductions if that costs no more than each value's own best."""
+    heavy = [v for v in found.heavy if v.reduction]
+    if not heavy or not found.common:
+        return
+    solver = Solver(found.facts)
+    costs = {lane: _lane_cost(found, heavy, solver, lane) for lane in [*found.common, None]}
+    least = min(cost for cost, _ in costs.values())
+    near = [lane for lane in costs if lane and costs[lane][0] <= 1.05 * least]
+    if near and costs[None][0] > costs[near[0]][0] / 1.05:
+        best = min(near, key=lambda a: costs[a][1])
+        found.lane = best if costs[None][0] > costs[best][0] / 1.05 else None
+
+
+def _lane_cost(
+    found: Outline, heavy: list[Value], solver: Solver, lane: str | None
+) -> tuple[float, int]:
+    """(cycles, copies and transposed stores) of all heavy reductions."""
+    total, extra = 0.0, 0
+    for v in heavy:
+        tile = solver.solve(found.group if v in found.group else [v], lane)
+        total += tile.cycles * found.facts.points(v)
+        extra += len(tile.copies)
+    if lane:
+        extra += sum(found.facts.store_stride(v, lane) != 1 for v in found.stored)
+    return total, extra
+
+
+def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
+    """Program order with the reductions of a group side by side, so that they share loops."""
+    names, done, order = {v.name for v in group}, set[str](), []
+    waiting = list(kernel.values)
+
+    def ready(v: Value) -> bool:
+        return all(
+            e.value in done or e.so_far or e.value == v.name
+            for body in v.expressions() for e in walk(body) if isinstance(e, Read)
+        )  # fmt: skip
+
+    while waiting:
+        free = [v for v in waiting if ready(v)]
+        take = [v for v in free if v.name not in names][:1] or free
+        order += take
+        done |= {v.name for v in take}
+        waiting = [v for v in waiting if v.name not in done]
+    return replace(kernel, values=tuple(order))

@@ -1,0 +1,177 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import math
+
+from ..graph.tensor import Tensor
+from .base import Value, dim_of, extent, floating
+from .elementwise import (
+    abs,
+    add,
+    clamp,
+    div,
+    gt,
+    logical_and,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    reciprocal,
+    sub,
+    where,
+)
+from .math import LOG2_E, erf, exp, expm1, log1p, tanh
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0); NaN stays."""
+    return maximum(x, 0)
+
+
+def relu6(x: Tensor) -> Tensor:
+    """x limited to 0 .. 6."""
+    return clamp(x, 0, 6)
+
+
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to min_val .. max_val."""
+    return clamp(x, min_val, max_val)
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """x, or negative_slope x below 0."""
+    return where(gt(x, 0), x, mul(x, negative_slope))
+
+
+def prelu(x: Tensor, weight: Tensor) -> Tensor:
+    """As leaky_relu, with one slope, or one for each channel (dimension 1)."""
+    if weight.ndim and x.ndim > 1:
+        weight = weight.reshape((-1, *(1,) * (x.ndim - 2)))
+    return where(gt(x, 0), x, mul(x, weight))
+
+
+def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
+    """x where it is above the threshold, else the value."""
+    return where(gt(x, threshold), x, value)
+
+
+@floating
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x, or alpha (e^x - 1) below 0."""
+    return where(gt(x, 0.0), x, mul(expm1(x), alpha))
+
+
+@floating
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x, or alpha (e^(x / alpha) - 1) below 0."""
+    return where(gt(x, 0.0), x, mul(expm1(div(x, alpha)), alpha))
+
+
+@floating
+def selu(x: Tensor) -> Tensor:
+    """Self-normalising elu."""
+    return mul(elu(x, SELU_ALPHA), SELU_SCALE)
+
+
+@floating
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + e^-x)."""
+    return reciprocal(add(x.graph.apply("exp2", [mul(x, -LOG2_E)]), 1.0))
+
+
+@floating
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)) without overflow."""
+    return sub(minimum(x, 0.0), log1p(exp(neg(abs(x)))))
+
+
+@floating
+def silu(x: Tensor) -> Tensor:
+    """x sigmoid(x)."""
+    return mul(x, sigmoid(x))
+
+
+@floating
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function at x; approximate "tanh" as in GPT-2."""
+    if approximate == "tanh":
+        inner = mul(mul(x, add(mul(mul(x, x), 0.044715), 1.0)), math.sqrt(2 / math.pi))
+        # (1 + tanh(y)) / 2 = sigmoid(2 y)
+        return mul(x, sigmoid(mul(inner, 2.0)))
+    return mul(mul(x, 0.5), add(erf(mul(x, math.sqrt(0.5))), 1.0))
+
+
+@floating
+def mish(x: Tensor) -> Tensor:
+    """x tanh(softplus(x))."""
+    return mul(x, tanh(softplus(x)))
+
+
+@floating
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + e^(beta x)) / beta; x itself above the threshold."""
+    scaled = mul(x, beta)
+    smooth = add(maximum(scaled, 0.0), log1p(exp(neg(abs(scaled)))))
+    return where(gt(scaled, threshold), x, div(smooth, beta))
+
+
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return div(x, add(abs(x), 1))
+
+
+@floating
+def tanhshrink(x: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return sub(x, tanh(x))
+
+
+def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+    """x, but 0 where |x| <= lambd."""
+    inside = logical_and(logical_not_above(x, lambd), logical_not_above(neg(x), lambd))
+    return where(inside, 0.0, x)
+
+
+def logical_not_above(x: Tensor, limit: float) -> Tensor:
+    """x <= limit."""
+    return x <= limit
+
+
+def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd."""
+    return where(gt(x, lambd), sub(x, lambd), where(lt(x, -lambd), add(x, lambd), mul(x, 0.0)))
+
+
+def hardsigmoid(x: Tensor) -> Tensor:
+    """x / 6 + 1/2, limited to 0 .. 1."""
+    return div(clamp(add(x, 3.0), 0.0, 6.0), 6.0)
+
+
+def hardswish(x: Tensor) -> Tensor:
+    """x hardsigmoid(x)."""
+    return div(mul(x, clamp(add(x, 3.0), 0.0, 6.0)), 6.0)
+
+
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half of a dimension times the sigmoid of the second."""
+    first, second = halves(x, dim)
+    return mul(first, sigmoid(second))
+
+
+def swiglu(x: Tensor, gate: Value | None = None, dim: int = -1) -> Tensor:
+    """silu(gate) x; without a gate, the first half of x is the gate of the second."""
+    if isinstance(gate, Tensor):
+        return mul(silu(gate), x)
+    first, second = halves(x, dim)
+    return mul(silu(first), second)
+
+
+def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """A dimension of even size, cut in the middle."""
+    dim = dim_of(x, dim)
+    half = extent(x, dim) // 2
+    return x.narrow(dim, 0, half), x.narrow(dim, half, half)

@@ -1,0 +1,220 @@
+"""What every op needs: operands of one shape and dtype, literals, dimensions, views by index map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
+
+from ..errors import DTypeError, ShapeError
+from ..graph.dtype import DType, boolean, dtype, f32, i64, promote
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.node import Number
+from ..graph.tensor import Tensor
+
+Value: TypeAlias = Tensor | int | float | bool
+Size: TypeAlias = int | str | Index
+Dims: TypeAlias = int | Sequence[int] | None
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+
+# ---- literals
+
+
+def literal(graph: Graph, value: Number, kind: DType) -> Tensor:
+    """A scalar tensor; integers wrap around as a cast does."""
+    if kind.is_integer:
+        bits = 8 * kind.bytes
+        value = int(value) & ((1 << bits) - 1)
+        if kind.is_signed and value >> (bits - 1):
+            value -= 1 << bits
+        return graph.literal(value, kind)
+    return graph.literal(bool(value) if kind is boolean else float(value), kind)
+
+
+def full_like(like: Tensor, value: Number, kind: Any = None) -> Tensor:
+    """A tensor of one value, with the shape (and the dtype, if none is given) of another."""
+    wanted = like.dtype if kind is None else dtype(kind)
+    return literal(like.graph, value, wanted).expand(like.shape)
+
+
+# ---- promotion and broadcasting, as PyTorch has them
+
+
+def number_dtype(value: Number) -> DType:
+    """The dtype that a Python number stands for."""
+    if isinstance(value, bool):
+        return boolean
+    return i64 if isinstance(value, int) else f32
+
+
+def result_type(*values: Value) -> DType:
+    """As `torch.result_type`: tensors before scalar tensors before numbers, unless of a higher kind."""
+    groups: list[DType | None] = [None, None, None]
+    for value in values:
+        if isinstance(value, Tensor):
+            rank, kind = (0 if value.ndim else 1), value.dtype
+        else:
+            rank, kind = 2, number_dtype(value)
+        known = groups[rank]
+        groups[rank] = kind if known is None else promote(known, kind)
+    result = _prefer(_prefer(groups[0], groups[1]), groups[2])
+    assert result is not None
+    return result
+
+
+def _prefer(higher: DType | None, lower: DType | None) -> DType | None:
+    if higher is None or lower is None:
+        return higher or lower
+    if higher.is_float:
+        return higher
+    return promote(higher, lower) if higher is boolean or lower.is_float else higher
+
+
+def same_size(a: Size, b: Size) -> bool:
+    """The two sizes are equal for all values of the run-time sizes."""
+    return Index.of(a) is Index.of(b)
+
+
+def broadcast_shapes(*shapes: Sequence[Size]) -> tuple[Index, ...]:
+    """The common shape: dimensions are aligned at the end, size 1 stretches."""
+    result = [Index.of(1)] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        offset = len(result) - len(shape)
+        for d, size in enumerate(map(Index.of, shape), offset):
+            if size == 1 or size is result[d]:
+                continue
+            if result[d] != 1:
+                texts = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
+                raise ShapeError(f"shapes {texts} do not broadcast: dimension {d} differs")
+            result[d] = size
+    return tuple(result)
+
+
+def broadcast(*tensors: Tensor) -> list[Tensor]:
+    """The tensors, expanded to their common shape."""
+    first = tensors[0].node.shape
+    if all(t.node.shape == first for t in tensors):
+        return list(tensors)
+    shape = broadcast_shapes(*(t.node.shape for t in tensors))
+    return [t if t.node.shape == shape else t.expand(shape) for t in tensors]
+
+
+def tensor_of(graph: Graph, value: Value, kind: DType) -> Tensor:
+    """The value as a tensor of a dtype."""
+    if isinstance(value, Tensor):
+        return value if value.dtype is kind else value.cast(kind)
+    return literal(graph, value, kind)
+
+
+def graph_of(*values: Any) -> Graph:
+    """The graph of the first tensor."""
+    for value in values:
+        if isinstance(value, Tensor):
+            return value.graph
+    raise DTypeError("this operation needs at least one tensor")
+
+
+def operands(*values: Value, kind: DType | None = None) -> list[Tensor]:
+    """The values as tensors of one shape and one dtype."""
+    graph, common = graph_of(*values), kind or result_type(*values)
+    return broadcast(*(tensor_of(graph, v, common) for v in values))
+
+
+def floating(function: AnyFunction) -> AnyFunction:
+    """Compute in f32 or f64: integers become f32; f16 and bf16 are widened, and the result, which has
+    the dtype of the first argument, is rounded once."""
+
+    def widen(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dtype.is_float and value.dtype.bytes < 4:
+            return value.cast(f32)
+        return value
+
+    @wraps(function)
+    def wrapped(first: Tensor, *arguments: Any, **options: Any) -> Any:
+        kept = first.dtype if first.dtype.is_float else f32
+        first = widen(first) if first.dtype.is_float else first.cast(f32)
+        result = function(
+            first, *map(widen, arguments), **{k: widen(v) for k, v in options.items()}
+        )
+        return result.cast(kept) if kept.bytes < 4 else result
+
+    return wrapped  # type: ignore[return-value]
+
+
+# ---- dimensions
+
+
+def dim_of(tensor: Tensor, dim: int, extra: int = 0) -> int:
+    """The dimension counted from the front; `extra` for a dimension about to be added."""
+    count = tensor.ndim + extra
+    if not -max(count, 1) <= dim < max(count, 1):
+        raise ShapeError(f"dimension {dim} of a tensor with {count} dimensions")
+    return dim + count if dim < 0 else dim
+
+
+def dims_of(tensor: Tensor, dims: Dims) -> tuple[int, ...]:
+    """The dimensions counted from the front; all of them for None or ()."""
+    if dims is None or dims == ():
+        return tuple(range(tensor.ndim))
+    listed = (dims,) if isinstance(dims, int) else tuple(dims)
+    if tensor.ndim == 0:
+        return ()
+    result = tuple(dim_of(tensor, d) for d in listed)
+    if len(set(result)) < len(result):
+        raise ShapeError(f"dimensions {listed} name one dimension twice")
+    return result
+
+
+def extent(tensor: Tensor, dim: int) -> Index:
+    """The size of a dimension (counted from the front)."""
+    return tensor.node.shape[dim]
+
+
+def count(tensor: Tensor, dims: Sequence[int]) -> Index:
+    """How many elements the dimensions span."""
+    total = Index.of(1)
+    for d in dims:
+        total = total * extent(tensor, d)
+    return total
+
+
+def static(size: Size, what: str) -> int:
+    """The size as a number; an error where it depends on the run."""
+    found = Index.of(size)
+    if not found.is_constant:
+        raise ShapeError(f"{what} must be a fixed size, not {found}")
+    return found.constant
+
+
+def per_dim(value: int | Sequence[int], n: int, what: str) -> tuple[int, ...]:
+    """One number for each of n spatial dimensions."""
+    if isinstance(value, int):
+        return (value,) * n
+    numbers = tuple(value)
+    if len(numbers) == 1:
+        return numbers * n
+    if len(numbers) != n:
+        raise ShapeError(f"{what} {numbers} for {n} spatial dimensions")
+    return numbers
+
+
+def positions(like: Tensor, dim: int, kind: Any = "i64") -> Tensor:
+    """The position along a dimension, at every element of a tensor."""
+    return like.graph.iota(like.shape, Index.of(f"i{dim}"), kind)
+
+
+def size_value(graph: Graph, size: Index, kind: DType) -> Tensor:
+    """A size (known at run time) as a scalar tensor."""
+    if size.is_constant:
+        return literal(graph, size.constant, kind)
+    number = graph.iota((), size, "i64")
+    return number if kind is i64 else number.cast(kind)
+
+
+def reciprocal_of_size(graph: Graph, size: Index, kind: DType) -> Tensor:
+    """1 / size as a scalar tensor; infinite for 0."""
+    if size.is_constant:
+        return literal(graph, 1 / size.constant if size.constant else float("inf"), kind)
+    return graph.apply("recip", [size_value(graph, size, kind)])

@@ -1,0 +1,381 @@
+"""Arithmetic, comparisons, logic and bits, with PyTorch's promotion and broadcasting."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from ..errors import DTypeError
+from ..graph.dtype import DType, boolean, dtype, f32
+from ..graph.tensor import Tensor
+from .base import (
+    Value,
+    broadcast,
+    full_like,
+    graph_of,
+    literal,
+    operands,
+    result_type,
+    tensor_of,
+)
+
+
+def _binary(op: str, a: Value, b: Value, kind: DType | None = None) -> Tensor:
+    x, y = operands(a, b, kind=kind)
+    return x.graph.apply(op, [x, y])
+
+
+# ---- arithmetic
+
+
+def add(a: Value, b: Value, alpha: Value = 1) -> Tensor:
+    """a + alpha b. Of two bools: or."""
+    if alpha != 1:
+        b = mul(b, alpha)
+    kind = result_type(a, b)
+    return _binary("or" if kind is boolean else "add", a, b, kind)
+
+
+def mul(a: Value, b: Value) -> Tensor:
+    """a b. Of two bools: and."""
+    kind = result_type(a, b)
+    return _binary("and" if kind is boolean else "mul", a, b, kind)
+
+
+def neg(x: Tensor) -> Tensor:
+    """-x; unsigned integers wrap around."""
+    _no_bool("neg", x.dtype)
+    return x.graph.apply("mul", [x, full_like(x, -1)])
+
+
+def sub(a: Value, b: Value, alpha: Value = 1) -> Tensor:
+    """a - alpha b."""
+    if alpha != 1:
+        b = mul(b, alpha)
+    kind = result_type(a, b)
+    _no_bool("sub", kind)
+    if not isinstance(b, Tensor):
+        return _binary("add", a, literal(graph_of(a), -b, kind), kind)
+    return _binary("add", a, neg(b.cast(kind)), kind)
+
+
+def rsub(a: Value, b: Value) -> Tensor:
+    """b - a."""
+    return sub(b, a)
+
+
+def _no_bool(op: str, kind: DType) -> None:
+    if kind is boolean:
+        raise DTypeError(f"{op} is not defined for bool; use logical_not or cast it first")
+
+
+def div(a: Value, b: Value, rounding_mode: str | None = None) -> Tensor:
+    """a / b in floats; with rounding_mode "floor" or "trunc" in the common dtype."""
+    if rounding_mode == "floor":
+        return floor_divide(a, b)
+    kind = result_type(a, b)
+    if rounding_mode == "trunc":
+        return trunc(_binary("div", a, b)) if kind.is_float else _truncated_quotient(a, b)
+    if rounding_mode is not None:
+        raise DTypeError(f'rounding_mode is None, "floor" or "trunc", not {rounding_mode!r}')
+    return _binary("div", a, b, kind if kind.is_float else f32)
+
+
+def _truncated_quotient(a: Value, b: Value) -> Tensor:
+    """Integer division towards zero: one more than the floor where that is inexact and negative."""
+    x, y = operands(a, b)
+    quotient = x.graph.apply("floor_div", [x, y])
+    inexact = ne(x.graph.apply("mod", [x, y]), 0)
+    opposite = ne(lt(x, 0), lt(y, 0))
+    return add(quotient, logical_and(inexact, opposite).cast(x.dtype))
+
+
+def floor_divide(a: Value, b: Value) -> Tensor:
+    """floor(a / b), exact; integers stay integers and a zero divisor gives 0 for them."""
+    x, y = operands(a, b)
+    if not x.dtype.is_float:
+        return x.graph.apply("floor_div", [x, y])
+    exact = round(x.graph.apply("div", [sub(x, x.graph.apply("mod", [x, y])), y]))
+    return where(eq(y, 0), x.graph.apply("div", [x, y]), exact)
+
+
+def remainder(a: Value, b: Value) -> Tensor:
+    """a modulo b with the sign of b, as Python's %."""
+    return _binary("mod", a, b)
+
+
+def fmod(a: Value, b: Value) -> Tensor:
+    """a modulo b with the sign of a, as in C."""
+    x, y = operands(a, b)
+    size = x.graph.apply("mod", [abs(x), abs(y)])
+    return where(lt(x, 0), neg(size), size) if x.dtype.is_signed else size
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    """1 / x."""
+    x = x if x.dtype.is_float else x.cast(f32)
+    return x.graph.apply("recip", [x])
+
+
+def maximum(a: Value, b: Value) -> Tensor:
+    """The larger; NaN if either is."""
+    return _binary("max", a, b)
+
+
+def minimum(a: Value, b: Value) -> Tensor:
+    """The smaller; NaN if either is."""
+    return _binary("min", a, b)
+
+
+def fmax(a: Value, b: Value) -> Tensor:
+    """The larger; a NaN counts as missing."""
+    x, y = operands(a, b)
+    return where(isnan(x), y, where(isnan(y), x, x.graph.apply("max", [x, y])))
+
+
+def fmin(a: Value, b: Value) -> Tensor:
+    """The smaller; a NaN counts as missing."""
+    x, y = operands(a, b)
+    return where(isnan(x), y, where(isnan(y), x, x.graph.apply("min", [x, y])))
+
+
+def abs(x: Tensor) -> Tensor:
+    """|x|. The most negative integer stays as it is."""
+    return maximum(x, neg(x)) if x.dtype.is_signed else x
+
+
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1; 0 for NaN."""
+    if not x.dtype.is_signed:
+        return ne(x, 0).cast(x.dtype)
+    return sub(lt(0, x).cast(x.dtype), lt(x, 0).cast(x.dtype))
+
+
+def square(x: Tensor) -> Tensor:
+    """x x."""
+    return mul(x, x)
+
+
+def floor(x: Tensor) -> Tensor:
+    """The largest whole number that is not above x."""
+    return x.graph.apply("floor", [x]) if x.dtype.is_float else x
+
+
+def ceil(x: Tensor) -> Tensor:
+    """The smallest whole number that is not below x."""
+    return x.graph.apply("ceil", [x]) if x.dtype.is_float else x
+
+
+def trunc(x: Tensor) -> Tensor:
+    """x without its fraction."""
+    return x.graph.apply("trunc", [x]) if x.dtype.is_float else x
+
+
+def frac(x: Tensor) -> Tensor:
+    """x - trunc(x)."""
+    return sub(x, trunc(x))
+
+
+def round(x: Tensor, decimals: int = 0) -> Tensor:
+    """To the nearest whole number, half to even; or to `decimals` digits."""
+    if not x.dtype.is_float:
+        return x
+    if decimals == 0:
+        return x.graph.apply("round", [x])
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return div(round(mul(x, scale)), scale)
+    return mul(round(div(x, scale)), scale)
+
+
+def clamp(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
+    """x limited to min .. max; NaN stays."""
+    if min is not None:
+        x = maximum(x, min)
+    return x if max is None else minimum(x, max)
+
+
+def lerp(start: Tensor, end: Tensor, weight: Value) -> Tensor:
+    """start + weight (end - start), exact at both ends."""
+    difference = sub(end, start)
+    near_end = sub(end, mul(difference, sub(full_like(difference, 1), weight)))
+    near_start = add(start, mul(difference, weight))
+    if not isinstance(weight, Tensor):
+        return near_start if -0.5 < weight < 0.5 else near_end
+    return where(lt(abs(weight), 0.5), near_start, near_end)
+
+
+def addcmul(x: Tensor, a: Tensor, b: Tensor, value: Value = 1) -> Tensor:
+    """x + value a b."""
+    return add(x, mul(mul(a, b), value))
+
+
+def addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Value = 1) -> Tensor:
+    """x + value a / b."""
+    return add(x, mul(div(a, b), value))
+
+
+# ---- comparisons
+
+
+def lt(a: Value, b: Value) -> Tensor:
+    """a < b."""
+    return _binary("less", a, b)
+
+
+def gt(a: Value, b: Value) -> Tensor:
+    """a > b."""
+    return _binary("less", b, a)
+
+
+def eq(a: Value, b: Value) -> Tensor:
+    """a = b."""
+    return _binary("equal", a, b)
+
+
+def ne(a: Value, b: Value) -> Tensor:
+    """Not a = b: true for NaN."""
+    return logical_not(eq(a, b))
+
+
+def le(a: Value, b: Value) -> Tensor:
+    """a <= b: false for NaN."""
+    if result_type(a, b).is_float:
+        return _binary("or", lt(a, b), eq(a, b))
+    return logical_not(lt(b, a))
+
+
+def ge(a: Value, b: Value) -> Tensor:
+    """a >= b: false for NaN."""
+    return le(b, a)
+
+
+def isnan(x: Tensor) -> Tensor:
+    """x is no number."""
+    return ne(x, x) if x.dtype.is_float else full_like(x, False, boolean)
+
+
+def isinf(x: Tensor) -> Tensor:
+    """x is plus or minus infinity."""
+    return eq(abs(x), float("inf")) if x.dtype.is_float else full_like(x, False, boolean)
+
+
+def isfinite(x: Tensor) -> Tensor:
+    """x is neither infinite nor NaN."""
+    return lt(abs(x), float("inf")) if x.dtype.is_float else full_like(x, True, boolean)
+
+
+def isposinf(x: Tensor) -> Tensor:
+    """x is plus infinity."""
+    return eq(x, float("inf")) if x.dtype.is_float else full_like(x, False, boolean)
+
+
+def isneginf(x: Tensor) -> Tensor:
+    """x is minus infinity."""
+    return eq(x, float("-inf")) if x.dtype.is_float else full_like(x, False, boolean)
+
+
+def isclose(
+    a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """|a - b| <= atol + rtol |b|, or equal."""
+    distance = abs(sub(a, b))
+    near = logical_and(isfinite(distance), le(distance, add(mul(abs(b), rtol), atol)))
+    near = logical_or(eq(a, b), near)
+    return logical_or(near, logical_and(isnan(a), isnan(b))) if equal_nan else near
+
+
+def nan_to_num(
+    x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and the infinities replaced; by default by 0 and the largest finite numbers."""
+    if not x.dtype.is_float:
+        return x
+    largest = _largest_finite(x.dtype)
+    x = where(isnan(x), nan, x)
+    x = where(isposinf(x), largest if posinf is None else posinf, x)
+    return where(isneginf(x), -largest if neginf is None else neginf, x)
+
+
+def _largest_finite(kind: DType) -> float:
+    exponent, fraction = {"f64": (1024, 53), "f32": (128, 24), "f16": (16, 11), "bf16": (128, 8)}[
+        kind.name
+    ]
+    return (2.0 - 2.0 ** (1 - fraction)) * 2.0 ** (exponent - 1)
+
+
+# ---- logic and bits
+
+
+def where(condition: Tensor, a: Value, b: Value) -> Tensor:
+    """a where the condition holds, else b."""
+    kind, graph = result_type(a, b), condition.graph
+    choice, x, y = broadcast(
+        truth(condition), tensor_of(graph, a, kind), tensor_of(graph, b, kind)
+    )
+    return graph.apply("select", [choice, x, y])
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Value) -> Tensor:
+    """x with a value where the mask holds; keeps the dtype of x."""
+    return where(mask, tensor_of(x.graph, value, x.dtype), x)
+
+
+def truth(x: Tensor) -> Tensor:
+    """x as bool: not equal to zero."""
+    return x if x.dtype is boolean else x.cast(boolean)
+
+
+def logical_and(a: Tensor, b: Tensor) -> Tensor:
+    """Both are not zero."""
+    return _binary("and", truth(a), truth(b))
+
+
+def logical_or(a: Tensor, b: Tensor) -> Tensor:
+    """One is not zero."""
+    return _binary("or", truth(a), truth(b))
+
+
+def logical_xor(a: Tensor, b: Tensor) -> Tensor:
+    """Just one is not zero."""
+    return _binary("xor", truth(a), truth(b))
+
+
+def logical_not(x: Tensor) -> Tensor:
+    """x is zero."""
+    return _binary("xor", truth(x), True)
+
+
+def bitwise_and(a: Value, b: Value) -> Tensor:
+    """Bits set in both."""
+    return _binary("and", a, b)
+
+
+def bitwise_or(a: Value, b: Value) -> Tensor:
+    """Bits set in one."""
+    return _binary("or", a, b)
+
+
+def bitwise_xor(a: Value, b: Value) -> Tensor:
+    """Bits set in just one."""
+    return _binary("xor", a, b)
+
+
+def bitwise_not(x: Tensor) -> Tensor:
+    """Every bit flipped; of a bool: not."""
+    return logical_not(x) if x.dtype is boolean else _binary("xor", x, full_like(x, -1))
+
+
+def bitwise_left_shift(a: Value, b: Value) -> Tensor:
+    """a 2^b, wrapping around; 0 <= b < bits of the dtype."""
+    return _binary("shift_left", a, b)
+
+
+def bitwise_right_shift(a: Value, b: Value) -> Tensor:
+    """floor(a / 2^b); 0 <= b < bits of the dtype."""
+    return _binary("shift_right", a, b)
+
+
+def cast(x: Tensor, to: Any) -> Tensor:
+    """x in another dtype."""
+    return x.cast(dtype(to))

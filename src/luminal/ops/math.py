@@ -1,0 +1,351 @@
+"""Powers, logarithms, trigonometric and error functions, from log2, exp2, sin, sqrt and recip.
+
+Near zero, where a difference of almost equal numbers would lose digits, a power series is used; it is
+as long as the dtype needs. f16 and bf16 are computed in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ..graph.dtype import f64
+from ..graph.tensor import Tensor
+from .base import Value, floating, full_like, literal, operands, result_type
+from .coefficients import ERF, ERFC
+from .elementwise import (
+    abs,
+    add,
+    bitwise_and,
+    clamp,
+    div,
+    eq,
+    floor,
+    gt,
+    isinf,
+    isnan,
+    logical_and,
+    logical_or,
+    lt,
+    mul,
+    ne,
+    neg,
+    reciprocal,
+    remainder,
+    square,
+    sub,
+    where,
+)
+
+LOG2_E = math.log2(math.e)
+LN_2 = math.log(2)
+
+
+def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """c0 + c1 x + c2 x^2 + ..., by Horner's rule."""
+    result = full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = add(mul(result, x), coefficient)
+    return result
+
+
+def _terms(x: Tensor, single: int, double: int) -> int:
+    """How many terms of a series the dtype needs."""
+    return double if x.dtype is f64 else single
+
+
+# ---- exponentials and logarithms
+
+
+@floating
+def exp(x: Tensor) -> Tensor:
+    """e^x = 2^(x log2 e)."""
+    return x.graph.apply("exp2", [mul(x, LOG2_E)])
+
+
+@floating
+def exp2(x: Tensor) -> Tensor:
+    """2^x."""
+    return x.graph.apply("exp2", [x])
+
+
+@floating
+def expm1(x: Tensor) -> Tensor:
+    """e^x - 1, accurate near 0."""
+    count = _terms(x, 9, 17)
+    series = mul(x, polynomial(x, [1 / math.factorial(n + 1) for n in range(count)]))
+    return where(lt(abs(x), 0.5), series, sub(exp(x), 1.0))
+
+
+@floating
+def log(x: Tensor) -> Tensor:
+    """The natural logarithm."""
+    return mul(x.graph.apply("log2", [x]), LN_2)
+
+
+@floating
+def log2(x: Tensor) -> Tensor:
+    """The logarithm to base 2."""
+    return x.graph.apply("log2", [x])
+
+
+@floating
+def log10(x: Tensor) -> Tensor:
+    """The logarithm to base 10."""
+    return mul(x.graph.apply("log2", [x]), math.log10(2))
+
+
+@floating
+def log1p(x: Tensor) -> Tensor:
+    """log(1 + x), accurate near 0: there 2 artanh(s) with s = x / (2 + x)."""
+    s = div(x, add(x, 2.0))
+    odd = [2 / (2 * n + 1) for n in range(_terms(x, 7, 15))]
+    near = mul(s, polynomial(square(s), odd))
+    return where(lt(abs(x), 0.35), near, log(add(x, 1.0)))
+
+
+@floating
+def sqrt(x: Tensor) -> Tensor:
+    """The square root; NaN below 0."""
+    return x.graph.apply("sqrt", [x])
+
+
+@floating
+def rsqrt(x: Tensor) -> Tensor:
+    """1 / sqrt(x)."""
+    return reciprocal(x.graph.apply("sqrt", [x]))
+
+
+@floating
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), with x limited to eps .. 1 - eps."""
+    if eps is not None:
+        x = clamp(x, eps, 1 - eps)
+    return sub(log(x), log1p(neg(x)))
+
+
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    """log(e^a + e^b) without overflow."""
+    x, y = operands(a, b)
+    high = x.graph.apply("max", [x, y])
+    rest = log1p(exp(neg(abs(sub(x, y)))))
+    return where(logical_or(isinf(high), eq(x, y)), _equal_logs(x, y, high), add(high, rest))
+
+
+def _equal_logs(x: Tensor, y: Tensor, high: Tensor) -> Tensor:
+    return add(high, where(logical_and(eq(x, y), ne(abs(x), float("inf"))), LN_2, 0.0))
+
+
+# ---- powers
+
+
+def pow(base: Value, exponent: Value) -> Tensor:
+    """base^exponent: integers exactly, negative bases for whole exponents, else NaN."""
+    kind = result_type(base, exponent)
+    if isinstance(base, Tensor) and not isinstance(exponent, Tensor):
+        return _pow_number(base.cast(kind), exponent)
+    x, y = operands(base, exponent)
+    return _pow_integer(x, y) if not kind.is_float else _pow_float(x, y)
+
+
+def _pow_number(x: Tensor, exponent: float) -> Tensor:
+    if exponent == int(exponent) if math.isfinite(exponent) else False:
+        whole = int(exponent)
+        if builtin_abs(whole) <= 8 or (not x.dtype.is_float and whole >= 0):
+            power = _repeated_squaring(x, builtin_abs(whole))
+            return reciprocal(power) if whole < 0 else power
+    if exponent in (0.5, -0.5) and x.dtype.is_float:
+        return sqrt(x) if exponent > 0 else rsqrt(x)
+    return pow(x, literal(x.graph, exponent, x.dtype))
+
+
+def builtin_abs(value: int) -> int:
+    """The absolute value of a Python integer (this module has an `abs` of tensors)."""
+    return -value if value < 0 else value
+
+
+def _repeated_squaring(x: Tensor, exponent: int) -> Tensor:
+    result = None
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else mul(result, x)
+        exponent >>= 1
+        x = square(x) if exponent else x
+    return full_like(x, 1) if result is None else result
+
+
+def _pow_integer(x: Tensor, y: Tensor) -> Tensor:
+    """Square and multiply over all bits; for y < 0 the whole part of 1 / x^|y|."""
+    result, power, one = full_like(x, 1), x, full_like(y, 1)
+    for bit in range(8 * y.dtype.bytes - (1 if y.dtype.is_signed else 0)):
+        mask = full_like(y, 1 << bit)
+        result = where(ne(bitwise_and(y, mask), 0), mul(result, power), result)
+        power = square(power)
+    if not x.dtype.is_signed:
+        return result
+    odd = ne(bitwise_and(y, one), 0)
+    of_minus_one = where(odd, full_like(x, -1), full_like(x, 1))
+    inverse = where(eq(x, 1), x, where(eq(x, -1), of_minus_one, full_like(x, 0)))
+    return where(lt(y, 0), inverse, result)
+
+
+@floating
+def _pow_float(x: Tensor, y: Tensor) -> Tensor:
+    """2^(y log2 |x|), with the sign of x for odd y."""
+    size = x.graph.apply("exp2", [mul(y, x.graph.apply("log2", [abs(x)]))])
+    whole = logical_or(eq(floor(y), y), isinf(y))
+    odd = logical_and(eq(remainder(y, 2.0), 1.0), whole)
+    of_negative = where(whole, where(odd, neg(size), size), float("nan"))
+    result = where(lt(x, 0.0), of_negative, size)
+    plain = logical_or(eq(y, 0.0), eq(x, 1.0))
+    return where(logical_or(plain, logical_and(eq(x, -1.0), isinf(y))), 1.0, result)
+
+
+# ---- trigonometric and hyperbolic functions
+
+
+@floating
+def sin(x: Tensor) -> Tensor:
+    """The sine of x radians."""
+    return x.graph.apply("sin", [x])
+
+
+@floating
+def cos(x: Tensor) -> Tensor:
+    """The cosine of x radians."""
+    return x.graph.apply("cos", [x])
+
+
+@floating
+def tan(x: Tensor) -> Tensor:
+    """sin(x) / cos(x)."""
+    return div(sin(x), cos(x))
+
+
+def _half_angle(x: Tensor) -> Tensor:
+    """tan(a / 2) from x = tan(a)."""
+    return div(x, add(sqrt(add(square(x), 1.0)), 1.0))
+
+
+@floating
+def atan(x: Tensor) -> Tensor:
+    """The angle with this tangent: two half angles, then the series (|y| <= 0.2)."""
+    large = gt(abs(x), 1.0)
+    y = _half_angle(_half_angle(where(large, reciprocal(x), x)))
+    series = [4 * (-1) ** n / (2 * n + 1) for n in range(_terms(x, 6, 13))]
+    angle = mul(y, polynomial(square(y), series))
+    right = where(lt(x, 0.0), -math.pi / 2, math.pi / 2)
+    return where(large, sub(right, angle), angle)
+
+
+def atan2(y: Tensor, x: Tensor) -> Tensor:
+    """The angle of the point (x, y), in -pi .. pi."""
+    a, b = operands(y, x)
+    both = logical_and(isinf(a), isinf(b))
+    steep = where(both, mul(_sign_of(a), _sign_of(b)), div(a, b))
+    angle = where(logical_and(eq(a, 0.0), eq(b, 0.0)), 0.0, atan(steep))
+    behind = lt(_sign_of(b), 0.0)
+    return where(behind, add(angle, mul(_sign_of(a), math.pi)), angle)
+
+
+def _sign_of(x: Tensor) -> Tensor:
+    """1 or -1, also for both zeros; NaN stays."""
+    signed = where(eq(x, 0.0), reciprocal(x), x)
+    return where(isnan(x), x, where(lt(signed, 0.0), full_like(x, -1), full_like(x, 1)))
+
+
+@floating
+def asin(x: Tensor) -> Tensor:
+    """2 atan(x / (1 + sqrt(1 - x^2)))."""
+    root = sqrt(mul(sub(1.0, x), add(x, 1.0)))
+    return mul(atan(div(x, add(root, 1.0))), 2.0)
+
+
+@floating
+def acos(x: Tensor) -> Tensor:
+    """2 atan(sqrt((1 - x) / (1 + x)))."""
+    return mul(atan(div(sqrt(sub(1.0, x)), sqrt(add(x, 1.0)))), 2.0)
+
+
+@floating
+def sinh(x: Tensor) -> Tensor:
+    """(e^x - e^-x) / 2, a series near 0."""
+    series = [1 / math.factorial(2 * n + 1) for n in range(_terms(x, 6, 10))]
+    near = mul(x, polynomial(square(x), series))
+    return where(lt(abs(x), 1.0), near, sub(_half_exp(x), _half_exp(neg(x))))
+
+
+@floating
+def cosh(x: Tensor) -> Tensor:
+    """(e^x + e^-x) / 2."""
+    return add(_half_exp(x), _half_exp(neg(x)))
+
+
+def _half_exp(x: Tensor) -> Tensor:
+    """e^x / 2, which overflows later than e^x."""
+    return x.graph.apply("exp2", [sub(mul(x, LOG2_E), 1.0)])
+
+
+def _tanh_series(count: int) -> list[float]:
+    """tanh x = x (t0 + t1 x^2 + ...), from tanh' = 1 - tanh^2."""
+    t = [Fraction(1)]
+    while len(t) < count:
+        n = len(t)
+        t.append(-sum(t[i] * t[n - 1 - i] for i in range(n)) / (2 * n + 1))  # type: ignore[arg-type]
+    return [float(value) for value in t]
+
+
+@floating
+def tanh(x: Tensor) -> Tensor:
+    """1 - 2 / (1 + e^2x), a series near 0."""
+    near = mul(x, polynomial(square(x), _tanh_series(_terms(x, 6, 13))))
+    power = x.graph.apply("exp2", [mul(x, 2 * LOG2_E)])
+    far = sub(1.0, mul(reciprocal(add(power, 1.0)), 2.0))
+    return where(lt(abs(x), 0.25), near, far)
+
+
+@floating
+def asinh(x: Tensor) -> Tensor:
+    """sign(x) log(|x| + sqrt(x^2 + 1))."""
+    size = abs(x)
+    root = add(sqrt(add(square(size), 1.0)), 1.0)
+    near = log1p(add(size, div(square(size), root)))
+    result = where(gt(size, 1e6), add(log(size), LN_2), near)
+    return where(lt(x, 0.0), neg(result), result)
+
+
+@floating
+def acosh(x: Tensor) -> Tensor:
+    """log(x + sqrt(x^2 - 1)), for x >= 1."""
+    t = sub(x, 1.0)
+    near = log1p(add(t, sqrt(mul(t, add(t, 2.0)))))
+    return where(gt(x, 1e6), add(log(x), LN_2), near)
+
+
+@floating
+def atanh(x: Tensor) -> Tensor:
+    """log((1 + x) / (1 - x)) / 2."""
+    return mul(sub(log1p(x), log1p(neg(x))), 0.5)
+
+
+# ---- error function
+
+
+@floating
+def erf(x: Tensor) -> Tensor:
+    """The error function: x p(x^2) / q(x^2) inside the range where it differs from 1."""
+    limit, numerator, denominator = ERF[x.dtype.name]
+    y = clamp(x, -limit, limit)
+    u = square(y)
+    return div(mul(y, polynomial(u, numerator)), polynomial(u, denominator))
+
+
+@floating
+def erfc(x: Tensor) -> Tensor:
+    """1 - erf(x), accurate in the tail: e^(-x^2) p(2 / (2 + x))."""
+    size = abs(x)
+    t = div(full_like(x, 2), add(size, 2.0))
+    tail = mul(exp(neg(square(size))), polynomial(t, ERFC[x.dtype.name]))
+    tail = where(isinf(size), 0.0, tail)
+    return where(lt(x, 0.0), sub(2.0, tail), tail)

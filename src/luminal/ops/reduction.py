@@ -1,0 +1,258 @@
+"""Reductions over one, several or all dimensions."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, NamedTuple
+
+from ..errors import ShapeError
+from ..graph.dtype import boolean, f32, f64, i64
+from ..graph.dtype import dtype as dtype_of
+from ..graph.tensor import Tensor
+from .base import (
+    Dims,
+    Value,
+    count,
+    dim_of,
+    dims_of,
+    extent,
+    floating,
+    literal,
+    positions,
+    reciprocal_of_size,
+    size_value,
+)
+from .elementwise import (
+    abs,
+    add,
+    eq,
+    isinf,
+    isnan,
+    logical_not,
+    logical_or,
+    maximum,
+    minimum,
+    mul,
+    ne,
+    neg,
+    reciprocal,
+    square,
+    sub,
+    truth,
+    where,
+)
+from .math import LOG2_E, log, pow, sqrt
+
+
+class Extreme(NamedTuple):
+    """What max, min, cummax, sort, topk ... along a dimension give."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def reduce(op: str, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+    """One of sum, max, min, prod over dimensions, in the dtype of x."""
+    listed = tuple(sorted(dims_of(x, dims)))
+    result = x.graph.apply(op, [x], attribute=listed) if listed else x
+    if keepdim:
+        for d in listed:
+            result = result.unsqueeze(d)
+    return result
+
+
+def _wide(x: Tensor, kind: Any) -> Tensor:
+    """x as torch adds it up: in the dtype asked for, integers in i64."""
+    if kind is not None:
+        return x.cast(dtype_of(kind))
+    return x if x.dtype.is_float else x.cast(i64)
+
+
+def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """The sum; integers and bools add up in i64."""
+    return reduce("sum", _wide(x, dtype), dim, keepdim)
+
+
+def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """The product; integers and bools multiply in i64."""
+    return reduce("prod", _wide(x, dtype), dim, keepdim)
+
+
+def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The sum of what is no NaN."""
+    return sum(where(isnan(x), 0, x) if x.dtype.is_float else x, dim, keepdim)
+
+
+@floating
+def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The sum over the number of elements."""
+    total = reduce("sum", x, dim, keepdim)
+    return mul(total, reciprocal_of_size(x.graph, count(x, dims_of(x, dim)), x.dtype))
+
+
+@floating
+def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The mean of what is no NaN."""
+    present = logical_not(isnan(x)).cast(x.dtype)
+    return nansum(x, dim, keepdim) / reduce("sum", present, dim, keepdim)
+
+
+def _check_extreme(name: str, x: Tensor, dims: Dims) -> None:
+    for d in dims_of(x, dims):
+        if extent(x, d) == 0:
+            raise ShapeError(f"{name} over dimension {d}, which is empty, has no value")
+
+
+def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The largest element; NaN if there is one."""
+    _check_extreme("amax", x, dim)
+    return reduce("max", x, dim, keepdim)
+
+
+def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The smallest element; NaN if there is one."""
+    _check_extreme("amin", x, dim)
+    return reduce("min", x, dim, keepdim)
+
+
+def aminmax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """(amin, amax)."""
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+    """As `torch.max`: the largest element; (values, indices) along a dim; maximum of two tensors."""
+    if isinstance(dim, Tensor):
+        return maximum(x, dim)
+    if dim is None:
+        return amax(x)
+    return Extreme(amax(x, dim, keepdim), argmax(x, dim, keepdim))
+
+
+def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+    """As `torch.min`: the smallest element; (values, indices) along a dim; minimum of two tensors."""
+    if isinstance(dim, Tensor):
+        return minimum(x, dim)
+    if dim is None:
+        return amin(x)
+    return Extreme(amin(x, dim, keepdim), argmin(x, dim, keepdim))
+
+
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Where the largest element (or the first NaN) stands first; without dim, in the flattened x."""
+    return _first_extreme("max", x, dim, keepdim)
+
+
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Where the smallest element (or the first NaN) stands first; without dim, in the flattened x."""
+    return _first_extreme("min", x, dim, keepdim)
+
+
+def _first_extreme(op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if dim is None:
+        index = _first_extreme(op, x.flatten(), 0, False)
+        return index.reshape((1,) * x.ndim) if keepdim else index
+    if x.ndim == 0:
+        return literal(x.graph, 0, i64)
+    dim = dim_of(x, dim)
+    _check_extreme(f"arg{op}", x, dim)
+    hit = eq(x, reduce(op, x, dim, keepdim=True))
+    if x.dtype.is_float:
+        hit = logical_or(hit, isnan(x))
+    last = size_value(x.graph, extent(x, dim) - 1, i64)
+    return reduce("min", where(hit, positions(x, dim), last), dim, keepdim)
+
+
+def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """One element is not zero."""
+    return reduce("max", truth(x), dim, keepdim)
+
+
+def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """No element is zero."""
+    return reduce("min", truth(x), dim, keepdim)
+
+
+def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements are not zero."""
+    return reduce("sum", truth(x).cast(i64), dim)
+
+
+@floating
+def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
+    """The mean square distance to the mean, with n - correction in place of n."""
+    dims = dims_of(x, dim)
+    centered = sub(x, mean(x, dims, keepdim=True))
+    total = reduce("sum", square(centered), dims, keepdim)
+    number = count(x, dims) - correction
+    return mul(total, reciprocal_of_size(x.graph, number.maximum(0), x.dtype))
+
+
+@floating
+def std(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
+    """The square root of the variance."""
+    return sqrt(var(x, dim, correction, keepdim))
+
+
+def var_mean(
+    x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """(variance, mean)."""
+    return var(x, dim, correction, keepdim), mean(x, dim, keepdim)
+
+
+def std_mean(
+    x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """(standard deviation, mean)."""
+    return std(x, dim, correction, keepdim), mean(x, dim, keepdim)
+
+
+@floating
+def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """log(sum e^x) without overflow; exact for infinite maxima."""
+    dims = dims_of(x, dim)
+    highest = reduce("max", x, dims, keepdim=True)
+    power = x.graph.apply("exp2", [mul(sub(x, highest), LOG2_E)])
+    finite = add(log(reduce("sum", power, dims, keepdim=True)), highest)
+    result = where(isinf(highest), highest, finite)
+    return result if keepdim else squeeze_dims(result, dims)
+
+
+def squeeze_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Without these dimensions of size 1 (counted from the front)."""
+    for d in sorted(dims, reverse=True):
+        x = x.squeeze(d)
+    return x
+
+
+@floating
+def norm(
+    x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False
+) -> Tensor:
+    """(sum |x|^p)^(1/p); for p infinite the largest |x|, for 0 how many are not zero."""
+    if p == "fro" or p == 2:
+        return sqrt(reduce("sum", square(x), dim, keepdim))
+    if not isinstance(p, (int, float)):
+        raise ShapeError(f'norm: p is a number or "fro", not {p!r}')
+    if p in (float("inf"), float("-inf")):
+        return reduce("max" if p > 0 else "min", abs(x), dim, keepdim)
+    if p == 0:
+        return reduce("sum", ne(x, 0).cast(x.dtype), dim, keepdim)
+    if p == 1:
+        return reduce("sum", abs(x), dim, keepdim)
+    return pow(reduce("sum", pow(abs(x), float(p)), dim, keepdim), 1.0 / p)
+
+
+@floating
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x / max(norm(x), eps)."""
+    return mul(x, reciprocal(maximum(norm(x, p, dim, keepdim=True), eps)))
+
+
+@floating
+def dist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
+    """The norm of a - b."""
+    return norm(sub(a, b), p)
+
+

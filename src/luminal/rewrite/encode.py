@@ -1,0 +1,371 @@
+"""From terms to the e-graph: axes become bits, maps, domains and indices become numbers.
+
+Index arithmetic stays in Python. A rule that needs a composed map asks for it (relation `need`);
+`Encoding.answer` does the arithmetic, and the rule fires in the next round. Maps are partial functions:
+a composed map keeps the conditions under which the buffer in between was read inside its bounds, so
+that two reads that differ in where they are defined stay different classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CompileError
+from ..graph.dtype import ALL, DType
+from ..graph.index import Index
+from ..graph.space import Space
+from .engine import Fact, Inserted
+from .language import OPAQUE, REQUESTS, VISIBLE
+from .terms import SLOT, Domain, Leaf, Map, Region, ScatterMap, Term
+
+DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
+NEVER = 0
+ALWAYS = 1
+DEPENDS = 2
+MAX_AXES = 62
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An elementwise operation that no law knows, or the name of a `Fold`."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant that laws do not compute with. `text` tells -0.0 from 0.0 and True from 1."""
+
+    text: str
+    value: Any
+    dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and (self.text, self.dtype) == (other.text, other.dtype)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.dtype))
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """An index expression as a value of a dtype."""
+
+    index: Index
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Running:
+    """A scan: its operation and axis."""
+
+    op: str
+    axis: str
+
+
+Condition = tuple[Index, ...]
+Interned = Map | ScatterMap | Condition | None | Operation | Literal | Indexed | Running | Leaf
+
+
+class Encoding:
+    """One region's names as numbers, and the arithmetic behind the request tables."""
+
+    def __init__(self, region: Region) -> None:
+        terms = region.terms
+        self.space: Space = terms.space
+        names = sorted(frozenset().union(*terms.axes), key=_axis_order)
+        names = list(dict.fromkeys([*names, *sorted(_bound_axes(terms.nodes), key=_axis_order)]))
+        if len(names) > MAX_AXES:
+            raise CompileError(f"a region has {len(names)} axes; at most {MAX_AXES} are possible")
+        self.axes = tuple(names)
+        self.bit = {name: i for i, name in enumerate(names)}
+        self.items: list[Interned] = []
+        self.numbers: dict[Hashable, int] = {}
+        self.facts: list[Fact] = []  # not yet told to the engine
+        self.answered: set[tuple[int, int, int]] = set()
+        self.injective: dict[int, bool] = {}
+        self._answers = (
+            self._compose,
+            self._restrict,
+            self._domain_at,
+            self._index_at,
+            self._extend,
+            self._both,
+            self._fill,
+            self._whole,
+        )
+
+    # ---- sets of axes
+
+    def mask(self, names: Iterable[str]) -> int:
+        """The bits of these axes (names that are no axes of the region are sizes or the slot)."""
+        total = 0
+        for name in names:
+            position = self.bit.get(name)
+            if position is not None:
+                total |= 1 << position
+        return total
+
+    def names(self, mask: int) -> tuple[str, ...]:
+        """The axes of a mask, in the region's order."""
+        return tuple(name for i, name in enumerate(self.axes) if mask >> i & 1)
+
+    # ---- interning
+
+    def number(self, kind: str, item: Interned) -> int:
+        """The number of a map, domain, index ...; facts about a new one go to the engine."""
+        key = (kind, item)
+        found = self.numbers.get(key)
+        if found is None:
+            found = self.numbers[key] = len(self.items)
+            self.items.append(item)
+            self._describe(kind, found, item)
+        return found
+
+    def map(self, number: int) -> Map:
+        item = self.items[number]
+        assert isinstance(item, Map)
+        return item
+
+    def domain(self, number: int) -> Condition | None:
+        item = self.items[number]
+        assert item is None or isinstance(item, tuple)
+        return item
+
+    def index(self, number: int) -> Indexed:
+        item = self.items[number]
+        assert isinstance(item, Indexed)
+        return item
+
+    def _describe(self, kind: str, number: int, item: Interned) -> None:
+        if kind == "map":
+            assert isinstance(item, Map)
+            used = [i.names() for _, i in item.entries]
+            used += [c.names() for c in item.conditions]
+            self.facts.append(("range", (number,), self.mask(frozenset().union(*used))))
+        elif kind == "domain":
+            assert item is None or isinstance(item, tuple)
+            used = [c.names() for c in item or ()]
+            state = NEVER if item is None else DEPENDS if item else ALWAYS
+            self.facts.append(("mentions", (number,), self.mask(frozenset().union(*used))))
+            self.facts.append(("state", (number,), state))
+        elif kind == "leaf":
+            assert isinstance(item, Leaf)
+            self.facts.append(("mentions", (number,), self.mask(item.axes)))
+        elif kind == "index":
+            assert isinstance(item, Indexed)
+            self.facts.append(("mentions", (number,), self.mask(item.index.names())))
+
+    def take_facts(self) -> list[Fact]:
+        """What the engine has not been told yet."""
+        facts, self.facts = self.facts, []
+        return facts
+
+    # ---- terms
+
+    def insertion(self, terms: list[Term]) -> list[Inserted]:
+        """The terms as e-nodes; positions are kept."""
+        return [self._encode(term) for term in terms]
+
+    def _encode(self, term: Term) -> Inserted:
+        op, children, attribute = term.op, term.children, term.attribute
+        simple = {"load": "Load", "store": "Store"}.get(op)
+        if simple:
+            return simple, children
+        if op == "input":
+            return "Input", (self.number("leaf", attribute),)
+        if op == "const":
+            return self._constant(attribute, term.dtype)
+        if op == "index":
+            return "Index", (self.number("index", Indexed(attribute, term.dtype)),)
+        if op == "read":
+            return "Read", (children[0], self.number("map", attribute))
+        if op == "gather":
+            return "Gather", (children[0], self.number("map", attribute), children[1])
+        if op == "scatter":
+            return "Scatter", (self.number("scatter", attribute), *children)
+        if op == "guard":
+            return "Guard", (self.number("domain", self.space.domain(attribute)), *children)
+        if op in ("sum", "max"):
+            return op.capitalize(), (self.mask(attribute), *children)
+        if op in ("min", "prod"):
+            name = self.number("operation", Operation(op, term.dtype))
+            return "Fold", (name, self.mask(attribute), *children)
+        if op == "scan":
+            return "Scan", (self.number("scan", Running(*attribute)), *children)
+        return self._scalar(term)
+
+    def _scalar(self, term: Term) -> Inserted:
+        if term.op in VISIBLE and term.dtype.is_float:
+            return VISIBLE[term.op], term.children
+        name = self.number("operation", Operation(term.op, term.dtype))
+        return OPAQUE[len(term.children)], (name, *term.children)
+
+    def _constant(self, attribute: Any, dtype: DType) -> Inserted:
+        value = getattr(attribute, "value", attribute)
+        negative_zero = value == 0 and math.copysign(1.0, value) < 0
+        if dtype.is_float and math.isfinite(value) and not negative_zero:
+            return "Const", (DTYPE_CODE[dtype], float(value))
+        return "Literal", (self.number("literal", Literal(repr(value), value, dtype)),)
+
+    # ---- requests
+
+    def answer(self, requests: Iterable[tuple[int, int, int]]) -> list[Fact]:
+        """Rows for the request tables, and what is to be known about the new maps and domains."""
+        rows: list[Fact] = []
+        for request in requests:
+            if request in self.answered:
+                continue
+            self.answered.add(request)
+            kind, first, second = request
+            found = self._answers[kind](first, second)
+            if found is not None:
+                rows.append((REQUESTS[kind], (first, second), found))
+        return self.take_facts() + rows
+
+    def _compose(self, inner: int, outer: int) -> int | None:
+        """Reading a buffer through `inner`, and the result of that, in memory, through `outer`."""
+        return self.number("map", compose(self.space, self.map(inner), self.map(outer)))
+
+    def _restrict(self, number: int, mask: int) -> int | None:
+        found = self.map(number)
+        entries = tuple((a, i) for a, i in found.entries if mask >> self.bit[a] & 1)
+        conditions = found.conditions if entries else ()
+        if not conditions and all(i is Index.of(a) for a, i in entries):
+            return -1
+        return self.number("map", Map(entries, conditions))
+
+    def _domain_at(self, domain: int, number: int) -> int | None:
+        conditions = self.domain(domain)
+        if conditions is None:
+            return domain
+        entries = dict(self.map(number).entries)
+        moved = [self.space.substitute(c, entries) for c in conditions]
+        return self.number("domain", self.space.domain(moved))
+
+    def _index_at(self, index: int, number: int) -> int | None:
+        if conditions_of(self.space, self.map(number)) != ():
+            return None
+        found = self.index(index)
+        moved = self.space.substitute(found.index, dict(self.map(number).entries))
+        return self.number("index", Indexed(moved, found.dtype))
+
+    def _extend(self, number: int, mask: int) -> int | None:
+        found, inner = self.map(number), self.names(mask)
+        used = frozenset().union(*(i.names() for _, i in found.entries))
+        used |= frozenset().union(*(c.names() for c in found.conditions))
+        if used & set(inner) or not self.is_injective(number):
+            return -1
+        kept = [(a, i) for a, i in found.entries if a not in inner]
+        entries = sorted(kept + [(a, Index.of(a)) for a in inner], key=lambda e: e[0])
+        return self.number("map", Map(tuple(entries), found.conditions))
+
+    def _both(self, first: int, second: int) -> int | None:
+        a, b = self.domain(first), self.domain(second)
+        whole = None if a is None or b is None else self.space.domain(a + b)
+        return self.number("domain", whole)
+
+    def _fill(self, number: int, index: int) -> int | None:
+        """A gather clamps its slot, a read does not: only an index that stays inside may replace it."""
+        found, value = self.map(number), self.index(index).index
+        entries = tuple(
+            (a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries
+        )
+        for (axis, before), (_, after) in zip(found.entries, entries):
+            if before is not after and not self.space.inside(after, self.space.axes[axis]):
+                return None
+        return self.number("map", Map(entries, found.conditions))
+
+    def _whole(self, first: int, second: int) -> int | None:
+        a, b = self.map(first), self.map(second)
+        if a.entries != b.entries or len(a.conditions) > 1 or len(b.conditions) > 1:
+            return None
+        if a.conditions and b.conditions and a.conditions[0] is not -1 - b.conditions[0]:
+            return None
+        condition = a.conditions[0] if a.conditions else -1 - b.conditions[0]
+        domain = self.number("domain", self.space.domain((condition,)))
+        self.facts.append(("whole_domain", (first, second), domain))
+        return self.number("map", Map(a.entries))
+
+    def is_injective(self, number: int) -> bool:
+        """Whether a map reads no element twice."""
+        found = self.injective.get(number)
+        if found is None:
+            found = self.injective[number] = injective(self.space, self.map(number))
+        return found
+
+
+def _axis_order(name: str) -> tuple[int, str]:
+    digits = name.lstrip("abcdefghijklmnopqrstuvwxyz_")
+    return (int(digits) if digits.isdigit() else 0, name)
+
+
+def _bound_axes(terms: list[Term]) -> set[str]:
+    bound: set[str] = set()
+    for term in terms:
+        if term.op in ("sum", "max", "min", "prod"):
+            bound |= set(term.attribute)
+        elif term.op == "scan":
+            bound.add(term.attribute[1])
+    return bound
+
+
+def within(space: Space, found: Map) -> list[Index]:
+    """The conditions under which every entry stays inside its axis (a slot is clamped: no condition)."""
+    conditions = []
+    for axis, index in found.entries:
+        if SLOT not in index.names():
+            conditions += [index, space.axes[axis] - 1 - index]
+    return conditions
+
+
+def conditions_of(space: Space, found: Map) -> Domain | None:
+    """Where a read through the map is defined: what is not proven; None: nowhere."""
+    return space.domain([*found.conditions, *within(space, found)])
+
+
+def compose(space: Space, inner: Map, outer: Map) -> Map:
+    """The map of a buffer behind a buffer; it keeps where the buffer in between was defined."""
+    through = dict(outer.entries)
+    entries = tuple((a, space.substitute(i, through)) for a, i in inner.entries)
+    between = [space.substitute(c, through) for c in inner.conditions]
+    between += [*outer.conditions, *within(space, outer)]
+    open_conditions = space.domain(between)
+    if open_conditions is None:
+        return Map(entries, (Index.of(-1),))
+    implied = set(within(space, Map(entries)))
+    return Map(entries, tuple(c for c in open_conditions if c not in implied))
+
+
+def injective(space: Space, found: Map) -> bool:
+    """Sufficient: every axis occurs in one entry only, and an entry is linear in mixed radix."""
+    seen: set[str] = set()
+    for _, index in found.entries:
+        steps = []
+        for monomial, coefficient in index.terms:
+            if not monomial:
+                continue
+            axes = frozenset().union(*(Index.build({(a,): 1}).names() for a in monomial))
+            if not axes & space.axes.keys() and SLOT not in axes:
+                continue
+            name = monomial[0]
+            if len(monomial) != 1 or not isinstance(name, str) or name in seen:
+                return False
+            seen.add(name)
+            steps.append((abs(coefficient), name))
+        if not _radix(space, steps):
+            return False
+    return True
+
+
+def _radix(space: Space, steps: list[tuple[int, str]]) -> bool:
+    reach: float = 0
+    for step, name in sorted(steps):
+        if step <= reach:
+            return False
+        reach += step * (space.bounds(space.axes[name])[1] - 1) if name in space.axes else math.inf
+    return True

@@ -1,0 +1,195 @@
+"""The e-graph engine behind one small interface: the egglog extension, or `mini.py` where it is missing.
+
+Only the low-level bindings of egglog 13.2 are used, loaded without the rest of the package. An engine
+is given declarations and rules as text, terms and facts as data, is stepped one ruleset at a time, and
+gives its tables back as plain tuples.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from ..errors import CompileError
+from .language import BUFFER_SORT, OPERATIONS, TERM_SORT
+
+Fact = tuple[str, tuple[int, ...], int]  # function, arguments, value
+Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
+Row = tuple[tuple[Any, ...], Any]
+
+
+class Engine(Protocol):
+    """What saturation and extraction need. Classes are opaque values, comparable and hashable."""
+
+    def insert(self, terms: Sequence[Inserted]) -> None:
+        """Add terms; the term at position i is remembered as number i."""
+
+    def tell(self, facts: Iterable[Fact]) -> None:
+        """Set integer functions of integers."""
+
+    def assert_constant(self, numbers: Iterable[int]) -> None:
+        """The buffers of these terms are known before the program runs."""
+
+    def step(self, ruleset: str) -> bool:
+        """Apply a ruleset once; whether anything changed."""
+
+    def saturate(self, ruleset: str) -> None:
+        """Apply a ruleset until nothing changes."""
+
+    def size(self) -> int:
+        """The number of e-nodes."""
+
+    def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
+        """The rows of these functions; literals as Python values, classes as (sort, number)."""
+
+    def requests(self) -> list[tuple[int, int, int]]:
+        """The rows of the relation `need`."""
+
+
+@lru_cache(maxsize=None)
+def load_bindings() -> Any | None:
+    """The extension module alone (25 ms; the whole package takes 280), or None where it is missing."""
+    found = sys.modules.get("egglog.bindings")
+    if found is not None:
+        return found
+    package = importlib.util.find_spec("egglog")
+    if package is None or package.submodule_search_locations is None:
+        return None
+    places = list(package.submodule_search_locations)
+    spec = importlib.machinery.PathFinder.find_spec("bindings", places)
+    if spec is None or spec.origin is None or spec.loader is None:
+        return None
+    named = importlib.util.spec_from_file_location("egglog.bindings", spec.origin)
+    if named is None or named.loader is None:
+        return None
+    module = importlib.util.module_from_spec(named)
+    sys.modules["egglog.bindings"] = module
+    named.loader.exec_module(module)
+    return module
+
+
+def new_engine(program: tuple[str, ...]) -> Engine:
+    """An engine that has read these declarations and rules (one command a text)."""
+    if load_bindings() is not None:
+        return Egglog(program)
+    from .mini import Mini
+
+    return Mini(program)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> tuple[Any, ...]:
+    """One command. Parsed alone: a parsed command carries its whole source text."""
+    return tuple(load_bindings().EGraph().parse_program(text))  # type: ignore[union-attr]
+
+
+@lru_cache(maxsize=16)
+def _program(program: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(c for text in program for c in _parsed(text))
+
+
+class Egglog:
+    """The egglog engine. Use it from the thread that made it."""
+
+    def __init__(self, program: tuple[str, ...]) -> None:
+        b = load_bindings()
+        assert b is not None
+        self.bindings = b
+        self.graph = b.EGraph()
+        self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
+        self.terms: list[str] = []  # operation of each inserted term
+        self._run(_program(program))
+
+    def insert(self, terms: Sequence[Inserted]) -> None:
+        b, span = self.bindings, self.span
+        commands = []
+        for op, arguments in terms:
+            kinds = OPERATIONS[op]
+            call = b.Call(span, op, [self._argument(k, a) for k, a in zip(kinds, arguments)])
+            number = self._integer(len(self.terms))
+            self.terms.append(op)
+            commands.append(b.ActionCommand(b.Set(span, self._table(op), [number], call)))
+        self._run(commands)
+
+    def tell(self, facts: Iterable[Fact]) -> None:
+        b, span = self.bindings, self.span
+        self._run(
+            b.ActionCommand(
+                b.Set(span, name, [self._integer(a) for a in arguments], self._integer(value))
+            )
+            for name, arguments, value in facts
+        )
+
+    def assert_constant(self, numbers: Iterable[int]) -> None:
+        b, span = self.bindings, self.span
+        calls = (b.Call(span, "fixedT", [self._term(n)]) for n in numbers)
+        self._run(b.ActionCommand(b.Expr_(span, call)) for call in calls)
+
+    def step(self, ruleset: str) -> bool:
+        outputs = self._run(_parsed(f"(run-schedule (run {ruleset}))"))
+        return bool(outputs[0].report.updated)
+
+    def saturate(self, ruleset: str) -> None:
+        self._run(_parsed(f"(run-schedule (saturate (run {ruleset})))"))
+
+    def size(self) -> int:
+        sizes = dict(self._run(_parsed("(print-size)"))[0].sizes)
+        return sum(sizes.get(op, 0) for op in OPERATIONS)
+
+    def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
+        functions = self.graph.freeze().functions
+        return {n: self._rows(functions[n]) if n in functions else [] for n in names}
+
+    def requests(self) -> list[tuple[int, int, int]]:
+        found = self.graph.freeze().functions.get("need")
+        value = self.graph.value_to_i64
+        rows = found.rows if found is not None else ()
+        return [tuple(value(v) for v in row.inputs) for row in rows]  # type: ignore[misc]
+
+    # ---- to and from the bindings
+
+    def _rows(self, function: Any) -> list[Row]:
+        readers = {"i64": self.graph.value_to_i64, "f64": self.graph.value_to_f64}
+
+        def plain(sort: str, value: Any) -> Any:
+            reader = readers.get(sort)
+            return (sort, value) if reader is None else reader(value)
+
+        sorts, result = function.input_sorts, function.output_sort
+        return [
+            (tuple(map(plain, sorts, row.inputs)), plain(result, row.output))
+            for row in function.rows
+            if not row.subsumed
+        ]
+
+    def _run(self, commands: Iterable[Any]) -> Any:
+        try:
+            return self.graph.run_program(*commands)
+        except Exception as error:
+            raise CompileError(f"the e-graph engine refused a command: {error}") from error
+        except BaseException as error:  # a Rust panic is not an Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            raise CompileError(f"the e-graph engine failed: {error}") from error
+
+    def _integer(self, value: int) -> Any:
+        return self.bindings.Lit(self.span, self.bindings.Int(value))
+
+    def _table(self, op: str) -> str:
+        return "buffer" if op in BUFFER_SORT else "term"
+
+    def _term(self, number: int) -> Any:
+        table = self._table(self.terms[number])
+        return self.bindings.Call(self.span, table, [self._integer(number)])
+
+    def _argument(self, kind: str, value: Any) -> Any:
+        if kind == "i":
+            return self._integer(value)
+        if kind == "f":
+            return self.bindings.Lit(self.span, self.bindings.Float(value))
+        assert kind in (TERM_SORT, "T")
+        return self._term(value)

@@ -1,0 +1,82 @@
+"""The language of the e-graph: two sorts, its operations, what is known about every class.
+
+E: the value of an expression at a point of its axes; T: a buffer. Literals are integers (i) and floats
+(f). Axis sets are bit masks; maps, domains, indices and the names of opaque operations are numbers of
+things interned in `encode.py`.
+"""
+
+from __future__ import annotations
+
+TERM_SORT = "E"
+
+OPERATIONS: dict[str, str] = {
+    "Load": "T",  # the buffer at the reader's own point
+    "Read": "Ti",  # ... at map
+    "Gather": "TiE",  # ... at map, in which the slot is the value of E
+    "Const": "if",  # dtype, a finite float that is not -0.0
+    "Literal": "i",  # any other constant
+    "One": "",  # the weight of a plain online sum
+    "Index": "i",  # an index expression as a value
+    "Add": "EE",
+    "Mul": "EE",
+    "Div": "EE",
+    "Recip": "E",
+    "Exp2": "E",
+    "Unary": "iE",  # an operation that no law knows: views move through it
+    "Binary": "iEE",
+    "Ternary": "iEEE",
+    "Guard": "iEE",  # domain: the first where it holds, else the second
+    "Sum": "iE",  # axes
+    "Max": "iE",
+    "Fold": "iiE",  # min, prod: name, axes
+    "Scan": "iE",  # (name, axis) interned
+    "Wexp": "iEf",  # axes k, x, c: 2^(c (x - max_k x))
+    "OSum": "iEfE",  # axes k, x, c, f: sum_k f 2^(c (x - max_k x)), in one pass
+    "Input": "i",  # leaf
+    "Store": "E",  # the value in memory
+    "Scatter": "iTEE",  # map, base, slot, values
+}
+BUFFER_SORT = frozenset(("Input", "Store", "Scatter"))
+VISIBLE = {"add": "Add", "mul": "Mul", "div": "Div", "recip": "Recip", "exp2": "Exp2"}  # floats
+OPAQUE = {1: "Unary", 2: "Binary", 3: "Ternary"}
+REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
+
+# Tables that Python fills on request: a rule asks with (need kind a b) and fires a round later.
+REQUESTS = (
+    "compose",  # map, map -> the map of reading through both
+    "restrict",  # map, mask -> the map on the axes of its buffer; -1: the identity
+    "domain_at",  # domain, map -> the domain seen through the map
+    "index_at",  # index, map -> the index seen through the map, if it stays inside
+    "extend",  # map, mask -> the map that keeps reduced axes as they are; -1: not allowed
+    "both",  # domain, domain -> the conjunction
+    "fill",  # map, index -> the map with its slot replaced, if it stays inside
+    "whole",  # map, map -> the one map of two reads under complementary conditions
+)
+
+
+def _sort(name: str, operations: list[str]) -> str:
+    words = {"E": "E", "T": "T", "i": "i64", "f": "f64"}
+    variants = (f"({' '.join([op] + [words[k] for k in OPERATIONS[op]])})" for op in operations)
+    return f"({name} {' '.join(variants)})"
+
+
+def declarations() -> tuple[str, ...]:
+    """Sorts, facts and request tables, one command a text."""
+    values = _sort("E", [op for op in OPERATIONS if op not in BUFFER_SORT])
+    buffers = _sort("T", [op for op in OPERATIONS if op in BUFFER_SORT])
+    tables = (*REQUESTS, "whole_domain")
+    return (
+        f"(datatype* {values} {buffers})",
+        "(function term (i64) E :no-merge)",
+        "(function buffer (i64) T :no-merge)",
+        "(function ax (E) i64 :merge (& old new))",  # the axes that a value depends on
+        "(function axT (T) i64 :merge (& old new))",
+        "(relation fixed (E))",  # known before the program runs
+        "(relation fixedT (T))",
+        "(relation under (i64 E))",  # a factor somewhere inside a sum over these axes
+        "(function range (i64) i64 :no-merge)",  # axes that a map's entries mention
+        "(function mentions (i64) i64 :no-merge)",  # axes that a domain or index mentions
+        "(function state (i64) i64 :no-merge)",  # of a domain: 0 never, 1 always, 2 it depends
+        "(relation need (i64 i64 i64))",
+        *(f"(function {name} (i64 i64) i64 :no-merge)" for name in tables),
+    )

@@ -1,0 +1,112 @@
+"""What depends on parameters only: computed and packed when they have been set, not in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from ..kernel.layout import pack
+from .memory import Allocate, Block
+from .plan import Argument, Plan
+from .slots import Slots
+
+
+class RunCall(Protocol):
+    """Runs one call of the plan now."""
+
+    def __call__(self, call: int) -> None: ...
+
+
+class Constants:
+    """Parameters as given, memories that constant calls write, packed copies."""
+
+    def __init__(self, plan: Plan, slots: Slots, allocate: Allocate, run: RunCall) -> None:
+        self._plan, self._slots, self._allocate, self._run = plan, slots, allocate, run
+        self._calls = [n for n, call in enumerate(plan.calls) if call.constant]
+        self._written = sorted(plan.persistent())
+        self._given: dict[int, np.ndarray] = {}
+        self._blocks: dict[int, Block] = {}  # by place
+        self._stale = set(range(len(plan.memories)))
+        self._sizes: Mapping[str, int] = {}
+        self._symbolic = self._depends_on_sizes()
+
+    def _depends_on_sizes(self) -> bool:
+        plan = self._plan
+        kernels = (plan.kernels[plan.calls[n].kernel] for n in self._calls)
+        shapes = (argument.shape for argument in self._slots.packed)
+        return any(k.program.sizes for k in kernels) or any(
+            not extent.is_constant for shape in shapes for extent in shape
+        )
+
+    @property
+    def bytes(self) -> int:
+        return sum(block.bytes for block in self._blocks.values())
+
+    def set(self, memory: int, array: np.ndarray) -> None:
+        """New values of a parameter or constant."""
+        self._given[memory] = array
+        self._stale.add(memory)
+
+    def bind(self, sizes: Mapping[str, int]) -> None:
+        """The sizes of the runs to come; what depends on them is made anew."""
+        self._sizes = sizes
+        if self._symbolic:
+            self._stale.update(range(len(self._plan.memories)))
+
+    @property
+    def stale(self) -> bool:
+        """Something was set since the last `refresh`."""
+        return bool(self._stale)
+
+    def refresh(self) -> None:
+        """Run the constant calls and packings whose sources have changed."""
+        stale, packed = set(self._stale), set[Argument]()
+        for memory in self._written:
+            self._place_written(memory)
+        for number in self._calls:
+            call = self._plan.calls[number]
+            reads, writes = self._plan.touched(call)
+            if not stale & (reads | writes):
+                continue
+            for argument in call.arguments:
+                self._repack(argument, stale, packed)
+            self._run(number)
+            stale |= writes
+        for argument in self._slots.packed:
+            self._repack(argument, stale, packed)
+        self._stale.clear()
+
+    def _place_written(self, memory: int) -> None:
+        """Memory for what a constant call writes, at the present sizes."""
+        size = self._plan.memories[memory].bytes(self._sizes)
+        block = self._blocks.get(memory)
+        if block is None or block.bytes < size or block.held:
+            block = self._blocks[memory] = Block(self._allocate, size)
+            self._slots.point(memory, block.address)
+
+    def _repack(self, argument: Argument, stale: set[int], done: set[Argument]) -> None:
+        if argument.layout is None or argument.memory not in stale or argument in done:
+            return
+        done.add(argument)
+        dtype = self._plan.memories[argument.memory].dtype
+        shape = tuple(int(extent.evaluate(self._sizes)) for extent in argument.shape)
+        packed = pack(self.array(argument.memory).reshape(shape), argument.layout)
+        place = self._slots.packed[argument]
+        block = self._blocks.get(place)
+        if block is None or block.bytes < packed.nbytes:
+            block = self._blocks[place] = Block(self._allocate, packed.nbytes)
+            self._slots.point(place, block.address)
+        block.array(dtype, packed.shape)[...] = packed
+
+    def array(self, memory: int) -> np.ndarray:
+        """The present contents of a parameter, a constant, or what was made of them."""
+        given = self._given.get(memory)
+        if given is not None:
+            return given
+        made = self._plan.memories[memory]
+        shape = tuple(int(extent.evaluate(self._sizes)) for extent in made.shape)
+        return self._blocks[memory].array(made.dtype, shape)
+
+

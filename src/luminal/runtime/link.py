@@ -1,0 +1,106 @@
+"""From kernels on buffers to a plan: memories are numbered, equal kernels become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..graph.space import Range
+from ..kernel.canonical import canonical
+from ..kernel.kernel import Kernel, Load, walk
+from ..kernel.program import Program
+from ..kernel.schedule import Schedule
+from .plan import Argument, Call, Compiled, Memory, Plan
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A prepared kernel, its schedule, its program."""
+
+    kernel: Kernel
+    schedule: Schedule
+    program: Program
+
+
+Lower = Callable[[Kernel], Sequence[Lowered]]  # one kernel may become several, run in this order
+
+
+@dataclass
+class Linker:
+    """Collects the calls of a program. `lower` compiles a kernel that has not been seen before."""
+
+    sizes: dict[str, Range]
+    lower: Lower
+    memories: list[Memory] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    kernels: list[Compiled] = field(default_factory=list)
+    _pieces: dict[str, list[int]] = field(default_factory=dict)
+
+    def memory(self, made: Memory) -> int:
+        """The number of a new memory."""
+        self.memories.append(made)
+        return len(self.memories) - 1
+
+    def temporary(self, dtype: DType, shape: tuple[Index, ...]) -> int:
+        return self.memory(Memory(f"t{len(self.memories)}", "temporary", dtype, shape))
+
+    def call(self, kernel: Kernel, memories: Mapping[str, int], constant: bool) -> None:
+        """Run the kernel on these memories (kernel buffer -> memory) after the calls so far."""
+        plain, names = canonical(kernel)
+        key = repr(plain)
+        if key not in self._pieces:
+            self._pieces[key] = [self._add(lowered) for lowered in self.lower(plain)]
+        known = {names[buffer]: memory for buffer, memory in memories.items()}
+        for number in self._pieces[key]:
+            arguments = self._arguments(self.kernels[number], known)
+            self.calls.append(Call(number, arguments, constant))
+
+    def _add(self, lowered: Lowered) -> int:
+        reads, writes = uses(lowered.kernel)
+        self.kernels.append(
+            Compiled(lowered.kernel, lowered.schedule, lowered.program, reads, writes)
+        )
+        return len(self.kernels) - 1
+
+    def _arguments(self, made: Compiled, known: dict[str, int]) -> tuple[Argument, ...]:
+        """Buffers that a split brought in become temporaries, shared by its pieces."""
+        arguments = []
+        for buffer in made.program.buffers:
+            if buffer.name not in known:
+                known[buffer.name] = self.temporary(buffer.dtype, buffer.shape)
+            layout = made.program.layouts.get(buffer.name)
+            arguments.append(Argument(known[buffer.name], buffer.shape, layout))
+        return tuple(arguments)
+
+    def plan(
+        self,
+        ports: Sequence[int | None],
+        outputs: Sequence[int],
+        states: Sequence[tuple[int, int]],
+    ) -> Plan:
+        """The finished plan, verified."""
+        plan = Plan(
+            self.memories, self.calls, self.kernels, self.sizes, tuple(ports), tuple(outputs),
+            tuple(states),
+        )  # fmt: skip
+        plan.verify()
+        return plan
+
+
+def uses(kernel: Kernel) -> tuple[frozenset[str], frozenset[str]]:
+    """Buffers that a kernel reads, and those it writes (a store that combines also reads)."""
+    writes = frozenset(kernel.outputs)
+    reads = {
+        expression.buffer
+        for value in kernel.values
+        for root in value.expressions()
+        for expression in walk(root)
+        if isinstance(expression, Load)
+    }
+    combined = {v.store.buffer for v in kernel.values if v.store and v.store.mode != "set"}
+    made = {v.store.buffer for v in kernel.values if v.store and v.store.mode == "set"}
+    return frozenset((reads - made) | (combined - made)), writes
+
+

@@ -1,0 +1,251 @@
+"""A plan as native code: memory is placed, argument blocks are filled, one call runs everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backend.contract import Backend, Code, Crew, Entry, Table
+from .arena import Life, Placement, place
+from .constants import Constants
+from .memory import Block
+from .plan import Plan
+from .slots import Slots
+
+REMEMBERED = 64  # placements for different sizes
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What is fixed once the run-time sizes are known."""
+
+    placement: Placement
+    table: Table
+
+
+class Native:
+    """The engine of compiled programs (see `executable.Engine`)."""
+
+    def __init__(
+        self, plan: Plan, codes: Sequence[Code], backend: Backend, threads: int
+    ) -> None:
+        """codes: one for each kernel of the plan, in order."""
+        programs = [made.program for made in plan.kernels]
+        self._plan, self._backend = plan, backend
+        self._functions = [c.address(p.name) for c, p in zip(codes, programs, strict=True)]
+        self._codes = codes  # keeps the machine code alive
+        self._crew = backend.crew(threads)
+        counters = [backend.counter_bytes(p, threads) for p in programs]
+        workspaces = [backend.workspace_bytes(p, threads) for p in programs]
+        self._slots = Slots(plan, backend.empty, counters, workspaces)
+        self._constants = Constants(plan, self._slots, backend.empty, self._run_call)
+        persistent = plan.persistent()
+        self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
+        self._persistent = persistent
+        self._temporaries = sorted(self._lives(persistent))
+        self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
+        self._states = dict(plan.states)
+        self._results = [m for m in self._result_memories() if m not in persistent]
+        self._blocks: dict[int, Block] = {}  # of results and states
+        self._arrays: dict[int, np.ndarray] = {}  # inputs that are read in place
+        self._small: dict[int, Block] = {}  # inputs that are copied because they are tiny
+        self._bindings: dict[tuple[int, ...], Binding] = {}
+        self._sizes: dict[str, int] = {}
+        self._arena: Block | None = None
+        self._table: Table | None = None
+
+    def _result_memories(self) -> list[int]:
+        new = [output for _, output in self._plan.states]
+        return sorted(set(self._plan.outputs) | set(new))
+
+    # ---- Engine
+
+    def set(self, port: int, array: np.ndarray) -> None:
+        memory = self._plan.ports[port]
+        assert memory is not None
+        if memory in self._states:
+            self._set_state(memory, array)
+            return
+        if array.nbytes < 64:  # masked reads may touch a whole cache line
+            block = self._small.get(memory) or Block(self._backend.empty, 64)
+            self._small[memory] = block
+            block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
+            address = block.address
+        else:
+            address = array.ctypes.data
+        self._arrays[memory] = array
+        self._slots.point(memory, address)
+        if memory in self._kept:
+            self._constants.set(memory, array)
+
+    def bind(self, sizes: Mapping[str, int]) -> None:
+        self._sizes = dict(sizes)
+        key = tuple(sizes.values())
+        binding = self._bindings.pop(key, None) or self._make_binding()
+        self._bindings[key] = binding  # the youngest last
+        if len(self._bindings) > REMEMBERED:
+            del self._bindings[next(iter(self._bindings))]
+        self._slots.set_sizes(sizes)
+        self._place(binding.placement)
+        for memory in self._results:
+            self._place_result(memory)
+        self._constants.bind(sizes)
+        self._table = binding.table
+
+    def run(self) -> None:
+        if self._constants.stale:
+            self._constants.refresh()
+        for memory in self._results:
+            if self._blocks[memory].held:
+                self._new_block(memory)
+        self._crew.run(self._table)
+        for old, new in self._states.items():
+            self._swap(old, new)
+
+    def output(self, number: int) -> np.ndarray:
+        memory = self._plan.outputs[number]
+        if memory in self._persistent:
+            return self._constants.array(memory).copy()
+        replaced = [old for old, new in self._states.items() if new == memory]
+        return self._array(replaced[0] if replaced else memory)
+
+    def state(self, port: int) -> np.ndarray | None:
+        memory = self._plan.ports[port]
+        return self._array(memory) if memory in self._states else None
+
+    @property
+    def peak_bytes(self) -> int:
+        own = sum(block.bytes for block in (*self._blocks.values(), *self._small.values()))
+        binding = self._bindings.get(tuple(self._sizes.values()))
+        arena = binding.placement.bytes if binding else 0
+        return own + arena + self._constants.bytes + self._slots.workspace.bytes
+
+    # ---- memory
+
+    def _array(self, memory: int) -> np.ndarray:
+        made = self._plan.memories[memory]
+        shape = tuple(int(extent.evaluate(self._sizes)) for extent in made.shape)
+        return self._blocks[memory].array(made.dtype, shape)
+
+    def _lives(self, persistent: frozenset[int]) -> dict[int, tuple[int, int]]:
+        """Temporary memory -> the first and last running call that uses it."""
+        lives: dict[int, tuple[int, int]] = {}
+        for step, number in enumerate(self._running):
+            for argument in self._plan.calls[number].arguments:
+                memory = argument.memory
+                if self._plan.memories[memory].kind != "temporary" or memory in persistent:
+                    continue
+                first, _ = lives.get(memory, (step, step))
+                lives[memory] = first, step
+        return lives
+
+    def _make_binding(self) -> Binding:
+        lives = self._lives(self._persistent)
+        placement = place(
+            [
+                Life(*lives[m], self._plan.memories[m].bytes(self._sizes))
+                for m in self._temporaries
+            ]
+        )
+        return Binding(placement, self._backend.table(self._entries(placement)))
+
+    def _place(self, placement: Placement) -> None:
+        if self._arena is None or self._arena.bytes < placement.bytes:
+            self._arena = None  # free the old one first
+            self._arena = Block(self._backend.empty, placement.bytes)
+        for memory, offset in zip(self._temporaries, placement.offsets):
+            self._slots.point(memory, self._arena.address + offset)
+
+    def _place_result(self, memory: int) -> None:
+        """Memory for an output: kept if it is large enough, not wasteful, and nobody holds it."""
+        size = self._plan.memories[memory].bytes(self._sizes)
+        block = self._blocks.get(memory)
+        if block is None or not size <= block.bytes <= 2 * size + 4096 or block.held:
+            self._new_block(memory)
+
+    def _new_block(self, memory: int) -> None:
+        size = self._plan.memories[memory].bytes(self._sizes)
+        block = self._blocks[memory] = Block(self._backend.empty, size)
+        self._slots.point(memory, block.address)
+
+    def _set_state(self, memory: int, array: np.ndarray) -> None:
+        """A state lives in memory of ours: it is written, the user's array is not."""
+        block = Block(self._backend.empty, array.nbytes)
+        block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
+        self._blocks[memory] = block
+        self._slots.point(memory, block.address)
+
+    def _swap(self, old: int, new: int) -> None:
+        """The new value of a state is the next run's old one."""
+        blocks = self._blocks
+        blocks[old], blocks[new] = blocks[new], blocks[old]
+        self._slots.point(old, blocks[old].address)
+        self._slots.point(new, blocks[new].address)
+
+    # ---- order
+
+    def _entry(self, number: int, barrier: bool) -> Entry:
+        function = self._functions[self._plan.calls[number].kernel]
+        return Entry(function, self._slots.address(number), barrier)
+
+    def _entries(self, placement: Placement) -> list[Entry]:
+        """One entry a call; a barrier only where the next call needs what is not finished."""
+        spans = self._spans(placement)
+        entries: list[Entry] = []
+        reading: list[Span] = []
+        writing: list[Span] = []
+        for number in self._running:
+            reads, writes = self._plan.touched(self._plan.calls[number])
+            read, written = [spans[m] for m in reads], [spans[m] for m in writes]
+            if _clash(read, writing) or _clash(written, writing) or _clash(written, reading):
+                entries[-1] = Entry(entries[-1].function, entries[-1].arguments, True)
+                reading, writing = [], []
+            entries.append(self._entry(number, False))
+            reading, writing = reading + read, writing + written
+        return entries
+
+    def _spans(self, placement: Placement) -> list[Span]:
+        """The bytes of each memory: of the arena, or of a space of its own."""
+        spans = [Span(memory, 0, 1) for memory in range(len(self._plan.memories))]
+        for memory, offset in zip(self._temporaries, placement.offsets):
+            size = max(1, self._plan.memories[memory].bytes(self._sizes))
+            spans[memory] = Span(-1, offset, offset + size)
+        return spans
+
+    # ---- single calls
+
+    def _run_call(self, number: int) -> None:
+        self._crew.run(self._backend.table([self._entry(number, True)]))
+
+    def time_calls(self, repeat: int) -> list[tuple[str, float]]:
+        """Seconds of each call of a run, alone and warm: the best of `repeat`. Run once before."""
+        times = []
+        for number in self._running:
+            table = self._backend.table([self._entry(number, True)])
+            best = min(_seconds(self._crew, table) for _ in range(repeat))
+            times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))
+        return times
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes start .. end - 1 of a space."""
+
+    space: int
+    start: int
+    end: int
+
+
+def _clash(these: list[Span], those: list[Span]) -> bool:
+    return any(
+        a.space == b.space and a.start < b.end and b.start < a.end for a in these for b in those
+    )
+
+
+def _seconds(crew: Crew, table: Table) -> float:
+    start = time.perf_counter()
+    crew.run(table)
+    return time.perf_counter() - start

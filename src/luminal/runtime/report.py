@@ -1,0 +1,138 @@
+"""What the compiler did, kept for `explain()`: stages with times, kernels with their meaning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ..graph.index import Index
+from ..kernel.kernel import Apply, Kernel, Value, walk
+from .plan import Compiled, Plan
+
+USUAL_SIZE = 128  # of a run-time size without a hint, in the estimates
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call of a kernel does at its usual sizes."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass
+class Report:
+    """The record of one compilation."""
+
+    device: str
+    threads: int
+    stages: dict[str, float] = field(default_factory=dict)  # seconds
+    regions: int = 0
+    distinct_regions: int = 0
+    plans: list[str] = field(default_factory=list)
+    plan: Plan | None = None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; the times of a name add up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[name] = self.stages.get(name, 0.0) + time.perf_counter() - start
+
+    @property
+    def kernels(self) -> list[Compiled]:
+        """The distinct kernels, in the order of their first call."""
+        return self.plan.kernels if self.plan else []
+
+    @property
+    def calls(self) -> list[str]:
+        """Names of the kernels that one run calls, in order."""
+        return [self.kernels[c.kernel].name for c in self.plan.running()] if self.plan else []
+
+    def text(self) -> str:
+        """The report as text."""
+        lines = [f"device {self.device}, {self.threads} threads"]
+        lines += [f"  {name:<12} {1000 * spent:9.1f} ms" for name, spent in self.stages.items()]
+        if self.plan is None:
+            return "\n".join(lines + ["every node runs in NumPy: no kernels"])
+        fixed = [call for call in self.plan.calls if call.constant]
+        lines += [
+            f"regions: {self.regions}, of which {self.distinct_regions} distinct",
+            f"kernels: {len(self.kernels)} distinct, {len(self.calls)} calls in a run, "
+            f"{len(fixed)} when parameters are set",
+            "each came through the e-graph and the one lowering",
+        ]
+        for made in self.kernels:
+            lines += ["", *describe(made, self.count(made))]
+        return "\n".join(lines)
+
+    def count(self, made: Compiled) -> int:
+        """How often a run calls this kernel."""
+        return self.calls.count(made.name)
+
+
+def describe(made: Compiled, calls: int) -> list[str]:
+    """A kernel in a few lines: what it fuses, what it costs, how it runs."""
+    done = work(made.kernel)
+    sizes = ", ".join(f"{n} = {v}" for n, v in usual_sizes(made.kernel).items())
+    head = f"{made.name}: {calls} calls, {len(made.kernel.values)} values"
+    cost = f"{done.flops / 1e6:.3f} Mflop, {done.bytes / 1e6:.3f} MB" + (f" at {sizes}" * bool(sizes))
+    lines = [f"{head}, {cost}"]
+    lines += [f"    {describe_value(value)}" for value in made.kernel.values]
+    lines += [f"    | {line}" for line in made.schedule.text().splitlines()]
+    return lines
+
+
+def describe_value(value: Value) -> str:
+    """v2[a0] = sum over a1 of mul exp2 -> b3."""
+    ops = [e.op for body in value.expressions() for e in walk(body) if isinstance(e, Apply)]
+    body = " ".join(dict.fromkeys(ops)) or "copy"
+    if value.reduction:
+        over = " ".join(value.reduction.over)
+        online = " (online)" if value.reduction.rescale else ""
+        body = f"{value.reduction.op}{online} over {over} of {body}"
+    stored = f" -> {value.store.buffer}" if value.store else ""
+    return f"{value.name}[{' '.join(value.axes)}] = {body} : {value.dtype}{stored}"
+
+
+# ---- estimates
+
+
+def usual_sizes(kernel: Kernel) -> dict[str, int]:
+    """Every run-time size at its hint, or at 128 within its bounds."""
+    usual = {}
+    for name, (low, high) in kernel.sizes.items():
+        usual[name] = int(kernel.hints.get(name, max(low, min(high, USUAL_SIZE))))
+    return usual
+
+
+def work(kernel: Kernel) -> Work:
+    """Arithmetic operations, and bytes of all buffers once, at the usual sizes."""
+    sizes = usual_sizes(kernel)
+    extents = {axis: _number(extent, sizes) for axis, extent in kernel.axes.items()}
+    flops = sum(_operations(v) * _product(extents[a] for a in v.points) for v in kernel.values)
+    moved = sum(
+        _product(_number(extent, sizes) for extent in b.shape) * b.dtype.bytes
+        for b in kernel.buffers
+    )
+    return Work(flops, moved)
+
+
+def _operations(value: Value) -> int:
+    arithmetic = sum(isinstance(e, Apply) and e.op != "cast" for e in walk(value.body))
+    return arithmetic + (1 if value.reduction else 0)
+
+
+def _number(extent: Index, sizes: Mapping[str, int]) -> int:
+    return max(0, int(extent.evaluate(sizes)))
+
+
+def _product(numbers: Iterator[int]) -> int:
+    total = 1
+    for number in numbers:
+        total *= number
+    return total
