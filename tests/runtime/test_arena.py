@@ -1,4 +1,4 @@
-"""Placement: no two buffers that are alive together overlap, and the block is not much too large."""
+"""Placement: buffers that are alive together never overlap; the block is not too large."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def alive_at(lives: list[Life], step: int) -> int:
 @given(LIVES)
 def test_buffers_alive_together_are_apart(lives: list[Life]) -> None:
     placement = place(lives)
-    spans = [
-        (life, start, start + life.bytes) for life, start in zip(lives, placement.offsets)
-    ]
+    spans = [(life, start, start + life.bytes) for life, start in zip(lives, placement.offsets)]
     for number, (a, a_start, a_end) in enumerate(spans):
         assert a_start % ALIGNMENT == 0 and a_end <= placement.bytes
         for b, b_start, b_end in spans[:number]:

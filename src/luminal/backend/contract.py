@@ -1,4 +1,4 @@
-"""What the runtime asks of a backend: text from a program, code from text, memory, a crew to run it.
+"""What the runtime asks of a backend: text from a program, code from text, memory, a crew.
 
     target = backend.target(threads)
     texts = [backend.render(program, target) for program in programs]

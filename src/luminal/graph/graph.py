@@ -116,22 +116,18 @@ class Graph:
         if not 0 <= low <= high:
             fail(DimError, f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
         old = self.space.sizes.get(name)
-        if old is not None and old != DEFAULT_BOUNDS and (low < old[0] or high > old[1]):
+        if old is not None and (low < old[0] or high > old[1]):
             fail(
                 DimError,
-                f"dim {name}: {low} .. {high} is wider than its bounds {old[0]} .. {old[1]}",
-            )
-        if old is not None and low < old[0]:
-            fail(
-                DimError,
-                f"dim {name} is in use as at least {old[0]}: declare it before its first use",
+                f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "
+                "declare a size before its first use",
             )
         if old != (low, high):
             self._declare(name, low, high)
         return Index.of(name)
 
     def _declare(self, name: str, low: int, high: int) -> None:
-        self.space = Space({**self.space.sizes, name: (low, high)})
+        self.space.add_size(name, low, high)
         self._spaces.clear()
 
     def size(self, value: DimLike) -> Index:
@@ -215,9 +211,7 @@ class Graph:
         value = index_of(index, positions=True)
         known = {position(dim) for dim in range(len(sizes))} | self.space.sizes.keys()
         if unknown := value.names() - known:
-            fail(
-                DimError, f"iota: {sorted(unknown)} is no position of shape {text(sizes)}, no size"
-            )
+            fail(DimError, f"iota: {sorted(unknown)}: neither size nor position of {text(sizes)}")
         if not kind.is_integer:
             fail(DTypeError, f"iota has an integer dtype, not {kind}; cast it")
         space = self.positions(sizes)
@@ -307,10 +301,5 @@ def _kind(tensor: Tensor) -> str:
 def _key(attribute: Any) -> Any:
     """What tells attributes apart: numbers inside by type and text."""
     if isinstance(attribute, View):
-        return (
-            attribute.shape,
-            attribute.index,
-            attribute.conditions,
-            views.number_key(attribute.fill),
-        )
+        return replace(attribute, fill=None), views.number_key(attribute.fill)
     return attribute

@@ -45,12 +45,18 @@ IndexLike: TypeAlias = Union["Index", int, str]
 
 
 class Index:
-    """An integer expression in normal form; build it with `Index.of` and arithmetic."""
+    """An integer expression in normal form; build it with `Index.of` and arithmetic.
 
-    __slots__ = ("_names", "terms", "text")
+    terms: ((monomial, coefficient), ...). is_constant: no variables. constant: the constant term.
+    """
+
+    __slots__ = ("_hash", "_names", "_text", "constant", "is_constant", "terms")
     terms: tuple[tuple[Monomial, int], ...]
-    text: str
+    is_constant: bool
+    constant: int
+    _hash: int
     _names: frozenset[str] | None
+    _text: str | None
 
     _interned: ClassVar[dict[tuple[tuple[Monomial, int], ...], Index]] = {}
 
@@ -72,10 +78,24 @@ class Index:
         terms = tuple(items)
         found = Index._interned.get(terms)
         if found is None:
-            found = object.__new__(Index)
-            found.terms, found.text, found._names = terms, _text(terms), None
-            Index._interned[terms] = found
+            found = Index._interned.setdefault(terms, Index._make(terms))  # one thread wins
         return found
+
+    @staticmethod
+    def _make(terms: tuple[tuple[Monomial, int], ...]) -> Index:
+        index = object.__new__(Index)
+        index.terms, index._names, index._text = terms, None, None
+        index.constant = terms[0][1] if terms and not terms[0][0] else 0  # () sorts first
+        index.is_constant = not terms or (len(terms) == 1 and not terms[0][0])
+        index._hash = hash(index.constant) if index.is_constant else object.__hash__(index)
+        return index
+
+    @property
+    def text(self) -> str:
+        """The expression as text; equal text means equal index."""
+        if self._text is None:
+            self._text = _text(self.terms)
+        return self._text
 
     # ---- arithmetic
 
@@ -129,18 +149,6 @@ class Index:
 
     # ---- questions
 
-    @property
-    def is_constant(self) -> bool:
-        return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
-
-    @property
-    def constant(self) -> int:
-        """The constant term."""
-        for monomial, coefficient in self.terms:
-            if not monomial:
-                return coefficient
-        return 0
-
     def coefficient(self, name: str) -> int:
         """The coefficient of the variable as a term of its own."""
         for monomial, coefficient in self.terms:
@@ -193,11 +201,11 @@ class Index:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
-            return self is _constant(other)
+            return self.is_constant and self.constant == other
         return self is other
 
     def __hash__(self) -> int:
-        return hash(self.constant) if self.is_constant else object.__hash__(self)
+        return self._hash
 
     def __str__(self) -> str:
         return self.text
@@ -206,6 +214,8 @@ class Index:
 
 
 Dim = Index
+
+_ATOMS: dict[tuple[Index | str, ...], Atom] = {}  # interned, whichever thread makes one first
 
 
 def atom_names(atom: Atom) -> frozenset[str]:
@@ -289,6 +299,8 @@ def _divides(divisor: Index, monomial: Monomial, coefficient: int) -> tuple[Mono
 @lru_cache(maxsize=1 << 18)
 def _floor(a: Index, n: Index) -> Index:
     """floor(a / n): multiples of n leave the floor, whatever the variables are."""
+    if n.is_constant and n.constant <= 0:
+        raise ValueError(f"({a}) // {n}: a divisor is positive")
     if n == 1 or not a.terms:
         return a
     if a.is_constant and n.is_constant:
@@ -316,7 +328,10 @@ def _floor(a: Index, n: Index) -> Index:
 
 @cache
 def _floor_atom(numerator: Index, divisor: Index) -> Floor:
-    return Floor(numerator, divisor)
+    atom = Floor(numerator, divisor)
+    found = _ATOMS.setdefault((numerator, divisor), atom)
+    assert isinstance(found, Floor)
+    return found
 
 
 @cache
@@ -331,7 +346,10 @@ def _extremum(kind: str, a: Index, b: Index) -> Index:
 
 @cache
 def _extremum_atom(kind: str, first: Index, second: Index) -> Extremum:
-    return Extremum(kind, first, second)
+    atom = Extremum(kind, first, second)
+    found = _ATOMS.setdefault((kind, first, second), atom)
+    assert isinstance(found, Extremum)
+    return found
 
 
 def _substitute_atom(

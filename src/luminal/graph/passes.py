@@ -113,8 +113,8 @@ def rebuild(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
 def widen_half(program: Program) -> Program:
     """bf16 op bf16 --> cast(op(cast, cast)): every operation in f32, rounded once.
 
-    What only moves or picks values stays narrow: views, gathers, select, scatter "set", max, min. No
-    pair of casts is removed: f32 -> bf16 -> f32 is the rounding that the user asked for.
+    What only moves or picks values stays narrow: views, gathers, select, scatter "set", max, min.
+    No pair of casts is removed: f32 -> bf16 -> f32 is the rounding that the user asked for.
     """
     graph = program.graph
 
@@ -147,7 +147,7 @@ def _computes(node: Node) -> bool:
 
 
 def fold_constants(program: Program) -> Program:
-    """op(literals) --> literal, also where they are expanded to a shape. Arrays are never folded."""
+    """op(literals) --> literal, also where they are expanded. Arrays are never folded."""
     graph = program.graph
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:

@@ -106,17 +106,26 @@ def _view(view: View, source: np.ndarray, shape: tuple[int, ...], sizes: Sizes) 
     simple = _transposed(view, source, shape)
     if simple is not None:
         return simple
+    if 0 in shape:
+        return np.empty(shape, source.dtype)
     values = _positions(shape, sizes)
     if not view.conditions:
-        return np.broadcast_to(source[_indices(view, values)], shape)
+        return np.broadcast_to(_at(source, _indices(view, values)), shape)
     holds = np.logical_and.reduce(
         np.broadcast_arrays(*(np.asarray(c.evaluate(values)) >= 0 for c in view.conditions))
     )
     result = np.full(shape, np.asarray(view.fill, source.dtype))
     if holds.any():
         inside = tuple(np.where(holds, i, 0) for i in _indices(view, values))
-        result[...] = np.where(holds, source[inside], result)
+        result[...] = np.where(holds, _at(source, inside), result)
     return result
+
+
+def _at(source: np.ndarray, indices: tuple[np.ndarray, ...]) -> np.ndarray:
+    """source[indices], where a negative index is a fault of the view, not a count from the end."""
+    if any(index.min() < 0 for index in indices):
+        raise IndexError("a view reads before the start of its source")
+    return source[indices]
 
 
 def _indices(view: View, values: Mapping[str, Any]) -> tuple[np.ndarray, ...]:

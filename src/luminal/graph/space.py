@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterable, Mapping
 from math import gcd
 
-from .index import Atom, Floor, Index, IndexLike, Monomial
+from .index import Atom, Floor, Index, IndexLike, Monomial, atom_names
 
 Number = float  # an integer or an infinity
 Range = tuple[Number, Number]
 
+_ROUNDS = 8  # of replacing axes and sizes by their ends; each round leaves fewer of them
 UNBOUNDED: Range = (-math.inf, math.inf)
 
 
@@ -39,8 +40,9 @@ class Space:
         self.axes[name] = Index.of(extent)
 
     def add_size(self, name: str, low: Number, high: Number) -> None:
-        """Declare a variable with an inclusive range. Its name must be new."""
+        """Declare a variable with an inclusive range, or narrow its range."""
         self.sizes[name] = (low, high)
+        self._bounds.clear()
 
     # ---- bounds
 
@@ -64,29 +66,44 @@ class Space:
         return self.nonnegative(index) and self.nonnegative(Index.of(extent) - index - 1)
 
     def _find_bounds(self, index: Index) -> Range:
-        rest, low, high = self._pair_remainders(index)
-        lowest = self._interval(self._at_ends(rest, upper=False))[0]
-        highest = self._interval(self._at_ends(rest, upper=True))[1]
-        return lowest + low, highest + high
+        return self._extreme(index, upper=False), self._extreme(index, upper=True)
 
-    def _pair_remainders(self, index: Index) -> tuple[Index, int, int]:
+    def _extreme(self, index: Index, upper: bool) -> Number:
+        """A bound from above or below: replace what has a known end until nothing changes."""
+        for _ in range(_ROUNDS):
+            simpler = self._pair_remainders(index, upper)
+            simpler = self._sizes_at_ends(self._at_ends(simpler, upper), upper)
+            if simpler is index:
+                break
+            index = simpler
+        return self._interval(index)[upper]
+
+    def _pair_remainders(self, index: Index, upper: bool) -> Index:
         """Take out k (x mod n) = k x - k n floor(x / n), which lies in [0, k (n - 1)]."""
-        rest, low, high = index, 0, 0
-        for monomial, coefficient in index.terms:
-            atom = monomial[0] if len(monomial) == 1 else None
-            if not isinstance(atom, Floor) or not atom.divisor.is_constant:
+        for atom in dict.fromkeys(a for m, _ in index.terms for a in m if isinstance(a, Floor)):
+            x, n = atom.numerator, atom.divisor
+            factor = _cofactor(index, atom)
+            if not factor or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
                 continue
-            n = atom.divisor.constant
-            if coefficient % n:
+            k = -factor.terms[-1][1] // n.terms[-1][1]
+            rest = index - x * k - factor * Index.build({(atom,): 1})
+            if (factor + n * k).terms or len(rest.terms) >= len(index.terms):
                 continue
-            k = -coefficient // n
-            remainder = atom.numerator - Index.build({(atom,): 1}) * n
-            shorter = rest - remainder * k
-            if len(shorter.terms) < len(rest.terms):
-                rest = shorter
-                low += min(0, k * (n - 1))
-                high += max(0, k * (n - 1))
-        return rest, low, high
+            index = rest + (n - 1) * k if (k > 0) == upper else rest
+        return index
+
+    def _sizes_at_ends(self, index: Index, upper: bool) -> Index:
+        """Put a size at an end where the index rises (or falls) with it, whatever the others are."""
+        names = [a for m, _ in index.terms for a in m if isinstance(a, str)]
+        for name in sorted({n for n in names if names.count(n) > 1 and n in self.sizes}):
+            slope = _cofactor(index, name)
+            if slope is None:
+                continue
+            low, high = self._interval(slope)
+            if low >= 0 or high <= 0:
+                end = self.sizes[name][(low >= 0) == upper]
+                index = index if math.isinf(end) else index.substitute({name: Index.of(int(end))})
+        return index
 
     def _at_ends(self, index: Index, upper: bool) -> Index:
         """Put every axis at the end of its range that makes the index largest (or smallest)."""
@@ -237,6 +254,21 @@ class Space:
     def depends(self, index: Index) -> frozenset[str]:
         """The axes that an index mentions."""
         return frozenset(name for name in index.names() if name in self.axes)
+
+
+def _cofactor(index: Index, atom: Atom) -> Index | None:
+    """f where index = f * atom + rest and (for a variable) the rest does not mention it, or None."""
+    factor: dict[Monomial, int] = {}
+    names = atom_names(atom)
+    for monomial, coefficient in index.terms:
+        others = tuple(a for a in monomial if a is not atom and a != atom)
+        if len(others) < len(monomial) - 1:
+            return None  # a power
+        if isinstance(atom, str) and any(names & atom_names(a) for a in others):
+            return None
+        if len(others) < len(monomial):
+            factor[others] = factor.get(others, 0) + coefficient
+    return Index.build(factor)
 
 
 def _times(a: Range, b: Range) -> Range:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DimError, DTypeError, InputError
-from .dtype import DType, dtype, f32
+from .dtype import ALL, DType, dtype, f32
 from .index import Index
 from .infer import text
 from .locate import fail
@@ -40,8 +40,8 @@ def _array(value: Any) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:
         fail(InputError, f"no array: {error}")
-    if array.dtype == object:
-        fail(InputError, f"no array of numbers: {type(value).__name__}")
+    if all(array.dtype != known.numpy for known in ALL):
+        fail(InputError, f"no array of numbers: {type(value).__name__} of {array.dtype}")
     return array
 
 

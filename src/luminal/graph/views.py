@@ -127,9 +127,7 @@ def repeat(shape: Shape, counts: Sequence[Index]) -> View:
         fail(ShapeError, f"repeat: {len(counts)} counts for a tensor of shape {text(shape)}")
     padded = (ONE,) * new + shape
     result = tuple(size * count for size, count in zip(padded, counts))
-    index = tuple(
-        ZERO if size == 1 else Index.of(position(dim)) % size for dim, size in enumerate(padded)
-    )
+    index = tuple(_modulo(Index.of(position(dim)), size) for dim, size in enumerate(padded))
     return View(result, index[new:])
 
 
@@ -169,12 +167,18 @@ def flip(shape: Shape, dims: Sequence[int]) -> View:
 
 def roll(shape: Shape, shift: Index, dim: int) -> View:
     """Element i goes to (i + shift) mod n."""
-    return along(shape, dim, shape[dim], (Index.of(position(dim)) - shift) % shape[dim])
+    return along(shape, dim, shape[dim], _modulo(Index.of(position(dim)) - shift, shape[dim]))
+
+
+def _modulo(index: Index, size: Index) -> Index:
+    """index mod size; 0 where the size is 0 and nothing is read."""
+    return ZERO if size == 0 else index % size
 
 
 def repeat_interleave(shape: Shape, count: Index, dim: int) -> View:
     """Each element `count` times in a row."""
-    return along(shape, dim, shape[dim] * count, Index.of(position(dim)) // count)
+    index = ZERO if count == 0 else Index.of(position(dim)) // count
+    return along(shape, dim, shape[dim] * count, index)
 
 
 def pad(shape: Shape, widths: Sequence[tuple[Index, Index]], fill: Number) -> View:

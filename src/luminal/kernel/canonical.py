@@ -22,7 +22,7 @@ from .kernel import (
 
 
 class Renaming:
-    """Standard names: axes a0, a1, ... by first use, buffers b0, b1, ..., values v0, v1, ... in order."""
+    """Standard names: axes a0, a1, ... by first use, buffers b0, ..., values v0, ... in order."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.buffers = {b.name: f"b{n}" for n, b in enumerate(kernel.buffers)}

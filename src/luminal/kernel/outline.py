@@ -11,7 +11,7 @@ from .solver import Solver, Tile, unlaned
 from .target import Target
 
 HEAVY = 0.1  # part of all the work that makes a value count
-NEGLIGIBLE = 3e-3  # part of all the work that may be repeated freely
+NEGLIGIBLE = 5e-4  # part of all the work that may be repeated freely
 
 
 @dataclass

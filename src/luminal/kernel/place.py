@@ -80,6 +80,12 @@ class Place:
             other.collapsed = self.collapsed | {axis}
         return other
 
+    def moved(self, axis: str, offset: int) -> Place:
+        """The same place, with the index of one axis moved."""
+        other = self.copy()
+        other.index = {**self.index, axis: self.index[axis] + offset}
+        return other
+
     def plain(self, axes: frozenset[str]) -> Place:
         """Without the lanes of these axes, and without accumulators of its own."""
         other = self.copy()

@@ -164,7 +164,10 @@ def _lanes(kernel: Kernel, above: Path, loop: Loop) -> int:
     extent = Index.of(steps[-1]) if steps else kernel.axes[loop.axis]
     if not extent.is_constant:
         raise Illegal(f"the vector {loop} walks an axis of extent {extent}: put a loop around it")
-    return 1 << max(0, extent.constant - 1).bit_length()
+    lanes = 1 << max(0, extent.constant - 1).bit_length()
+    if any(step % lanes for step in steps):
+        raise Illegal(f"{lanes} lanes of {loop.axis} do not divide the steps {steps} around them")
+    return lanes
 
 
 # ---- values and paths as they are walked

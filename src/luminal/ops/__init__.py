@@ -1,0 +1,96 @@
+"""Everything that a user calls on tensors, under PyTorch's names and with PyTorch's semantics.
+
+An operation is one function, composed of the primitives of `luminal.graph`. Where PyTorch has a
+method of the same name, tensors have it too: `x.softmax(-1)`, `x + y`. What PyTorch makes from sizes
+alone takes the graph first: `ops.zeros(graph, (2, 3))`.
+"""
+
+# ruff: noqa: F401, I001
+from __future__ import annotations
+
+from types import ModuleType
+
+from . import (
+    activation, elementwise, indexing, linalg, logits, math, methods, reduction, scans, shape,
+    sorting,
+)  # fmt: skip
+from .elementwise import (
+    abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
+    bitwise_right_shift, bitwise_xor, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin,
+    fmod, frac, ge, gt, isclose, isfinite, isinf, isnan, isneginf, isposinf, le, lerp,
+    logical_and, logical_not, logical_or, logical_xor, lt, masked_fill, maximum, minimum, mul,
+    nan_to_num, ne, neg, reciprocal, remainder, round, rsub, sign, square, sub, trunc, where,
+)  # fmt: skip
+from .math import (
+    acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, erf, erfc, exp, exp2, expm1, log,
+    log10, log1p, log2, logaddexp, logit, pow, rsqrt, sin, sinh, sqrt, tan, tanh,
+)  # fmt: skip
+from .activation import (
+    celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid,
+    mish, prelu, relu, relu6, selu, sigmoid, silu, softplus, softshrink, softsign, swiglu,
+    tanhshrink, threshold,
+)  # fmt: skip
+from .reduction import (
+    Extreme, all, amax, amin, aminmax, any, argmax, argmin, count_nonzero, dist, logsumexp, max,
+    mean, min, nanmean, nansum, norm, normalize, prod, std, std_mean, sum, var, var_mean,
+)  # fmt: skip
+from .logits import (
+    gumbel_softmax, hardmax, log_softmax, softmax, softmin,
+)  # fmt: skip
+from .linalg import (
+    addmm, baddbmm, bilinear, bmm, dot, einsum, linear, matmul, mm, mv, outer, tensordot,
+)  # fmt: skip
+from .conv import (
+    channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
+    pixel_shuffle, pixel_unshuffle, unfold,
+)  # fmt: skip
+from .pooling import (
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
+    adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, lp_pool2d,
+    max_pool1d, max_pool2d, max_pool3d,
+)  # fmt: skip
+from .resize import (
+    interpolate, upsample,
+)  # fmt: skip
+from .normalisation import (
+    batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm,
+)  # fmt: skip
+from .indexing import (
+    bincount, bucketize, embedding, gather, index, index_add, index_copy, index_fill, index_put,
+    index_select, masked_select, nonzero, one_hot, scatter, scatter_add, scatter_reduce,
+    searchsorted, select_scatter, take, take_along_dim,
+)  # fmt: skip
+from .scans import (
+    cummax, cummin, cumprod, cumsum, diff, logcumsumexp,
+)  # fmt: skip
+from .sorting import (
+    argsort, kthvalue, median, msort, quantile, sort, topk,
+)  # fmt: skip
+from .attention import (
+    alibi_slopes, apply_rotary, apply_rotary_pairs, rotate_half, scaled_dot_product_attention,
+)  # fmt: skip
+from .loss import (
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss,
+    cosine_similarity, cross_entropy, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div,
+    l1_loss, margin_ranking_loss, mse_loss, nll_loss, pairwise_distance, poisson_nll_loss,
+    smooth_l1_loss, soft_margin_loss, triplet_margin_loss,
+)  # fmt: skip
+from .shape import (
+    cat, chunk, concat, concatenate, diag, diag_embed, flip, hstack, meshgrid, pad, permute,
+    reshape, roll, rot90, split, stack, tensor_split, tile, trace, transpose, tril, triu, unbind,
+    vstack,
+)  # fmt: skip
+from .creation import (
+    arange, eye, full, linspace, logspace, ones, ones_like, size_tensor, tri, tril_indices, zeros,
+    zeros_like,
+)  # fmt: skip
+from .random import (
+    bernoulli, dropout, exponential, gumbel, multinomial, normal, rand, randint, randn,
+    random_bits, randperm, uniform,
+)  # fmt: skip
+
+_WITH_METHODS: tuple[ModuleType, ...] = (
+    elementwise, math, activation, reduction, logits, linalg, indexing, scans, sorting, shape,
+)  # fmt: skip
+
+methods.register(_WITH_METHODS)

@@ -1,4 +1,4 @@
-"""What every op needs: operands of one shape and dtype, literals, dimensions, views by index map."""
+"""What every op needs: operands of one shape and dtype, literals, dimensions, positions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def number_dtype(value: Number) -> DType:
 
 
 def result_type(*values: Value) -> DType:
-    """As `torch.result_type`: tensors before scalar tensors before numbers, unless of a higher kind."""
+    """As `torch.result_type`: tensors, then scalar tensors, then numbers, unless of higher kind."""
     groups: list[DType | None] = [None, None, None]
     for value in values:
         if isinstance(value, Tensor):
@@ -123,8 +123,8 @@ def operands(*values: Value, kind: DType | None = None) -> list[Tensor]:
 
 
 def floating(function: AnyFunction) -> AnyFunction:
-    """Compute in f32 or f64: integers become f32; f16 and bf16 are widened, and the result, which has
-    the dtype of the first argument, is rounded once."""
+    """Compute in f32 or f64: integers become f32; f16 and bf16 are widened, and the result, which
+    has the dtype of the first argument, is rounded once."""
 
     def widen(value: Any) -> Any:
         if isinstance(value, Tensor) and value.dtype.is_float and value.dtype.bytes < 4:

@@ -1,7 +1,7 @@
 """Powers, logarithms, trigonometric and error functions, from log2, exp2, sin, sqrt and recip.
 
-Near zero, where a difference of almost equal numbers would lose digits, a power series is used; it is
-as long as the dtype needs. f16 and bf16 are computed in f32 and rounded once.
+Near zero, where a difference of almost equal numbers would lose digits, a power series is used, as
+long as the dtype needs. f16 and bf16 are computed in f32 and rounded once.
 """
 
 from __future__ import annotations

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 from typing import Any, NamedTuple
 
 from ..errors import ShapeError
-from ..graph.dtype import boolean, f32, f64, i64
 from ..graph.dtype import dtype as dtype_of
+from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .base import (
     Dims,
-    Value,
     count,
     dim_of,
     dims_of,
@@ -34,7 +32,6 @@ from .elementwise import (
     minimum,
     mul,
     ne,
-    neg,
     reciprocal,
     square,
     sub,
@@ -121,7 +118,7 @@ def aminmax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> tuple[Tensor,
 
 
 def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-    """As `torch.max`: the largest element; (values, indices) along a dim; maximum of two tensors."""
+    """As `torch.max`: the largest; (values, indices) along a dim; maximum of two tensors."""
     if isinstance(dim, Tensor):
         return maximum(x, dim)
     if dim is None:
@@ -130,7 +127,7 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 
 
 def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-    """As `torch.min`: the smallest element; (values, indices) along a dim; minimum of two tensors."""
+    """As `torch.min`: the smallest; (values, indices) along a dim; minimum of two tensors."""
     if isinstance(dim, Tensor):
         return minimum(x, dim)
     if dim is None:
@@ -139,12 +136,12 @@ def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the largest element (or the first NaN) stands first; without dim, in the flattened x."""
+    """Where the largest element (or a NaN) stands first; without dim, in the flattened x."""
     return _first_extreme("max", x, dim, keepdim)
 
 
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the smallest element (or the first NaN) stands first; without dim, in the flattened x."""
+    """Where the smallest element (or a NaN) stands first; without dim, in the flattened x."""
     return _first_extreme("min", x, dim, keepdim)
 
 

@@ -8,7 +8,7 @@ that is no renaming of axes is an index map on a read.
     op         children        attribute            meaning
     input      ()              Leaf                 T: a buffer from outside the region
     store      (E)             None                 T: the value, kept in memory (Mat)
-    scatter    (T, E, E)       ScatterMap           T: buffer with value (2) written at slot (1)
+    scatter    (T, E, E)       ScatterMap           T: buffer with value (3rd) written at slot (2nd)
     load       (T)             None                 E: the buffer read at the reader's own point
     read       (T)             Map                  E: the buffer read at other indices
     gather     (T, E)          Map                  E: as read; SLOT in the map is the value of E
@@ -16,8 +16,12 @@ that is no renaming of axes is an index map on a read.
     index      ()              Index                E: the value of an index expression
     <scalar>   (E, ...)        None                 E: a row of SCALARS
     guard      (E, E)          Domain               E: the first where the domain holds, else the second
-    sum max min prod  (E)      axes (tuple)         E: reduction; binds the axes
+    sum max min prod  (E)      axes (tuple)         E: reduction; binds the axes (an axis that the
+                                                    operand does not mention repeats it)
     scan       (E)             (op, axis)           E: running reduction; keeps the axis
+
+`max` and `min` of two values are scalars: they have two children and no attribute. A `const` is a
+Python number; terms tell 0.0 from -0.0 and 1 from True, and take all NaNs for one.
 """
 
 from __future__ import annotations
@@ -46,8 +50,11 @@ class Map:
 
 @dataclass(frozen=True)
 class ScatterMap:
-    """Where a scatter writes: as a Map over the axes of the value and SLOT; `along`: the axes of the
-    value in whose row-major order later writes win. mode: as in graph.node.Scatter."""
+    """Where a scatter writes: axis of the result -> Index over the axes of the points and SLOT.
+
+    `along`: the axes of all points that write, in row-major order (later writes win). The result has
+    the axes of `entries`; the base may lack some (it is repeated along them). A slot outside its axis
+    writes nothing. mode: as in graph.node.Scatter."""
 
     entries: tuple[tuple[str, Index], ...]
     along: tuple[str, ...]
@@ -75,6 +82,7 @@ class Term:
 
 
 BUFFER_OPS = ("input", "store", "scatter")
+REDUCE_OPS = ("sum", "max", "min", "prod")
 
 
 @dataclass
@@ -85,14 +93,17 @@ class Terms:
     space: Space
     nodes: list[Term] = field(default_factory=list)
     axes: list[frozenset[str]] = field(default_factory=list)
-    numbers: dict[Term, int] = field(default_factory=dict)
+    numbers: dict[Any, int] = field(default_factory=dict)
 
     def add(self, op: str, children: tuple[int, ...], attribute: Any, dtype: DType) -> int:
         """The number of this term; made once."""
-        term = Term(op, children, attribute, dtype)
-        found = self.numbers.get(term)
+        key = (op, children, attribute, dtype.name)
+        if op == "const":
+            key = (op, type(attribute), repr(attribute), dtype.name)
+        found = self.numbers.get(key)
         if found is None:
-            found = self.numbers[term] = len(self.nodes)
+            found = self.numbers[key] = len(self.nodes)
+            term = Term(op, children, attribute, dtype)
             self.nodes.append(term)
             self.axes.append(self.axes_of(term))
         return found
@@ -102,7 +113,9 @@ class Terms:
         below = [self.axes[c] for c in term.children]
         if term.op == "input":
             return frozenset(term.attribute.axes)
-        if term.op in ("scatter", "load", "store"):
+        if term.op == "scatter":
+            return frozenset(axis for axis, _ in term.attribute.entries)
+        if term.op in ("load", "store"):
             return below[0]
         if term.op in ("read", "gather"):
             mentioned = [self.space.depends(i) for _, i in term.attribute.entries]
@@ -112,14 +125,22 @@ class Terms:
             return self.space.depends(term.attribute)
         if term.op == "guard":
             return frozenset().union(*map(self.space.depends, term.attribute), *below)
-        if term.op in ("sum", "max", "min", "prod"):
+        if is_reduction(term):
             return below[0] - set(term.attribute)
+        if term.op == "scan":
+            return below[0] | {term.attribute[1]}
         return frozenset().union(*below)
+
+
+def is_reduction(term: Term) -> bool:
+    """Whether a term binds axes (the scalars max and min have no attribute)."""
+    return term.attribute is not None and term.op in REDUCE_OPS
 
 
 @dataclass(frozen=True)
 class Root:
-    """A value that must be in memory at the end, and the order of its axes there."""
+    """A value that must be in memory at the end, and the order of its axes there. The axes may be
+    more than those of the term: the value is then repeated along them (a broadcast output)."""
 
     term: int
     axes: tuple[str, ...]
@@ -129,8 +150,7 @@ class Root:
 class Region:
     """A piece of a program that is optimised on its own: from stored values to stored values.
 
-    `terms` uses axes a0, a1, ... numbered by first use, and leaves numbered 0, 1, ... by first use, so
-    that repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i,
+    `terms` uses axes a0, a1, ... numbered by first use, and leaves 0, 1, ... by first use, so that repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i,
     `outputs[j]` the one behind root j. Buffer numbers of a program: see normalise.Normal.
     """
 

@@ -1,9 +1,8 @@
-"""What depends on parameters only: computed and packed when they have been set, not in every run."""
+"""What depends on parameters only: computed and packed when they have been set, not in each run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -12,11 +11,7 @@ from .memory import Allocate, Block
 from .plan import Argument, Plan
 from .slots import Slots
 
-
-class RunCall(Protocol):
-    """Runs one call of the plan now."""
-
-    def __call__(self, call: int) -> None: ...
+RunCall = Callable[[int], None]  # runs one call of the plan now
 
 
 class Constants:
@@ -44,7 +39,7 @@ class Constants:
     def bytes(self) -> int:
         return sum(block.bytes for block in self._blocks.values())
 
-    def set(self, memory: int, array: np.ndarray) -> None:
+    def give(self, memory: int, array: np.ndarray) -> None:
         """New values of a parameter or constant."""
         self._given[memory] = array
         self._stale.add(memory)
@@ -108,5 +103,3 @@ class Constants:
         made = self._plan.memories[memory]
         shape = tuple(int(extent.evaluate(self._sizes)) for extent in made.shape)
         return self._blocks[memory].array(made.dtype, shape)
-
-

@@ -7,8 +7,8 @@
 An output array belongs to the caller for as long as the caller keeps it: a later run writes to new
 memory instead, and to the same memory again once nobody holds the array. An input that needed no
 conversion is not copied: the program reads the caller's own memory at each run. One executable
-serves one run at a time; `run`, `rt[...]` and `rt(...)` take a lock, and `rt(...)` (set, run, fetch)
-holds it throughout, so that it is safe to call from several threads.
+serves one run at a time: `run`, `rt[...]` and `rt(...)` take a lock, and `rt(...)` (set, run, fetch
+as one) holds it throughout, so that several threads may call it.
 """
 
 from __future__ import annotations
@@ -111,6 +111,10 @@ class Executable:
             raise InputError(f"'{port.name}' is a constant: known at compile time, never changed")
         self._put(number, value)
 
+    def preset(self, node: Node, value: Any) -> None:
+        """A value known when the program was compiled: a constant, or what `Tensor.set` stored."""
+        self._put(self._numbers[node], value)
+
     def _put(self, number: int, value: Any) -> None:
         port = self._ports[number]
         array = as_array(port.name, port.node.dtype, value)
@@ -141,12 +145,14 @@ class Executable:
             if port is not None and port in self._arrays:
                 state = self._engine.state(port) if self._ran else None
                 return self._arrays[port] if state is None else state
-        raise InputError(f"{tensor!r} is no output of this program: call .output() before compile()")
+        raise InputError(
+            f"{tensor!r} is no output of this program: .output() comes before compile()"
+        )
 
     # ---- running
 
     def run(self, **sizes: int) -> None:
-        """Run once. Raises InputError for a missing input, DimError for a size that does not fit."""
+        """Run once. Raises InputError for a missing input, DimError for a wrong size."""
         with self._lock:
             if self._changed or sizes != self._given:
                 self._bind(sizes)
@@ -202,7 +208,7 @@ class Executable:
         return self._engine.peak_bytes
 
     def explain(self) -> str:
-        """What was compiled: stages with times, every kernel with what it fuses and its schedule."""
+        """What was compiled: stages with times, kernels with what they fuse, their schedules."""
         return self._report.text()
 
     def _input_names(self) -> str:

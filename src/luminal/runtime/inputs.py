@@ -1,7 +1,7 @@
 """What a user may put in: arrays are checked, converted only without loss, never changed.
 
-An array that has the right dtype, lies contiguous and is aligned for its dtype is used in place: the
-program reads the caller's memory when it runs. All others are copied once, when they are set.
+An array that has the right dtype, lies contiguous and is aligned for its dtype is used in place:
+the program reads the caller's memory when it runs. All others are copied once, when they are set.
 """
 
 from __future__ import annotations
@@ -84,10 +84,13 @@ def _python_numbers(name: str, array: np.ndarray, wanted: DType) -> np.ndarray:
     want = {"bool": 0, "int": 1, "uint": 1, "float": 2}[wanted.kind]
     if have > want and array.size:
         raise InputError(f"'{name}' is {wanted}; the values given are {array.dtype}")
-    if have == want == 1 and array.size:
-        if int(array.min()) < wanted.lowest or int(array.max()) > wanted.highest:
-            raise InputError(f"'{name}' is {wanted}; a value given lies outside its range")
+    if have == want == 1 and array.size and not _in_range(array, wanted):
+        raise InputError(f"'{name}' is {wanted}; a value given lies outside its range")
     return array.astype(wanted.numpy)
+
+
+def _in_range(array: np.ndarray, wanted: DType) -> bool:
+    return int(array.min()) >= wanted.lowest and int(array.max()) <= wanted.highest
 
 
 # ---- sizes
@@ -118,7 +121,7 @@ def implied_sizes(name: str, shape: tuple[Index, ...], actual: tuple[int, ...]) 
 
 
 def solve(dim: Index, extent: int) -> tuple[str, int | None] | None:
-    """(name, value) where dim = k * name + c; value None if no integer fits; None if not so simple."""
+    """(name, value) where dim = k * name + c (value None: no integer fits), None for other dims."""
     terms = [(m, k) for m, k in dim.terms if m]
     if len(terms) != 1 or len(terms[0][0]) != 1 or not isinstance(terms[0][0][0], str):
         return None
@@ -152,7 +155,9 @@ def settle_sizes(
             origin.setdefault(name, f"from input '{source}'")
     for name, (low, high) in bounds.items():
         if name not in sizes:
-            raise DimError(f"size '{name}' is not known: set an input that has it, or run({name}=…)")
+            raise DimError(
+                f"size '{name}' is not known: set an input that has it, or run({name}=...)"
+            )
         if not low <= sizes[name] <= high:
             top = "any" if math.isinf(high) else int(high)
             raise DimError(
@@ -183,8 +188,6 @@ def check_requirement(requirement: Requirement, sizes: Mapping[str, int]) -> Non
         raise DimError(f"{requirement.message}, but {given}\n  at {file}:{line}")
 
 
-def _mismatch(
-    name: str, shape: tuple[Index, ...], actual: tuple[int, ...], reason: str
-) -> str:
+def _mismatch(name: str, shape: tuple[Index, ...], actual: tuple[int, ...], reason: str) -> str:
     wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
     return f"'{name}' wants shape ({wanted}), got {tuple(actual)}: {reason}"

@@ -6,44 +6,42 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..graph.graph import Graph
 from ..graph.node import Node
-from ..graph.reference import run
+from ..graph.passes import Program
+from ..graph.reference import evaluate
+from .executable import Port
 
 
 class Interpreted:
     """The engine of device "reference" (see `executable.Engine`)."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        ports: Sequence[Node],
-        outputs: Sequence[Node],
-        states: Sequence[tuple[int, Node]],
-    ) -> None:
-        """states: (port, the node whose value replaces it after each run)."""
-        self._graph, self._ports, self._nodes = graph, tuple(ports), tuple(outputs)
-        self._states = dict(states)
+    def __init__(self, program: Program, ports: Sequence[Port]) -> None:
+        self._program = program
+        self._sources = [port.node for port in ports]
         self._feeds: dict[Node, np.ndarray] = {}
         self._sizes: dict[str, int] = {}
         self._results: dict[Node, np.ndarray] = {}
 
     def set(self, port: int, array: np.ndarray) -> None:
-        self._feeds[self._ports[port]] = array
+        self._feeds[self._sources[port]] = array
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)
 
     def run(self) -> None:
-        self._results = run(self._graph, self._feeds, self._sizes)
-        for port, new in self._states.items():
-            self._feeds[self._ports[port]] = self._results[new].copy()
+        program = self._program
+        found = evaluate(program.graph, program.roots, self._feeds, self._sizes)
+        self._results = {node: np.array(value) for node, value in found.items()}  # never an input
+        for state, new in program.states:
+            self._feeds[state] = self._results[new].copy()
 
     def output(self, number: int) -> np.ndarray:
-        return self._results[self._nodes[number]]
+        return self._results[self._program.roots[number]]
 
     def state(self, port: int) -> np.ndarray | None:
-        return self._feeds[self._ports[port]] if port in self._states else None
+        node = self._sources[port]
+        replaced = any(state is node for state, _ in self._program.states)
+        return self._feeds[node] if replaced else None
 
     @property
     def peak_bytes(self) -> int:

@@ -102,5 +102,3 @@ def uses(kernel: Kernel) -> tuple[frozenset[str], frozenset[str]]:
     combined = {v.store.buffer for v in kernel.values if v.store and v.store.mode != "set"}
     made = {v.store.buffer for v in kernel.values if v.store and v.store.mode == "set"}
     return frozenset((reads - made) | (combined - made)), writes
-
-

@@ -29,9 +29,7 @@ class Binding:
 class Native:
     """The engine of compiled programs (see `executable.Engine`)."""
 
-    def __init__(
-        self, plan: Plan, codes: Sequence[Code], backend: Backend, threads: int
-    ) -> None:
+    def __init__(self, plan: Plan, codes: Sequence[Code], backend: Backend, threads: int) -> None:
         """codes: one for each kernel of the plan, in order."""
         programs = [made.program for made in plan.kernels]
         self._plan, self._backend = plan, backend
@@ -79,7 +77,7 @@ class Native:
         self._arrays[memory] = array
         self._slots.point(memory, address)
         if memory in self._kept:
-            self._constants.set(memory, array)
+            self._constants.give(memory, array)
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)
@@ -145,10 +143,7 @@ class Native:
     def _make_binding(self) -> Binding:
         lives = self._lives(self._persistent)
         placement = place(
-            [
-                Life(*lives[m], self._plan.memories[m].bytes(self._sizes))
-                for m in self._temporaries
-            ]
+            [Life(*lives[m], self._plan.memories[m].bytes(self._sizes)) for m in self._temporaries]
         )
         return Binding(placement, self._backend.table(self._entries(placement)))
 

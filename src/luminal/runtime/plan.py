@@ -5,7 +5,7 @@ Shapes are Indices over the run-time sizes; nothing here knows how large they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,7 +48,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Argument:
-    """A buffer as one kernel takes it: `shape` in the kernel's dimensions, packed if laid out anew."""
+    """A buffer as a kernel takes it: shape in the kernel's dimensions, packed if laid out anew."""
 
     memory: int
     shape: tuple[Index, ...]
@@ -114,27 +114,28 @@ class Plan:
 
     def verify(self) -> None:
         """Every buffer is written before it is read; constants are made of constants only."""
-        known = {i for i, m in enumerate(self.memories) if m.kind in GIVEN}
-        fixed = {i for i, m in enumerate(self.memories) if m.kind in GIVEN[1:]}
-        for number, call in enumerate(self.calls):
+        given = {n for n, memory in enumerate(self.memories) if memory.kind in GIVEN}
+        known = set(given)
+        fixed = {n for n in given if self.memories[n].kind != "input"}
+        for call in self.calls:
             reads, writes = self.touched(call)
-            label = f"call {number} of {self.kernels[call.kernel].name}"
-            for memory in reads - known:
-                raise CompileError(f"{label} reads '{self.memories[memory].name}' before it is made")
-            for memory in writes & {i for i, m in enumerate(self.memories) if m.kind in GIVEN}:
-                raise CompileError(f"{label} writes the input '{self.memories[memory].name}'")
+            self._refuse(call, reads - known, "reads '{}' before it is made")
+            self._refuse(call, writes & given, "writes the input '{}'")
+            packed = {a.memory for a in call.arguments if a.layout}
             if call.constant:
-                if reads - fixed - writes:
-                    raise CompileError(f"{label} is constant, but reads what is not")
+                self._refuse(call, reads - fixed - writes, "is constant, but reads '{}'")
                 fixed |= writes
-            for argument in call.arguments:
-                if argument.layout is not None and argument.memory not in fixed:
-                    name = self.memories[argument.memory].name
-                    raise CompileError(f"{label} wants '{name}' packed, which is no constant")
+            self._refuse(call, packed - fixed, "wants '{}' packed, which is no constant")
             known |= writes
-        for number, memory in enumerate(self.memories):
-            if memory.kind == "output" and number not in known:
-                raise CompileError(f"output '{memory.name}' is written by no kernel")
+        for number in self.outputs:
+            if number not in known - given:
+                name = self.memories[number].name
+                raise CompileError(f"output '{name}' is written by no kernel")
+
+    def _refuse(self, call: Call, memories: Iterable[int], fault: str) -> None:
+        for number in memories:
+            what = fault.format(self.memories[number].name)
+            raise CompileError(f"a call of {self.kernels[call.kernel].name} {what}")
 
 
 def packed_arguments(plan: Plan) -> Iterator[Argument]:

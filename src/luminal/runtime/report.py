@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..graph.index import Index
+from ..graph.scalars import SCALARS
 from ..kernel.kernel import Apply, Kernel, Value, walk
 from .plan import Compiled, Plan
 
+COSTLY = 6  # vector instructions: an operation that names a kernel
+NAMED = 3  # operations in a name
 USUAL_SIZE = 128  # of a run-time size without a hint, in the estimates
 
 
@@ -33,6 +36,7 @@ class Report:
     distinct_regions: int = 0
     plans: list[str] = field(default_factory=list)
     plan: Plan | None = None
+    _named: int = 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -47,6 +51,11 @@ class Report:
     def kernels(self) -> list[Compiled]:
         """The distinct kernels, in the order of their first call."""
         return self.plan.kernels if self.plan else []
+
+    def name(self, kernel: Kernel) -> str:
+        """A name for the next kernel: its number and the operations that it is mostly made of."""
+        self._named += 1
+        return "_".join([f"k{self._named}", *main_operations(kernel)])
 
     @property
     def calls(self) -> list[str]:
@@ -80,8 +89,8 @@ def describe(made: Compiled, calls: int) -> list[str]:
     done = work(made.kernel)
     sizes = ", ".join(f"{n} = {v}" for n, v in usual_sizes(made.kernel).items())
     head = f"{made.name}: {calls} calls, {len(made.kernel.values)} values"
-    cost = f"{done.flops / 1e6:.3f} Mflop, {done.bytes / 1e6:.3f} MB" + (f" at {sizes}" * bool(sizes))
-    lines = [f"{head}, {cost}"]
+    cost = f"{done.flops / 1e6:.3f} Mflop, {done.bytes / 1e6:.3f} MB"
+    lines = [f"{head}, {cost}, {sizes}" if sizes else f"{head}, {cost}"]
     lines += [f"    {describe_value(value)}" for value in made.kernel.values]
     lines += [f"    | {line}" for line in made.schedule.text().splitlines()]
     return lines
@@ -97,6 +106,18 @@ def describe_value(value: Value) -> str:
         body = f"{value.reduction.op}{online} over {over} of {body}"
     stored = f" -> {value.store.buffer}" if value.store else ""
     return f"{value.name}[{' '.join(value.axes)}] = {body} : {value.dtype}{stored}"
+
+
+def main_operations(kernel: Kernel) -> list[str]:
+    """Reductions and costly operations, in order; cheap ones only where there is nothing else."""
+    reductions = [v.reduction.op for v in kernel.values if v.reduction]
+    applied = [
+        e.op for v in kernel.values for root in v.expressions() for e in walk(root)
+        if isinstance(e, Apply)
+    ]  # fmt: skip
+    costly = [op for op in applied if SCALARS[op].cost >= COSTLY]
+    found = list(dict.fromkeys(reductions + costly)) or list(dict.fromkeys(applied))
+    return found[:NAMED] or ["copy"]
 
 
 # ---- estimates

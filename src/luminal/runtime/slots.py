@@ -1,8 +1,9 @@
 """The argument blocks of all calls, in one array of 8-byte slots.
 
 The block of a call: one pointer per buffer, the claim counters, the workspace, one number per
-run-time size. A *place* is something that a pointer points to: a memory of the plan, or, after those,
-a packed copy. When an array moves or a size changes, its slots are patched; nothing is made anew.
+run-time size. A *place* is something that a pointer points to: a memory of the plan, or, after
+those, a packed copy. When an array moves or a size changes, its slots are patched; nothing is made
+anew.
 """
 
 from __future__ import annotations

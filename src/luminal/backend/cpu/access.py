@@ -1,4 +1,4 @@
-"""Loads and stores: contiguous, strided, at arbitrary offsets, masked. A bool is a byte in memory."""
+"""Loads and stores: contiguous, strided, anywhere, masked. A bool is a byte in memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from ...graph.dtype import DType
 from .emitter import ELEMENTS, Emitter, Operand, suffix
 
 
-def load(
-    e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand | None
-) -> Operand:
+def load(e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand | None) -> Operand:
     """Contiguous lanes; masked ones are 0."""
     like = _stored(dtype, width)
     if mask is None:
-        value = e.let(f"load {like.type}, ptr {pointer.text}, align {dtype.bytes}", like.element, width)
+        text = f"load {like.type}, ptr {pointer.text}, align {dtype.bytes}"
+        value = e.let(text, like.element, width)
     elif width == 1:
         value = _load_one(e, like, pointer, mask, dtype.bytes)
     else:
@@ -37,9 +36,7 @@ def gather(
     return _from_memory(e, dtype, _result(value))
 
 
-def store(
-    e: Emitter, dtype: DType, value: Operand, pointer: Operand, mask: Operand | None
-) -> None:
+def store(e: Emitter, dtype: DType, value: Operand, pointer: Operand, mask: Operand | None) -> None:
     """Contiguous lanes; masked ones are not written."""
     value = _to_memory(e, dtype, value)
     if mask is None:
@@ -122,5 +119,3 @@ def _to_memory(e: Emitter, dtype: DType, value: Operand) -> Operand:
 def _result(value: Operand | None) -> Operand:
     assert value is not None
     return value
-
-

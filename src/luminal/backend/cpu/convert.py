@@ -19,7 +19,8 @@ def cast(e: Emitter, a: Operand, source: DType, target: DType) -> Operand:
             return narrow(e, _round_to_odd(e, a), target)
         return narrow(e, cast(e, a, source, f32), target)
     if source.is_float and target.is_float:
-        return e.convert("fpext" if target.bytes > source.bytes else "fptrunc", a, ELEMENTS[target.name])
+        name = "fpext" if target.bytes > source.bytes else "fptrunc"
+        return e.convert(name, a, ELEMENTS[target.name])
     if source.is_float:
         return _saturate(e, a, target)
     if target.is_float:
@@ -103,7 +104,8 @@ def _widen_f16(e: Emitter, bits: Operand) -> Operand:
     number = e.bits(e.binary("fmul", number, e.constant(2.0**112, number)))
     special = e.binary("or", shifted, e.constant(0x7F800000, bits))
     is_special = e.compare("icmp uge", rest, e.constant(0x7C00, bits))
-    return e.convert("bitcast", e.binary("or", e.select(is_special, special, number), sign), "float")
+    result = e.select(is_special, special, number)
+    return e.convert("bitcast", e.binary("or", result, sign), "float")
 
 
 def _narrow_f16(e: Emitter, a: Operand) -> Operand:

@@ -47,7 +47,7 @@ COS_F64 = (
 
 @dataclass(frozen=True)
 class Format:
-    """A float format. `magic`: 1.5 * 2^mantissa; adding it leaves a rounded integer in the low bits."""
+    """A float format. `magic`: 1.5 * 2^mantissa; a sum with it has a rounded integer at its end."""
 
     mantissa: int
     bias: int
@@ -109,11 +109,9 @@ def _scalef_width(e: Emitter, x: Operand) -> int:
 
 
 def _scalef(e: Emitter, p: Operand, n: Operand, keep: Operand) -> Operand:
-    kind = "ps" if p.element == "float" else "pd"
+    name = f"llvm.x86.avx512.mask.scalef.{'ps' if p.element == 'float' else 'pd'}.512"
     mask = e.let(f"bitcast {keep.typed} to i{keep.width}", f"i{keep.width}")
-    result = e.call(
-        f"llvm.x86.avx512.mask.scalef.{kind}.512", p, p, n, f"{p.type} zeroinitializer", mask, "i32 4"
-    )
+    result = e.call(name, p, p, n, f"{p.type} zeroinitializer", mask, "i32 4")
     assert result is not None
     return result
 

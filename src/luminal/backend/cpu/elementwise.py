@@ -139,7 +139,9 @@ INTEGER: dict[str, Rule] = {
 
 # ---- truth values: or, and are their sum and product, as in NumPy
 
-BOOLEAN = {"add": "or", "or": "or", "max": "or", "mul": "and", "and": "and", "min": "and", "xor": "xor"}
+BOOLEAN = {
+    "add": "or", "or": "or", "max": "or", "mul": "and", "and": "and", "min": "and", "xor": "xor",
+}  # fmt: skip
 
 
 def _boolean(e: Emitter, op: str, dtype: DType, args: list[Operand]) -> Operand:

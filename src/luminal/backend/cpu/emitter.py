@@ -102,7 +102,8 @@ class Emitter:
         """bitcast, zext, sitofp ... of every lane."""
         if a.element == element:
             return a
-        return self.let(f"{name} {a.typed} to {Operand('', element, a.width).type}", element, a.width)
+        kind = Operand("", element, a.width).type
+        return self.let(f"{name} {a.typed} to {kind}", element, a.width)
 
     def bits(self, a: Operand) -> Operand:
         """A float as an integer of its size."""
@@ -118,7 +119,7 @@ class Emitter:
         return self.binary("xor", a, self.constant(-1, a))
 
     def call(self, name: str, result: Operand | None, *args: Operand | str) -> Operand | None:
-        """A call of a function; `result` gives the type (None: void). Typed texts go as they are."""
+        """A call of a function; `result` gives the type (None: void). Texts are typed."""
         typed = [a if isinstance(a, str) else a.typed for a in args]
         kind = "void" if result is None else result.type
         parameters = ", ".join(map(_parameter, typed))

@@ -79,8 +79,8 @@ def _nonzero(e: Emitter, b: Operand) -> tuple[Operand, Operand]:
 
 
 def _divide(e: Emitter, a: Operand, b: Operand) -> tuple[Operand, Operand, Operand]:
-    """Quotient towards zero and remainder, and where b is 0. Division by -1 is negation: dividing the
-    smallest integer by it would trap."""
+    """Quotient towards zero and remainder, and where b is 0. Division by -1 is negation:
+    dividing the smallest integer by it would trap."""
     safe, is_zero = _nonzero(e, b)
     is_minus = e.compare("icmp eq", b, e.constant(-1, b))
     safe = e.select(is_minus, e.constant(1, b), safe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from collections.abc import Sequence
@@ -49,10 +50,8 @@ def _mapped(bytes_: int) -> np.ndarray:
         return _small(bytes_)
     pages = mmap.mmap(-1, bytes_ + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without huge pages: the mapping is good all the same
-            pass
     raw = np.frombuffer(pages, np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE
     return raw[start : start + bytes_]

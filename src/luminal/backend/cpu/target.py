@@ -44,15 +44,15 @@ class Machine:
         return flag in self.flags
 
 
-V2 = "cx16 popcnt sahf sse sse2 sse3 ssse3 sse4.1 sse4.2 mmx fxsr cmov cx8".split()
-V3 = V2 + "avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()
-V4 = V3 + "avx512f avx512bw avx512cd avx512dq avx512vl".split()
+V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "cmov", "cx8")
+V3 = (*V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 NAMED = {
     # name: triple, LLVM level, features, bytes of a vector, registers
     "sse": ("x86_64-unknown-linux-gnu", "x86-64-v2", V2, 16, 16),
     "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3", V3, 32, 16),
     "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4", V4, 64, 32),
-    "neon": ("aarch64-unknown-linux-gnu", "generic", ["neon", "fp-armv8"], 16, 32),
+    "neon": ("aarch64-unknown-linux-gnu", "generic", ("neon", "fp-armv8"), 16, 32),
 }
 
 
@@ -123,7 +123,7 @@ def _level(machine: Machine) -> str:
     if not machine.is_x86:
         return "neon"
     for name in ("avx512", "avx2"):
-        if machine.flags.issuperset(set(NAMED[name][2])):
+        if machine.flags.issuperset(NAMED[name][2]):
             return name
     return "sse"
 

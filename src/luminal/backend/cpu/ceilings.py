@@ -1,0 +1,147 @@
+"""What this machine can do at best: multiply-adds from registers, and reading memory.
+
+    python -m luminal.backend.cpu.ceilings
+
+A share of a ceiling counts only beside a ceiling that was measured in the same minutes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+
+import numpy as np
+
+from ...graph.dtype import f32
+from ...kernel.target import Target
+from ..contract import Entry
+from . import jit, memory
+from .emitter import Emitter, Operand
+from .instructions import EMISSIONS
+from .render import attributes
+from .target import cores, host, host_machine
+from .workers import Table, crew
+
+ROUNDS = 2_000
+CHAINS = 12  # independent accumulators: enough for two ports of latency 4, in 16 registers
+STREAM = 64 << 20  # bytes read by all threads together
+
+
+def measure(threads: int | None = None, seconds: float = 0.2) -> dict[str, float]:
+    """Giga-operations a second (a multiply-add counts two) of each multiplying instruction, and
+    "read": GB/s. The median of as many runs as fit into the seconds, for each entry."""
+    threads, found = threads or cores(), dict[str, float]()
+    target = host(threads)
+    for name in ["fma", *(i.name for i in target.instructions)]:
+        work = ROUNDS * CHAINS * _operations(target, name) * threads
+        scratch = memory.zeros((4096,), np.uint8)
+        found[name] = work / _time(_peak_text(target, name), scratch, threads, seconds)
+    data = memory.zeros((STREAM,), np.uint8)
+    found["read"] = STREAM / _time(_read_text(threads), data, threads, seconds)
+    return {name: value / 1e9 for name, value in found.items()}
+
+
+def _operations(target: Target, name: str) -> int:
+    collapse = next((i.collapse for i in target.instructions if i.name == name), 1)
+    return 2 * target.lanes(f32) * collapse
+
+
+def _time(text: str, data: np.ndarray, threads: int, seconds: float) -> float:
+    code = jit.build([text], host(threads))[0]
+    arguments = (ctypes.c_uint64 * 1)(data.ctypes.data)
+    table = Table([Entry(code.address("work"), ctypes.addressof(arguments))])
+    workers, samples = crew(threads), list[float]()
+    workers.run(table)
+    end = time.perf_counter() + seconds
+    while not samples or time.perf_counter() < end:
+        start = time.perf_counter()
+        workers.run(table)
+        samples.append(time.perf_counter() - start)
+    return statistics.median(samples)
+
+
+def _function(e: Emitter) -> str:
+    head = "define void @work(ptr %args, i64 %tid, i64 %nt) #0 {\nentry:"
+    return "\n".join(
+        [*e.declared.values(), head, *e.lines, "  ret void", "}", attributes(e.machine), ""]
+    )
+
+
+def _peak_text(target: Target, name: str) -> str:
+    """Chains of one instruction on registers, all of them stored at the end."""
+    e, width = Emitter(host_machine()), target.lanes(f32)
+    acc = Operand("", "i32" if name == "vpdpbusd" else "float", width)
+    base = e.let("load ptr, ptr %args, align 8", "ptr")
+    x = e.let(f"load {acc.type}, ptr {base.text}, align 4", acc.element, width)
+    e.line("br label %loop")
+    e.start("loop")
+    mark = len(e.lines)
+    phis = [Operand(f"%chain{i}", acc.element, width) for i in range(CHAINS)]
+    results = [_step(e, name, phi, x) for phi in phis]
+    following = e.let("add i64 %i, 1", "i64")
+    more = e.let(f"icmp slt i64 {following.text}, {ROUNDS}", "i1")
+    e.line(f"br i1 {more.text}, label %loop, label %out")
+    e.start("out")
+    lines = [f"  %i = phi i64 [0, %entry], [{following.text}, %loop]"]
+    for phi, result in zip(phis, results):
+        zero = "zeroinitializer"
+        lines.append(f"  {phi.text} = phi {phi.type} [{zero}, %entry], [{result.text}, %loop]")
+        e.line(f"store {result.typed}, ptr {base.text}, align 4")
+    e.lines[mark:mark] = lines
+    return _function(e)
+
+
+def _step(e: Emitter, name: str, acc: Operand, x: Operand) -> Operand:
+    if name == "fma":
+        return e.fma(x, x, acc)
+    emission = EMISSIONS[name]
+    wide = acc.width * (4 if acc.element == "i32" else 2)
+    operand = Operand("", emission.operand, wide)
+    narrow = e.let(f"bitcast {x.typed} to {operand.type}", operand.element, wide)
+    result = e.call(emission.intrinsics[acc.width], acc, acc, narrow, narrow)
+    assert result is not None
+    return result
+
+
+def _read_text(threads: int) -> str:
+    """Each thread reads its part, eight cache lines at a time."""
+    e, share = Emitter(host_machine()), STREAM // threads // 512 * 512
+    base = e.let("load ptr, ptr %args, align 8", "ptr")
+    start = e.let(f"mul i64 %tid, {share}", "i64")
+    part = e.let(f"getelementptr i8, ptr {base.text}, {start.typed}", "ptr")
+    e.line("br label %loop")
+    e.start("loop")
+    mark = len(e.lines)
+    here = e.let(f"getelementptr i8, ptr {part.text}, i64 %i", "ptr")
+    phis = [Operand(f"%sum{i}", "i64", 8) for i in range(8)]
+    sums = []
+    for number, phi in enumerate(phis):
+        line = e.let(f"load {phi.type}, ptr {e.at(here, 64 * number).text}, align 64", "i64", 8)
+        sums.append(e.binary("xor", phi, line))
+    following = e.let("add i64 %i, 512", "i64")
+    more = e.let(f"icmp slt i64 {following.text}, {share}", "i1")
+    e.line(f"br i1 {more.text}, label %loop, label %out")
+    e.start("out")
+    lines = [f"  %i = phi i64 [0, %entry], [{following.text}, %loop]"]
+    for phi, result in zip(phis, sums):
+        zero = "zeroinitializer"
+        lines.append(f"  {phi.text} = phi {phi.type} [{zero}, %entry], [{result.text}, %loop]")
+    e.lines[mark:mark] = lines
+    total = sums[0]
+    for result in sums[1:]:
+        total = e.binary("xor", total, result)
+    e.line(f"store {total.typed}, ptr {part.text}, align 64")
+    return _function(e)
+
+
+def main() -> None:
+    """Print the ceilings of one thread and of all."""
+    for threads in dict.fromkeys((1, cores())):
+        for name, value in measure(threads).items():
+            unit = "GB/s" if name == "read" else "Gop/s"
+            print(f"{threads} threads  {name:10} {value:8.1f} {unit}")
+
+
+if __name__ == "__main__":
+    main()

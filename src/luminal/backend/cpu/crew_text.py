@@ -1,0 +1,249 @@
+"""The native side of `workers.py`: LLVM IR that executes a plan table on all threads of a crew.
+
+A table entry is 32 bytes: function, arguments, whether a barrier follows, nothing. The control
+block holds, on cache lines of their own: the generation (a new number starts a run; sleepers wait
+on it), how many arrivals at barriers there have been ever, the plan posted last.
+
+    post    publishes a plan: the barrier count at its start, then a new generation
+    step    executes the posted plan as one thread, and reports its arrival
+    finish  executes it as thread 0 and waits for all
+    lead    post, wake sleepers, finish           (Linux)
+    work    waits, by spinning and then asleep, executes, until a plan of negative length  (Linux)
+"""
+
+from __future__ import annotations
+
+from .target import Machine
+
+GENERATION, ARRIVED, TABLE, COUNT, BASE, THREADS, SLEEPERS, HOME, TAKEN = (
+    0, 64, 128, 136, 144, 152, 192, 256, 384,
+)  # fmt: skip
+CONTROL_BYTES = 384 + 1024
+CPUS = 1024  # HOME: a set of CPUs as bits, TAKEN: a byte for each CPU that has a worker
+SPINS = 10_000  # pauses before a worker sleeps: 0.2 to 0.5 ms
+PATIENCE = 4_000  # pauses at a barrier before the CPU is offered to others
+
+FUTEX = {"x86_64": 202, "aarch64": 98}
+
+
+def crew_text(machine: Machine) -> str:
+    """The module for this machine; `work` and `lead` only where threads can sleep on a futex."""
+    parts = [_COMMON]
+    if can_sleep(machine):
+        parts.append(_FUTEX)
+    pause = "pause" if machine.is_x86 else "yield"
+    give_way = "%y = call i32 @sched_yield()" if can_sleep(machine) else ""
+    text = "\n".join(parts) + "\n"
+    names = {
+        "PAUSE": f'call void asm sideeffect "{pause}", "~{{memory}}"()',
+        "GIVE_WAY": give_way,
+        "FUTEX": str(FUTEX.get(machine.triple.split("-")[0], 0)),
+    }
+    offsets = {
+        "GENERATION": GENERATION, "ARRIVED": ARRIVED, "TABLE": TABLE, "COUNT": COUNT, "BASE": BASE,
+        "THREADS": THREADS, "SLEEPERS": SLEEPERS, "HOME": HOME, "TAKEN": TAKEN,
+        "SPINS": SPINS, "PATIENCE": PATIENCE,
+    }  # fmt: skip
+    for name, value in {**names, **offsets}.items():
+        text = text.replace(f"${name}$", str(value))
+    return text
+
+
+def can_sleep(machine: Machine) -> bool:
+    """Linux on a processor whose system call numbers are known."""
+    return "linux" in machine.triple and machine.triple.split("-")[0] in FUTEX
+
+
+_COMMON = """
+define internal i64 @barrier(ptr %control, i64 %before, i64 %threads) {
+entry:
+  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
+  %all = add i64 %before, %threads
+  br label %look
+look:
+  %turn = phi i64 [0, %entry], [%next, %wait], [%next, %yield]
+  %now = load atomic i64, ptr %arrived acquire, align 8
+  %done = icmp sge i64 %now, %all
+  br i1 %done, label %out, label %wait_longer
+wait_longer:
+  %next = add i64 %turn, 1
+  %patient = icmp slt i64 %next, $PATIENCE$
+  br i1 %patient, label %wait, label %yield
+wait:
+  $PAUSE$
+  br label %look
+yield:
+  $GIVE_WAY$
+  br label %look
+out:
+  ret i64 %all
+}
+
+define internal i64 @execute(ptr %control, i64 %thread) {
+entry:
+  %table.at = getelementptr i8, ptr %control, i64 $TABLE$
+  %table = load ptr, ptr %table.at, align 8
+  %count.at = getelementptr i8, ptr %control, i64 $COUNT$
+  %count = load i64, ptr %count.at, align 8
+  %base.at = getelementptr i8, ptr %control, i64 $BASE$
+  %base = load i64, ptr %base.at, align 8
+  %threads.at = getelementptr i8, ptr %control, i64 $THREADS$
+  %threads = load i64, ptr %threads.at, align 8
+  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %entries, label %out
+entries:
+  %i = phi i64 [0, %entry], [%next, %following]
+  %before = phi i64 [%base, %entry], [%after, %following]
+  %offset = mul i64 %i, 32
+  %function.at = getelementptr i8, ptr %table, i64 %offset
+  %function = load ptr, ptr %function.at, align 8
+  %arguments.at = getelementptr i8, ptr %function.at, i64 8
+  %arguments = load ptr, ptr %arguments.at, align 8
+  %barrier.at = getelementptr i8, ptr %function.at, i64 16
+  %barrier = load i64, ptr %barrier.at, align 8
+  call void %function(ptr %arguments, i64 %thread, i64 %threads)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  %wanted = icmp ne i64 %barrier, 0
+  %meet = and i1 %more, %wanted
+  br i1 %meet, label %meeting, label %following
+meeting:
+  %met = call i64 @barrier(ptr %control, i64 %before, i64 %threads)
+  br label %following
+following:
+  %after = phi i64 [%before, %entries], [%met, %meeting]
+  br i1 %more, label %entries, label %out
+out:
+  %end = phi i64 [%base, %entry], [%after, %following]
+  ret i64 %end
+}
+
+define void @post(ptr %control, ptr %table, i64 %count) {
+  %table.at = getelementptr i8, ptr %control, i64 $TABLE$
+  store ptr %table, ptr %table.at, align 8
+  %count.at = getelementptr i8, ptr %control, i64 $COUNT$
+  store i64 %count, ptr %count.at, align 8
+  %arrived.at = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %arrived = load atomic i64, ptr %arrived.at acquire, align 8
+  %base.at = getelementptr i8, ptr %control, i64 $BASE$
+  store i64 %arrived, ptr %base.at, align 8
+  %generation = atomicrmw add ptr %control, i32 1 seq_cst
+  ret void
+}
+
+define void @step(ptr %control, i64 %thread) {
+  %end = call i64 @execute(ptr %control, i64 %thread)
+  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
+  ret void
+}
+
+define void @finish(ptr %control) {
+  %end = call i64 @execute(ptr %control, i64 0)
+  %threads.at = getelementptr i8, ptr %control, i64 $THREADS$
+  %threads = load i64, ptr %threads.at, align 8
+  %all = call i64 @barrier(ptr %control, i64 %end, i64 %threads)
+  ret void
+}
+"""
+
+_FUTEX = """
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+
+define void @work(ptr %control, i64 %thread) {
+entry:
+  %sleepers = getelementptr i8, ptr %control, i64 $SLEEPERS$
+  %count.at = getelementptr i8, ptr %control, i64 $COUNT$
+  br label %idle
+idle:
+  %last = phi i32 [0, %entry], [%generation, %run]
+  br label %look
+look:
+  %turn = phi i64 [0, %idle], [%next, %wait]
+  %seen = load atomic i32, ptr %control acquire, align 4
+  %started = icmp ne i32 %seen, %last
+  br i1 %started, label %go, label %wait
+wait:
+  $PAUSE$
+  %next = add i64 %turn, 1
+  %patient = icmp slt i64 %next, $SPINS$
+  br i1 %patient, label %look, label %sleep
+sleep:
+  %more = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  br label %asleep
+asleep:
+  %r = call i64 (i64, ...)
+    @syscall(i64 $FUTEX$, ptr %control, i32 128, i32 %last, ptr null, ptr null, i32 0)
+  %woken = load atomic i32, ptr %control seq_cst, align 4
+  %really = icmp ne i32 %woken, %last
+  br i1 %really, label %awake, label %asleep
+awake:
+  %fewer = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %go
+go:
+  %generation = phi i32 [%seen, %look], [%woken, %awake]
+  %count = load i64, ptr %count.at, align 8
+  %stop = icmp slt i64 %count, 0
+  br i1 %stop, label %out, label %run
+run:
+  call void @step(ptr %control, i64 %thread)
+  br label %idle
+out:
+  ret void
+}
+
+define void @lead(ptr %control, ptr %table, i64 %count) {
+entry:
+  %cpu = call i32 @sched_getcpu()
+  %known = icmp ult i32 %cpu, 1024
+  br i1 %known, label %where, label %start
+where:
+  %taken.at = getelementptr i8, ptr %control, i64 $TAKEN$
+  %mine.at = getelementptr i8, ptr %taken.at, i32 %cpu
+  %mine = load i8, ptr %mine.at, align 1
+  %taken = icmp ne i8 %mine, 0
+  br i1 %taken, label %move, label %start
+move:
+  call void @move(ptr %control)
+  br label %start
+start:
+  call void @post(ptr %control, ptr %table, i64 %count)
+  call void @wake(ptr %control)
+  call void @finish(ptr %control)
+  ret void
+}
+
+define internal void @move(ptr %control) {
+entry:
+  %allowed = alloca [128 x i8], align 8
+  %found = call i32 @sched_getaffinity(i32 0, i64 128, ptr %allowed)
+  %fine = icmp sge i32 %found, 0
+  br i1 %fine, label %there, label %out
+there:
+  %home = getelementptr i8, ptr %control, i64 $HOME$
+  %moved = call i32 @sched_setaffinity(i32 0, i64 128, ptr %home)
+  %back = call i32 @sched_setaffinity(i32 0, i64 128, ptr %allowed)
+  br label %out
+out:
+  ret void
+}
+
+define void @wake(ptr %control) {
+entry:
+  %sleepers.at = getelementptr i8, ptr %control, i64 $SLEEPERS$
+  %sleepers = load atomic i32, ptr %sleepers.at seq_cst, align 4
+  %some = icmp ne i32 %sleepers, 0
+  br i1 %some, label %call, label %out
+call:
+  %r = call i64 (i64, ...)
+    @syscall(i64 $FUTEX$, ptr %control, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  br label %out
+out:
+  ret void
+}
+"""

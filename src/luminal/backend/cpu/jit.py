@@ -1,0 +1,116 @@
+"""LLVM IR text -> verified module -> object file -> functions in this process.
+
+No IR passes: the text is final, so that code generation is all that is left to LLVM.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from ...errors import CompileError, DeviceError
+from ...kernel.target import Target
+from .target import Machine, machine
+
+_KEPT: list[Any] = []  # engines live as long as the process: workers may be inside their code
+_LOCK = threading.Lock()
+
+
+@dataclass
+class Object:
+    """Machine code of one text. `seconds`: what parsing, code generation and loading took."""
+
+    code: bytes
+    machine: Machine
+    text: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    _engine: Any = None
+
+    def address(self, name: str) -> int:
+        """The address of a function; the object is loaded on the first call."""
+        with _LOCK:
+            if self._engine is None:
+                self._load()
+            found = int(self._engine.get_function_address(name))
+        if not found:
+            raise CompileError(f"the compiled object has no function {name!r}")
+        return found
+
+    def _load(self) -> None:
+        if not self.machine.is_host:
+            raise DeviceError(f"code for {self.machine.triple} cannot run on this machine")
+        start = time.perf_counter()
+        module = llvm.parse_assembly("")
+        module.triple = self.machine.triple
+        engine = llvm.create_mcjit_compiler(module, _generator(self.machine, fresh=True))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(self.code))
+        engine.finalize_object()
+        _KEPT.append(engine)
+        self._engine = engine
+        self.seconds["load"] = time.perf_counter() - start
+
+    def assembly(self) -> str:
+        """The assembly, generated again from the text."""
+        if self.text is None:
+            raise CompileError("only an object that was built here has assembly to show")
+        return str(_generator(self.machine).emit_assembly(_parse(self.text, self.machine)))
+
+    def spills(self) -> int:
+        """Vector registers moved to or from the stack: a candidate with many of them is slow."""
+        to_or_from = r"\(%[re][sb]p\).*%[xyz]mm|%[xyz]mm.*\(%[re][sb]p\)"
+        return len(re.findall(to_or_from, self.assembly()))
+
+
+def build(texts: Sequence[str], target: Target) -> list[Object]:
+    """Compile each text to an object of its own."""
+    wanted = machine(target)
+    return [_compile(text, wanted) for text in texts]
+
+
+def load(code: bytes, target: Target) -> Object:
+    """An object from the bytes that an earlier one kept."""
+    return Object(code, machine(target))
+
+
+def _compile(text: str, machine: Machine) -> Object:
+    start = time.perf_counter()
+    module = _parse(text, machine)
+    parsed = time.perf_counter()
+    code = _generator(machine).emit_object(module)
+    done = time.perf_counter()
+    return Object(code, machine, text, {"parse": parsed - start, "code": done - parsed})
+
+
+def _parse(text: str, machine: Machine) -> Any:
+    """Parsing alone accepts values that are used where they are not defined; verify does not."""
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refused the text of a kernel: {error}") from error
+    module.triple = machine.triple
+    module.data_layout = str(_generator(machine).target_data)
+    return module
+
+
+def _generator(machine: Machine, fresh: bool = False) -> Any:
+    """LLVM's target machine. An engine takes ownership of the one it gets."""
+    return _new_generator(machine) if fresh else _shared_generator(machine)
+
+
+@functools.cache
+def _shared_generator(machine: Machine) -> Any:
+    return _new_generator(machine)
+
+
+def _new_generator(machine: Machine) -> Any:
+    return llvm.Target.from_triple(machine.triple).create_target_machine(
+        cpu=machine.level, features=machine.features, opt=3, reloc="pic", codemodel="small"
+    )

@@ -1,0 +1,298 @@
+"""Loop program -> LLVM IR text, in final SSA vector form: no optimisation pass is needed after it.
+
+The text defines `void <name>(ptr args, i64 tid, i64 nt)`, run by every thread of a crew. `args` are
+8-byte slots: a pointer for each buffer, the claim counters, the workspace of all threads, sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import Unsupported
+from ...graph.scalars import SCALARS
+from ...kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from ...kernel.target import Target
+from . import access, elementwise, lanes
+from .claim import render_claim
+from .convert import cast
+from .emitter import ELEMENTS, Emitter, Operand, literal
+from .instructions import EMISSIONS
+from .target import Machine, machine
+
+PAGE = 4096
+
+
+def workspace_stride(program: Program) -> int:
+    """Bytes of workspace of one thread: whole pages, so that threads share no cache line."""
+    return -(-program.workspace // PAGE) * PAGE
+
+
+def workspace_bytes(program: Program, threads: int) -> int:
+    """Bytes of workspace for all threads."""
+    return workspace_stride(program) * threads
+
+
+def counter_bytes(program: Program, threads: int) -> int:
+    """Bytes of claim counters: a cache line for each thread and one more, for each claim."""
+    claims = sum(isinstance(statement, Claim) for statement in program.body)
+    return claims * (threads + 1) * 64
+
+
+def render(program: Program, target: Target) -> str:
+    """LLVM IR text of a program for the instruction set of the target."""
+    return Renderer(program, machine(target)).text()
+
+
+class Renderer:
+    """Walks one program. `names`: SSA value -> its operand in the text."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.e = Emitter(machine)
+        self.names: dict[str, Operand] = {}
+        self.claims = 0
+        self.depth = 0
+
+    def text(self) -> str:
+        self._arguments()
+        self.statements(self.program.body)
+        e = self.e
+        kinds = (f"@{name} = private unnamed_addr constant {t}" for name, t in e.globals.items())
+        return "\n".join(
+            [
+                *kinds,
+                *e.declared.values(),
+                f'define void @"{self.program.name}"(ptr noalias %args, i64 %tid, i64 %nt) #0 {{',
+                "entry:",
+                *e.lines,
+                "  ret void",
+                "}",
+                attributes(e.machine),
+                "",
+            ]
+        )
+
+    def _arguments(self) -> None:
+        e, slots = self.e, [(f"%p_{buffer.name}", "ptr") for buffer in self.program.buffers]
+        slots += [("counters", "ptr"), ("workspace", "ptr")]
+        slots += [(f"%d_{size}", "i64") for size in self.program.sizes]
+        base = Operand("%args", "ptr")
+        for number, (name, element) in enumerate(slots):
+            address = e.at(base, 8 * number)
+            self.names[name] = e.let(f"load {element}, ptr {address.text}, align 8", element)
+        offset = e.let(f"mul i64 %tid, {workspace_stride(self.program)}", "i64")
+        start = self.names["workspace"].text
+        self.names["%ws"] = e.let(f"getelementptr i8, ptr {start}, {offset.typed}", "ptr")
+
+    # ---- operands
+
+    def operand(self, val: Val) -> Operand:
+        """The text of a value: what its definition was called, or a constant."""
+        if not val.literal:
+            return self.names[val.name]
+        assert val.dtype is not None
+        return self.e.number(literal(val.name, val.dtype), ELEMENTS[val.dtype.name], val.width)
+
+    def phi(self, val: Val) -> Operand:
+        """A value that is defined by a phi of its own name."""
+        element = "ptr" if val.dtype is None else ELEMENTS[val.dtype.name]
+        self.names[val.name] = operand = Operand(f'%"{val.name}"', element, val.width)
+        return operand
+
+    # ---- statements
+
+    def statements(self, body: list[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, Instruction):
+                self.instruction(statement)
+            elif isinstance(statement, For):
+                self.loop(statement)
+            elif isinstance(statement, When):
+                self.when(statement)
+            else:
+                self.claim(statement)
+
+    def nested(self, body: list[Statement]) -> None:
+        self.depth += 1
+        self.statements(body)
+        self.depth -= 1
+
+    def loop(self, loop: For) -> None:
+        e, count = self.e, self.operand(loop.count)
+        head, done, before = e.label("loop"), e.label("done"), e.block
+        initials = [self.operand(initial) for _, initial, _, _ in loop.carried]
+        runs = loop.count.literal and int(loop.count.name) > 0
+        if runs:
+            e.line(f"br label %{head}")
+        else:
+            some = e.let(f"icmp sgt {count.typed}, 0", "i1")
+            e.line(f"br i1 {some.text}, label %{head}, label %{done}")
+        e.start(head)
+        mark = len(e.lines)
+        var = self.phi(loop.var)
+        phis = [self.phi(phi) for phi, _, _, _ in loop.carried]
+        self.nested(loop.body)
+        following = e.let(f"add nuw nsw i64 {var.text}, 1", "i64")
+        more = e.let(f"icmp slt {following.typed}, {count.text}", "i1")
+        latch = e.block
+        e.line(f"br i1 {more.text}, label %{head}, label %{done}")
+        e.start(done)
+        lines = [f"  {var.text} = phi i64 [0, %{before}], [{following.text}, %{latch}]"]
+        for phi, first, (_, _, last_val, result) in zip(phis, initials, loop.carried):
+            last = self.operand(last_val).text
+            start = f"[{first.text}, %{before}]"
+            lines.append(f"  {phi.text} = phi {phi.type} {start}, [{last}, %{latch}]")
+            out = self.phi(result)
+            early = "" if runs else f", {start}"
+            e.line(f"{out.text} = phi {out.type} [{last}, %{latch}]{early}")
+        e.lines[mark:mark] = lines
+
+    def when(self, when: When) -> None:
+        e, yes, done = self.e, self.e.label("when"), self.e.label("done")
+        e.line(f"br i1 {self.operand(when.condition).text}, label %{yes}, label %{done}")
+        e.start(yes)
+        self.nested(when.body)
+        e.line(f"br label %{done}")
+        e.start(done)
+
+    def claim(self, claim: Claim) -> None:
+        if self.depth:
+            raise Unsupported("a claim inside a loop or another claim: threads would not agree")
+        count, var = self.operand(claim.count), self.phi(claim.var)
+        counters = self.names["counters"]
+        render_claim(self.e, self.claims, counters, count, var, lambda: self.nested(claim.body))
+        self.claims += 1
+
+    # ---- instructions
+
+    def instruction(self, ins: Instruction) -> None:
+        rule = RULES.get(ins.op)
+        args = [self.operand(arg) for arg in ins.args]
+        if rule is not None:
+            result = rule(self.e, ins, args)
+        elif ins.op in SCALARS:
+            result = self.scalar(ins, args)
+        elif ins.op.startswith("across."):
+            result = lanes.across(self.e, ins.op[len("across.") :], _dtype(ins.args[0]), args[0])
+        elif ins.op in EMISSIONS:
+            result = _matrix(self.e, ins, args)
+        else:
+            raise Unsupported(f"the loop program has {ins.op}, which the CPU cannot render")
+        if ins.out is not None:
+            self.names[ins.out.name] = result
+
+    def scalar(self, ins: Instruction, args: list[Operand]) -> Operand:
+        assert ins.out is not None
+        width = ins.out.width
+        args = [self.e.broadcast(a, width) if a.width == 1 else a for a in args]
+        if ins.op == "cast":
+            return cast(self.e, args[0], _dtype(ins.args[0]), _dtype(ins.out))
+        return elementwise.apply(self.e, ins.op, _dtype(ins.args[-1]), args)
+
+
+def attributes(machine: Machine) -> str:
+    """Function attributes: vectors of full width, no unwinding."""
+    width = 512 if machine.has("avx512f") else 256 if machine.has("avx2") else 128
+    wide = f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+    kinds = f'nounwind "no-trapping-math"="true" {wide if machine.is_x86 else ""}'
+    return f"attributes #0 = {{ {kinds} }}"
+
+
+def _dtype(val: Val) -> Any:
+    assert val.dtype is not None
+    return val.dtype
+
+
+def _result(ins: Instruction) -> tuple[Any, int]:
+    assert ins.out is not None
+    return _dtype(ins.out), ins.out.width
+
+
+def _mask(e: Emitter, args: list[Operand], position: int, width: int) -> Operand | None:
+    return e.broadcast(args[position], width) if len(args) > position else None
+
+
+def _fma(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    dtype, width = _result(ins)
+    args = [e.broadcast(a, width) if a.width == 1 else a for a in args]
+    return elementwise.fma(e, dtype, *args)
+
+
+def _matrix(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    """acc + the products of neighbouring lanes, on registers of the widest form that divides."""
+    emission, acc = EMISSIONS[ins.op], args[0]
+    piece = next((w for w in emission.intrinsics if acc.width % w == 0), None)
+    if piece is None:
+        raise Unsupported(f"{ins.op} on {acc.width} lanes")
+    name, element = emission.intrinsics[piece], emission.operand
+
+    def compute(c: Operand, a: Operand, b: Operand) -> Operand:
+        narrow = (e.convert("bitcast", x, element) for x in (a, b))
+        result = e.call(name, c, c, *narrow)
+        assert result is not None
+        return result
+
+    return e.in_pieces(acc.width, piece, compute, *args)
+
+
+def _expand(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    assert ins.out is not None
+    return lanes.expand(e, args[0], ins.args[0], ins.out)
+
+
+def _iota(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    dtype, width = _result(ins)
+    return lanes.iota(e, ins.attrs[0], ELEMENTS[dtype.name], width)
+
+
+def _shuffle(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    return lanes.shuffle(e, args[0], args[1] if len(args) > 1 else None, ins.attrs)
+
+
+def _offset(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    return e.let(f"getelementptr i8, ptr {args[0].text}, {args[1].typed}", "ptr")
+
+
+def _load(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    dtype, width = _result(ins)
+    mask = _mask(e, args, 1, width)
+    return access.load(e, dtype, width, e.at(args[0], ins.attrs[0]), mask)
+
+
+def _gather(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    dtype, width = _result(ins)
+    offsets = access.strides(e, ins.attrs[1], width)
+    start = e.at(args[0], ins.attrs[0])
+    return access.gather(e, dtype, start, offsets, _mask(e, args, 1, width))
+
+
+def _gather_at(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+    dtype, width = _result(ins)
+    return access.gather(e, dtype, args[0], args[1], _mask(e, args, 2, width))
+
+
+def _store(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
+    dtype, width = _dtype(ins.args[0]), args[0].width
+    access.store(e, dtype, args[0], e.at(args[1], ins.attrs[0]), _mask(e, args, 2, width))
+
+
+def _scatter_at(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
+    dtype = _dtype(ins.args[0])
+    value = e.broadcast(args[0], args[2].width) if args[0].width == 1 else args[0]
+    access.scatter(e, dtype, value, args[1], args[2], _mask(e, args, 3, value.width))
+
+
+RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
+    "fma": _fma,
+    "expand": _expand,
+    "iota": _iota,
+    "pack": lambda e, ins, args: e.pack(args),
+    "shuffle": _shuffle,
+    "offset": _offset,
+    "load": _load,
+    "gather": _gather,
+    "gather_at": _gather_at,
+    "store": _store,
+    "scatter_at": _scatter_at,
+}

@@ -1,0 +1,204 @@
+"""The threads that execute plans: one persistent crew for each number of threads.
+
+A crew's workers are pinned, spin for a while after each run and then sleep; the caller is thread 0.
+One native call runs a whole plan. Where threads cannot sleep on a futex (not Linux) the workers
+wait on a condition variable of Python instead: the same results, some 50 us later.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...errors import DeviceError
+from ..contract import Entry
+from . import crew_text, jit, memory
+from .target import host, host_machine
+
+CallType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+StepType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+FinishType = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Table:
+    """A plan as the native code reads it."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._rows = np.zeros((max(1, len(entries)), 4), np.uint64)
+        for row, entry in zip(self._rows, entries):
+            row[:3] = entry.function, entry.arguments, entry.barrier
+        self.address = self._rows.ctypes.data
+        self.count = len(entries)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+class Workers:
+    """A crew. `run` may be called from any Python thread; calls take turns.
+
+    sleep: "futex", "condition", or None for the best that the system has.
+    """
+
+    def __init__(self, threads: int, sleep: str | None = None) -> None:
+        if threads < 1:
+            raise DeviceError(f"a crew needs at least one thread, not {threads}")
+        best = "futex" if crew_text.can_sleep(host_machine()) else "condition"
+        self._threads, self._sleep = threads, sleep or best
+        self._reset()
+        _CREWS.append(self)
+
+    @property
+    def threads(self) -> int:
+        return self._threads
+
+    def run(self, table: Table) -> None:
+        """Execute every entry on all threads; returns when all is done."""
+        with self._lock:
+            if not self._started:
+                self._start()
+            self._lead(self._address, table.address, table.count)
+
+    def close(self) -> None:
+        """Stop the workers; the next run starts new ones."""
+        with self._lock:
+            if self._started:
+                self._stop()
+            self._reset_threads()
+
+    # ---- inside
+
+    def _reset(self) -> None:
+        """Also what a forked child needs: its copy of a crew has no threads, and its lock may be
+        held by a thread that does not exist there."""
+        self._lock = threading.Lock()
+        self._condition = threading.Condition()
+        self._reset_threads()
+
+    def _reset_threads(self) -> None:
+        self._started = False
+        self._members: list[threading.Thread] = []
+        self._generation = 0
+        self._stopping = False
+
+    def _start(self) -> None:
+        native = _native()
+        self._control = memory.zeros((crew_text.CONTROL_BYTES,), np.uint8)
+        self._address = self._control.ctypes.data
+        self._control[crew_text.THREADS :][:8].view(np.int64)[0] = self._threads
+        uses_futex = self._sleep == "futex"
+        self._lead = native.lead if uses_futex else self._lead_by_condition
+        cpus = self._places()
+        for thread in range(1, self._threads):
+            target = self._work if uses_futex else self._work_by_condition
+            member = threading.Thread(
+                target=target,
+                args=(thread, cpus[thread] if cpus else None),
+                name=f"luminal-{self._threads}-{thread}",
+                daemon=True,
+            )
+            member.start()
+            self._members.append(member)
+        self._started = True
+
+    def _stop(self) -> None:
+        if self._sleep == "futex":
+            native = _native()
+            native.post(self._address, 0, -1)
+            native.wake(self._address)
+        else:
+            with self._condition:
+                self._stopping = True
+                self._generation += 1
+                self._condition.notify_all()
+        for member in self._members:
+            member.join(2)
+
+    def _places(self) -> list[int]:
+        """A CPU for each thread, where there are enough; the caller's own is only a wish: it is
+        moved there, not held, when it stands in the way of a worker."""
+        if self._sleep != "futex" or not hasattr(os, "sched_getaffinity"):
+            return []
+        cpus = sorted(os.sched_getaffinity(0))
+        if not 1 < self._threads <= len(cpus) or cpus[-1] >= crew_text.CPUS:
+            return []
+        self._control[crew_text.HOME + cpus[0] // 8] = 1 << (cpus[0] % 8)
+        for cpu in cpus[1 : self._threads]:
+            self._control[crew_text.TAKEN + cpu] = 1
+        return cpus
+
+    def _work(self, thread: int, cpu: int | None) -> None:
+        if cpu is not None:
+            with contextlib.suppress(OSError):  # it may be forbidden: only speed depends on it
+                os.sched_setaffinity(0, {cpu})
+        _native().work(self._address, thread)
+
+    def _lead_by_condition(self, control: int, table: int, count: int) -> None:
+        native = _native()
+        with self._condition:
+            native.post(control, table, count)
+            self._generation += 1
+            self._condition.notify_all()
+        native.finish(control)
+
+    def _work_by_condition(self, thread: int, cpu: int | None) -> None:
+        native, last = _native(), 0
+        while True:
+            with self._condition:
+                while self._generation == last:
+                    self._condition.wait()
+                last = self._generation
+                if self._stopping:
+                    return
+            native.step(self._address, thread)
+
+
+class Native:
+    """The functions of `crew_text`."""
+
+    def __init__(self) -> None:
+        machine = host_machine()
+        self._object = jit.build([crew_text.crew_text(machine)], host())[0]
+        self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
+        self.step: Callable[[int, int], None] = StepType(self._object.address("step"))
+        self.finish: Callable[[int], None] = FinishType(self._object.address("finish"))
+        if crew_text.can_sleep(machine):
+            self.lead: Callable[[int, int, int], None] = CallType(self._object.address("lead"))
+            self.work: Callable[[int, int], None] = StepType(self._object.address("work"))
+            self.wake: Callable[[int], None] = FinishType(self._object.address("wake"))
+
+
+@functools.cache
+def _native() -> Native:
+    return Native()
+
+
+@functools.cache
+def crew(threads: int) -> Workers:
+    """The crew of this many threads; all executables share it."""
+    return Workers(threads)
+
+
+_CREWS: list[Workers] = []
+
+
+def _close_all() -> None:
+    for workers in _CREWS:
+        workers.close()
+
+
+def _forget_all() -> None:
+    for workers in _CREWS:
+        workers._reset()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

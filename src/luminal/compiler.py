@@ -1,0 +1,240 @@
+"""The compiler on one page: from a graph to a program that runs, stage by stage.
+
+    passes -> normalise -> regions -> optimise -> bridge -> prepare -> schedule -> check -> lower
+    -> verify -> render -> build -> link
+
+Equal regions are optimised once, equal kernels are lowered once; the repeats only cost calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .backend import cpu
+from .backend.contract import Backend
+from .errors import DeviceError, InputError, Unsupported
+from .graph.graph import Graph
+from .graph.node import Node
+from .graph.passes import Pass, Program, default_passes, program_of, run_passes
+from .kernel.default import default_schedule
+from .kernel.kernel import Kernel
+from .kernel.legal import check
+from .kernel.lower import lower
+from .kernel.prepare import prepare
+from .kernel.target import Target
+from .kernel.verify import verify
+from .rewrite.bridge import Ref, Step, bridge
+from .rewrite.cost import CostModel
+from .rewrite.normal import BufferInfo, Normal
+from .rewrite.normalise import normalise
+from .rewrite.optimise import optimise
+from .rewrite.regions import regions
+from .rewrite.terms import Region
+from .runtime.executable import Engine, Executable, Port
+from .runtime.interpreted import Interpreted
+from .runtime.link import Linker, Lowered
+from .runtime.native import Native
+from .runtime.plan import Memory, Plan
+from .runtime.report import Report
+
+DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
+
+
+def compile_graph(
+    graph: Graph,
+    device: str = "auto",
+    search: int = 0,
+    precision: str = "f32",
+    threads: int | None = None,
+    seed: int = 0,
+    passes: Sequence[Pass] | None = None,
+) -> Executable:
+    """The graph's outputs and states, compiled.
+
+    device: "cpu", "reference" (NumPy, for checking), or "auto" (the fastest there is). threads: as
+    many as the process may use if None. seed: of every random choice. passes: graph to graph, in
+    order; None means `default_passes(precision)`. Raises DeviceError, Unsupported, InputError.
+    """
+    backend = _backend(device)
+    _check_options(graph, search, threads)
+    report = Report("reference" if backend is None else "cpu", threads or available_cores())
+    with report.stage("passes"):
+        program = run_passes(program_of(graph), _passes(passes, precision))
+    ports = _ports(graph, program)
+    engine: Engine
+    if backend is None:
+        engine = Interpreted(program, ports)
+    else:
+        engine = _native(program, ports, backend, report, seed)
+    return _executable(graph, program, ports, engine, report)
+
+
+def _native(
+    program: Program, ports: Sequence[Port], backend: Backend, report: Report, seed: int
+) -> Native:
+    """Everything between the graph and machine code."""
+    with report.stage("normalise"):
+        normal = normalise(program.graph.space, list(program.roots))
+    with report.stage("regions"):
+        pieces = regions(normal)
+    target = backend.target(report.threads)
+    linker = Linker(
+        dict(program.graph.space.sizes), lambda kernel: lower_kernel(kernel, target, report)
+    )
+    memories = _memories(normal, linker)
+    steps = optimise_regions(pieces, report, seed)
+    for piece in pieces:
+        _link(piece, steps[piece.key], memories, linker)
+    plan = report.plan = _plan(program, normal, ports, memories, linker)
+    with report.stage("render"):
+        texts = [backend.render(made.program, target) for made in plan.kernels]
+    with report.stage("build"):
+        codes = backend.build(texts, target)
+    with report.stage("place"):
+        return Native(plan, codes, backend, report.threads)
+
+
+def optimise_regions(pieces: Sequence[Region], report: Report, seed: int) -> dict[str, list[Step]]:
+    """Kernels of every distinct region: e-graph, extraction, plan, kernels as data."""
+    model = CostModel(threads=report.threads)
+    steps: dict[str, list[Step]] = {}
+    for piece in pieces:
+        if piece.key in steps:
+            continue
+        with report.stage("optimise"):
+            plan = optimise(piece, model, seed)
+        with report.stage("bridge"):
+            steps[piece.key] = bridge(plan)
+        report.plans.append(plan.describe())
+    report.regions, report.distinct_regions = len(pieces), len(steps)
+    return steps
+
+
+def lower_kernel(kernel: Kernel, target: Target, report: Report) -> list[Lowered]:
+    """Loop programs of a kernel: several where a long reduction is split."""
+    with report.stage("prepare"):
+        parts = prepare(kernel, target)
+    lowered = []
+    for part in parts:
+        part = replace(part, name=report.name(part))
+        with report.stage("schedule"):
+            scheduled, schedule = default_schedule(part, target)
+        with report.stage("check"):
+            check(scheduled, schedule)
+        with report.stage("lower"):
+            program = lower(scheduled, schedule, target)
+        with report.stage("verify"):
+            verify(program)
+        lowered.append(Lowered(scheduled, schedule, program))
+    return lowered
+
+
+# ---- options
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _backend(device: str) -> Backend | None:
+    name = "cpu" if device == "auto" else device
+    if name not in DEVICES:
+        known = ", ".join(repr(name) for name in DEVICES)
+        raise DeviceError(f"there is no device {device!r}; there are 'auto', {known}")
+    return DEVICES[name]
+
+
+def _passes(passes: Sequence[Pass] | None, precision: str) -> Sequence[Pass]:
+    default = default_passes(precision)
+    return default if passes is None else passes
+
+
+def _check_options(graph: Graph, search: int, threads: int | None) -> None:
+    if search:
+        raise Unsupported(f"search={search!r} is not built yet; search=0 takes sound defaults")
+    if threads is not None and (isinstance(threads, bool) or threads < 1):
+        raise DeviceError(f"threads={threads!r}: a number of threads is 1 or more")
+    if not graph.outputs and not graph.states:
+        raise InputError("the graph has no output: call .output() on a tensor before compile()")
+
+
+# ---- what the user sees
+
+
+def _ports(graph: Graph, program: Program) -> list[Port]:
+    """The sources of the graph, in order of recording."""
+    used = set(program.nodes()) | {state for state, _ in program.states}
+    return [
+        Port(t.node, t.node.attribute.name, t.node.attribute.kind, t.node in used)
+        for t in graph.sources
+    ]
+
+
+def _executable(
+    graph: Graph, program: Program, ports: Sequence[Port], engine: Engine, report: Report
+) -> Executable:
+    """The executable, with the values that the graph already knows."""
+    named = [tensor.node for tensor in graph.outputs] + [new.node for _, new in graph.states]
+    numbers: dict[Node, int] = {}
+    for number, node in enumerate(named):
+        numbers.setdefault(node, number)
+    made = Executable(
+        engine, ports, numbers, graph.space.sizes, report, [t.node for t in graph.outputs],
+        graph.requirements,
+    )  # fmt: skip
+    for port in ports:
+        value = graph.values.get(port.node, port.node.attribute.value)
+        if value is not None:
+            made.preset(port.node, value)
+    return made
+
+
+# ---- linking
+
+
+def _memories(normal: Normal, linker: Linker) -> list[int]:
+    """The memory of each buffer of the normal form."""
+    return [
+        linker.memory(Memory(_buffer_name(info, number), info.kind, info.dtype, info.shape))
+        for number, info in enumerate(normal.buffers)
+    ]
+
+
+def _buffer_name(info: BufferInfo, number: int) -> str:
+    source = info.node is not None and info.node.op == "input" and info.kind != "output"
+    return str(info.node.attribute.name) if source and info.node else f"{info.kind}{number}"
+
+
+def _link(region: Region, steps: Sequence[Step], memories: Sequence[int], linker: Linker) -> None:
+    """The kernels of a region, called on its buffers."""
+    known = {Ref("input", n): memories[buffer] for n, buffer in enumerate(region.inputs)}
+    known |= {Ref("output", n): memories[buffer] for n, buffer in enumerate(region.outputs)}
+    for step in steps:
+        for name, ref in step.arguments.items():
+            if ref not in known:
+                buffer = step.kernel.buffer(name)
+                known[ref] = linker.temporary(buffer.dtype, buffer.shape)
+        arguments = {name: known[ref] for name, ref in step.arguments.items()}
+        linker.call(step.kernel, arguments, step.constant)
+
+
+def _plan(
+    program: Program,
+    normal: Normal,
+    ports: Sequence[Port],
+    memories: Sequence[int],
+    linker: Linker,
+) -> Plan:
+    """The finished plan: which memories the user's inputs, outputs and states are."""
+    sources = {node: memories[number] for node, number in normal.sources.items()}
+    results = {node: memories[number] for node, number in normal.outputs.items()}
+    return linker.plan(
+        [sources.get(port.node) for port in ports],
+        [results[node] for node in program.roots],
+        [(sources[state], results[new]) for state, new in program.states if state in sources],
+    )

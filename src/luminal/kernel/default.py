@@ -1,0 +1,53 @@
+"""The schedule of a kernel without any search: computed from structure, sizes and target facts.
+
+1. The dominant reduction and its register tile are solved (`outline`, `solver`).
+2. Operands that are costly or badly laid out, and read often, become values (`operands`).
+3. A frame gives the outer loops: tile, joint, row or stream (`frames`, `frames_rows`).
+4. Each value gets the loops of its tile inside them (`paths`), each constant its panels (`panels`).
+
+No operation is named anywhere in these.
+"""
+
+from __future__ import annotations
+
+from .draft import Draft
+from .frames import joint_frame, sum_of_sums, tile_frame
+from .frames_rows import row_frame, stream_frame
+from .kernel import Kernel
+from .operands import add_operands
+from .outline import outline, regroup
+from .schedule import Schedule
+from .target import Target
+
+
+def default_schedule(kernel: Kernel, target: Target) -> tuple[Kernel, Schedule]:
+    """A good legal schedule for a prepared kernel, and the kernel that it belongs to: with operand
+    values added, cheap values written into their readers, and tiles' axes in memory order.
+
+    Run-time sizes are taken at `kernel.hints`, else at `target.hint`; the schedule is legal for all.
+    """
+    found = outline(kernel, target)
+    kernel, operands = add_operands(found)
+    if operands:
+        found = outline(kernel, target, operands)
+    if len(found.group) > 1 and not found.streams:
+        found = outline(regroup(found.kernel, found.group), target, operands)
+    draft = Draft(found, operands)
+    _choose(draft)
+    return draft.finish()
+
+
+def _choose(draft: Draft) -> None:
+    """Fill the draft by the frame that fits."""
+    found = draft.found
+    scans = any(v.reduction and v.reduction.scan for v in found.values)
+    if found.streams:
+        stream_frame(draft)
+    elif scans or found.main is None or found.tile is None or not found.tile.lane:
+        row_frame(draft)
+    elif sum_of_sums(draft) is not None:
+        joint_frame(draft)
+    elif found.tile.reduced and len(found.tile.sizes) == 1:
+        row_frame(draft)
+    else:
+        tile_frame(draft)

@@ -1,0 +1,171 @@
+"""Domains: where the body of a reduction is more than its identity, and a value is looked at at all.
+
+Found by what an expression is where a condition fails: `Guard(c, x, 0)` is 0 there, so is a product
+with it, `Guard(c, x, -inf) - y` is -inf and its exp2 is 0. A sum whose summand is 0 where
+`q - k < 0` needs no k beyond q. The guards stay: a domain is a fact that lets loops end early, and
+what is computed beyond it within a block is still right.
+
+Contract: factors and shifts at positions that a mask or padding excludes count as finite (a NaN or an
+infinity there does not reach the result, as in every kernel that skips masked work).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..graph.index import Floor, Index
+from ..graph.scalars import identity
+from ..graph.space import Space
+from .kernel import Apply, Constant, Expression, Guard, Kernel, Read, Value, walk
+
+Number: TypeAlias = int | float | bool
+Outside: TypeAlias = dict[Index, Number]  # condition -> what the expression is where it fails
+Ends: TypeAlias = tuple[Index | None, Index | None]
+
+
+def derive_domains(kernel: Kernel) -> Kernel:
+    """The kernel with the domain of every value."""
+    space = kernel.space()
+    outside: dict[str, Outside] = {}
+    values: dict[str, Value] = {}
+    for v in kernel.values:
+        found = _outside(v.body, outside)
+        if v.reduction is None:
+            outside[v.name] = found
+        values[v.name] = replace(v, domain=_of_reduction(v, found, space)) if found else v
+    _narrow_producers(kernel, values)
+    return replace(kernel, values=tuple(values[v.name] for v in kernel.values))
+
+
+def _of_reduction(value: Value, found: Outside, space: Space) -> dict[str, Ends]:
+    """Bounds of each reduced axis from conditions without which the body is the identity."""
+    if value.reduction is None or value.reduction.scan:
+        return dict(value.domain)
+    neutral = identity(value.reduction.op, value.dtype)
+    domain: dict[str, Ends] = dict(value.domain)
+    for condition, number in found.items():
+        if number != neutral:
+            continue
+        for axis in value.over:
+            ends = _solve(condition, axis, value, space)
+            if ends is not None:
+                domain[axis] = _tighter(domain.get(axis, (None, None)), ends, space)
+    return domain
+
+
+def _solve(condition: Index, axis: str, value: Value, space: Space) -> Ends | None:
+    """The ends of an axis that `condition >= 0` gives, over kept axes and sizes only."""
+    step = condition.coefficient(axis)
+    rest = condition - Index.of(axis) * step
+    if step == 0 or axis in rest.names() or set(value.over) & rest.names():
+        return None
+    if any(isinstance(a, Floor) for monomial, _ in rest.terms for a in monomial):
+        return None
+    if step > 0:
+        low = -space.floor(rest, step)  # ceil(-rest / step)
+        return None if space.nonnegative(-low) else (low, None)
+    high = space.floor(rest, -step) + 1
+    return None if space.nonnegative(high - space.axes[axis]) else (None, high)
+
+
+def _tighter(a: Ends, b: Ends, space: Space) -> Ends:
+    low, high = a
+    if b[0] is not None:
+        low = b[0] if low is None else _extreme(low, b[0], True, space)
+    if b[1] is not None:
+        high = b[1] if high is None else _extreme(high, b[1], False, space)
+    return low, high
+
+
+def _extreme(a: Index, b: Index, largest: bool, space: Space) -> Index:
+    if space.nonnegative(a - b):
+        return a if largest else b
+    if space.nonnegative(b - a):
+        return b if largest else a
+    return a.maximum(b) if largest else a.minimum(b)
+
+
+def _narrow_producers(kernel: Kernel, values: dict[str, Value]) -> None:
+    """A value that only bounded readers look at has their bounds, wherever those agree."""
+    for v in reversed(kernel.values):
+        readers = [values[u.name] for u in kernel.values if u.name != v.name and any(
+            isinstance(e, Read) and e.value == v.name for b in u.expressions() for e in walk(b))]
+        if v.store is not None or not readers:
+            continue
+        domain = dict(values[v.name].domain)
+        for axis in v.axes:
+            ends = readers[0].domain.get(axis)
+            same = ends is not None and all(
+                axis in u.points and u.domain.get(axis) == ends and _only_in_body(u, v.name)
+                for u in readers
+            )
+            if ends is not None and same and _names(ends) <= {*v.axes, *kernel.sizes}:
+                domain[axis] = ends
+        values[v.name] = replace(values[v.name], domain=domain)
+
+
+def _only_in_body(reader: Value, name: str) -> bool:
+    others = list(reader.expressions())[1:]
+    return not any(isinstance(e, Read) and e.value == name for b in others for e in walk(b))
+
+
+def _names(ends: Ends) -> set[str]:
+    return set().union(*(end.names() for end in ends if end is not None))
+
+
+# ---- what an expression is where a condition fails
+
+
+def _outside(e: Expression, values: Mapping[str, Outside]) -> Outside:
+    if isinstance(e, Read):
+        return {} if e.so_far else values.get(e.value, {})
+    if isinstance(e, Guard):
+        return _outside_guard(e, values)
+    if isinstance(e, Apply):
+        return _outside_apply(e, values)
+    return {}
+
+
+def _outside_guard(e: Guard, values: Mapping[str, Outside]) -> Outside:
+    """`other` where its own condition fails; what both sides are where another one does."""
+    below, beside = _outside(e.body, values), _outside(e.other, values)
+    found: Outside = {}
+    for condition in {**dict.fromkeys(e.conditions), **below}:
+        other = e.other.value if isinstance(e.other, Constant) else beside.get(condition)
+        body = other if condition in e.conditions else below[condition]
+        if other is not None and body == other:
+            found[condition] = other
+    return found
+
+
+def _outside_apply(e: Apply, values: Mapping[str, Outside]) -> Outside:
+    below = [_outside(a, values) for a in e.args]
+    found: Outside = {}
+    for condition in {c: None for b in below for c in b}:
+        args = [a.value if isinstance(a, Constant) else b.get(condition)
+                for a, b in zip(e.args, below)]  # fmt: skip
+        number = _apply(e.op, args)
+        if number is not None:
+            found[condition] = number
+    return found
+
+
+def _apply(op: str, args: list[Number | None]) -> Number | None:
+    """The result where some operands are known and the others are any finite number."""
+    known = [a for a in args if a is not None]
+    if op == "cast":
+        return known[0] if known else None
+    if op == "exp2" and known == [-math.inf]:
+        return 0
+    if op == "mul":
+        if 0 in known:
+            return 0
+        positive = len(known) == 2 and max(known) > 0 and max(known) < math.inf
+        return -math.inf if -math.inf in known and positive else None
+    if op == "add" and -math.inf in known and math.inf not in known:
+        return -math.inf
+    return None
+

@@ -1,0 +1,112 @@
+"""A schedule in the making: paths of values as the frames decide them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .facts import Facts, reads
+from .kernel import Kernel, Value
+from .outline import Outline
+from .panels import panels
+from .paths import Room, inner, point
+from .schedule import Layout, Path, Schedule
+from .solver import Solver, Tile, unlaned
+
+
+class Draft:
+    """The schedule of one kernel, written value by value."""
+
+    def __init__(self, found: Outline, operands: set[str]) -> None:
+        self.found, self.operands = found, operands
+        self.facts: Facts = found.facts
+        self.target, self.size = found.target, found.size
+        self.paths: dict[str, Path] = {}
+        self.tiles: dict[str, Tile] = {}
+        self.homes: dict[str, str] = {}
+        self.layouts: dict[str, Layout] = {}
+        self.tails: dict[str, str] = {}
+        self.taps: frozenset[str] = frozenset()
+        self.axes: dict[str, tuple[str, ...]] = {}  # value -> its axes, lane last
+
+    def finish(self) -> tuple[Kernel, Schedule]:
+        """The kernel with its values' axes in memory order, and the schedule."""
+        values = tuple(
+            replace(v, axes=self.axes.get(v.name, v.axes), domain=self._domain(v))
+            for v in self.facts.values
+        )
+        layouts = {**panels(self.found, self.tiles, self.paths, self.taps), **self.layouts}
+        schedule = Schedule(self.paths, layouts, self.homes, self.tails)
+        return replace(self.facts.kernel, values=values), schedule
+
+    def _domain(self, value: Value) -> dict[str, tuple]:  # type: ignore[type-arg]
+        """A tap that is written out is dropped by proof, not by a loop bound."""
+        return {a: ends for a, ends in value.domain.items() if a not in self.taps}
+
+    # ---- one value
+
+    def bare(self, value: Value, room: Room) -> None:
+        """One point inside the room: no loops of its own."""
+        self.paths[value.name] = room.outer
+
+    def put(self, value: Value, room: Room, tile: Tile) -> None:
+        """A value with this tile."""
+        if value.reduction is None and all(point(a, self.facts, room.within) for a in value.axes):
+            self.bare(value, room)
+            return
+        lane = tile.lane if tile.lane and not tile.reduced else None
+        self.facts.lane_of[value.name] = lane
+        self.tiles[value.name] = tile
+        loops = inner(value, tile, self.facts, room.within, self.taps)
+        self.paths[value.name] = room.outer + tuple(loops)
+        if not value.store and lane in value.axes:
+            self.axes[value.name] = (*(a for a in value.axes if a != lane), str(lane))
+
+    def own(
+        self, value: Value, room: Room, lane: str | None = None, width: int | None = None
+    ) -> None:
+        """A value with its own best tile inside the room."""
+        if lane in unlaned(value):
+            lane = width = None
+        tile = self.solve(value, room, lane, width)
+        axis = self.paired(value)
+        if value.reduction is None and axis is not None:
+            self._put_paired(value, room, axis)
+        else:
+            self.put(value, room, tile)
+
+    def solve(
+        self, value: Value, room: Room, lane: str | None = None, width: int | None = None
+    ) -> Tile:
+        span = {a: n if self.facts.static[a] is False else min(n, self.size[a])
+                for a, n in room.within.items()}  # fmt: skip
+        return Solver(self.facts, span).solve([value], lane, width, copies=False)
+
+    def storable(self, value: Value, lane: str) -> bool:
+        return value.store is None or self.facts.store_stride(value, lane) == 1
+
+    # ---- operands that an instruction reads in pairs
+
+    def paired(self, value: Value) -> str | None:
+        """The axis in whose pairs the dominant reduction reads this value."""
+        tile = self.found.tile
+        if tile is None or tile.pair is None or tile.pair[1] not in value.axes:
+            return None
+        return tile.pair[1] if any(reads(v, value.name) for v in self.found.group) else None
+
+    def _put_paired(self, value: Value, room: Room, axis: str) -> None:
+        """Neighbours of the collapsed axis lie together: [.., axis / pair, lane, pair]."""
+        tile = self.found.tile
+        assert tile is not None and tile.pair is not None
+        if tile.lane not in value.axes:
+            self.put(value, room, self.solve(value, room, axis))
+            return
+        order = (*(a for a in value.axes if a not in (tile.lane, axis)), axis, tile.lane)
+        deep, last = tile.pair[0].collapse, len(order) - 1
+        kept = [(d, 1) for d in range(last - 1)]
+        self.layouts[value.name] = (*kept, (last - 1, deep), (last, 1), (last - 1, 1))
+        self.axes[value.name] = order
+        plain = Tile(tile.lane, False, {tile.lane: tile.width}, tile.width)
+        self.tiles[value.name] = plain
+        self.facts.lane_of[value.name] = tile.lane
+        loops = inner(value, plain, self.facts, room.within)
+        self.paths[value.name] = room.outer + tuple(loops)

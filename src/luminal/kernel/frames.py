@@ -1,0 +1,262 @@
+"""Frames with a dominant tile: how the values of a kernel share the machine and each other's loops.
+
+tile    one reduction with reuse rules: blocks of its register tile, everything else around it
+joint   a sum of sums (groups of a quantised weight): both in one nest, in registers
+"""
+
+from __future__ import annotations
+
+from .draft import Draft
+from .facts import reads, round_up
+from .kernel import Value
+from .panels import read_once
+from .paths import Room
+from .schedule import Loop
+from .solver import Tile
+
+UNITS = 4  # units of work a thread, so that claiming evens out
+BLOCK = 128  # elements of a row axis in a block
+WRITTEN = 10  # tiles of a padded row that are written out
+
+
+def parallel(axis: str, step: int) -> Loop:
+    return Loop(axis, step, "parallel")
+
+
+# ---- tile
+
+
+def tile_frame(draft: Draft) -> None:
+    """One tile rules: the loops of the dominant reduction, shared by all that have its axes."""
+    found, tile = draft.found, draft.found.tile
+    assert found.main is not None and tile is not None
+    rows = [a for a in tile.sizes if a != tile.lane and a in found.common]
+    written = _written(draft, list(tile.sizes))
+    blocks = _blocks(draft, tile, rows, written)
+    order = _order(draft, tile, rows, blocks, written)
+    room = Room()
+    for a in order:
+        step = blocks.get(a, 1)
+        if step < draft.size[a] or not draft.facts.static[a] or a == order[-1] and not room.outer:
+            room = room.add(parallel(a, step))
+    for a in written:
+        if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
+            room = room.add(Loop(a, tile.size(a), "unroll"))
+    block = room.add(*_reduced_block(draft, tile))
+    for v in found.values:
+        _place(draft, v, room, block, tile)
+
+
+def _place(draft: Draft, v: Value, room: Room, block: Room, tile: Tile) -> None:
+    found = draft.found
+    assert found.main is not None
+    shares = v.reduction is None and not tile.reduced and draft.storable(v, tile.lane)
+    if v in found.group:
+        draft.put(v, block, tile)
+    elif shares and {a for a in tile.sizes if a in found.main.axes} <= set(v.axes):
+        draft.put(v, room, tile)
+    elif v.name in draft.operands and tile.lane in v.axes and not tile.reduced:
+        draft.own(v, room, tile.lane, tile.size(tile.lane))
+    else:
+        draft.own(v, room)
+
+
+def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> dict[str, int]:
+    """Steps of the outer loops: large enough that little is recomputed, small enough for caches."""
+    found, size = draft.found, draft.size
+    least = {a: max(t, _least_block(draft, a, t)) for a, t in tile.sizes.items()
+             if a in found.common}  # fmt: skip
+    blocks = dict(least)
+    for a in rows:
+        t = tile.size(a)
+        wanted = min(max(least[a], BLOCK // t * t), max(least[a], _cache_block(draft, a, t)))
+        parts = -(-size[a] // wanted)
+        blocks[a] = max(least[a], round_up(-(-size[a] // parts), t))  # equal blocks
+    while rows and _units(draft, blocks) < UNITS * draft.target.threads:
+        a = max(rows, key=lambda s: blocks[s] / least[s])
+        if blocks[a] <= least[a] or a in written:
+            break
+        blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
+    return blocks
+
+
+def _order(
+    draft: Draft, tile: Tile, rows: list[str], blocks: dict[str, int], written: list[str]
+) -> list[str]:
+    """The outer axes, outermost first."""
+    found = draft.found
+    lanes = [tile.lane] if tile.lane in blocks else []
+    others = [a for a in found.common if a not in blocks]
+    before = [a for a in others if _batch(draft, a)]
+    after = [a for a in others if a not in before]
+    lacking = [v for v in found.values if lanes and tile.lane not in v.axes and found.matters(v)]
+    inside = [a for a in rows if a in written
+              or any(a not in v.axes and found.matters(v) for v in found.values)]  # fmt: skip
+    outside = [a for a in rows if a not in inside]
+    if after and _small_operands(draft, after):  # weights stay in the first cache: walk the image
+        return before + after + outside
+    if after and outside:
+        return before + lanes + after + outside
+    return before + (outside + lanes if lacking else lanes + outside) + after
+
+
+def _batch(draft: Draft, axis: str) -> bool:
+    """Every operand moves along it: nothing is used again."""
+    main = draft.found.main
+    return main is not None and all(axis in x.axes for x in draft.facts.accesses(main) if x.load)
+
+
+def _units(draft: Draft, blocks: dict[str, int]) -> int:
+    count = 1
+    for a in draft.found.common:
+        count *= -(-draft.size[a] // blocks.get(a, 1))
+    return count
+
+
+def _least_block(draft: Draft, axis: str, step: int) -> int:
+    """Smallest block at which values without this axis are recomputed for 3% of the work."""
+    found, size = draft.found, draft.size[axis]
+    lost = sum(draft.facts.work(v) for v in found.values
+               if axis not in v.axes and found.matters(v))  # fmt: skip
+    least = int(size * 4 * lost / (0.03 * found.total))  # 4: rows run at load speed
+    return min(round_up(max(least, step), step), round_up(size, step))
+
+
+def _cache_block(draft: Draft, axis: str, step: int) -> int:
+    """Largest block at which values kept in memory fill half of the second cache."""
+    found, bytes_each = draft.found, 0
+    assert found.tile is not None
+    outer = {a for a in found.common if a != found.tile.lane} | {axis}
+    for v in found.values:
+        if axis in v.axes and not v.store and v.reduction is None:
+            n = v.dtype.bytes
+            for a in v.axes:
+                n *= 1 if a in outer else draft.size[a]
+            bytes_each += n
+    if not bytes_each:
+        return draft.size[axis]
+    return max(step, draft.target.l2 // 2 // bytes_each // step * step)
+
+
+def _written(draft: Draft, among: list[str]) -> list[str]:
+    """Kept axes whose tiles are written out: each knows which of its taps lie in the padding."""
+    found, rows, taps = draft.found, [], set[str]()
+    assert found.main is not None and found.tile is not None
+    for x in draft.facts.accesses(found.main):
+        for condition in x.guards:
+            names = condition.names()
+            short = [a for a in names & set(found.main.over) if draft.size[a] <= WRITTEN]
+            near = [a for a in among if a in names and a in found.main.axes
+                    and draft.facts.static[a]]  # fmt: skip
+            if short and near and all(
+                -(-draft.size[a] // found.tile.size(a)) <= WRITTEN for a in near
+            ):
+                rows += near
+                taps |= set(short)
+    draft.taps = frozenset(taps)
+    return [a for a in dict.fromkeys(rows) if a != found.tile.lane]
+
+
+def _reduced_block(draft: Draft, tile: Tile) -> list[Loop]:
+    """A loop over blocks of the last reduced axis, if one panel would fill the second cache."""
+    main, size = draft.found.main, draft.size
+    assert main is not None
+    axis, panel = main.over[-1], 4 * tile.size(tile.lane)
+    for a in main.over:
+        panel *= size[a]
+    panel //= tile.pair[0].collapse if tile.pair else 1
+    once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
+               if tile.lane in x.axes)  # fmt: skip
+    fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.taps) or once
+    if fixed or panel <= draft.target.l2 // 2:
+        return []
+    block = size[axis]
+    while panel > draft.target.l2 // 4 and block % 2 == 0:
+        block, panel = block // 2, panel // 2
+    return [Loop(axis, block)] if block < size[axis] else []
+
+
+def _small_operands(draft: Draft, axes: list[str]) -> bool:
+    total = 0
+    assert draft.found.main is not None
+    for x in draft.facts.accesses(draft.found.main):
+        if x.load and not set(axes) & x.axes:
+            n = x.dtype.bytes
+            for a in x.axes:
+                n *= draft.size[a]
+            total += n
+    return total <= draft.target.l1 // 2
+
+
+# ---- joint
+
+
+def sum_of_sums(draft: Draft) -> Value | None:
+    """A later reduction over a kept axis of the dominant one, with no other axes."""
+    found = draft.found
+    assert found.main is not None and found.tile is not None
+    if found.tile.reduced or found.main.reduction is None or found.main.reduction.op != "sum":
+        return None
+    for v in found.values:
+        if v.reduction and not v.reduction.scan and v is not found.main \
+                and reads(v, found.main.name) and set(v.axes) < set(found.main.axes):  # fmt: skip
+            shared = [a for a in found.main.axes if a not in v.axes]
+            short = all(draft.facts.static[a] for a in found.main.over)
+            own = [a for a in v.over if a not in found.main.axes]
+            if found.tile.lane in v.axes and short and shared and not own:
+                return v
+    return None
+
+
+def joint_frame(draft: Draft) -> None:
+    """Both reductions in one nest: the inner sum never leaves the registers."""
+    found, size = draft.found, draft.size
+    total, main = sum_of_sums(draft), found.main
+    assert total is not None and main is not None and found.tile is not None
+    lane, shared = found.tile.lane, [a for a in main.axes if a not in total.axes]
+    deep = _deep(draft, main, found.tile)
+    width = found.tile.width * max(1, min(8, 16 // deep))
+    tile = Tile(lane, False, {lane: width}, found.tile.width, found.tile.pair)
+    found.tile = tile
+    unit = max(width, min(64 // width * width or width, size[lane]))
+    room = Room()
+    for a in [a for a in found.common if a != lane]:
+        room = room.add(parallel(a, 1))
+    room = room.add(parallel(lane, unit))
+    room = room.add(Loop(lane, width)) if unit > width else room
+    many = max(1, 16 // max(1, deep * width // tile.width))
+    nest = room.add(*(Loop(a, 1) for a in shared[:-1]), Loop(shared[-1], many))
+    if many > 1:
+        nest = nest.add(Loop(shared[-1], 1, "unroll"))
+    for v in found.values:
+        if v is main or set(shared) <= set(v.points):
+            _put_joint(draft, v, nest, tile)
+        else:
+            draft.put(v, room, tile)
+
+
+def _deep(draft: Draft, main: Value, tile: Tile) -> int:
+    """Instructions of the inner sum for one vector."""
+    deep = 1
+    for a in main.over:
+        deep *= draft.size[a]
+    return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
+
+
+def _put_joint(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
+    """Inside the shared nest everything is written out."""
+    lanes = [Loop(tile.lane, tile.width, "unroll")] if tile.size(tile.lane) > tile.width else []
+    lanes.append(Loop(tile.lane, 1, "vector"))
+    over: list[Loop] = []
+    own = [a for a in v.over if a not in nest.within and draft.size[a] > 1]
+    paired = tile.pair if v is draft.found.main else None
+    for a in own:
+        if paired and a == paired[1]:
+            over.append(Loop(a, paired[0].collapse, "unroll"))
+        else:
+            over.append(Loop(a, 1, "unroll"))
+    last = [Loop(paired[1], 1, "collapse")] if paired else []
+    draft.facts.lane_of[v.name] = tile.lane
+    draft.tiles[v.name] = tile
+    rest = [Loop(a, 1) for a in v.axes if a not in nest.within]
+    draft.paths[v.name] = nest.outer + tuple(rest + over + lanes + last)

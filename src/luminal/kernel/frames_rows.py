@@ -1,0 +1,186 @@
+"""Frames without a dominant tile: rows or points are shared out, or online reductions stream.
+
+row     no reuse: every value walks its rows in its own best way
+stream  online reductions: all values share one loop over blocks of the reduced axis
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..graph.index import Index
+from .draft import Draft
+from .facts import reads, round_up
+from .frames import UNITS, parallel
+from .kernel import Read, Value, walk
+from .paths import Room, point
+from .schedule import Loop
+
+UNIT_POINTS = 32768  # points of a unit of rows: claiming costs a trip between cores
+LANE_BLOCK = 8192  # most points of a lane axis in a unit
+TURNED_BLOCK = 64  # the same where blocks are transposed in registers
+STREAM = 64  # positions of an online reduction at a time
+VECTORS = 4  # vectors of the lane axis of a stream
+
+
+# ---- row
+
+
+def row_frame(draft: Draft) -> None:
+    """Units of rows; inside a unit every value has the row loop in common, and its own tile."""
+    found, size = draft.found, draft.size
+    every = [a for a in found.common if all(a in v.axes for v in found.values)] or found.common
+    tiles = [draft.solve(v, Room()) for v in found.heavy]
+    lanes = {t.lane for t in tiles}
+    turned = {t.across for t in tiles} - {""}
+    free = [a for a in every if a not in lanes | turned]
+    work = prod(size[a] for a in size if a not in free)
+    room = _row_units(draft, free, work)
+    if not free or _count(draft, room) < 2 * draft.target.threads:
+        room = _lane_units(draft, [a for a in every if a in lanes], bool(turned), room)
+    reducing = any(v.reduction for v in found.values)
+    row = room
+    for a in free:
+        if reducing and not point(a, draft.facts, room.within):
+            row = row.add(Loop(a, 1))
+    for v in found.values:
+        bare = not set(v.points) - set(free) and not v.store
+        if bare and (work >= 2 * draft.facts.lanes or row is room):
+            draft.bare(v, row)
+        elif bare:
+            draft.own(v, room)
+        else:
+            _own_row(draft, v, row)
+    _lend_outputs(draft, room)
+
+
+def _own_row(draft: Draft, v: Value, row: Room) -> None:
+    """A value in its own tile; a reader of a running total stands in the loops of the total."""
+    for scan in draft.found.values:
+        if scan.reduction and scan.reduction.scan and reads(v, scan.name):
+            tile = draft.tiles[scan.name]
+            alike = v.reduction is None and set(v.axes) == set(scan.axes)
+            if alike and (not tile.lane or draft.storable(v, tile.lane)):
+                draft.paths[v.name] = draft.paths[scan.name]
+                draft.tiles[v.name] = tile
+                draft.facts.lane_of[v.name] = draft.facts.lane_of[scan.name]
+                return
+    draft.own(v, row)
+
+
+def _row_units(draft: Draft, free: list[str], work: int) -> Room:
+    """Parallel loops over rows, in blocks of about UNIT_POINTS."""
+    size, room, units = draft.size, Room(), 1
+    left = prod(size[a] for a in free)
+    for a in free:
+        left //= size[a]
+        block = max(1, min(size[a], UNIT_POINTS // max(1, work * left)))
+        while block > 1 and units * -(-size[a] // block) < UNITS * draft.target.threads:
+            block //= 2
+        block = -(-size[a] // -(-size[a] // block))  # equal blocks
+        units *= -(-size[a] // block)
+        room = room.add(parallel(a, block))
+        if block > 1:
+            break
+    return room
+
+
+def _lane_units(draft: Draft, axes: list[str], turned: bool, room: Room) -> Room:
+    """Parallel loops over the lane axes too, where rows alone are too few."""
+    for a in axes:
+        most = TURNED_BLOCK if turned else LANE_BLOCK
+        share = min(most, draft.size[a] // (UNITS * draft.target.threads))
+        block = round_up(max(64, share), 64)
+        if draft.size[a] > block or not draft.facts.static[a] or not room.outer:
+            room = room.add(parallel(a, block))
+    return room
+
+
+def _count(draft: Draft, room: Room) -> int:
+    return prod(-(-draft.size[a] // step) for a, step in room.within.items())
+
+
+def _lend_outputs(draft: Draft, room: Room) -> None:
+    """A row kept for the next pass may live where its reader will write."""
+    for v in draft.found.values:
+        if v.reduction or v.store:
+            continue
+        for out in draft.found.stored:
+            if reads(out, v.name) and _lends(draft, out, v) and _large(draft, v, room):
+                assert out.store is not None
+                draft.homes[v.name] = out.store.buffer
+
+
+def _lends(draft: Draft, out: Value, v: Value) -> bool:
+    """The reader writes each element where this value would lie, and nobody else touches it."""
+    store = out.store
+    assert store is not None
+    buffer, lane = draft.facts.buffers[store.buffer], draft.facts.lane_of.get(v.name)
+    plain = store.mode == "set" and not store.slots and not store.conditions
+    plain = plain and store.index == tuple(map(Index.of, out.axes)) and out.axes == v.axes
+    touched = [x.name for u in draft.found.values for x in draft.facts.accesses(u)]
+    touched += [u.store.buffer for u in draft.found.stored if u.store and u is not out]
+    last = draft.facts.readers(v.name)[-1] is out
+    stored = lane is None or draft.storable(out, lane)
+    return plain and stored and last and buffer.dtype is v.dtype and buffer.name not in touched
+
+
+def _large(draft: Draft, v: Value, room: Room) -> bool:
+    """A row that would take a good part of the first cache, or whose size is not known."""
+    rows = [a for a in v.axes if not point(a, draft.facts, room.within)]
+    bytes_each = v.dtype.bytes * max([draft.size[a] for a in rows], default=0)
+    return bytes_each >= draft.target.l1 // 8 or any(not draft.facts.static[a] for a in rows)
+
+
+# ---- stream
+
+
+def stream_frame(draft: Draft) -> None:
+    """Online reductions: all values of a stream share one loop over blocks of its axis."""
+    found, size = draft.found, draft.size
+    lane = found.lane if found.lane and 2 * size[found.lane] >= draft.facts.lanes else None
+    width = 0
+    if lane:
+        width = min(VECTORS * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
+    room = _stream_units(draft, lane, width)
+    for v in found.values:
+        stream = _stream_of(draft, v)
+        own = room
+        if stream:
+            static = draft.facts.static[stream]
+            own = room.add(Loop(stream, min(STREAM, size[stream]) if static else STREAM))
+        if lane and lane in v.axes and draft.storable(v, lane):
+            draft.own(v, own, lane, width)
+        else:
+            draft.own(v, own)
+
+
+def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:
+    """Parallel loops: first the axes that all operands have, last the lanes."""
+    found, room, count = draft.found, Room(), 1
+    loads = [x for v in found.heavy if v.reduction for x in draft.facts.accesses(v) if x.load]
+    spread = [a for a in found.common if a != lane]
+    spread.sort(key=lambda a: not all(a in x.axes for x in loads))
+    for a in spread:
+        if lane is None and count >= UNITS * draft.target.threads and draft.facts.static[a]:
+            break
+        room = room.add(parallel(a, 1))
+        count *= draft.size[a]
+    return room.add(parallel(lane, width)) if lane else room
+
+
+def _stream_of(draft: Draft, value: Value) -> str | None:
+    """The stream in whose loop a value stands: it walks its axis, or looks at a running value."""
+    streams, by_name = draft.found.streams, draft.facts.by_name
+    for axis in streams:
+        if axis in value.points:
+            return axis
+    running = {e.value for b in value.expressions() for e in walk(b)
+               if isinstance(e, Read) and e.so_far}  # fmt: skip
+    readers = [v for v in draft.found.values if v.reduction and v.reduction.rescale
+               and v.reduction.rescale.value == value.name]  # fmt: skip
+    for v in [by_name[n] for n in running] + readers:
+        for axis in v.over:
+            if axis in streams:
+                return axis
+    return None

@@ -1,0 +1,222 @@
+"""Fewer axes: axes of one position are dropped, axes that all accesses walk together become one.
+
+Rows and columns of an image under a 1x1 convolution, batch and sequence of a linear layer: the graph
+splits them, only the kernel knows that everything walks them side by side. Buffers keep their bytes
+in row-major order; they lose dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from ..graph.index import Index
+from .kernel import (
+    Buffer,
+    Expression,
+    Guard,
+    Kernel,
+    Load,
+    Position,
+    Reduction,
+    Store,
+    Value,
+    children,
+    rebuild,
+    walk,
+)
+
+OnIndex = Callable[[Index], Index]
+OnAccess = Callable[[str, tuple[Index, ...]], tuple[Index, ...]]
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+    """Drop axes and dimensions of extent 1, then merge pairs of axes until none fits."""
+    kernel = _squeeze(kernel)
+    tried: set[tuple[str, str]] = set()
+    while True:
+        pair = next((p for p in _pairs(kernel) if p not in tried), None)
+        if pair is None:
+            return kernel
+        tried.add(pair)
+        merged = _merge(kernel, *pair)
+        if merged is not None:
+            kernel, tried = merged, set()
+
+
+# ---- rewriting every index of a kernel
+
+
+def _rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
+    """The kernel with other indices in all its accesses, positions and conditions."""
+    done: dict[int, Expression] = {}
+
+    def change(e: Expression) -> Expression:
+        found = done.get(id(e))
+        if found is None:
+            found = done[id(e)] = fresh(e)
+        return found
+
+    def fresh(e: Expression) -> Expression:
+        below = children(e)
+        if below:
+            e = rebuild(e, tuple(map(change, below)))
+        if isinstance(e, Load):
+            return replace(e, index=access(e.buffer, e.index))
+        if isinstance(e, Position):
+            return replace(e, index=index(e.index))
+        if isinstance(e, Guard):
+            return replace(e, conditions=tuple(map(index, e.conditions)))
+        return e
+
+    values = tuple(_rewrite_value(v, index, access, change) for v in kernel.values)
+    return replace(kernel, values=values)
+
+
+def _rewrite_value(
+    v: Value, index: OnIndex, access: OnAccess, change: Callable[[Expression], Expression]
+) -> Value:
+    reduction, store = v.reduction, v.store
+    if reduction is not None and reduction.start is not None:
+        reduction = replace(reduction, start=change(reduction.start))
+    if store is not None:
+        store = replace(
+            store,
+            index=access(store.buffer, store.index),
+            slots=tuple((name, change(e)) for name, e in store.slots),
+            conditions=tuple(map(index, store.conditions)),
+        )
+    ends = {a: (low and index(low), high and index(high)) for a, (low, high) in v.domain.items()}
+    return replace(v, body=change(v.body), reduction=reduction, store=store, domain=ends)
+
+
+def _accesses(kernel: Kernel) -> Iterator[Load | Store]:
+    for v in kernel.values:
+        for body in v.expressions():
+            yield from (e for e in walk(body) if isinstance(e, Load))
+        if v.store is not None:
+            yield v.store
+
+
+# ---- axes and dimensions of one position
+
+
+def _squeeze(kernel: Kernel) -> Kernel:
+    single = {a for a, n in kernel.axes.items() if n == 1}
+    for v in kernel.values:
+        single -= set(v.store.ordered if v.store else ())
+        if v.reduction and (v.reduction.scan or v.reduction.rescale or set(v.over) <= single):
+            single -= set(v.over)
+    zero = {a: Index.of(0) for a in single}
+    flat = {b.name: _single_dims(kernel, b) for b in kernel.buffers}
+
+    def index(i: Index) -> Index:
+        return i.substitute(zero)
+
+    def access(name: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(index(i) for d, i in enumerate(indices) if d not in flat[name])
+
+    kernel = _rewrite(kernel, index, access)
+    buffers = tuple(
+        replace(b, shape=tuple(n for d, n in enumerate(b.shape) if d not in flat[b.name]))
+        for b in kernel.buffers
+    )
+    values = tuple(_without(v, single) for v in kernel.values)
+    axes = {a: n for a, n in kernel.axes.items() if a not in single}
+    return replace(kernel, buffers=buffers, values=values, axes=axes)
+
+
+def _single_dims(kernel: Kernel, buffer: Buffer) -> set[int]:
+    """Dimensions of extent 1 at which no data-dependent slot is clamped or skipped."""
+    dims = {d for d, n in enumerate(buffer.shape) if n == 1}
+    for e in _accesses(kernel):
+        if e.buffer == buffer.name:
+            slots = {name for name, _ in e.slots}
+            dims -= {d for d in dims if slots & e.index[d].names()}
+    return dims
+
+
+def _without(v: Value, axes: set[str]) -> Value:
+    reduction: Reduction | None = v.reduction
+    if reduction is not None:
+        reduction = replace(reduction, over=tuple(a for a in reduction.over if a not in axes))
+    kept = tuple(a for a in v.axes if a not in axes)
+    domain = {a: ends for a, ends in v.domain.items() if a not in axes}
+    return replace(v, axes=kept, reduction=reduction, domain=domain)
+
+
+# ---- pairs
+
+
+def _pairs(kernel: Kernel) -> Iterator[tuple[str, str]]:
+    """Neighbouring axes that every value keeps, reduces or lacks together."""
+    seen = dict.fromkeys(
+        pair for v in kernel.values for axes in (v.axes, v.over) for pair in zip(axes, axes[1:])
+    )
+    for a, b in seen:
+        if all(_together(v.axes, a, b) and _together(v.over, a, b) for v in kernel.values) and not any(
+            {a, b} & {*v.domain, *_serial(v)} for v in kernel.values
+        ):
+            yield a, b
+
+
+def _serial(v: Value) -> tuple[str, ...]:
+    scanned = v.over if v.reduction and v.reduction.scan else ()
+    return scanned + (v.store.ordered if v.store else ())
+
+
+def _together(axes: tuple[str, ...], a: str, b: str) -> bool:
+    if a not in axes or b not in axes:
+        return a not in axes and b not in axes
+    return axes.index(b) == axes.index(a) + 1
+
+
+def _merge(kernel: Kernel, a: str, b: str) -> Kernel | None:
+    """One axis a in place of (a, b), if every index depends on a * extent(b) + b alone."""
+    count = kernel.axes[b]
+    whole = {b: Index.of(a) - Index.of(f"{a}~") * count, a: Index.of(f"{a}~")}
+    failed = False
+
+    def index(i: Index) -> Index:
+        nonlocal failed
+        merged = i.substitute(whole)
+        failed = failed or f"{a}~" in merged.names()
+        return merged
+
+    joined = _joined(kernel, a, b)
+
+    def access(name: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        at = joined.get(name)
+        if at is not None:
+            one = indices[at] * shapes[name][at + 1] + indices[at + 1]
+            indices = (*indices[:at], one, *indices[at + 2 :])
+        return tuple(map(index, indices))
+
+    shapes = {x.name: x.shape for x in kernel.buffers}
+    merged = _rewrite(kernel, index, access)
+    if failed:
+        return None
+    buffers = tuple(_flattened(x, joined.get(x.name)) for x in kernel.buffers)
+    values = tuple(_without(v, {b}) for v in merged.values)
+    axes = {x: n * count if x == a else n for x, n in kernel.axes.items() if x != b}
+    return replace(merged, buffers=buffers, values=values, axes=axes)
+
+
+def _joined(kernel: Kernel, a: str, b: str) -> Mapping[str, int]:
+    """buffer -> first of two neighbouring dimensions that are walked by a and by b."""
+    found: dict[str, int] = {}
+    for e in _accesses(kernel):
+        names = [i.names() for i in e.index]
+        for d in range(len(names) - 1):
+            if a in names[d] and b in names[d + 1] and not any(s in names[d] | names[d + 1]
+                                                               for s, _ in e.slots):  # fmt: skip
+                found[e.buffer] = d
+    slotted = {e.buffer for e in _accesses(kernel) if e.slots}
+    return {name: d for name, d in found.items() if name not in slotted}
+
+
+def _flattened(buffer: Buffer, at: int | None) -> Buffer:
+    if at is None:
+        return buffer
+    shape = buffer.shape
+    return replace(buffer, shape=(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))

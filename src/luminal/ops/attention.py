@@ -1,0 +1,104 @@
+"""Attention and rotary position embedding."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import ShapeError
+from ..graph.dtype import boolean, i64
+from ..graph.index import Index
+from ..graph.tensor import Tensor
+from .base import Size, extent, floating, literal, same_size
+from .elementwise import add, lt, mul, neg, where
+from .linalg import matmul
+from .logits import softmax
+from .shape import cat
+
+
+@floating
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    offset: Size = 0,
+) -> Tensor:  # fmt: skip
+    """softmax(query key^T scale + mask) value.
+
+    query: (..., heads, queries, width), key and value: (..., kv heads, keys, width). attn_mask:
+    bool (True may be seen) or a summand, broadcast to (..., heads, queries, keys). Causal: query i
+    sees the keys 0 .. i + offset. With enable_gqa each kv head serves heads / kv heads query heads,
+    by views.
+    """
+    if enable_gqa and not same_size(query.shape[-3], key.shape[-3]):
+        return _grouped(query, key, value, attn_mask, is_causal, scale, offset)
+    factor = 1 / math.sqrt(int(extent(query, query.ndim - 1))) if scale is None else scale
+    scores = mul(matmul(query, key.transpose(-1, -2)), factor)
+    if is_causal:
+        scores = where(causal(scores, offset), scores, float("-inf"))
+    if attn_mask is not None:
+        scores = _masked(scores, attn_mask)
+    return matmul(softmax(scores, -1), value)
+
+
+def causal(scores: Tensor, offset: Size = 0) -> Tensor:
+    """True where key position <= query position + offset, for scores (..., queries, keys)."""
+    graph, n = scores.graph, scores.ndim
+    ahead = Index.of(f"i{n - 1}") - Index.of(f"i{n - 2}") - graph.size(offset)
+    return lt(graph.iota(scores.shape, ahead, i64), 1)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype is boolean:
+        return where(mask, scores, float("-inf"))
+    return add(scores, mask)
+
+
+def _grouped(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool,
+    scale: float | None, offset: Size,
+) -> Tensor:  # fmt: skip
+    """Heads split into (kv heads, group); key and value have a dimension of size 1 there."""
+    heads, kv = extent(query, query.ndim - 3), extent(key, key.ndim - 3)
+    if heads % kv != 0:
+        raise ShapeError(f"attention: {heads} heads are no multiple of {kv} key and value heads")
+    split = query.unflatten(-3, (kv, heads // kv))
+    if mask is not None and mask.ndim >= 3:
+        shared = mask.shape[-3] == 1
+        mask = mask.unsqueeze(-3) if shared else mask.unflatten(-3, (kv, heads // kv))
+    result = scaled_dot_product_attention(
+        split, key.unsqueeze(-3), value.unsqueeze(-3), mask, is_causal, scale, False, offset
+    )
+    return result.flatten(-4, -3)
+
+
+# ---- rotary position embedding
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    """(-x2, x1) of the two halves of the last dimension."""
+    half = extent(x, x.ndim - 1) // 2
+    first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
+    return cat([neg(second), first], -1)
+
+
+@floating
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x cos + rotate_half(x) sin, the halves layout of Hugging Face models; cos and sin broadcast
+    against (..., positions, width)."""
+    return add(mul(x, cos), mul(rotate_half(x), sin))
+
+
+@floating
+def apply_rotary_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The same rotation of neighbouring pairs; cos and sin: (positions, width / 2)."""
+    pairs = x.unflatten(-1, (-1, 2))
+    even, odd = pairs.select(-1, 0), pairs.select(-1, 1)
+    first = add(mul(even, cos), neg(mul(odd, sin)))
+    second = add(mul(even, sin), mul(odd, cos))
+    return cat([first.unsqueeze(-1), second.unsqueeze(-1)], -1).flatten(-2, -1)
+
+
+def alibi_slopes(graph_like: Tensor, heads: int) -> Tensor:
+    """2^(-8 (h + 1) / heads) for each head (a power of two of them)."""
+    step = literal(graph_like.graph, -8 / heads, graph_like.dtype)
+    number = graph_like.graph.iota((heads,), Index.of("i0") + 1, i64).cast(graph_like.dtype)
+    return graph_like.graph.apply("exp2", [mul(number, step)])

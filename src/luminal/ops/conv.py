@@ -1,0 +1,183 @@
+"""Convolutions: windows are a view, so a convolution is a contraction like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ShapeError
+from ..graph.tensor import Tensor
+from .base import extent, operands, per_dim, same_size
+from .elementwise import add
+from .linalg import contract
+
+Numbers = int | Sequence[int]
+
+
+def _padding(
+    padding: Numbers | str, kernel: Sequence[int], dilation: Sequence[int]
+) -> list[tuple[int, int]]:
+    """(before, after) for each spatial dimension; "same" as PyTorch splits it."""
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding == "same":
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation)]
+        return [(t // 2, t - t // 2) for t in totals]
+    if isinstance(padding, str):
+        raise ShapeError(f'padding is a number, "same" or "valid", not {padding!r}')
+    return [(p, p) for p in per_dim(padding, len(kernel), "padding")]
+
+
+def pad_spatial(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
+    """Pad the last dimensions."""
+    if all(w == (0, 0) for w in widths):
+        return x
+    return x.pad([(0, 0)] * (x.ndim - len(widths)) + list(widths), value)
+
+
+def convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers,
+    widths: Sequence[tuple[int, int]], dilation: Numbers, groups: int,
+) -> Tensor:  # fmt: skip
+    """x: (batch, groups c, *spatial); weight: (out, c, *kernel); the result (batch, out, *size)."""
+    n = weight.ndim - 2
+    kernel = [int(extent(weight, 2 + d)) for d in range(n)]
+    x = pad_spatial(x, widths).unflatten(1, (groups, -1))
+    windows = x.windows(
+        range(3, 3 + n), kernel, per_dim(stride, n, "stride"), per_dim(dilation, n, "dilation")
+    )  # (batch, groups, c, *size, *kernel)
+    taps = weight.unflatten(0, (groups, -1))  # (groups, out / groups, c, *kernel)
+    size = list(range(3, 3 + n))
+    inner = [2, *range(3 + n, 3 + 2 * n)]
+    windows = windows.permute([0, 1, *size, *inner]).unsqueeze(2)
+    for _ in range(n):
+        taps = taps.unsqueeze(2)
+    windows, taps = operands(windows, taps)
+    # (batch, groups, out / groups, *size, c, *kernel)
+    result = contract(windows, taps, range(3 + n, windows.ndim)).flatten(1, 2)
+    return result if bias is None else add(result, bias.reshape((-1, *(1,) * n)))
+
+
+def _conv(
+    n: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers,
+    padding: Numbers | str, dilation: Numbers, groups: int,
+) -> Tensor:  # fmt: skip
+    if weight.ndim != n + 2 or x.ndim not in (n + 1, n + 2):
+        raise ShapeError(f"conv{n}d takes x (batch, channels, ...) and weight, got {x}, {weight}")
+    if x.ndim == n + 1:
+        return _conv(n, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    if not same_size(extent(x, 1), extent(weight, 1) * groups):
+        raise ShapeError(f"conv{n}d: {groups} groups of channels do not fit {x} and {weight}")
+    kernel = [int(extent(weight, 2 + d)) for d in range(n)]
+    widths = _padding(padding, kernel, per_dim(dilation, n, "dilation"))
+    return convolution(x, weight, bias, stride, widths, dilation, groups)
+
+
+def conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
+    padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, length), weight: (out, in / groups, kernel)."""
+    return _conv(1, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
+    padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, height, width), weight: (out, in / groups, kernel height, kernel width)."""
+    return _conv(2, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
+    padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, depth, height, width), weight: (out, in / groups, *kernel)."""
+    return _conv(3, x, weight, bias, stride, padding, dilation, groups)
+
+
+# ---- transposed
+
+
+def _conv_transpose(
+    n: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers, padding: Numbers,
+    output_padding: Numbers, groups: int, dilation: Numbers,
+) -> Tensor:  # fmt: skip
+    """A convolution of x, with stride - 1 zeros between its elements, by the flipped weight."""
+    if weight.ndim != n + 2 or x.ndim not in (n + 1, n + 2):
+        raise ShapeError(f"conv_transpose{n}d takes x (batch, channels, ...), got {x}, {weight}")
+    if x.ndim == n + 1:
+        return _conv_transpose(
+            n, x.unsqueeze(0), weight, bias, stride, padding, output_padding, groups, dilation
+        ).squeeze(0)
+    if not same_size(extent(x, 1), extent(weight, 0)):
+        raise ShapeError(f"conv_transpose{n}d: the channels of {x} do not fit {weight}")
+    spread = per_dim(dilation, n, "dilation")
+    for d, step in enumerate(per_dim(stride, n, "stride")):
+        x = x.dilate(step, 2 + d) if step > 1 else x
+    kernel = [int(extent(weight, 2 + d)) for d in range(n)]
+    widths = []
+    paddings, extras = per_dim(padding, n, "padding"), per_dim(output_padding, n, "output_padding")
+    for k, d, p, extra in zip(kernel, spread, paddings, extras):
+        reach = d * (k - 1) - p
+        widths.append((reach, reach + extra))
+    taps = weight.flip(*range(2, 2 + n)).unflatten(0, (groups, -1))
+    taps = taps.transpose(1, 2).flatten(0, 1)  # (groups out, in / groups, *kernel)
+    return convolution(x, taps, bias, 1, widths, dilation, groups)
+
+
+def conv_transpose1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
+    padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, length), weight: (in, out / groups, kernel)."""
+    return _conv_transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
+    padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, height, width), weight: (in, out / groups, kernel height, kernel width)."""
+    return _conv_transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
+    padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, depth, height, width), weight: (in, out / groups, *kernel)."""
+    return _conv_transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def unfold(
+    x: Tensor, kernel_size: Numbers, dilation: Numbers = 1, padding: Numbers = 0,
+    stride: Numbers = 1,
+) -> Tensor:  # fmt: skip
+    """Patches as columns, as `torch.nn.functional.unfold`: (batch, c kernel, positions)."""
+    kernel = per_dim(kernel_size, 2, "kernel_size")
+    spread, steps = per_dim(dilation, 2, "dilation"), per_dim(stride, 2, "stride")
+    x = pad_spatial(x, _padding(padding, kernel, spread))
+    windows = x.windows((2, 3), kernel, steps, spread)  # (batch, c, rows, columns, kh, kw)
+    return windows.permute(0, 1, 4, 5, 2, 3).flatten(4, 5).flatten(1, 3)
+
+
+def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    """(..., c r r, h, w) to (..., c, h r, w r)."""
+    split = x.unflatten(-3, (-1, factor, factor))  # (..., c, r, r, h, w)
+    n = split.ndim
+    order = [*range(n - 4), n - 2, n - 4, n - 1, n - 3]
+    return split.permute(order).flatten(n - 2, n - 1).flatten(n - 4, n - 3)
+
+
+def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    """(..., c, h r, w r) to (..., c r r, h, w)."""
+    split = x.unflatten(-1, (-1, factor)).unflatten(-3, (-1, factor))  # (..., c, h, r, w, r)
+    n = split.ndim
+    order = [*range(n - 4), n - 3, n - 1, n - 4, n - 2]
+    return split.permute(order).flatten(n - 5, n - 3)
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """(batch, g c, ...) to (batch, c g, ...)."""
+    return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)

@@ -1,0 +1,59 @@
+"""Softmax and its relatives, in the form that the compiler turns into one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph.dtype import dtype as dtype_of
+from ..graph.tensor import Tensor
+from .base import dim_of, floating
+from .elementwise import mul, neg, reciprocal, sub
+from .math import LOG2_E, log
+from .reduction import argmax, reduce
+
+
+def exponentials(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """e^(x - max x), and its sum along the dimension (kept as size 1)."""
+    highest = reduce("max", x, dim, keepdim=True)
+    power = x.graph.apply("exp2", [mul(sub(x, highest), LOG2_E)])
+    return power, reduce("sum", power, dim, keepdim=True)
+
+
+def softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
+    """e^x / sum e^x along a dimension."""
+    return _softmax(x if dtype is None else x.cast(dtype_of(dtype)), dim)
+
+
+@floating
+def _softmax(x: Tensor, dim: int) -> Tensor:
+    power, total = exponentials(x, dim_of(x, dim))
+    return mul(power, reciprocal(total))
+
+
+def log_softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
+    """log(softmax(x)) without underflow."""
+    return _log_softmax(x if dtype is None else x.cast(dtype_of(dtype)), dim)
+
+
+@floating
+def _log_softmax(x: Tensor, dim: int) -> Tensor:
+    dim = dim_of(x, dim)
+    highest = reduce("max", x, dim, keepdim=True)
+    return sub(sub(x, highest), log(exponentials(x, dim)[1]))
+
+
+def softmin(x: Tensor, dim: int = -1) -> Tensor:
+    """softmax(-x)."""
+    return softmax(neg(x), dim)
+
+
+def gumbel_softmax(x: Tensor, noise: Tensor, tau: float = 1.0, dim: int = -1) -> Tensor:
+    """softmax((x + noise) / tau) for Gumbel noise drawn by the caller (`random.gumbel`)."""
+    return softmax((x + noise) / tau, dim)
+
+
+def hardmax(x: Tensor, dim: int = -1) -> Tensor:
+    """1 at the first maximum along a dimension, else 0."""
+    from .base import positions
+
+    return (positions(x, dim_of(x, dim)) == argmax(x, dim, keepdim=True)).cast(x.dtype)

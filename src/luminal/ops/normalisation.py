@@ -1,0 +1,113 @@
+"""Normalisations. Variances are means of squares of centred values, which lose no digits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ShapeError
+from ..graph.tensor import Tensor
+from .base import Dims, Size, floating, same_size
+from .elementwise import add, mul, square, sub
+from .math import rsqrt
+from .reduction import mean
+
+
+def _last_dims(x: Tensor, normalized_shape: Size | Sequence[Size]) -> tuple[int, ...]:
+    """The dimensions that a shape at the end stands for."""
+    if isinstance(normalized_shape, (list, tuple)):
+        wanted = tuple(normalized_shape)
+    else:
+        wanted = (normalized_shape,)
+    dims = tuple(range(x.ndim - len(wanted), x.ndim))
+    for d, size in zip(dims, wanted):
+        if d < 0 or not same_size(x.node.shape[d], size):
+            raise ShapeError(f"normalisation over {wanted} does not fit the end of {x}")
+    return dims
+
+
+def _standardise(x: Tensor, dims: Dims, eps: float) -> Tensor:
+    centred = sub(x, mean(x, dims, keepdim=True))
+    variance = mean(square(centred), dims, keepdim=True)
+    return mul(centred, rsqrt(add(variance, eps)))
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        x = mul(x, weight)
+    return x if bias is None else add(x, bias)
+
+
+def _per_channel(x: Tensor, values: Tensor | None) -> Tensor | None:
+    """(channels,) shaped to broadcast along dimension 1 of x."""
+    return None if values is None else values.reshape((-1, *(1,) * (x.ndim - 2)))
+
+
+@floating
+def layer_norm(
+    x: Tensor, normalized_shape: Size | Sequence[Size], weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Mean 0 and variance 1 over the last dimensions, then scale and shift."""
+    return _affine(_standardise(x, _last_dims(x, normalized_shape), eps), weight, bias)
+
+
+@floating
+def rms_norm(
+    x: Tensor, normalized_shape: Size | Sequence[Size], weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:  # fmt: skip
+    """x over its root mean square along the last dimensions; eps by default the dtype's."""
+    dims = _last_dims(x, normalized_shape)
+    small = {"f32": 2.0**-23, "f64": 2.0**-52}[x.dtype.name] if eps is None else eps
+    return _affine(mul(x, rsqrt(add(mean(square(x), dims, keepdim=True), small))), weight, None)
+
+
+@floating
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Mean 0 and variance 1 over each group of channels (dimension 1) and all that follows."""
+    split = x.unflatten(1, (num_groups, -1))
+    result = _standardise(split, tuple(range(2, split.ndim)), eps).flatten(1, 2)
+    return _affine(result, _per_channel(x, weight), _per_channel(x, bias))
+
+
+@floating
+def instance_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over the spatial dimensions of each channel."""
+    result = _standardise(x, tuple(range(2, x.ndim)), eps)
+    return _affine(result, _per_channel(x, weight), _per_channel(x, bias))
+
+
+@floating
+def batch_norm(
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Normalise each channel (dimension 1): by the running statistics, or by those of the batch."""
+    scale, shift = _per_channel(x, weight), _per_channel(x, bias)
+    if training or running_mean is None or running_var is None:
+        dims = (0, *range(2, x.ndim))
+        return _affine(_standardise(x, dims, eps), scale, shift)
+    factor = rsqrt(add(running_var, eps))
+    if weight is not None:
+        factor = mul(factor, weight)
+    centred = sub(x, _per_channel(x, running_mean))  # type: ignore[arg-type]
+    return _affine(centred, _per_channel(x, factor), shift)
+
+
+@floating
+def local_response_norm(
+    x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
+    from .math import pow
+
+    before = size // 2
+    widths = [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.ndim - 2)
+    near = mean(square(x).pad(widths).unfold(1, size, 1), -1)
+    return x / pow(add(mul(near, alpha), k), beta)

@@ -1,0 +1,212 @@
+"""Pooling: a reduction over windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ShapeError
+from ..graph.index import Index
+from ..graph.tensor import Tensor
+from .base import extent, floating, full_like, per_dim
+from .conv import Numbers, pad_spatial
+from .elementwise import div, mul
+from .math import pow
+from .reduction import mean, reduce
+
+
+def _pool_windows(
+    n: int, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], ceil_mode: bool, fill: float,
+) -> Tensor:  # fmt: skip
+    """(..., *spatial) to (..., *size, *kernel); with ceil_mode a last window may reach outside."""
+    widths = []
+    for d, (k, s, p, spread) in enumerate(zip(kernel, stride, padding, dilation)):
+        if 2 * p > k:
+            raise ShapeError(f"pooling: padding {p} is more than half of the kernel {k}")
+        more = _ceil_excess(extent(x, x.ndim - n + d), k, s, p, spread) if ceil_mode else 0
+        widths.append((p, p + more))
+    x = pad_spatial(x, widths, fill)
+    return x.windows(range(x.ndim - n, x.ndim), kernel, stride, dilation)
+
+
+def _ceil_excess(size: Index, k: int, s: int, p: int, spread: int) -> int:
+    """Padding at the end that gives the last, partial window, if it starts inside."""
+    room = int(size) + 2 * p - spread * (k - 1) - 1
+    count = -(-room // s) + 1
+    if (count - 1) * s >= int(size) + p:
+        count -= 1
+    return max(0, (count - 1) * s - room)
+
+
+def _max_pool(
+    n: int, x: Tensor, kernel_size: Numbers, stride: Numbers | None, padding: Numbers,
+    dilation: Numbers, ceil_mode: bool,
+) -> Tensor:  # fmt: skip
+    kernel = per_dim(kernel_size, n, "kernel_size")
+    steps = kernel if stride is None else per_dim(stride, n, "stride")
+    paddings, spread = per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation")
+    lowest = x.dtype.lowest
+    windows = _pool_windows(n, x, kernel, steps, paddings, spread, ceil_mode, lowest)
+    return reduce("max", windows, tuple(range(x.ndim, x.ndim + n)))
+
+
+def max_pool1d(
+    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
+    dilation: Numbers = 1, ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """The largest element of each window; NaN wins."""
+    return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
+    dilation: Numbers = 1, ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """The largest element of each window; NaN wins."""
+    return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool3d(
+    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
+    dilation: Numbers = 1, ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """The largest element of each window; NaN wins."""
+    return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@floating
+def _avg_pool(
+    x: Tensor, n: int, kernel_size: Numbers, stride: Numbers | None, padding: Numbers,
+    ceil_mode: bool, count_include_pad: bool, divisor: int | None,
+) -> Tensor:  # fmt: skip
+    kernel = per_dim(kernel_size, n, "kernel_size")
+    steps = kernel if stride is None else per_dim(stride, n, "stride")
+    paddings, ones = per_dim(padding, n, "padding"), (1,) * n
+    inner = tuple(range(x.ndim, x.ndim + n))
+    windows = _pool_windows(n, x, kernel, steps, paddings, ones, ceil_mode, 0.0)
+    total = reduce("sum", windows, inner)
+    padded = any(p != 0 for p in paddings)
+    if divisor is not None or not (ceil_mode or (padded and not count_include_pad)):
+        size = divisor or _product(kernel)
+        return mul(total, 1.0 / size)
+    counted = full_like(x, 1.0)
+    if count_include_pad:
+        counted = pad_spatial(counted, [(p, p) for p in paddings], 1.0)
+        paddings = (0,) * n
+    numbers = _pool_windows(n, counted, kernel, steps, paddings, ones, ceil_mode, 0.0)
+    return div(total, reduce("sum", numbers, inner))
+
+
+def _product(numbers: Sequence[int]) -> int:
+    result = 1
+    for number in numbers:
+        result *= number
+    return result
+
+
+def avg_pool1d(
+    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window."""
+    return _avg_pool(
+        x, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def avg_pool2d(
+    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window."""
+    return _avg_pool(
+        x, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def avg_pool3d(
+    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window."""
+    return _avg_pool(
+        x, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+
+def lp_pool2d(
+    x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None
+) -> Tensor:
+    """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
+    kernel = per_dim(kernel_size, 2, "kernel_size")
+    steps = kernel if stride is None else per_dim(stride, 2, "stride")
+    windows = pow(x, norm_type).windows((x.ndim - 2, x.ndim - 1), kernel, steps)
+    return pow(reduce("sum", windows, (x.ndim, x.ndim + 1)), 1.0 / norm_type)
+
+
+# ---- adaptive: window i of o covers floor(i n / o) .. ceil((i + 1) n / o) - 1
+
+
+def _adaptive_windows(x: Tensor, dim: int, size: int, fill: float) -> Tensor:
+    """A new last dimension walks inside the windows; `fill` where a window is shorter."""
+    n = extent(x, dim)
+    if n.is_constant and n.constant % size == 0:
+        return x.unfold(dim, n.constant // size, n.constant // size)
+    here, inside = Index.of(f"i{dim}"), Index.of(f"i{x.ndim}")
+    start, end = (here * n) // size, ((here + 1) * n).ceil_div(size)
+    longest = (n - 1) // size + (2 if size > 1 else 1)
+    longest = longest.minimum(n) if n.is_constant else longest
+    index = [Index.of(f"i{d}") for d in range(x.ndim)]
+    index[dim] = start + inside
+    shape = [*x.shape[:dim], size, *x.shape[dim + 1 :], longest]
+    return x.read(shape, index, [end - 1 - index[dim]], fill)
+
+
+def _adaptive(n: int, x: Tensor, output_size: Sequence[int | None] | int | None, op: str) -> Tensor:
+    sizes = (output_size,) * n if isinstance(output_size, (int, type(None))) else output_size
+    for d, size in enumerate(sizes, x.ndim - n):
+        if size is None:
+            continue
+        if op == "max":
+            windows = _adaptive_windows(x, d, size, x.dtype.lowest)
+            x = reduce("max", windows, x.ndim)
+        elif size == 1:
+            x = mean(x, d, keepdim=True)
+        else:
+            counted = _adaptive_windows(full_like(x, 1.0), d, size, 0.0)
+            total = reduce("sum", _adaptive_windows(x, d, size, 0.0), x.ndim)
+            x = div(total, reduce("sum", counted, x.ndim))
+    return x
+
+
+@floating
+def adaptive_avg_pool1d(x: Tensor, output_size: int) -> Tensor:
+    """Means over windows that give the size wanted."""
+    return _adaptive(1, x, output_size, "mean")
+
+
+@floating
+def adaptive_avg_pool2d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+    """Means over windows that give the size wanted."""
+    return _adaptive(2, x, output_size, "mean")
+
+
+@floating
+def adaptive_avg_pool3d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+    """Means over windows that give the size wanted."""
+    return _adaptive(3, x, output_size, "mean")
+
+
+def adaptive_max_pool1d(x: Tensor, output_size: int) -> Tensor:
+    """Maxima over windows that give the size wanted."""
+    return _adaptive(1, x, output_size, "max")
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+    """Maxima over windows that give the size wanted."""
+    return _adaptive(2, x, output_size, "max")
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
+    """Maxima over windows that give the size wanted."""
+    return _adaptive(3, x, output_size, "max")

@@ -1,0 +1,215 @@
+"""Random numbers from a counter: every element is a function of (seed, stream, its position).
+
+The function is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", 2011). The same seed gives the same numbers on every device, for any number of threads. A
+seed is a number, or a scalar tensor given at each run; each call takes the next stream of its graph
+unless one is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..errors import DTypeError
+from ..graph.dtype import dtype as dtype_of
+from ..graph.dtype import f32, f64, i64, u32, u64
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.tensor import Tensor
+from .base import Size, full_like, literal
+from .elementwise import (
+    add,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    lt,
+    mul,
+    neg,
+    sub,
+    where,
+)
+from .math import LN_2, cos, log, sqrt
+from .reduction import argmax
+from .sorting import argsort
+
+Seed = int | Tensor
+Shape = Size | Sequence[Size]
+
+_streams: WeakKeyDictionary[Graph, int] = WeakKeyDictionary()
+
+
+def next_stream(graph: Graph) -> int:
+    """0, 1, 2, ... for the calls on one graph."""
+    stream = _streams.get(graph, 0)
+    _streams[graph] = stream + 1
+    return stream
+
+
+# ---- bits
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def _rotate(x: Tensor, bits: int) -> Tensor:
+    return bitwise_or(
+        bitwise_left_shift(x, full_like(x, bits)), bitwise_right_shift(x, full_like(x, 32 - bits))
+    )
+
+
+def threefry(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Two random u32 words for each (counter, key), all of one shape."""
+    keys = (*key, bitwise_xor(bitwise_xor(*key), full_like(key[0], _PARITY)))
+    x, y = add(counter[0], keys[0]), add(counter[1], keys[1])
+    for block in range(5):
+        for bits in _ROTATIONS[block % 2]:
+            x = add(x, y)
+            y = bitwise_xor(_rotate(y, bits), x)
+        x = add(x, keys[(block + 1) % 3])
+        y = add(add(y, keys[(block + 2) % 3]), full_like(y, block + 1))
+    return x, y
+
+
+def random_words(
+    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Two independent u32 tensors of random bits."""
+    sizes = graph.shape(shape)
+    flat = Index.of(0)
+    for d, size in enumerate(sizes):
+        flat = flat * size + Index.of(f"i{d}")
+    position = graph.iota(sizes, flat, i64)
+    low = position.cast(u32)
+    high = bitwise_right_shift(position, full_like(position, 32)).cast(u32)
+    stream = next_stream(graph) if stream is None else stream
+    number = seed.cast(u64) if isinstance(seed, Tensor) else literal(graph, seed, u64)
+    first = number.cast(u32).expand(sizes)
+    upper = bitwise_right_shift(number, literal(graph, 32, u64)).cast(u32).expand(sizes)
+    second = bitwise_xor(upper, full_like(upper, stream * 0x9E3779B9))
+    return threefry((first, second), (low, high))
+
+
+def random_bits(
+    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None
+) -> Tensor:
+    """Random u32."""
+    return random_words(graph, shape, seed, stream)[0]
+
+
+# ---- distributions
+
+
+def _unit(words: tuple[Tensor, Tensor], kind: Any) -> Tensor:
+    """Uniform in [0, 1): 24 bits for f32, 53 for f64."""
+    high, low = words
+    if kind is not f64:
+        bits = bitwise_right_shift(high, full_like(high, 8))
+        return mul(bits.cast(f32), 2.0**-24).cast(kind)
+    upper = bitwise_right_shift(high, full_like(high, 5)).cast(f64)
+    lower = bitwise_right_shift(low, full_like(low, 6)).cast(f64)
+    return mul(add(mul(upper, 2.0**26), lower), 2.0**-53)
+
+
+def rand(
+    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None, dtype: Any = "f32"
+) -> Tensor:
+    """Uniform in [0, 1)."""
+    kind = dtype_of(dtype)
+    if not kind.is_float:
+        raise DTypeError(f"rand gives floats, not {kind}; see randint")
+    wide = kind if kind is f64 else f32
+    unit = _unit(random_words(graph, shape, seed, stream), wide)
+    return unit if kind is wide else _below_one(unit.cast(kind))
+
+
+def _below_one(x: Tensor) -> Tensor:
+    """Rounding to a narrow dtype may reach 1: that becomes 0."""
+    return where(lt(x, 1.0), x, 0.0)
+
+
+def uniform(
+    graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, seed: Seed = 0,
+    stream: int | None = None, dtype: Any = "f32",
+) -> Tensor:  # fmt: skip
+    """Uniform in [low, high)."""
+    return add(mul(rand(graph, shape, seed, stream, dtype), high - low), low)
+
+
+def randn(
+    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None, dtype: Any = "f32"
+) -> Tensor:
+    """Normal with mean 0 and variance 1, by Box and Muller."""
+    kind = dtype_of(dtype)
+    first, second = random_words(graph, shape, seed, stream)
+    radius_unit = add(_unit((first, first), f32), 2.0**-25)  # in (0, 1)
+    radius = sqrt(mul(log(radius_unit), -2.0))
+    return mul(radius, cos(mul(_unit((second, second), f32), 2 * math.pi))).cast(kind)
+
+
+def normal(
+    graph: Graph, shape: Shape, mean: float = 0.0, std: float = 1.0, seed: Seed = 0,
+    stream: int | None = None, dtype: Any = "f32",
+) -> Tensor:  # fmt: skip
+    """Normal with a mean and a standard deviation."""
+    return add(mul(randn(graph, shape, seed, stream, dtype), std), mean)
+
+
+def exponential(
+    graph: Graph, shape: Shape, rate: float = 1.0, seed: Seed = 0, stream: int | None = None
+) -> Tensor:
+    """Exponential, of a rate."""
+    unit = rand(graph, shape, seed, stream)
+    return mul(graph.apply("log2", [sub(1.0, unit)]), -LN_2 / rate)
+
+
+def gumbel(graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None) -> Tensor:
+    """Gumbel noise: -log(-log u)."""
+    unit = add(rand(graph, shape, seed, stream), 2.0**-25)
+    return neg(log(neg(log(unit))))
+
+
+def randint(
+    graph: Graph, low: int, high: int, shape: Shape, seed: Seed = 0, stream: int | None = None,
+    dtype: Any = "i64",
+) -> Tensor:  # fmt: skip
+    """Integers low .. high - 1. high - low < 2^32; the bias is below (high - low) / 2^32."""
+    if not 0 < high - low < 1 << 32:
+        raise DTypeError(f"randint: {low} .. {high - 1} must have 1 .. 2^32 - 1 members")
+    wide = random_bits(graph, shape, seed, stream).cast(u64)
+    scaled = bitwise_right_shift(mul(wide, full_like(wide, high - low)), full_like(wide, 32))
+    return add(scaled.cast(i64), low).cast(dtype_of(dtype))
+
+
+def bernoulli(p: Tensor, seed: Seed = 0, stream: int | None = None) -> Tensor:
+    """1 with probability p, else 0."""
+    unit = rand(p.graph, p.shape, seed, stream, f64 if p.dtype is f64 else f32)
+    return lt(unit, p.cast(unit.dtype)).cast(p.dtype)
+
+
+def dropout(
+    x: Tensor, p: float = 0.5, training: bool = True, seed: Seed = 0, stream: int | None = None
+) -> Tensor:
+    """In training 0 with probability p, else x / (1 - p); otherwise x."""
+    if not 0 <= p <= 1:
+        raise DTypeError(f"dropout: the probability {p} is not in 0 .. 1")
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return mul(x, 0)
+    kept = lt(rand(x.graph, x.shape, seed, stream), 1.0 - p)
+    return where(kept, mul(x, 1 / (1 - p)), 0)
+
+
+def randperm(graph: Graph, n: int, seed: Seed = 0, stream: int | None = None) -> Tensor:
+    """A random order of 0 .. n - 1."""
+    return argsort(random_bits(graph, (n,), seed, stream))
+
+
+def multinomial(weights: Tensor, seed: Seed = 0, stream: int | None = None) -> Tensor:
+    """One index for each row of weights (not negative, need not add up to 1): (..., 1)."""
+    noise = gumbel(weights.graph, weights.shape, seed, stream)
+    return argmax(add(log(weights), noise), -1, keepdim=True)

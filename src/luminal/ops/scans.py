@@ -1,0 +1,69 @@
+"""Running reductions along a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..graph.dtype import dtype as dtype_of
+from ..graph.dtype import i64
+from ..graph.tensor import Tensor
+from .base import dim_of, extent, floating, positions
+from .elementwise import add, eq, isnan, logical_or, sub, where
+from .math import exp, log
+from .reduction import Extreme, reduce
+
+
+def _running(op: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
+    if dtype is not None:
+        x = x.cast(dtype_of(dtype))
+    elif not x.dtype.is_float:
+        x = x.cast(i64)
+    return x.scan(op, dim_of(x, dim)) if x.ndim else x
+
+
+def cumsum(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The sum of all elements up to each; integers in i64."""
+    return _running("sum", x, dim, dtype)
+
+
+def cumprod(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The product of all elements up to each; integers in i64."""
+    return _running("prod", x, dim, dtype)
+
+
+def cummax(x: Tensor, dim: int) -> Extreme:
+    """The largest element up to each, and where it stands last."""
+    return _extreme_so_far("max", x, dim)
+
+
+def cummin(x: Tensor, dim: int) -> Extreme:
+    """The smallest element up to each, and where it stands last."""
+    return _extreme_so_far("min", x, dim)
+
+
+def _extreme_so_far(op: str, x: Tensor, dim: int) -> Extreme:
+    if not x.ndim:
+        return Extreme(x, sub(x, x).cast(i64))
+    dim = dim_of(x, dim)
+    best = x.scan(op, dim)
+    hit = eq(x, best)
+    if x.dtype.is_float:
+        hit = logical_or(hit, isnan(x))
+    return Extreme(best, where(hit, positions(x, dim), 0).scan("max", dim))
+
+
+@floating
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """log of the running sum of e^x, relative to the overall maximum."""
+    dim = dim_of(x, dim)
+    highest = reduce("max", x, dim, keepdim=True)
+    return add(log(exp(sub(x, highest)).scan("sum", dim)), highest)
+
+
+def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
+    """Differences of neighbours, n times."""
+    dim = dim_of(x, dim)
+    for _ in range(n):
+        size = extent(x, dim) - 1
+        x = sub(x.narrow(dim, 1, size), x.narrow(dim, 0, size))
+    return x

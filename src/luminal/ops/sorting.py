@@ -1,0 +1,232 @@
+"""Sorting, always stable, with NaN as the largest value.
+
+Up to 512 elements, or for a size known only at run time, the place of an element is counted: how
+many stand before it. Longer dimensions run through a bitonic network, whose exchanges are views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import ShapeError
+from ..graph.dtype import boolean, i64
+from ..graph.index import Index
+from ..graph.tensor import Tensor
+from .base import count, dim_of, extent, full_like, positions, size_value
+from .elementwise import (
+    add,
+    bitwise_and,
+    eq,
+    isnan,
+    logical_and,
+    logical_not,
+    logical_or,
+    lt,
+    ne,
+    where,
+)
+from .reduction import Extreme, reduce
+from .shape import stack
+
+COUNTING_LIMIT = 512
+TOPK_BY_MAXIMA = 32  # so many maxima, one after the other, before a whole sort is cheaper
+
+Order = Callable[[Tensor, Tensor], Tensor]
+
+
+def ascending(a: Tensor, b: Tensor) -> Tensor:
+    """a is smaller; NaN is larger than any number."""
+    if not a.dtype.is_float:
+        return lt(a, b)
+    return logical_or(lt(a, b), logical_and(isnan(b), logical_not(isnan(a))))
+
+
+def descending(a: Tensor, b: Tensor) -> Tensor:
+    """a is larger; NaN is larger than any number."""
+    return ascending(b, a)
+
+
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Extreme:
+    """(values in order, where each stood). Always stable."""
+    if x.ndim == 0:
+        return Extreme(x, full_like(x, 0, i64))
+    dim = dim_of(x, dim)
+    indices = _order(x.movedim(dim, -1), descending).movedim(-1, dim)
+    return Extreme(x.gather_node(indices, dim), indices)
+
+
+def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Where each element of the sorted tensor stood."""
+    return sort(x, dim, descending).indices
+
+
+def msort(x: Tensor) -> Tensor:
+    """Sorted along the first dimension."""
+    return sort(x, 0).values
+
+
+def _order(x: Tensor, reverse: bool) -> Tensor:
+    """The permutation that sorts the last dimension."""
+    size = extent(x, x.ndim - 1)
+    before = descending if reverse else ascending
+    if size.is_constant and size.constant > COUNTING_LIMIT:
+        return _bitonic(x, size.constant, before)
+    return _counted(x, before)
+
+
+def _counted(x: Tensor, before: Order) -> Tensor:
+    """Scatter each position to the number of elements that come before it."""
+    last = x.ndim
+    here, other = x.unsqueeze(-1), x.unsqueeze(-2)
+    shape = [*x.shape, x.shape[-1]]
+    earlier = lt(x.graph.iota(shape, Index.of(f"i{last}") - Index.of(f"i{last - 1}")), 0)
+    ahead = where(earlier, logical_not(before(here, other)), before(other, here))
+    rank = reduce("sum", ahead.cast(i64), -1)
+    return full_like(rank, 0).scatter_node(rank, positions(x, last - 1), last - 1, "set")
+
+
+# ---- bitonic network
+
+
+def _bitonic(x: Tensor, size: int, before: Order) -> Tensor:
+    """The permutation, by a network over the next power of two; padding stays at the end."""
+    width = 1 << (size - 1).bit_length()
+    values = x.pad([(0, 0)] * (x.ndim - 1) + [(0, width - size)], 0)
+    places = positions(values, x.ndim - 1)
+    block = 2
+    while block <= width:
+        step = block // 2
+        while step:
+            values, places = _exchange(values, places, size, block, step, before)
+            step //= 2
+        block *= 2
+    return places.narrow(x.ndim - 1, 0, size)
+
+
+def _exchange(
+    values: Tensor, places: Tensor, size: int, block: int, step: int, before: Order
+) -> tuple[Tensor, Tensor]:
+    """Compare each element with the one `step` away; blocks alternate in direction."""
+    value, place = _partner(values, step), _partner(places, step)
+    at = positions(values, values.ndim - 1)
+    lower = eq(bitwise_and(at, step), 0)
+    upward = eq(bitwise_and(at, block), 0)
+    partner_first = _comes_first(value, place, values, places, size, before)
+    self_first = _comes_first(values, places, value, place, size, before)
+    take = where(eq(lower, upward), partner_first, self_first)
+    return where(take, value, values), where(take, place, places)
+
+
+def _comes_first(
+    a: Tensor, i: Tensor, b: Tensor, j: Tensor, size: int, before: Order
+) -> Tensor:
+    """(a, i) stands before (b, j): padding last, then by value, then by position."""
+    tie = logical_and(logical_not(before(b, a)), lt(i, j))
+    first = logical_or(before(a, b), tie)
+    return logical_and(lt(i, size), logical_or(logical_not(lt(j, size)), first))
+
+
+def _partner(x: Tensor, step: int) -> Tensor:
+    """out[i] = x[i xor step], for a power of two."""
+    pairs = x.unflatten(-1, (-1, 2, step))
+    return pairs.flip(-2).reshape(x.shape)
+
+
+# ---- selections
+
+
+def topk(
+    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Extreme:
+    """The k largest (or smallest) elements in order, and where they stand."""
+    if x.ndim == 0:
+        return Extreme(x, full_like(x, 0, i64))
+    dim = dim_of(x, dim)
+    size = extent(x, dim)
+    if size.is_constant and k > size.constant:
+        raise ShapeError(f"topk: {k} elements of a dimension of size {size}")
+    if k <= TOPK_BY_MAXIMA and k:
+        indices = _successive(x.movedim(dim, -1), k, largest).movedim(-1, dim)
+    else:
+        indices = argsort(x, dim, descending=largest).narrow(dim, 0, k)
+    return Extreme(x.gather_node(indices, dim), indices)
+
+
+def _successive(x: Tensor, k: int, largest: bool) -> Tensor:
+    """k times the first extreme element of those not taken yet."""
+    last = x.ndim - 1
+    at, taken = positions(x, last), full_like(x, False, boolean)
+    end = size_value(x.graph, extent(x, last) - 1, i64)
+    found: list[Tensor] = []
+    for _ in range(k):
+        best = _best_of_rest(x, taken, largest)
+        index = reduce("min", where(logical_and(best, logical_not(taken)), at, end), last)
+        found.append(index)
+        taken = logical_or(taken, eq(at, index.unsqueeze(-1)))
+    return stack(found, -1)
+
+
+def _best_of_rest(x: Tensor, taken: Tensor, largest: bool) -> Tensor:
+    """Whether each element equals the extreme of those not taken."""
+    last = x.ndim - 1
+    if largest:
+        rest = where(taken, full_like(x, x.dtype.lowest), x)
+        hit = eq(x, reduce("max", rest, last, keepdim=True))
+        return logical_or(hit, isnan(x)) if x.dtype.is_float else hit
+    rest = where(taken, full_like(x, x.dtype.highest), x)
+    if not x.dtype.is_float:
+        return eq(x, reduce("min", rest, last, keepdim=True))
+    # NaN counts as largest: only when nothing else is left is it the smallest
+    number = logical_and(logical_not(isnan(x)), logical_not(taken))
+    some = reduce("max", number, last, keepdim=True)
+    rest = where(number, x, full_like(x, x.dtype.highest))
+    hit = eq(x, reduce("min", rest, last, keepdim=True))
+    return where(some, hit, isnan(x))
+
+
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme:
+    """The k-th smallest element (counted from 1), and where it stands."""
+    dim = dim_of(x, dim)
+    ordered = sort(x, dim)
+    picked = [part.narrow(dim, k - 1, 1) for part in ordered]
+    return Extreme(*(picked if keepdim else [part.squeeze(dim) for part in picked]))
+
+
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Extreme:
+    """The middle element (the lower of two); NaN if there is one. With dim: (values, indices)."""
+    if dim is None:
+        return _median(x.flatten(), 0, False).values
+    return _median(x, dim_of(x, dim), keepdim)
+
+
+def _median(x: Tensor, dim: int, keepdim: bool) -> Extreme:
+    middle = kthvalue(x, (int(extent(x, dim)) + 1) // 2, dim, keepdim=True)
+    values, indices = middle
+    if x.dtype.is_float:
+        missing = reduce("max", isnan(x), dim, keepdim=True)
+        size = size_value(x.graph, count(x, [dim]) - 1, i64)
+        first = reduce("min", where(isnan(x), positions(x, dim), size), dim, keepdim=True)
+        values, indices = where(missing, float("nan"), values), where(missing, first, indices)
+    parts = [values, indices]
+    return Extreme(*(parts if keepdim else [part.squeeze(dim) for part in parts]))
+
+
+def quantile_positions(q: float, size: int) -> tuple[int, float]:
+    """Index below the q-quantile of `size` sorted elements, and the fraction above it."""
+    at = q * (size - 1)
+    return int(at), at - int(at)
+
+
+def quantile(x: Tensor, q: float, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The q-quantile, interpolated linearly; NaN if there is one."""
+    if dim is None:
+        return quantile(x.flatten(), q, 0)
+    dim = dim_of(x, dim)
+    low, weight = quantile_positions(q, int(extent(x, dim)))
+    ordered = sort(x, dim).values
+    first = ordered.narrow(dim, low, 1)
+    high = min(low + 1, int(extent(x, dim)) - 1)
+    value = add(first, (ordered.narrow(dim, high, 1) - first) * weight)
+    missing = reduce("max", ne(x, x), dim, keepdim=True)
+    value = where(missing, float("nan"), value)
+    return value if keepdim else value.squeeze(dim)

@@ -1,0 +1,144 @@
+"""Axes while they are being found: equal axes are merged, an axis may be cut into several.
+
+An axis is a number here (it gets its name once all are known). A dimension of a value is a
+*composite*: the axes whose mixed-radix number, major first, is the position along it. None stands for
+a dimension that the value does not depend on (broadcast, or of size 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from ..graph.index import Index
+
+Composite: TypeAlias = tuple[int, ...]
+Dims: TypeAlias = tuple[Composite | None, ...]
+
+
+@lru_cache(maxsize=1 << 16)
+def quotient(size: Index, part: Index) -> Index | None:
+    """size / part, where that is exact for all values of the variables; else None."""
+    if part == 0:
+        return None
+    whole = size // part
+    return whole if whole * part is size else None
+
+
+class Axes:
+    """Union-find over axes that can also refine an axis into a major and a minor one.
+
+    `apart[a]`: axes that occur beside `a` in one value: they must never become the same.
+    """
+
+    def __init__(self) -> None:
+        self.extents: list[Index] = []
+        self.apart: list[set[int]] = []
+        self._stands: dict[int, Composite] = {}  # a replaced axis -> what stands for it
+
+    def fresh(self, extent: Index) -> Composite:
+        """A new axis; none for a size of 1."""
+        if extent == 1:
+            return ()
+        self.extents.append(extent)
+        self.apart.append(set())
+        return (len(self.extents) - 1,)
+
+    def fresh_like(self, composite: Composite) -> Composite:
+        """New axes with the extents of these."""
+        return tuple(new for a in composite for new in self.fresh(self.extents[a]))
+
+    def resolve(self, composite: Composite) -> Composite:
+        """The axes that stand for these now."""
+        stands = self._stands
+        for axis in composite:
+            if axis in stands:
+                return tuple(b for a in composite for b in self._find(a))
+        return composite
+
+    def resolve_dims(self, dims: Dims) -> Dims:
+        return tuple([c if c is None else self.resolve(c) for c in dims])
+
+    def _find(self, axis: int) -> Composite:
+        below = self._stands.get(axis)
+        if below is None:
+            return (axis,)
+        found = self.resolve(below)
+        self._stands[axis] = found
+        return found
+
+    def separate(self, axes: Iterable[int]) -> None:
+        """These (current) axes occur in one value."""
+        together = set(axes)
+        for axis in together:
+            self.apart[axis] |= together
+            self.apart[axis].discard(axis)
+
+    def split(self, composite: Composite, parts: Sequence[Index]) -> list[Composite] | None:
+        """Consecutive pieces with these sizes, refining axes; None where it does not factor."""
+        rest, pieces = list(reversed(self.resolve(composite))), []
+        for part in parts:
+            piece: list[int] = []
+            need = part
+            while need != 1:
+                if not rest:
+                    return None
+                axis = rest[-1]
+                extent = self.extents[axis]
+                left = quotient(need, extent)
+                if left is not None:
+                    piece.append(rest.pop())
+                    need = left
+                    continue
+                if quotient(extent, need) is None:
+                    return None
+                rest[-1:] = reversed(self._refine(axis, need))
+            pieces.append(tuple(piece))
+        return pieces if not rest else None
+
+    def unify(self, first: Composite, second: Composite) -> bool:
+        """Make two composites of equal size the same; False where they must stay apart."""
+        a, b = list(reversed(self.resolve(first))), list(reversed(self.resolve(second)))
+        while a and b:
+            x, y = a[-1], b[-1]
+            m, n = self.extents[x], self.extents[y]
+            if x == y or (m is n and self._merge(x, y)):
+                a.pop(), b.pop()
+            elif m is n:
+                return False
+            elif quotient(n, m) is not None:
+                b[-1:] = reversed(self._refine(y, m))
+            elif quotient(m, n) is not None:
+                a[-1:] = reversed(self._refine(x, n))
+            else:
+                return False
+            a, b = self._again(a), self._again(b)
+        return not a and not b
+
+    def _again(self, stack: list[int]) -> list[int]:
+        return list(reversed(self.resolve(tuple(reversed(stack)))))
+
+    def _merge(self, kept: int, gone: int) -> bool:
+        apart = self.apart
+        if gone in apart[kept]:
+            return False
+        for other in apart[gone]:
+            apart[other].discard(gone)
+            apart[other].add(kept)
+        apart[kept] |= apart[gone]
+        self._stands[gone] = (kept,)
+        return True
+
+    def _refine(self, axis: int, major: Index) -> Composite:
+        """Cut an axis into (major, minor)."""
+        minor = quotient(self.extents[axis], major)
+        assert minor is not None
+        parts = self.fresh(major) + self.fresh(minor)
+        for other in self.apart[axis]:
+            self.apart[other].discard(axis)
+            self.apart[other].update(parts)
+        for part in parts:
+            self.apart[part] |= self.apart[axis] | (set(parts) - {part})
+        self._stands[axis] = parts
+        return parts

@@ -1,0 +1,241 @@
+"""Makes terms: what is an index stays an index, what is a condition on indices becomes a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..graph.space import Space
+from .normal import axis_key
+from .terms import Domain, Map, Term, Terms
+
+
+class Builder:
+    """Adds terms in their simplest form."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.terms = Terms(space)
+        self._domains: dict[tuple[int, bool], Domain | None] = {}
+
+    def node(self, term: int) -> Term:
+        return self.terms.nodes[term]
+
+    def axes(self, term: int) -> frozenset[str]:
+        return self.terms.axes[term]
+
+    # ---- leaves
+
+    def const(self, value: Any, dtype: DType) -> int:
+        return self.terms.add("const", (), value, dtype)
+
+    def index(self, index: Index, dtype: DType) -> int:
+        """The value of an index that fits its dtype."""
+        if index.is_constant:
+            return self.const(index.constant, dtype)
+        return self.terms.add("index", (), index, dtype)
+
+    def as_index(self, term: int) -> Index | None:
+        """The index that an integer term is, if it is one."""
+        node = self.node(term)
+        if node.op == "index":
+            return node.attribute
+        if node.op == "const" and node.dtype.is_integer:
+            return Index.of(node.attribute)
+        return None
+
+    def fits(self, index: Index, dtype: DType) -> bool:
+        """Proven: the index never leaves the range of the dtype."""
+        low, high = self.space.bounds(index)
+        return low >= dtype.lowest and high <= dtype.highest
+
+    # ---- buffers and reads
+
+    def buffer(self, term: int) -> int:
+        """The value in memory: store(load t) = t."""
+        node = self.node(term)
+        if node.op == "load":
+            return node.children[0]
+        return self.terms.add("store", (term,), None, node.dtype)
+
+    def load(self, buffer: int) -> int:
+        return self.terms.add("load", (buffer,), None, self.node(buffer).dtype)
+
+    def read(self, term: int, mapping: Mapping[str, Index]) -> int:
+        """The term at other indices; axes that the mapping lacks stay."""
+        node = self.node(term)
+        entries = self.entries(self.axes(term), mapping)
+        if all(index.text == axis for axis, index in entries):
+            return term
+        if node.op == "index":
+            return self.index(self.space.substitute(node.attribute, dict(entries)), node.dtype)
+        if node.op == "read":
+            whole = self._compose(node, dict(entries))
+            if whole is not None:
+                return whole
+        return self.terms.add("read", (self.buffer(term),), Map(entries), node.dtype)
+
+    def entries(
+        self, axes: Iterable[str], mapping: Mapping[str, Index]
+    ) -> tuple[tuple[str, Index], ...]:
+        names = sorted(axes, key=axis_key)
+        return tuple((name, mapping.get(name, Index.of(name))) for name in names)
+
+    def _compose(self, node: Term, outer: dict[str, Index]) -> int | None:
+        """A read of a read, where the outer one provably stays inside the value in between."""
+        axes = self.space.axes
+        if not all(self.space.inside(index, axes[axis]) for axis, index in outer.items()):
+            return None
+        (buffer,) = node.children
+        inner = {a: self.space.substitute(i, outer) for a, i in node.attribute.entries}
+        conditions = tuple(self.space.substitute(c, outer) for c in node.attribute.conditions)
+        if not conditions and all(index.text == axis for axis, index in inner.items()):
+            return self.load(buffer)
+        whole = Map(self.entries(inner, inner), conditions)
+        return self.terms.add("read", (buffer,), whole, node.dtype)
+
+    def gather(self, term: int, slot: int, mapping: Mapping[str, Index]) -> int:
+        """The term at indices that mention the slot."""
+        entries = self.entries(self.axes(term), mapping)
+        dtype = self.node(term).dtype
+        return self.terms.add("gather", (self.buffer(term), slot), Map(entries), dtype)
+
+    # ---- elementwise
+
+    def scalar(self, op: str, children: tuple[int, ...], dtype: DType) -> int:
+        """An elementwise operation."""
+        if op == "select":
+            return self.select(*children)
+        if dtype.is_integer:
+            indices = [self.as_index(child) for child in children]
+            if all(i is not None for i in indices):
+                result = self._arithmetic(op, [i for i in indices if i is not None])
+                if result is not None and self.fits(result, dtype):
+                    return self.index(result, dtype)
+        return self.terms.add(op, children, None, dtype)
+
+    def _arithmetic(self, op: str, args: list[Index]) -> Index | None:
+        """The operation on indices, if its result is a quasi-affine index again."""
+        if op == "cast":
+            return args[0]
+        if op == "add":
+            return args[0] + args[1]
+        plain = [not self.space.depends(a) for a in args]
+        if op == "mul" and any(plain):
+            return args[0] * args[1]
+        if op in ("floor_div", "mod") and plain[1] and self.space.nonnegative(args[1] - 1):
+            return (self.space.floor if op == "floor_div" else self.space.mod)(*args)
+        return None
+
+    # ---- conditions on indices
+
+    def select(self, condition: int, yes: int, no: int) -> int:
+        """`yes` where the condition holds, else `no`: a guard where that is known from indices."""
+        if yes == no:
+            return yes
+        for truth, first, second in ((True, yes, no), (False, no, yes)):
+            domain = self.domain(condition, truth)
+            if domain is not None:
+                return self.guard(domain, first, second)
+        node = self.node(condition)
+        negated = self._negated(node)
+        if negated is not None:
+            return self.select(negated, no, yes)
+        if node.op in ("and", "or") and self._about_indices(condition):
+            first, second = sorted(node.children, key=lambda c: not self._about_indices(c))
+            if node.op == "and":
+                return self.select(first, self.select(second, yes, no), no)
+            return self.select(first, yes, self.select(second, yes, no))
+        return self.terms.add("select", (condition, yes, no), None, self.node(yes).dtype)
+
+    def _about_indices(self, condition: int) -> bool:
+        """Whether some part of a condition is one on indices."""
+        if self.domain(condition, True) is not None or self.domain(condition, False) is not None:
+            return True
+        node = self.node(condition)
+        return node.op in ("and", "or") and any(self._about_indices(c) for c in node.children)
+
+    def domain(self, condition: int, truth: bool) -> Domain | None:
+        """Where a bool term has this value, as a conjunction; None if it is not one."""
+        key = (condition, truth)
+        if key not in self._domains:
+            self._domains[key] = self._domain(self.node(condition), truth)
+        return self._domains[key]
+
+    def _domain(self, node: Term, truth: bool) -> Domain | None:
+        if node.op == "const":
+            return () if bool(node.attribute) is truth else (Index.of(-1),)
+        if node.op in ("less", "equal"):
+            i, j = (self.as_index(c) for c in node.children)
+            if i is not None and j is not None:
+                if node.op == "less":
+                    return (j - i - 1,) if truth else (i - j,)
+                return (i - j, j - i) if truth else None
+        negated = self._negated(node)
+        if negated is not None:
+            return self.domain(negated, not truth)
+        if node.dtype.kind == "bool" and (node.op, truth) in (("and", True), ("or", False)):
+            first, second = (self.domain(c, truth) for c in node.children)
+            return None if first is None or second is None else first + second
+        return None
+
+    def _negated(self, node: Term) -> int | None:
+        """c, of `xor(c, True)` and `equal(c, False)`."""
+        if node.op not in ("xor", "equal") or node.dtype.kind != "bool":
+            return None
+        for child, other in (node.children, node.children[::-1]):
+            constant = self.node(other)
+            if constant.op == "const" and constant.attribute is (node.op == "xor"):
+                return child
+        return None
+
+    # ---- guards
+
+    def guard(self, conditions: Iterable[Index], body: int, other: int) -> int:
+        """`body` where all conditions hold, else `other`; what is known is left out."""
+        domain = self.space.domain(conditions)
+        if domain is None:
+            return other
+        if not domain:
+            return body
+        body = self._inside(body, domain)
+        if len(domain) == 1:
+            other = self._inside(other, (-domain[0] - 1,))
+            if self.node(body).op == "const" and self.node(other).op != "const":
+                return self._guard((-domain[0] - 1,), other, body)
+        return self._guard(domain, body, other)
+
+    def _guard(self, domain: Domain, body: int, other: int) -> int:
+        if body == other:
+            return body
+        inner = self.node(body)
+        if inner.op == "guard" and inner.children[1] == other:
+            return self._guard(self._conjunction(domain, inner.attribute), inner.children[0], other)
+        return self.terms.add("guard", (body, other), domain, self.node(body).dtype)
+
+    def _conjunction(self, first: Domain, second: Domain) -> Domain:
+        """Both, without conditions that another one implies."""
+        kept = list(dict.fromkeys(first + second))
+        for condition in first + second:
+            others = [c for c in kept if c is not condition]
+            if len(others) < len(kept) and self.space.implies(others, condition):
+                kept = others
+        return tuple(sorted(kept, key=str))
+
+    def _inside(self, term: int, domain: Domain) -> int:
+        """The term as it is inside a domain."""
+        node = self.node(term)
+        while node.op == "guard":
+            if any(self.space.contradicts(domain, c) for c in node.attribute):
+                term = node.children[1]
+            else:
+                left = tuple(c for c in node.attribute if not self.space.implies(domain, c))
+                if left == node.attribute:
+                    return term
+                if left:
+                    return self.terms.add("guard", node.children, left, node.dtype)
+                term = node.children[0]
+            node = self.node(term)
+        return term

@@ -1,0 +1,282 @@
+"""A roofline for kernels of a plan: enough to choose what to store, not to choose schedules.
+
+What it counts, and why: multiply-adds of contractions at the rate of the multiply-add units, all else
+in vector operations; memory once for each buffer, again for each pass over rows that do not fit the
+cache; work that a loop over foreign axes repeats (a computed operand is made once for each tile of
+them); a contraction whose result is needed in several passes, since that spoils its register tile.
+A guard costs nothing: it cuts a loop. A view costs nothing: it is an address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph.scalars import SCALARS
+from .encode import Operation
+from .extract import Classes, ENode
+
+if TYPE_CHECKING:
+    from .plan import Piece
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """A machine in a few numbers, for all its threads together. Rates per second.
+
+    flops: of contractions; vector: element operations; bandwidth: bytes from memory; cache_bandwidth:
+    bytes of buffers that fit `cache` bytes; row: bytes of a row that passes over it may keep; tile:
+    points of foreign axes that share one computed operand; launch: seconds of a kernel and its
+    barrier; hint: assumed value of a run-time size.
+    """
+
+    flops: float = 2.4e11
+    vector: float = 4e10
+    bandwidth: float = 2e10
+    cache_bandwidth: float = 1e11
+    cache: float = 2e6
+    row: float = 5e5
+    tile: int = 64
+    launch: float = 1e-6
+    spoiled: float = 1.5  # a contraction without a register tile of its own
+    hint: int = 128
+
+
+FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
+_VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
+_ONLINE = 4.0  # vector operations of a rescale, a point of the running maximum
+
+
+class Pricer:
+    """Modelled seconds of pieces, remembered."""
+
+    def __init__(self, classes: Classes, model: CostModel) -> None:
+        self.classes, self.model = classes, model
+        space = classes.encoding.space
+        sizes = {
+            n: int(min(max(model.hint, low), high)) for n, (low, high) in space.sizes.items()
+        }
+        self.extents = [
+            max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes
+        ]
+        self._points: dict[int, float] = {0: 1.0}
+        self._prices: dict[tuple[int, ...], float] = {}
+        self._view: dict[int, bool] = {}
+
+    def points(self, mask: int) -> float:
+        """The number of points of a set of axes."""
+        found = self._points.get(mask)
+        if found is None:
+            low = mask & -mask
+            found = self.extents[low.bit_length() - 1] * self.points(mask ^ low)
+            self._points[mask] = found
+        return found
+
+    def price(self, piece: Piece) -> float:
+        """Seconds a run; what depends on constants only runs once and costs nothing."""
+        found = self._prices.get(piece.key)
+        if found is None:
+            free = self.classes.constant[piece.roots[0]]
+            found = self._prices[piece.key] = 0.0 if free else _Priced(self, piece).seconds()
+        return found
+
+    def bytes(self, c: int) -> float:
+        """Of the buffer of a class."""
+        return self.points(self.classes.axes[c]) * self.classes.dtype[c].bytes
+
+
+class _Priced:
+    """One piece: loops around each node, how often it is repeated, in which passes it is used."""
+
+    def __init__(self, pricer: Pricer, piece: Piece) -> None:
+        self.pricer, self.piece = pricer, piece
+        self.classes, self.model = pricer.classes, pricer.model
+        self.axes = pricer.classes.axes
+        self.node = dict(piece.body)
+        self.order = [c for c, _ in piece.body]
+        self.level = self._levels()
+        self.loops: dict[int, int] = {}  # axes of the loops around a node
+        self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
+        self.repeat: dict[int, float] = {}
+        self.uses: dict[int, set[tuple[int, int]]] = {c: set() for c in self.order}
+        self.products = self._products()
+        self._downwards()
+
+    # ---- structure
+
+    def _levels(self) -> dict[int, int]:
+        """The longest chain of reductions below each node: which pass it belongs to."""
+        level: dict[int, int] = {}
+        for c in self.order:
+            node = self.node[c]
+            below = max((level.get(x, 0) for x in node.children), default=0)
+            level[c] = below + (1 if node.over else 0)
+        return level
+
+    def _products(self) -> dict[int, list[int]]:
+        """Sums of products of two factors with axes of their own -> all factors: contractions."""
+        found = {}
+        for c, node in self.piece.body:
+            if node.op == "Sum":
+                factors = self.factors(node.children[0])
+                if self.heads(factors):
+                    found[c] = factors
+            elif node.op == "OSum" and self.axes[node.children[1]] & ~self.axes[node.children[0]]:
+                found[c] = self.factors(node.children[1])
+        return found
+
+    def factors(self, c: int) -> list[int]:
+        node = self.node.get(c)
+        if node is None or node.op != "Mul":
+            return [c]
+        return self.factors(node.children[0]) + self.factors(node.children[1])
+
+    def heads(self, factors: list[int]) -> bool:
+        masks = [self.axes[f] for f in factors]
+        return any(a & ~b and b & ~a for i, a in enumerate(masks) for b in masks[:i])
+
+    def _downwards(self) -> None:
+        for root in self.tops():
+            self._use(root, self.axes[root], 1.0, (0, 0))
+        for c in reversed(self.order):
+            node = self.node[c]
+            if c not in self.loops:
+                self._use(c, self.axes[c], 1.0, (0, 0))
+            if node.over:
+                self._reduction(c, node)
+            else:
+                for child in node.children:
+                    for use in self.uses[c]:
+                        self._use(child, self.loops[c], self.repeat[c], use)
+
+    def tops(self) -> tuple[int, ...]:
+        if self.piece.scatter is not None:
+            return self.piece.scatter.children[1:]
+        return self.piece.roots
+
+    def _reduction(self, c: int, node: ENode) -> None:
+        """What is reduced is walked over its own loops, once for each tile of the loops around."""
+        again = self.repeat[c] * self._again(c, 2.0)
+        if node.op == "OSum":
+            score, factor = node.children
+            use = (node.over, self.level[c])
+            self._use(score, self.axes[score] | node.over, again, use, online=True)
+            self._use(factor, self.axes[c] | node.over, again, use, online=True)
+            return
+        self._use(node.children[0], self.axes[c] | node.over, again, (node.over, self.level[c]))
+
+    def _again(self, c: int, least: float) -> float:
+        """How often a reduction around it makes a value anew: once for each tile of foreign axes."""
+        missing = self.inner.get(c, 0) & ~self.axes[c]
+        if not missing:
+            return 1.0
+        points = self.pricer.points(missing)
+        return max(least if points > 1 else 1.0, -(-points // self.model.tile))
+
+    def _use(
+        self, c: int, loops: int, repeat: float, use: tuple[int, int], online: bool = False
+    ) -> None:
+        if c not in self.uses:
+            return
+        self.loops[c] = self.loops.get(c, 0) | loops
+        if use[0]:
+            self.inner[c] = self.inner.get(c, 0) | loops
+        self.repeat[c] = max(self.repeat.get(c, 0.0), repeat)
+        self.uses[c].add(use if not online else (-use[0], use[1]))
+
+    # ---- seconds
+
+    def seconds(self) -> float:
+        model = self.model
+        multiply, vector = self._work()
+        compute = multiply / model.flops + vector / model.vector
+        memory = self._memory()
+        return max(memory, compute) + 0.2 * min(memory, compute) + model.launch
+
+    def _work(self) -> tuple[float, float]:
+        inside = {x for c in self.products for x in self._chain(c)}
+        multiply = vector = 0.0
+        running: set[tuple[int, int]] = set()
+        for c, node in self.piece.body:
+            if node.op in FREE:
+                continue
+            points = self.pricer.points(self.axes[c] | node.over) * self.repeat[c]
+            points *= self._again(c, 1.0 if not node.over else 2.0)
+            if node.op == "OSum" and (node.over, node.children[0]) not in running:
+                running.add((node.over, node.children[0]))
+                score = self.pricer.points(self.axes[node.children[0]] | node.over)
+                vector += (SCALARS["exp2"].cost + _ONLINE) * score * self.repeat[c]
+            if c in self.products:
+                multiply += 2 * points * self._spoiled(c)
+            elif c not in inside:
+                vector += self.cost(node) * points
+        return multiply, vector
+
+    def _chain(self, c: int) -> list[int]:
+        """The product nodes that a contraction swallows: those over all of its axes."""
+        node = self.node[c]
+        whole = self.axes[c] | node.over
+        found, waiting = [], [node.children[-1]]
+        while waiting:
+            x = waiting.pop()
+            inner = self.node.get(x)
+            if inner is not None and inner.op == "Mul" and self.axes[x] == whole:
+                found.append(x)
+                waiting += inner.children
+        return found
+
+    def _spoiled(self, c: int) -> float:
+        """A contraction inside a plain reduction, or wanted in several passes."""
+        uses = self.uses[c]
+        plain = any(mask > 0 for mask, _ in uses)
+        return self.model.spoiled if plain or len(uses) > 1 else 1.0
+
+    def cost(self, node: ENode) -> float:
+        """Vector operations a point."""
+        if node.op in _VISIBLE:
+            return SCALARS[_VISIBLE[node.op]].cost
+        if node.op in ("Unary", "Binary", "Ternary"):
+            item = self.classes.encoding.items[int(node.literals[0])]
+            assert isinstance(item, Operation)
+            return SCALARS[item.name].cost
+        if node.op == "Wexp":
+            return SCALARS["exp2"].cost + 1
+        if node.op == "Gather":
+            return 2.0
+        return 0.05 if node.op == "Read" else 1.0
+
+    def _memory(self) -> float:
+        """Seconds of traffic: each buffer once, rows too long for the cache once a pass."""
+        passes = self._passes()
+        total = 0.0
+        for c, node in self.piece.body:
+            if node.op not in ("Load", "Read", "Gather"):
+                continue
+            buffer = node.children[0]
+            size = self.pricer.bytes(buffer)
+            touched = self.pricer.points(self.axes[c]) * self.classes.dtype[c].bytes
+            again = max((n for mask, n in passes.items() if mask & self.axes[c]), default=1)
+            total += self._transfer(min(size, touched) * again, size)
+        for root in self.piece.roots:
+            size = self.pricer.bytes(root)
+            if self.piece.scatter is not None:
+                size = self.pricer.bytes(self.piece.scatter.children[2])
+            total += self._transfer(size, size)
+        return total
+
+    def _transfer(self, amount: float, buffer: float) -> float:
+        model = self.model
+        fits = buffer <= model.cache
+        return amount / (model.cache_bandwidth if fits else model.bandwidth)
+
+    def _passes(self) -> dict[int, int]:
+        """Reduced axes -> passes over them, where a row is too long to be kept."""
+        passes: dict[int, int] = {}
+        for c, node in self.piece.body:
+            if node.over and self.pricer.points(node.over) * 4 > self.model.row:
+                passes[node.over] = max(passes.get(node.over, 0), self.level[c])
+        for root in self.tops():
+            for mask in passes:
+                if self.axes[root] & mask:
+                    passes[mask] += 1
+        return passes

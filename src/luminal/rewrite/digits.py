@@ -1,0 +1,174 @@
+"""What a view does, in digits: the positions of its result cut where its index map divides them.
+
+A source dimension whose index is exactly a mixed-radix number of digits is *structural*: permuting,
+splitting, merging, repeating are then renamings of axes, and only the rest needs an index map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cmp_to_key
+from typing import TypeAlias
+
+from ..graph.index import Floor, Index, Monomial
+from ..graph.node import Shape, View, position
+from ..graph.space import Space
+from .axes import quotient
+
+ONE = Index.of(1)
+Cuts: TypeAlias = dict[int, list[Index]]  # position -> strides at which it is cut, minor first
+
+
+@dataclass(frozen=True)
+class DigitView:
+    """positions[p]: (name, extent) of the digits of position p, major first. index[d]: of source
+    dimension d over digits. order[d]: the digits that dimension d is, major first, if it is
+    structural. needed: digits that indices or conditions mention."""
+
+    positions: tuple[tuple[tuple[str, Index], ...], ...]
+    index: tuple[Index, ...]
+    order: tuple[tuple[str, ...] | None, ...]
+    conditions: tuple[Index, ...]
+    needed: frozenset[str]
+
+
+def analyse(view: View, shape: Shape, carried: tuple[bool, ...], sizes: Space) -> DigitView:
+    """The view of a source of this shape; `carried[d]`: the source depends on dimension d."""
+    axes = {position(p): size for p, size in enumerate(view.shape) if size != 1}
+    space = Space(sizes.sizes, axes)
+    used = [index for index, here in zip(view.index, carried) if here]
+    cuts = {p: _cuts(p, size, used) for p, size in enumerate(view.shape) if size != 1}
+    found = _in_digits(view, shape, carried, space, cuts)
+    structural = {name for order in found.order if order for name in order}
+    useless = [
+        p for p, digits in enumerate(found.positions)
+        if len(digits) > 1 and not any(name in structural for name, _ in digits)
+    ]  # fmt: skip
+    if useless:
+        kept = {p: cut for p, cut in cuts.items() if p not in useless}
+        found = _in_digits(view, shape, carried, space, kept)
+    return found
+
+
+def _in_digits(
+    view: View, shape: Shape, carried: tuple[bool, ...], space: Space, cuts: Cuts
+) -> DigitView:
+    positions, mapping, inner = [], {}, Space(space.sizes)
+    for p, size in enumerate(view.shape):
+        digits = [] if size == 1 else _digits(p, size, cuts.get(p, []))
+        flat = Index.of(0)
+        for name, extent in digits:
+            inner.add_axis(name, extent)
+            flat = flat * extent + name
+        positions.append(tuple(digits))
+        mapping[position(p)] = flat
+    index = tuple(
+        inner.simplify(inner.substitute(i, mapping)) if here else Index.of(0)
+        for i, here in zip(view.index, carried)
+    )
+    conditions = tuple(inner.simplify(inner.substitute(c, mapping)) for c in view.conditions)
+    order = _orders(index, shape, carried, inner)
+    names = frozenset().union(*(i.names() for i in (*index, *conditions)))
+    return DigitView(tuple(positions), index, order, conditions, names & inner.axes.keys())
+
+
+def _digits(p: int, size: Index, strides: list[Index]) -> list[tuple[str, Index]]:
+    """Digits of a position, major first; strides are minor first."""
+    bounds = [ONE, *strides, size]
+    digits = []
+    for number, (low, high) in enumerate(zip(bounds, bounds[1:])):
+        extent = quotient(high, low)
+        assert extent is not None
+        digits.append((f"{position(p)}_{number}", extent))
+    return digits[::-1]
+
+
+def _orders(
+    index: tuple[Index, ...], shape: Shape, carried: tuple[bool, ...], space: Space
+) -> tuple[tuple[str, ...] | None, ...]:
+    taken: set[str] = set()
+    orders: list[tuple[str, ...] | None] = []
+    for i, size, here in zip(index, shape, carried):
+        order = mixed_radix(i, size, space) if here else None
+        if order is not None and taken.intersection(order):
+            order = None
+        taken.update(order or ())
+        orders.append(order)
+    return tuple(orders)
+
+
+def mixed_radix(index: Index, size: Index, space: Space) -> tuple[str, ...] | None:
+    """The axes of which the index is exactly the row-major number below `size`, major first."""
+    strides = _strides(index, space)
+    if strides is None:
+        return None
+    order: list[str] = []
+    expected = ONE
+    while strides:
+        name = next((n for n, stride in strides.items() if stride is expected), None)
+        if name is None:
+            return None
+        del strides[name]
+        order.append(name)
+        expected = expected * space.axes[name]
+    return tuple(reversed(order)) if expected is size else None
+
+
+def _strides(index: Index, space: Space) -> dict[str, Index] | None:
+    """axis -> stride, of an index without floors and constant; strides may be symbolic."""
+    strides: dict[str, Index] = {}
+    for monomial, coefficient in index.terms:
+        axes = [a for a in monomial if isinstance(a, str) and a in space.axes]
+        if len(axes) != 1 or any(not isinstance(a, str) for a in monomial):
+            return None
+        rest = tuple(a for a in monomial if a is not axes[0])
+        stride = Index.build({rest: coefficient})
+        strides[axes[0]] = strides.get(axes[0], Index.of(0)) + stride
+    return strides
+
+
+# ---- where positions are cut
+
+
+def _cuts(p: int, size: Index, indices: list[Index]) -> list[Index]:
+    """The divisors of position p in floors, minor first, if they form a chain that divides it."""
+    found: dict[Index, None] = {}
+    for index in indices:
+        if position(p) in index.names():
+            found.update(dict.fromkeys(_divisors(position(p), index)))
+    found.pop(ONE, None)
+    found.pop(size, None)
+    chain = sorted(found, key=cmp_to_key(_by_division))
+    links = [ONE, *chain, size]
+    if any(quotient(high, low) is None for low, high in zip(links, links[1:])):
+        return []
+    return chain
+
+
+def _by_division(a: Index, b: Index) -> int:
+    if quotient(b, a) is not None:
+        return -1
+    return 1 if quotient(a, b) is not None else (-1 if str(a) < str(b) else 1)
+
+
+def _divisors(name: str, index: Index) -> Iterable[Index]:
+    for monomial, _ in index.terms:
+        for atom in monomial:
+            if isinstance(atom, Floor):
+                yield from _divisors(name, atom.numerator)
+                stride = _stride_of(name, atom.numerator.terms)
+                cut = quotient(atom.divisor, stride) if stride is not None else None
+                if cut is not None:
+                    yield cut
+
+
+def _stride_of(name: str, terms: tuple[tuple[Monomial, int], ...]) -> Index | None:
+    """The coefficient of a variable that occurs in a single term."""
+    found = [(m, c) for m, c in terms if name in m]
+    if len(found) != 1 or found[0][1] < 0:
+        return None
+    monomial, coefficient = found[0]
+    rest = list(monomial)
+    rest.remove(name)
+    return Index.build({tuple(rest): coefficient})

@@ -1,0 +1,203 @@
+"""The meaning of terms in NumPy: slow and obvious, the oracle of the rewriting stages.
+
+An element that a read takes from outside its buffer is poison (NaN), so that a missing guard shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..graph.dtype import DType, f32
+from ..graph.index import Index
+from ..graph.node import Node
+from ..graph.scalars import COMBINE, REDUCTIONS, SCALARS, compute, identity
+from .normal import Normal, axis_key
+from .terms import SLOT, Map, Region, Root, ScatterMap, Term, Terms, is_reduction
+
+UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+Sizes = Mapping[str, int]
+
+
+def run(normal: Normal, feeds: Mapping[Node, Any], sizes: Sizes | None = None) -> dict[Node, Any]:
+    """The outputs of a program, in the shapes of their nodes."""
+    inputs = {number: np.asarray(feeds[node]) for node, number in normal.sources.items()}
+    values = Values(normal.terms, inputs, sizes or {})
+    found = {t: values.root(root) for root, t in zip(normal.roots, normal.targets)}
+    return _outputs(normal, found, sizes or {})
+
+
+def run_regions(
+    normal: Normal, regions: Sequence[Region], feeds: Mapping[Node, Any],
+    sizes: Sizes | None = None,
+) -> dict[Node, Any]:  # fmt: skip
+    """As `run`, region by region."""
+    buffers = {number: np.asarray(feeds[node]) for node, number in normal.sources.items()}
+    for region in regions:
+        inputs = {leaf: buffers[number] for leaf, number in enumerate(region.inputs)}
+        values = Values(region.terms, inputs, sizes or {})
+        for root, number in zip(region.roots, region.outputs):
+            assert number not in buffers, "a value is stored once"
+            buffers[number] = values.root(root)
+    return _outputs(normal, buffers, sizes or {})
+
+
+def _outputs(normal: Normal, buffers: Mapping[int, Any], sizes: Sizes) -> dict[Node, Any]:
+    return {
+        node: buffers[number].reshape([int(n.evaluate(sizes)) for n in node.shape])
+        for node, number in normal.outputs.items()
+    }
+
+
+class Values:
+    """The values of all terms; `inputs`: arrays by the numbers of leaves.
+
+    A value has one dimension for each axis that its term depends on, in the order of `axis_key`.
+    """
+
+    def __init__(self, terms: Terms, inputs: Mapping[int, np.ndarray], sizes: Sizes) -> None:
+        self.terms, self.inputs, self.sizes = terms, inputs, sizes
+        self.extents = {a: int(e.evaluate(sizes)) for a, e in terms.space.axes.items()}
+        self.values: list[np.ndarray] = []
+        with np.errstate(all="ignore"):
+            for number, term in enumerate(terms.nodes):
+                value = self._term(term, self.order(number))
+                assert value.dtype == term.dtype.numpy, (term, value.dtype)
+                self.values.append(value)
+
+    def order(self, term: int) -> tuple[str, ...]:
+        return tuple(sorted(self.terms.axes[term], key=axis_key))
+
+    def root(self, root: Root) -> np.ndarray:
+        """The value of a root with its axes in memory order."""
+        return np.ascontiguousarray(self.at(root.term, root.axes))
+
+    def at(self, term: int, axes: Sequence[str]) -> np.ndarray:
+        """A term's value with these axes, repeated along those that it does not depend on."""
+        mine = self.order(term)
+        assert set(mine) <= set(axes), (mine, axes)
+        value = self.values[term].transpose([mine.index(a) for a in axes if a in mine])
+        value = value.reshape([self.extents[a] if a in mine else 1 for a in axes])
+        return np.broadcast_to(value, [self.extents[a] for a in axes])
+
+    def _grid(self, axes: Sequence[str]) -> dict[str, Any]:
+        """Values of sizes and axes that broadcast over the axes."""
+        grids = np.meshgrid(*(np.arange(self.extents[a]) for a in axes), indexing="ij", sparse=True)
+        return {**self.sizes, **dict(zip(axes, grids))}
+
+    def _term(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
+        if term.op == "input":
+            return self._input(term)
+        if term.op in ("store", "load"):
+            return self.values[term.children[0]]
+        if term.op in ("read", "gather"):
+            return self._read(term, axes)
+        if term.op == "scatter":
+            return self._scatter(term, axes)
+        if term.op == "const":
+            return np.asarray(term.attribute, term.dtype.numpy)
+        if term.op == "index":
+            return self._full(term.attribute, axes).astype(term.dtype.numpy)
+        if term.op == "guard":
+            holds = self._holds(term.attribute, axes)
+            return np.where(holds, *(self.at(child, axes) for child in term.children))
+        if term.op == "scan":
+            return self._scan(term, axes)
+        if is_reduction(term):
+            return self._reduce(term, axes)
+        assert term.op in SCALARS, term.op
+        return np.asarray(compute(term.op, term.dtype, *(self.at(c, axes) for c in term.children)))
+
+    def _input(self, term: Term) -> np.ndarray:
+        leaf = term.attribute
+        array = self.inputs[leaf.number].reshape([self.extents[a] for a in leaf.axes])
+        return array.transpose([leaf.axes.index(a) for a in sorted(leaf.axes, key=axis_key)])
+
+    def _full(self, index: Index, axes: Sequence[str]) -> np.ndarray:
+        """An index at every point of the axes."""
+        shape = [self.extents[a] for a in axes]
+        return np.broadcast_to(np.asarray(index.evaluate(self._grid(axes))), shape)
+
+    def _holds(self, conditions: Sequence[Index], axes: Sequence[str]) -> np.ndarray:
+        holds = np.ones([self.extents[a] for a in axes], bool)
+        for condition in conditions:
+            holds = holds & (self._full(condition, axes) >= 0)
+        return holds
+
+    def _indices(
+        self, entries: Sequence[tuple[str, Index]], axes: Sequence[str], slot: Any, clamp: bool
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """For each axis of a buffer where to read it, made legal; and where that was legal."""
+        known = self._grid(axes)
+        if slot is not None:
+            known[SLOT] = slot.astype(np.int64)
+        legal = np.ones([self.extents[a] for a in axes], bool)
+        found = []
+        for axis, index in entries:
+            here = np.broadcast_to(np.asarray(index.evaluate(known)), legal.shape)
+            inside = np.clip(here, 0, self.extents[axis] - 1)
+            if not (clamp and SLOT in index.names()):
+                legal = legal & (here == inside)
+            found.append(inside)
+        return found, legal
+
+    def _read(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
+        buffer, (mapping, slots) = self.values[term.children[0]], (term.attribute, term.children[1:])
+        assert isinstance(mapping, Map)
+        order = [a for a, _ in sorted(mapping.entries, key=lambda e: axis_key(e[0]))]
+        assert tuple(order) == self.order(term.children[0]), "a map is total on its buffer"
+        slot = self.at(slots[0], axes) if slots else None
+        indices, legal = self._indices(
+            sorted(mapping.entries, key=lambda e: axis_key(e[0])), axes, slot, clamp=True
+        )
+        legal = legal & self._holds(mapping.conditions, axes)
+        if buffer.size == 0:
+            return np.full(legal.shape, poison(term.dtype), term.dtype.numpy)
+        value = np.broadcast_to(buffer[tuple(indices)], legal.shape)
+        return np.where(legal, value, np.asarray(poison(term.dtype), term.dtype.numpy))
+
+    def _scatter(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
+        mapping: ScatterMap = term.attribute
+        base, index, values = term.children
+        result = np.array(self.at(base, axes))
+        entries = sorted(mapping.entries, key=lambda e: axis_key(e[0]))
+        slot = self.at(index, mapping.along)
+        indices, legal = self._indices(entries, mapping.along, slot, clamp=False)
+        where = tuple(i[legal] for i in indices)
+        new = self.at(values, mapping.along)[legal]
+        if mapping.mode == "set":
+            result[where] = new
+        elif term.dtype.name in ("f16", "bf16"):
+            wide = result.astype(np.float32)
+            UFUNCS[mapping.mode].at(wide, where, new.astype(np.float32))
+            result = wide.astype(term.dtype.numpy)
+        else:
+            UFUNCS[mapping.mode].at(result, where, new)
+        return result
+
+    def _reduce(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
+        over = tuple(term.attribute)
+        value = self.at(term.children[0], (*axes, *over))
+        dims = tuple(range(len(axes), value.ndim))
+        dtype = f32 if term.dtype.name in ("f16", "bf16") else term.dtype
+        start = np.asarray(identity(term.op, dtype), dtype.numpy)
+        reduce: Any = REDUCTIONS[term.op]
+        result = reduce(value.astype(dtype.numpy), axis=dims, dtype=dtype.numpy, initial=start)
+        return np.asarray(result).astype(term.dtype.numpy)
+
+    def _scan(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
+        op, axis = term.attribute
+        assert op in COMBINE
+        dtype = f32 if term.dtype.name in ("f16", "bf16") else term.dtype
+        value = self.at(term.children[0], axes).astype(dtype.numpy)
+        result = UFUNCS[op].accumulate(value, axis=axes.index(axis), dtype=dtype.numpy)
+        return np.asarray(result).astype(term.dtype.numpy)
+
+
+def poison(dtype: DType) -> Any:
+    """A value that no test expects: what lies outside a buffer."""
+    if dtype.is_float:
+        return np.nan
+    return True if dtype.kind == "bool" else 0x55

@@ -1,0 +1,320 @@
+"""A saturated e-graph as plain classes and alternatives, and seeds for choosing among them.
+
+An extraction is one alternative for every class and one bit for every value: stored or inline. Classes
+of values and of buffers share one numbering. Which buffer alternative to take is no choice: an input is
+free, a scatter says how it is made, else the value is stored.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..graph.dtype import ALL, DType
+from ..graph.index import Index
+from .encode import Encoding, Indexed, Literal, Operation, conditions_of
+from .engine import Engine
+from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS
+from .terms import Leaf, Map, Region
+
+INFINITE = math.inf
+
+
+@dataclass(frozen=True)
+class ENode:
+    """One alternative of a class: operation, literals, classes of its operands."""
+
+    op: str
+    literals: tuple[int | float, ...]
+    children: tuple[int, ...]
+
+    @property
+    def over(self) -> int:
+        """The mask of reduced axes; 0 where nothing is reduced."""
+        if self.op not in REDUCTIONS:
+            return 0
+        return int(self.literals[1] if self.op == "Fold" else self.literals[0])
+
+
+@dataclass
+class Classes:
+    """The classes of an e-graph. All lists are indexed by class.
+
+    axes: mask; constant: known before the program runs, and worth keeping in memory;
+    needs: the conditions under which the value is defined at all.
+    """
+
+    encoding: Encoding
+    alternatives: list[list[ENode]]
+    is_buffer: list[bool]
+    axes: list[int]
+    dtype: list[DType]
+    constant: list[bool]
+    roots: list[int]
+    needs: list[frozenset[Index]]
+
+    @property
+    def nodes(self) -> int:
+        return sum(map(len, self.alternatives))
+
+    def held(self, buffer: int) -> int:
+        """The value that a stored buffer holds."""
+        return self.alternatives[buffer][0].children[0]
+
+    def source(self, buffer: int) -> str:
+        """How a buffer comes about: "Input", "Scatter" or "Store"."""
+        return self.alternatives[buffer][0].op
+
+    def leaf(self, buffer: int) -> Leaf:
+        item = self.encoding.items[int(self.alternatives[buffer][0].literals[0])]
+        assert isinstance(item, Leaf)
+        return item
+
+
+def classes_of(engine: Engine, encoding: Encoding, region: Region) -> Classes:
+    """The e-graph of a region as plain data, without alternatives that are never worth taking."""
+    tables = engine.tables([*OPERATIONS, "ax", "axT", "fixed", "fixedT", "term"])
+    numbers: dict[object, int] = {}
+    alternatives: list[list[ENode]] = []
+    is_buffer: list[bool] = []
+
+    def number(value: object, buffer: bool) -> int:
+        found = numbers.get(value)
+        if found is None:
+            found = numbers[value] = len(alternatives)
+            alternatives.append([])
+            is_buffer.append(buffer)
+        return found
+
+    for op, kinds in OPERATIONS.items():
+        for inputs, output in tables[op]:
+            pairs = list(zip(kinds, inputs))
+            children = tuple(number(v, k == "T") for k, v in pairs if k in "ET")
+            literals = tuple(v for k, v in pairs if k in "if")
+            alternatives[number(output, op in BUFFER_SORT)].append(ENode(op, literals, children))
+    axes = [0] * len(alternatives)
+    for table in ("ax", "axT"):
+        for (value,), mask in tables[table]:
+            if value in numbers:
+                axes[numbers[value]] = mask
+    fixed = [False] * len(alternatives)
+    for table in ("fixed", "fixedT"):
+        for (value,), _ in tables[table]:
+            if value in numbers:
+                fixed[numbers[value]] = True
+    terms = {inputs[0]: output for inputs, output in tables["term"]}
+    roots = [numbers[terms[root.term]] for root in region.roots]
+    return _finish(encoding, region, alternatives, is_buffer, axes, fixed, roots)
+
+
+def _finish(
+    encoding: Encoding,
+    region: Region,
+    alternatives: list[list[ENode]],
+    is_buffer: list[bool],
+    axes: list[int],
+    fixed: list[bool],
+    roots: list[int],
+) -> Classes:
+    for number, options in enumerate(alternatives):
+        alternatives[number] = _worthwhile(number, options, alternatives, encoding)
+    count = len(alternatives)
+    empty: frozenset[Index] = frozenset()
+    classes = Classes(
+        encoding, alternatives, is_buffer, axes, [ALL[0]] * count, [False] * count, roots,
+        [empty] * count,
+    )  # fmt: skip
+    order = ordered(classes)
+    _find_dtypes(classes, order, region)
+    _find_constants(classes, order, fixed)
+    _find_needs(classes, order)
+    return classes
+
+
+def _worthwhile(
+    number: int, options: list[ENode], alternatives: list[list[ENode]], encoding: Encoding
+) -> list[ENode]:
+    if options and options[0].op in BUFFER_SORT:
+        rank = {"Input": 0, "Scatter": 1, "Store": 2}
+        return sorted(options, key=lambda n: rank[n.op])[:1]
+    kept = [n for n in options if not _reads_itself(number, n, alternatives)]
+    loads = [n for n in kept if n.op == "Load"]
+    if loads:
+        return loads[:1]
+    plain = [n for n in kept if n.op in ("Const", "Literal")]
+    if plain:
+        return plain[:1]
+    exact = {(n.children[0], len(encoding.map(int(n.literals[0])).entries))
+             for n in kept if n.op == "Read"}  # fmt: skip
+    shortest = {b: min(c for x, c in exact if x == b) for b, _ in exact}
+    return [
+        n for n in kept
+        if n.op != "Read"
+        or len(encoding.map(int(n.literals[0])).entries) == shortest[n.children[0]]
+    ]  # fmt: skip
+
+
+def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:
+    """A load of what would be stored from this very class."""
+    if node.op != "Load":
+        return False
+    sources = alternatives[node.children[0]]
+    return all(s.op == "Store" and s.children[0] == number for s in sources)
+
+
+def ordered(classes: Classes) -> list[int]:
+    """The classes, children first along the first-found acyclic choice."""
+    done: dict[int, None] = {}
+    waiting = list(range(len(classes.alternatives)))
+    while waiting:
+        rest = []
+        for c in waiting:
+            if any(all(x in done for x in n.children) for n in classes.alternatives[c]):
+                done[c] = None
+            else:
+                rest.append(c)
+        if len(rest) == len(waiting):
+            break
+        waiting = rest
+    return list(done)
+
+
+def _find_dtypes(classes: Classes, order: list[int], region: Region) -> None:
+    leaf_dtype = {
+        t.attribute.number: t.dtype for t in region.terms.nodes if t.op == "input"
+    }
+    known: set[int] = set()
+    for c in order:
+        node = next(n for n in classes.alternatives[c] if all(x in known for x in n.children))
+        known.add(c)
+        classes.dtype[c] = _dtype(classes, node, leaf_dtype)
+
+
+def _dtype(classes: Classes, node: ENode, leaf_dtype: dict[int, DType]) -> DType:
+    items = classes.encoding.items
+    if node.op == "Const":
+        return ALL[int(node.literals[0])]
+    if node.op in ("Literal", "Index", "Unary", "Binary", "Ternary"):
+        item = items[int(node.literals[0])]
+        assert isinstance(item, Literal | Indexed | Operation)
+        return item.dtype
+    if node.op == "Input":
+        item = items[int(node.literals[0])]
+        assert isinstance(item, Leaf)
+        return leaf_dtype[item.number]
+    if node.op == "One":
+        return ALL[0]  # takes the dtype of whatever it weighs
+    return classes.dtype[node.children[0]]
+
+
+def _find_constants(classes: Classes, order: list[int], fixed: list[bool]) -> None:
+    """Fixed, made from a fixed buffer, and of a size that does not change from run to run."""
+    space, names = classes.encoding.space, classes.encoding.names
+    from_memory = [False] * len(fixed)
+    for c in order:
+        buffers = classes.is_buffer[c] and classes.source(c) == "Input"
+        from_memory[c] = buffers or any(
+            any(from_memory[x] for x in n.children) for n in classes.alternatives[c]
+        )
+        static = all(space.axes[a].is_constant for a in names(classes.axes[c]))
+        classes.constant[c] = fixed[c] and from_memory[c] and static
+
+
+def _find_needs(classes: Classes, order: list[int]) -> None:
+    """Where each class is defined: its most defined alternative; less defined ones are dropped."""
+    for c in order:
+        options = [(_needs(classes, n), n) for n in classes.alternatives[c]]
+        best = min((needs for needs, _ in options), key=len)
+        classes.needs[c] = best
+        if any(n.op in ("Read", "Gather", "Guard") for _, n in options):
+            kept = [n for needs, n in options if _implied(classes, needs, best)]
+            classes.alternatives[c] = kept
+    for c in order:  # what was not known the first time round (operands that come later)
+        classes.needs[c] = min((_needs(classes, n) for n in classes.alternatives[c]), key=len)
+
+
+def _implied(classes: Classes, needs: frozenset[Index], best: frozenset[Index]) -> bool:
+    return all(classes.encoding.space.implies(best, c) for c in needs - best)
+
+
+def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
+    encoding = classes.encoding
+    if node.op == "Store":
+        return frozenset()  # memory is there at every point; what it holds is another matter
+    if node.op in ("Read", "Gather"):
+        found = conditions_of(encoding.space, encoding.map(int(node.literals[0])))
+        own = frozenset((Index.of(-1),) if found is None else found)
+        return own | (classes.needs[node.children[1]] if node.op == "Gather" else frozenset())
+    if node.op == "Guard":
+        domain = encoding.domain(int(node.literals[0])) or ()
+        first, second = (classes.needs[x] for x in node.children)
+        rest = frozenset(c for c in first if not encoding.space.implies(domain, c))
+        if len(domain) == 1:
+            second = frozenset(
+                c for c in second if not encoding.space.implies((-1 - domain[0],), c)
+            )
+        return rest | second
+    needs = frozenset().union(*(classes.needs[x] for x in node.children))
+    if node.over:
+        bound = frozenset(encoding.names(node.over))
+        return frozenset(c for c in needs if not c.names() & bound)
+    return needs
+
+
+def map_of(classes: Classes, node: ENode) -> Map:
+    return classes.encoding.map(int(node.literals[0]))
+
+
+# ---- seeds: one alternative for every class, bottom up, so never a cycle
+
+_WEIGHTS = {
+    "Sum": 10.0, "Max": 10.0, "Fold": 10.0, "OSum": 10.0, "Scan": 10.0, "Exp2": 4.0, "Wexp": 4.0,
+    "Read": 0.01, "Gather": 1.0, "Load": 0.01, "Store": 0.02, "Input": 0.0, "Const": 0.0,
+    "Literal": 0.0, "Index": 0.1, "Guard": 0.1,
+}  # fmt: skip
+
+Measure = Callable[[ENode, list[float]], float]
+
+
+def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[int]:
+    """Choices by bottom-up dynamic programming: fewest operations ("work"), or fewest dependent
+    reductions first ("depth"). With `rng` the weights are random."""
+    scale: dict[ENode, float] = {}
+
+    def weight(node: ENode) -> float:
+        if rng is not None and node not in scale:
+            scale[node] = rng.uniform(0.2, 3.0)
+        return _WEIGHTS.get(node.op, 1.0) * scale.get(node, 1.0)
+
+    count = len(classes.alternatives)
+    best = [(INFINITE, INFINITE)] * count
+    choice = [0] * count
+    changed = True
+    while changed:
+        changed = False
+        for c, options in enumerate(classes.alternatives):
+            for i, node in enumerate(options):
+                found = _total(classes, c, node, weight(node), best, mode)
+                if found < best[c]:
+                    best[c], choice[c], changed = found, i, True
+    return choice
+
+
+def _total(
+    classes: Classes,
+    c: int,
+    node: ENode,
+    weight: float,
+    best: list[tuple[float, float]],
+    mode: str,
+) -> tuple[float, float]:
+    """(depth, work) of a node on top of what its operands cost; depth 0 where it does not count."""
+    depth, work = 0.0, weight if not classes.constant[c] else 0.01
+    for child in node.children:
+        depth = max(depth, best[child][0])
+        work += best[child][1]
+    if mode == "depth" and node.op in REDUCTIONS and not classes.constant[c]:
+        depth += 1
+    return depth, round(work, 6) + 1e-6

@@ -1,0 +1,261 @@
+"""A region to its plan: saturate, then choose. Deterministic under a seed; bounded; no search needed.
+
+Starts are seeds of choices with several densities of stored values; the best ones are improved by
+coordinate descent over every choice and every bit, priced by the roofline.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .cost import CostModel, Pricer
+from .extract import Classes, classes_of, seed
+from .language import REDUCTIONS
+from .plan import Cyclic, Plan, form, make_plan
+from .rules import DEFAULT
+from .saturate import Limits, saturate
+from .terms import Region
+
+INFINITE = float("inf")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Of the choice: plans priced, starts that are improved, random seeds on top of the fixed ones."""
+
+    plans: int = 1500
+    starts: int = 2
+    random_seeds: int = 0
+
+
+def optimise(
+    region: Region,
+    model: CostModel = CostModel(),
+    seed: int = 0,
+    budget: Budget = Budget(),
+    families: tuple[str, ...] = DEFAULT,
+    limits: Limits = Limits(),
+) -> Plan:
+    """The plan of a region."""
+    engine, encoding, growth = saturate(region, families, limits)
+    classes = classes_of(engine, encoding, region)
+    plan = choose(classes, model, budget, seed)
+    state = "saturated" if growth.complete else "stopped at a limit"
+    plan.notes = (
+        f"{growth.before} -> {growth.after} e-nodes in {growth.rounds} rounds, "
+        f"{growth.seconds * 1e3:.0f} ms, {state}; {len(plan.pieces)} kernels, "
+        f"{plan.cost * 1e6:.1f} us modelled"
+    )
+    return plan
+
+
+def choose(classes: Classes, model: CostModel, budget: Budget, number: int) -> Plan:
+    """The best plan that was found."""
+    search = _Search(classes, Pricer(classes, model), budget)
+    starts = sorted(
+        ((search.price(choice, stored), i, choice, stored)
+         for i, (choice, stored) in enumerate(search.starts(number))),
+        key=lambda s: s[:2],
+    )  # fmt: skip
+    for _, _, choice, stored in starts[: budget.starts]:
+        search.descend(choice, stored)
+    best, choice, stored = search.best
+    assert best < INFINITE
+    return make_plan(classes, choice, stored, search.pricer)
+
+
+@dataclass
+class _Search:
+    classes: Classes
+    pricer: Pricer
+    budget: Budget
+    priced: int = 0
+    best: tuple[float, list[int], frozenset[int]] = (INFINITE, [], frozenset())
+    known: dict[tuple[tuple[int, ...], frozenset[int]], float] = field(default_factory=dict)
+
+    def price(self, choice: list[int], stored: frozenset[int]) -> float:
+        """Seconds of a plan; infinite for a cyclic one."""
+        key = (tuple(choice), stored)
+        found = self.known.get(key)
+        if found is None:
+            self.priced += 1
+            try:
+                found = form(self.classes, choice, stored, self.pricer)[1]
+            except Cyclic:
+                found = INFINITE
+            self.known[key] = found
+            if found < self.best[0]:
+                self.best = (found, list(choice), stored)
+        return found
+
+    # ---- starts
+
+    def starts(self, number: int) -> Iterator[tuple[list[int], frozenset[int]]]:
+        """Choices with few, some and many stored values."""
+        for choice in self._choices(number):
+            constants = self._constants(choice)
+            for density in (self._none, self._operands, self._reductions):
+                yield choice, frozenset(density(choice) | constants)
+
+    def _choices(self, number: int) -> Iterator[list[int]]:
+        yield seed(self.classes, "work")
+        yield seed(self.classes, "depth")
+        for i in range(self.budget.random_seeds):
+            rng = random.Random(number * 1000 + i)
+            yield seed(self.classes, "depth" if i % 2 else "work", rng)
+
+    def _none(self, choice: list[int]) -> set[int]:
+        return set()
+
+    def _operands(self, choice: list[int]) -> set[int]:
+        """Computed operands of reductions that depend on a reduction themselves."""
+        deep = self._deep(choice)
+        found = set()
+        for c in self._values(choice):
+            node = self.classes.alternatives[c][choice[c]]
+            if node.op in REDUCTIONS:
+                for child in node.children:
+                    found |= self._tops(choice, child, deep)
+        return found
+
+    def _tops(self, choice: list[int], c: int, deep: set[int]) -> set[int]:
+        node = self.classes.alternatives[c][choice[c]]
+        if node.op == "Mul":
+            return set().union(*(self._tops(choice, x, deep) for x in node.children))
+        return {c} if c in deep and node.op != "Load" else set()
+
+    def _reductions(self, choice: list[int]) -> set[int]:
+        options = self.classes.alternatives
+        return {c for c in self._values(choice) if options[c][choice[c]].op in REDUCTIONS}
+
+    def _values(self, choice: list[int]) -> list[int]:
+        classes = self.classes
+        return [c for c in range(len(choice)) if not classes.is_buffer[c]]
+
+    def _deep(self, choice: list[int]) -> set[int]:
+        """Classes with a reduction below them."""
+        deep: set[int] = set()
+        grown = -1
+        while grown != len(deep):
+            grown = len(deep)
+            for c in self._values(choice):
+                node = self.classes.alternatives[c][choice[c]]
+                if node.op in REDUCTIONS or any(x in deep for x in node.children):
+                    deep.add(c)
+        return deep
+
+    def _constants(self, choice: list[int]) -> set[int]:
+        """What is made of constants and read by what is not, unless that makes it larger."""
+        classes, found = self.classes, set()
+        for c in self._values(choice):
+            if classes.constant[c]:
+                continue
+            for child in classes.alternatives[c][choice[c]].children:
+                if self._worth_making(choice, child):
+                    found.add(child)
+        found |= {r for r in classes.roots if classes.constant[r]}
+        return found
+
+    def _worth_making(self, choice: list[int], c: int) -> bool:
+        classes = self.classes
+        if classes.is_buffer[c] or not classes.constant[c]:
+            return False
+        node = classes.alternatives[c][choice[c]]
+        if node.op in ("Load", "Read"):
+            return False
+        return self.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
+
+    def _source_bytes(self, choice: list[int], c: int) -> float:
+        node = self.classes.alternatives[c][choice[c]]
+        if node.op in ("Load", "Read", "Gather"):
+            return self.pricer.bytes(node.children[0])
+        return sum(self._source_bytes(choice, x) for x in node.children)
+
+    # ---- coordinate descent
+
+    def descend(self, choice: list[int], stored: frozenset[int]) -> None:
+        """Try every other alternative and every flipped bit until nothing gains."""
+        current = self.price(choice, stored)
+        improved = True
+        while improved and self.priced < self.budget.plans:
+            improved = False
+            for c, option in self._coordinates(choice):
+                move = self._moved(choice, stored, c, option)
+                cost = self.price(*move)
+                if cost < current * (1 - 1e-6):
+                    choice, stored = move
+                    current, improved = cost, True
+                if self.priced >= self.budget.plans:
+                    return
+
+    def _coordinates(self, choice: list[int]) -> list[tuple[int, int]]:
+        """(class, alternative), or (class, -1): its bit."""
+        reached, found = self._reached(choice), []
+        for c in reached:
+            if self._storable(c, choice, reached):
+                found.append((c, -1))
+            count = len(self.classes.alternatives[c])
+            found += [(c, i) for i in range(count) if count > 1]
+        return found
+
+    @staticmethod
+    def _moved(
+        choice: list[int], stored: frozenset[int], c: int, option: int
+    ) -> tuple[list[int], frozenset[int]]:
+        if option < 0:
+            return choice, stored ^ {c}
+        other = list(choice)
+        other[c] = option
+        return other, stored
+
+    def _reached(self, choice: list[int]) -> dict[int, int]:
+        """Classes that these choices use, roots first -> how many use them."""
+        uses: dict[int, int] = {}
+        waiting = list(self.classes.roots)
+        while waiting:
+            c = waiting.pop(0)
+            uses[c] = uses.get(c, 0) + 1
+            if uses[c] == 1:
+                waiting += self.classes.alternatives[c][choice[c]].children
+        return uses
+
+    def _storable(self, c: int, choice: list[int], uses: dict[int, int]) -> bool:
+        """Values whose storing may pay: reductions, shared values, operands of reductions."""
+        classes = self.classes
+        node = classes.alternatives[c][choice[c]]
+        if classes.is_buffer[c] or node.op in ("Load", "Const", "Literal", "Index", "One", "Read"):
+            return False
+        if node.op in REDUCTIONS or uses[c] > 1 or classes.constant[c]:
+            return True
+        return c in self._operand_classes(choice)
+
+    def _operand_classes(self, choice: list[int]) -> set[int]:
+        key = tuple(choice)
+        if self._operands_of[0] != key:
+            self._operands_of = (key, self._direct_operands(choice))
+        return self._operands_of[1]
+
+    _operands_of: tuple[tuple[int, ...], set[int]] = ((), set())
+
+    def _direct_operands(self, choice: list[int]) -> set[int]:
+        """What reductions and products under them read, down to the next reduction."""
+        options = self.classes.alternatives
+        found: set[int] = set()
+
+        def collect(c: int) -> None:
+            found.add(c)
+            node = options[c][choice[c]]
+            if node.op in ("Mul", "Guard"):
+                for child in node.children:
+                    if child not in found:
+                        collect(child)
+
+        for c in self._values(choice):
+            node = options[c][choice[c]]
+            if node.op in REDUCTIONS:
+                for child in node.children:
+                    if child not in found:
+                        collect(child)
+        return found

@@ -1,0 +1,120 @@
+"""Preparation keeps the meaning of a kernel: merged axes, derived domains, split reductions."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import default_cases as cases
+from default_cases import I, const, load, mul, store, total, value
+
+from luminal.kernel.domains import derive_domains
+from luminal.kernel.evaluate import evaluate
+from luminal.kernel.kernel import Guard
+from luminal.kernel.merge import merge_axes
+from luminal.kernel.prepare import prepare
+from luminal.kernel.target import Target
+
+TARGET = Target("test", vector_bytes=64, registers=32, threads=2)
+RANGE = {"s": (1, 64)}
+SMALL = {
+    "gemm": (cases.gemm(5, 7, 9), {}),
+    "batched": (cases.gemm(5, 7, 9, constant=False, turned=True, batch=3), {}),
+    "dynamic": (cases.gemm("s", 7, 9, sizes=RANGE), {"s": 4}),
+    "int8": (cases.gemm_int8(4, 6, 8), {}),
+    "gated": (cases.gated(4, 6, 8), {}),
+    "gemv_q8": (cases.gemv_q8(6, 3), {}),
+    "softmax": (cases.softmax(3, 10), {}),
+    "layer_norm": (cases.layer_norm("s", 10, sizes=RANGE), {"s": 3}),
+    "column_sum": (cases.column_sum(7, 5), {}),
+    "chain": (cases.chain(3, 9), {}),
+    "transpose": (cases.transpose(3, 9), {}),
+    "attention": (cases.attention(2, 5, 5, 4), {}),
+    "gqa": (cases.attention(2, "s", "s", 4, groups=3, sizes=RANGE), {"s": 6}),
+    "decode": (cases.attention(3, 1, 7, 4, causal=False), {}),
+    "conv": (cases.convolution(3, 7, 4, 3), {}),
+    "conv_strided": (cases.convolution(2, 8, 3, 3, 2, batch=2), {}),
+    "conv_last": (cases.convolution(3, 7, 4, 3, last=True), {}),
+    "conv_1x1": (cases.convolution(3, 4, 5, 1, batch=2), {}),
+    "depthwise": (cases.convolution(1, 6, 4, 3, groups=True), {}),
+    "embedding": (cases.embedding(6, 5, 4), {}),
+    "scatter": (cases.scatter(9, 5, 4), {}),
+    "scatter_set": (cases.scatter(9, 5, 4, "set"), {}),
+    "cumsum": (cases.cumsum(3, 6), {}),
+    "cumsum_columns": (cases.cumsum(3, 6, "m", separate=False), {}),
+    "mask": (cases.causal_mask(5), {}),
+}
+
+
+def results(kernels, arrays, sizes):
+    """All buffers after the kernels, flat."""
+    arrays = {name: x.copy() for name, x in arrays.items()}
+    for k in kernels:
+        for b in k.buffers:
+            shape = [int(n.evaluate(sizes)) for n in b.shape]
+            if b.name not in arrays:
+                arrays[b.name] = np.full(shape, 77, b.dtype.numpy)
+            arrays[b.name] = arrays[b.name].reshape(shape)
+        evaluate(k, arrays, sizes)
+    return {name: x.reshape(-1) for name, x in arrays.items()}
+
+
+def assert_same(first, second, arrays, sizes):
+    want, got = results(first, arrays, sizes), results(second, arrays, sizes)
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_prepared_kernels_mean_the_same(name):
+    kernel, sizes = SMALL[name]
+    arrays = cases.arrays(kernel, np.random.default_rng(1), sizes)
+    assert_same([kernel], prepare(kernel, TARGET), arrays, sizes)
+
+
+def test_axes_are_merged_where_everything_walks_them_together():
+    axes = merge_axes(cases.convolution(3, 4, 5, 1)).axes
+    assert {a: int(n) for a, n in axes.items()} == {"o": 5, "y": 16, "c": 3}
+    assert len(merge_axes(cases.chain(3, 9)).axes) == 1
+    assert len(merge_axes(cases.softmax(3, 9)).axes) == 2
+    assert len(merge_axes(cases.transpose(3, 9)).axes) == 2
+
+
+def test_symbolic_axes_are_merged():
+    kernel = cases.chain("s", 9)
+    merged = merge_axes(kernel)
+    assert list(merged.axes.values()) == [I("s") * 9]
+
+
+def test_a_causal_mask_bounds_every_value_of_the_stream():
+    domains = {v.name: v.domain for v in derive_domains(cases.attention(2, 5, 5, 4)).values}
+    bounded = {name for name, d in domains.items() if d == {"k": (None, I("q") + 1)}}
+    assert bounded == {"score", "masked", "top", "p", "sum", "mix"}
+
+
+def test_padding_bounds_the_taps():
+    acc = derive_domains(cases.convolution(3, 7, 4, 3)).value("acc")
+    assert acc.domain == {"r": (1 - I("y"), 8 - I("y")), "s": (1 - I("x"), 8 - I("x"))}
+
+
+def test_bounds_with_steps_round_the_right_way():
+    for step, shift in ((2, 3), (3, 1), (-2, 7), (-3, 8)):
+        body = Guard((I("k") * step + shift - I("m"),), load("X", "k"), const(0.0))
+        acc = value("acc", "m", body, total("k"), store("Y", "m"))
+        kernel = cases.kernel("k", [cases.buffer("X", 9), cases.buffer("Y", 7)],
+                              {"m": 7, "k": 9}, [acc])  # fmt: skip
+        derived = derive_domains(kernel)
+        assert "k" in derived.value("acc").domain or step > 0
+        arrays = cases.arrays(kernel, np.random.default_rng(0))
+        assert_same([kernel], [derived], arrays, {})
+
+
+@pytest.mark.parametrize("other", [1.0, -np.inf, np.nan])
+def test_no_domain_where_the_rest_is_not_the_identity(other):
+    body = Guard((I("m") - I("k"),), load("X", "k"), const(other))
+    acc = value("acc", "m", mul(body, const(2.0)), total("k"), store("Y", "m"))
+    kernel = cases.kernel("k", [cases.buffer("X", 9), cases.buffer("Y", 9)],
+                          {"m": 9, "k": 9}, [acc])  # fmt: skip
+    assert not derive_domains(kernel).value("acc").domain

@@ -1,0 +1,135 @@
+"""Random graphs: what the compiler makes of them is what the reference says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from luminal import Graph, Tensor
+from luminal.graph.reference import run
+
+SIZES = {"s": 5, "t": 3}
+
+
+class Maker:
+    """Draws operations that fit what is there."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.graph = Graph()
+        for name in SIZES:
+            self.graph.dim(name, 1, 64)
+        shapes = [(4, 6), ("s", 6), (3, 4, 6), ("t", "s", 6), (6,), (6, 5)]
+        self.tensors = [self.graph.tensor(self.pick(shapes)) for _ in range(2)]
+        self.tensors.append(self.graph.constant(np.float32([[0.5], [-2.0], [0.0], [3.0]])))
+
+    def pick(self, options: Any) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def step(self) -> None:
+        """One more tensor, or nothing where it does not fit."""
+        x = self.pick(self.tensors)
+        made = getattr(self, self.pick(STEPS))(x)
+        if made is not None and made.ndim <= 4:
+            self.tensors.append(made)
+
+    # ---- kinds of operations
+
+    def unary(self, x: Tensor) -> Tensor:
+        name = self.pick(["exp", "tanh", "relu", "abs", "neg", "sigmoid", "sin", "floor"])
+        return getattr(x.clamp(-4.0, 4.0), name)()
+
+    def binary(self, x: Tensor) -> Tensor | None:
+        fitting = [y for y in self.tensors if _broadcasts(x, y)]
+        y = self.pick(fitting)
+        return self.pick([x + y, x * y, x - y, x.maximum(y), x.minimum(y), (x < y).where(x, y)])
+
+    def reduction(self, x: Tensor) -> Tensor | None:
+        if not x.ndim:
+            return None
+        dim = self.draw(st.integers(0, x.ndim - 1))
+        keep = self.draw(st.booleans())
+        name = self.pick(["sum", "mean", "amax", "amin"])
+        return getattr(x, name)(dim, keepdim=keep)
+
+    def normalised(self, x: Tensor) -> Tensor | None:
+        return self.pick([x.softmax(-1), x - x.mean(-1, keepdim=True)]) if x.ndim else None
+
+    def running(self, x: Tensor) -> Tensor | None:
+        return x.cumsum(self.draw(st.integers(0, x.ndim - 1))) if x.ndim else None
+
+    def permuted(self, x: Tensor) -> Tensor:
+        return x.permute(*self.draw(st.permutations(range(x.ndim))))
+
+    def sliced(self, x: Tensor) -> Tensor | None:
+        if not x.ndim or not isinstance(x.shape[0], int):
+            return None
+        keys = [slice(1, None), slice(None, None, 2), slice(None, None, -1), 0]
+        return x[self.pick(keys)] if x.shape[0] > 1 else None
+
+    def padded(self, x: Tensor) -> Tensor | None:
+        if not x.ndim or not isinstance(x.shape[-1], int):
+            return None
+        return x.pad([(0, 0)] * (x.ndim - 1) + [(1, 2)], self.pick([0.0, -1.5]))
+
+    def reshaped(self, x: Tensor) -> Tensor:
+        return self.pick([x.flatten(), x.unsqueeze(0), x.reshape(-1, 2)] if x.ndim else [x])
+
+    def flipped(self, x: Tensor) -> Tensor | None:
+        return x.flip(x.ndim - 1) if x.ndim else None
+
+    def product(self, x: Tensor) -> Tensor | None:
+        return x @ x.transpose(-1, -2) if x.ndim >= 2 else None
+
+
+STEPS = [
+    "unary", "binary", "reduction", "normalised", "running", "permuted", "sliced", "padded",
+    "reshaped", "flipped", "product",
+]  # fmt: skip
+
+
+def _broadcasts(x: Tensor, y: Tensor) -> bool:
+    pairs = zip(reversed(x.shape), reversed(y.shape))
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)
+
+
+@st.composite
+def programs(draw: Any) -> Maker:
+    maker = Maker(draw)
+    for _ in range(draw(st.integers(2, 8))):
+        maker.step()
+    maker.tensors[-1].output()
+    if draw(st.booleans()):
+        maker.pick(maker.tensors).output()
+    return maker
+
+
+def feeds(graph: Graph, seed: int) -> dict[Any, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {t: tuple(int(size.evaluate(SIZES)) for size in t.node.shape) for t in graph.inputs}
+    return {t: rng.standard_normal(shape).astype(np.float32) for t, shape in shapes.items()}
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(programs(), st.integers(0, 3))
+def test_compiled_is_reference(maker: Maker, seed: int) -> None:
+    graph = maker.graph
+    rt = graph.compile(threads=1 + seed % 2)
+    given_ = feeds(graph, seed)
+    for tensor, array in given_.items():
+        rt[tensor] = array
+    implied = {name for t in given_ for size in t.node.shape for name in size.names()}
+    rt.run(**{name: value for name, value in SIZES.items() if name not in implied})
+    expected = run(graph, {t.node: a for t, a in given_.items()}, SIZES)
+    for tensor in graph.outputs:
+        np.testing.assert_allclose(
+            rt[tensor], expected[tensor.node], rtol=2e-4, atol=2e-4, err_msg=graph.display()
+        )
