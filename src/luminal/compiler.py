@@ -16,8 +16,10 @@ from .backend import cpu
 from .backend.contract import Backend
 from .errors import DeviceError, InputError, Unsupported
 from .graph.graph import Graph
-from .graph.node import Node
+from .graph.index import Index
+from .graph.node import Node, View
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
+from .graph.space import Range
 from .kernel.default import default_schedule
 from .kernel.kernel import Kernel
 from .kernel.legal import check
@@ -84,7 +86,7 @@ def _native(
         dict(program.graph.space.sizes), lambda kernel: lower_kernel(kernel, target, report)
     )
     memories = _memories(normal, linker)
-    steps = optimise_regions(pieces, report, seed)
+    steps = optimise_regions(pieces, target, report, seed)
     for piece in pieces:
         _link(piece, steps[piece.key], memories, linker)
     plan = report.plan = _plan(program, normal, ports, memories, linker)
@@ -96,9 +98,11 @@ def _native(
         return Native(plan, codes, backend, report.threads)
 
 
-def optimise_regions(pieces: Sequence[Region], report: Report, seed: int) -> dict[str, list[Step]]:
+def optimise_regions(
+    pieces: Sequence[Region], target: Target, report: Report, seed: int
+) -> dict[str, list[Step]]:
     """Kernels of every distinct region: e-graph, extraction, plan, kernels as data."""
-    model = CostModel(threads=report.threads)
+    model = cost_model(target)
     steps: dict[str, list[Step]] = {}
     for piece in pieces:
         if piece.key in steps:
@@ -110,6 +114,19 @@ def optimise_regions(pieces: Sequence[Region], report: Report, seed: int) -> dic
         report.plans.append(plan.describe())
     report.regions, report.distinct_regions = len(pieces), len(steps)
     return steps
+
+
+def cost_model(target: Target) -> CostModel:
+    """The cost model for all threads of a target: its rates are those of two threads."""
+    model, share = CostModel(), target.threads / 2
+    return replace(
+        model,
+        flops=model.flops * share,
+        vector=model.vector * share,
+        cache_bandwidth=model.cache_bandwidth * share,
+        cache=model.cache * share,
+        hint=target.hint,
+    )
 
 
 def lower_kernel(kernel: Kernel, target: Target, report: Report) -> list[Lowered]:
@@ -183,15 +200,28 @@ def _executable(
     numbers: dict[Node, int] = {}
     for number, node in enumerate(named):
         numbers.setdefault(node, number)
-    made = Executable(
-        engine, ports, numbers, graph.space.sizes, report, [t.node for t in graph.outputs],
-        graph.requirements,
-    )  # fmt: skip
+    sizes = _sizes(program)
+    requirements = [r for r in graph.requirements if r.index.names() <= sizes.keys()]
+    order = [tensor.node for tensor in graph.outputs]
+    made = Executable(engine, ports, numbers, sizes, report, order, requirements)
     for port in ports:
         value = graph.values.get(port.node, port.node.attribute.value)
         if value is not None:
             made.preset(port.node, value)
     return made
+
+
+def _sizes(program: Program) -> dict[str, Range]:
+    """The run-time sizes that the program depends on, with their bounds."""
+    used: set[str] = set()
+    for node in program.nodes():
+        indices = list(node.shape)
+        if isinstance(node.attribute, Index):
+            indices.append(node.attribute)
+        elif isinstance(node.attribute, View):
+            indices += node.attribute.index + node.attribute.conditions
+        used.update(*(index.names() for index in indices))
+    return {name: ends for name, ends in program.graph.space.sizes.items() if name in used}
 
 
 # ---- linking
@@ -220,7 +250,7 @@ def _link(region: Region, steps: Sequence[Step], memories: Sequence[int], linker
                 buffer = step.kernel.buffer(name)
                 known[ref] = linker.temporary(buffer.dtype, buffer.shape)
         arguments = {name: known[ref] for name, ref in step.arguments.items()}
-        linker.call(step.kernel, arguments, step.constant)
+        linker.call(step.kernel, arguments, step.constant, step.copies)
 
 
 def _plan(

@@ -1,23 +1,52 @@
 """Every error that a user can meet. A message says what was expected, what was got, and where."""
 
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TypeAlias
+
+Location: TypeAlias = tuple[str, int]  # file, line
+
+_PACKAGE = str(Path(__file__).resolve().parent)
+_AT = "\n  at "
+
+
+def user_location() -> Location:
+    """File and line of the innermost frame that is outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
 
 class LuminalError(Exception):
     """Base of all errors of this package."""
 
 
-class ShapeError(LuminalError, ValueError):
+class Located(LuminalError):
+    """A fault in what the user wrote: the message ends with the user's file and line."""
+
+    def __init__(self, message: str) -> None:
+        if _AT not in message:
+            file, line = user_location()
+            message = f"{message}{_AT}{file}:{line}"
+        super().__init__(message)
+
+
+class ShapeError(Located, ValueError):
     """Shapes of an operation do not fit together."""
 
 
-class DTypeError(LuminalError, TypeError):
+class DTypeError(Located, TypeError):
     """An operation is not defined for these dtypes."""
 
 
-class DimError(LuminalError, ValueError):
+class DimError(Located, ValueError):
     """A symbolic size is unknown, missing, or outside its bounds."""
 
 
-class InputError(LuminalError, ValueError):
+class InputError(Located, ValueError):
     """An array given to a program is missing or does not fit its tensor."""
 
 

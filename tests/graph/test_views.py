@@ -226,6 +226,9 @@ def test_zero_sizes():
         lambda x: x.pad([-4, -3]),
         lambda x: x.reshape("s", 24),
         lambda x: x["s + 4"],
+        lambda x: x[::0],
+        lambda x: x[::"s"],
+        lambda x: x.narrow(0, 2, 3),
     ],
 )
 def test_wrong_moves_name_shape_and_line(move):

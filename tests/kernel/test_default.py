@@ -11,9 +11,14 @@ import default_cases as cases
 from test_prepare import SMALL, assert_same
 
 from luminal.kernel.default import default_schedule
+from luminal.kernel.evaluate import evaluate
+from luminal.kernel.interpret import interpret
+from luminal.kernel.layout import pack
+from luminal.kernel.lower import lower
 from luminal.kernel.prepare import prepare
 from luminal.kernel.schedule import Schedule
 from luminal.kernel.target import Target
+from luminal.kernel.verify import verify
 
 TARGETS = [
     Target("wide", vector_bytes=64, registers=32, threads=2),
@@ -75,3 +80,39 @@ def test_attention_shares_one_loop_over_keys():
 
 def test_a_column_sum_has_its_lanes_along_the_columns():
     assert path(cases.column_sum(2048, 2048), "acc")[-1] == "k/1#"
+
+
+def interpreted(kernel, arrays, sizes, target):
+    """All buffers after preparing, scheduling, lowering and interpreting a kernel."""
+    arrays = {name: x.copy() for name, x in arrays.items()}
+    for prepared in prepare(kernel, target):
+        scheduled, schedule = default_schedule(prepared, target)
+        program = lower(scheduled, schedule, target)
+        verify(program)
+        packed = {}
+        for b in scheduled.buffers:
+            shape = [int(n.evaluate(sizes)) for n in b.shape]
+            if b.name not in arrays:
+                arrays[b.name] = np.full(shape, 77, b.dtype.numpy)
+            arrays[b.name] = arrays[b.name].reshape(shape)
+            layout = program.layouts.get(b.name)
+            packed[b.name] = pack(arrays[b.name], layout) if layout else arrays[b.name]
+        interpret(program, packed, sizes)
+    return arrays
+
+
+def assert_right(kernel, sizes, target, seed=3):
+    arrays = cases.arrays(kernel, np.random.default_rng(seed), sizes)
+    got = interpreted(kernel, arrays, sizes, target)
+    want = {name: x.copy() for name, x in arrays.items()}
+    evaluate(kernel, want, sizes)
+    for name in kernel.outputs:
+        np.testing.assert_allclose(
+            got[name].reshape(-1), want[name].reshape(-1), rtol=2e-5, atol=2e-5, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("name", SMALL)
+def test_small_kernels_run_right(name, target):
+    assert_right(*SMALL[name], target)

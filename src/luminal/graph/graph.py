@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DimError, DTypeError, InputError, ShapeError
+from ..errors import DimError, DTypeError, InputError, Location, ShapeError, user_location
 from . import views
 from .display import display
 from .dtype import DType, i64
 from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
-from .locate import Location, fail, user_location
 from .node import Node, Number, Shape, Source, View, position
 from .parse import DimLike, check_name, index_of
 from .space import Space
@@ -23,7 +22,7 @@ from .tensor import Tensor
 from .values import from_user
 
 if TYPE_CHECKING:
-    from ..runtime.executable import Executable
+    from ..compiler import Executable
 
 DEFAULT_BOUNDS = (1, 2**31 - 1)
 
@@ -92,7 +91,7 @@ class Graph:
     def rename(self, tensor: Tensor, name: str) -> None:
         """Give a source another name (modules name their parameters when they are assembled)."""
         if tensor.node.op != "input":
-            fail(InputError, f"only inputs, parameters and constants have names, not {tensor}")
+            raise InputError(f"only inputs, parameters and constants have names, not {tensor}")
         tensor.node.attribute = replace(tensor.node.attribute, name=name)
 
     @property
@@ -114,13 +113,12 @@ class Graph:
         """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened."""
         check_name(name)
         if not 0 <= low <= high:
-            fail(DimError, f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
+            raise DimError(f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
         old = self.space.sizes.get(name)
         if old is not None and (low < old[0] or high > old[1]):
-            fail(
-                DimError,
+            raise DimError(
                 f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "
-                "declare a size before its first use",
+                "declare a size before its first use"
             )
         if old != (low, high):
             self._declare(name, low, high)
@@ -151,7 +149,7 @@ class Graph:
         """index >= 0: proven, or checked at each run. Raises ShapeError where it never holds."""
         low, high = self.space.bounds(index)
         if high < 0:
-            fail(ShapeError, message)
+            raise ShapeError(message)
         if low < 0 and all(index is not known.index for known in self.requirements):
             self.requirements.append(Requirement(index, message, user_location()))
 
@@ -190,7 +188,7 @@ class Graph:
     ) -> Tensor:
         """As `add`, on tensors: `graph.apply("select", [condition, a, b])`."""
         if any(tensor.graph is not self for tensor in tensors):
-            fail(InputError, f"{op}: operands belong to different graphs")
+            raise InputError(f"{op}: operands belong to different graphs")
         wanted = None if dtype is None else dtype_of(dtype)
         return self.wrap(self.add(op, tuple(t.node for t in tensors), attribute, wanted))
 
@@ -211,9 +209,9 @@ class Graph:
         value = index_of(index, positions=True)
         known = {position(dim) for dim in range(len(sizes))} | self.space.sizes.keys()
         if unknown := value.names() - known:
-            fail(DimError, f"iota: {sorted(unknown)}: neither size nor position of {text(sizes)}")
+            raise DimError(f"iota: {sorted(unknown)}: neither size nor position of {text(sizes)}")
         if not kind.is_integer:
-            fail(DTypeError, f"iota has an integer dtype, not {kind}; cast it")
+            raise DTypeError(f"iota has an integer dtype, not {kind}; cast it")
         space = self.positions(sizes)
         ones = {position(d): views.ZERO for d, size in enumerate(sizes) if size == 1}
         return self.wrap(self._iota(sizes, space.simplify(space.substitute(value, ones)), kind))
@@ -256,13 +254,13 @@ class Graph:
     def donate(self, state: Tensor, new: Tensor) -> None:
         """After each run the input `state` holds the value of `new` (a KV cache, in place)."""
         if not any(state is known for known in self.inputs + self.parameters):
-            fail(InputError, f"a state is an input or a parameter of this graph, not {state}")
+            raise InputError(f"a state is an input or a parameter of this graph, not {state}")
         if new.node.shape != state.node.shape:
-            fail(ShapeError, f"donate: a state of {state} cannot become {new}")
+            raise ShapeError(f"donate: a state of {state} cannot become {new}")
         if new.dtype is not state.dtype:
-            fail(DTypeError, f"donate: a state of {state} cannot become {new}; cast it")
+            raise DTypeError(f"donate: a state of {state} cannot become {new}; cast it")
         if any(state is known for known, _ in self.states):
-            fail(InputError, f"{state} is donated already")
+            raise InputError(f"{state} is donated already")
         self.states.append((state, new))
 
     def display(self) -> str:
@@ -290,7 +288,7 @@ def exact(value: Number, dtype: DType) -> Number:
         with np.errstate(over="ignore"):
             return float(np.asarray(float(value)).astype(dtype.numpy))
     if not dtype.lowest <= value <= dtype.highest or int(value) != value:
-        fail(DTypeError, f"{value!r} is no {dtype}")
+        raise DTypeError(f"{value!r} is no {dtype}")
     return int(value)
 
 

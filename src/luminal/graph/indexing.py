@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import ShapeError
 from .index import Index
 from .infer import text
-from .locate import fail
 from .node import Shape, View, position
 from .space import Space
 from .views import ONE, ZERO
@@ -69,7 +68,7 @@ def _full_key(shape: Shape, key: Any) -> list[Any]:
     items = list(key) if isinstance(key, tuple) else [key]
     used = sum(item is not None and item is not Ellipsis for item in items)
     if used > len(shape) or sum(item is Ellipsis for item in items) > 1:
-        fail(ShapeError, f"too many indices for a tensor of shape {text(shape)}: {key}")
+        raise ShapeError(f"too many indices for a tensor of shape {text(shape)}: {key}")
     if Ellipsis not in items:
         items.append(Ellipsis)
     at = items.index(Ellipsis)
@@ -89,9 +88,10 @@ def _slice(
     size: Index, item: slice, size_of: SizeOf, space: Space, require: Require
 ) -> tuple[Index, Index, int]:
     """First index, number of elements, step."""
-    step = 1 if item.step is None else int(item.step)
-    if step == 0:
-        fail(ShapeError, "a slice cannot have step 0")
+    step = 1 if item.step is None else item.step
+    if not isinstance(step, (int, np.integer)) or step == 0:
+        raise ShapeError(f"the step of a slice is an integer other than 0, not {step!r}")
+    step = int(step)
     low, high = (ZERO, size) if step > 0 else (Index.of(-1), size - 1)
     limits = (low, high)
     start = _bound(item.start, low if step > 0 else high, limits, size, size_of, space, require)

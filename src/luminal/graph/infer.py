@@ -7,7 +7,6 @@ from typing import Any
 
 from ..errors import DTypeError, ShapeError
 from .dtype import DType, boolean
-from .locate import fail
 from .node import REDUCE_OPS, Node, Scan, Scatter, Shape, View
 from .scalars import SCALARS, Scalar
 
@@ -31,34 +30,34 @@ def infer(op: str, inputs: tuple[Node, ...], attribute: Any, dtype: DType | None
         return _scalar(row, inputs, dtype)
     rule = _RULES.get(op)
     if rule is None:
-        fail(ShapeError, f"there is no operation {op!r}")
+        raise ShapeError(f"there is no operation {op!r}")
     return rule(op, inputs, attribute)
 
 
 def check_dim(op: str, dim: int, node: Node) -> None:
     """dim is a dimension of the node, counted from 0."""
     if not 0 <= dim < len(node.shape):
-        fail(ShapeError, f"{op}: no dimension {dim} in a tensor of shape {text(node.shape)}")
+        raise ShapeError(f"{op}: no dimension {dim} in a tensor of shape {text(node.shape)}")
 
 
 def _scalar(row: Scalar, inputs: tuple[Node, ...], dtype: DType | None) -> Result:
     if len(inputs) != row.arity:
-        fail(ShapeError, f"{row.name} takes {row.arity} operands, got {len(inputs)}")
+        raise ShapeError(f"{row.name} takes {row.arity} operands, got {len(inputs)}")
     first = inputs[0]
     if any(n.shape != first.shape for n in inputs):
-        fail(ShapeError, f"{row.name}: operands must have one shape, got {describe(inputs)}")
+        raise ShapeError(f"{row.name}: operands must have one shape, got {describe(inputs)}")
     operands = inputs
     if row.name == "select":
         if first.dtype is not boolean:
-            fail(DTypeError, f"select: the condition must be bool, got {describe(inputs)}")
+            raise DTypeError(f"select: the condition must be bool, got {describe(inputs)}")
         operands = inputs[1:]
     common = operands[0].dtype
     if any(n.dtype is not common for n in operands):
-        fail(DTypeError, f"{row.name}: operands must have one dtype, got {describe(inputs)}")
+        raise DTypeError(f"{row.name}: operands must have one dtype, got {describe(inputs)}")
     if row.domain == "float" and not common.is_float:
-        fail(DTypeError, f"{row.name} needs a float dtype, got {common}; cast it first")
+        raise DTypeError(f"{row.name} needs a float dtype, got {common}; cast it first")
     if row.domain == "integer" and common.is_float:
-        fail(DTypeError, f"{row.name} needs an integer or bool dtype, got {common}")
+        raise DTypeError(f"{row.name} needs an integer or bool dtype, got {common}")
     return first.shape, _scalar_dtype(row, common, dtype)
 
 
@@ -67,7 +66,7 @@ def _scalar_dtype(row: Scalar, common: DType, given: DType | None) -> DType:
         return boolean
     if row.result == "given":
         if given is None:
-            fail(DTypeError, f"{row.name}: say which dtype the result has")
+            raise DTypeError(f"{row.name}: say which dtype the result has")
         return given
     return common
 
@@ -77,7 +76,7 @@ def _reduction(op: str, inputs: tuple[Node, ...], dims: tuple[int, ...]) -> Resu
     for dim in dims:
         check_dim(op, dim, source)
     if tuple(sorted(set(dims))) != dims or not dims:
-        fail(ShapeError, f"{op}: dimensions must be distinct and in order, got {dims}")
+        raise ShapeError(f"{op}: dimensions must be distinct and in order, got {dims}")
     kept = (size for dim, size in enumerate(source.shape) if dim not in dims)
     return tuple(kept), source.dtype
 
@@ -86,32 +85,30 @@ def _scan(op: str, inputs: tuple[Node, ...], scan: Scan) -> Result:
     (source,) = inputs
     check_dim(f"scan {scan.op}", scan.dim, source)
     if scan.op not in REDUCE_OPS:
-        fail(ShapeError, f"scan: no operation {scan.op!r}; there are {', '.join(REDUCE_OPS)}")
+        raise ShapeError(f"scan: no operation {scan.op!r}; there are {', '.join(REDUCE_OPS)}")
     return source.shape, source.dtype
 
 
 def _view(op: str, inputs: tuple[Node, ...], view: View) -> Result:
     (source,) = inputs
     if len(view.index) != len(source.shape):
-        fail(
-            ShapeError,
-            f"view: {len(view.index)} indices for a tensor of shape {text(source.shape)}",
+        raise ShapeError(
+            f"view: {len(view.index)} indices for a tensor of shape {text(source.shape)}"
         )
     if (view.fill is None) != (not view.conditions):
-        fail(ShapeError, "view: a fill value goes with conditions, and conditions with a fill")
+        raise ShapeError("view: a fill value goes with conditions, and conditions with a fill")
     return view.shape, source.dtype
 
 
 def _check_indices(op: str, data: Node, index: Node, dim: int) -> None:
     check_dim(op, dim, data)
     if not index.dtype.is_integer:
-        fail(DTypeError, f"{op}: indices must be integers, got {index.dtype}")
+        raise DTypeError(f"{op}: indices must be integers, got {index.dtype}")
     expected = data.shape[:dim] + index.shape[dim : dim + 1] + data.shape[dim + 1 :]
     if len(index.shape) != len(data.shape) or index.shape != expected:
-        fail(
-            ShapeError,
+        raise ShapeError(
             f"{op} along dimension {dim}: the other dimensions must be equal, "
-            f"got {describe((data, index))}",
+            f"got {describe((data, index))}"
         )
 
 
@@ -125,11 +122,11 @@ def _scatter(op: str, inputs: tuple[Node, ...], scatter: Scatter) -> Result:
     base, index, values = inputs
     _check_indices(op, base, index, scatter.dim)
     if index.shape != values.shape:
-        fail(ShapeError, f"scatter: one index for each value, got {describe((index, values))}")
+        raise ShapeError(f"scatter: one index for each value, got {describe((index, values))}")
     if base.dtype is not values.dtype:
-        fail(DTypeError, f"scatter: values must have the dtype of base: {describe(inputs)}")
+        raise DTypeError(f"scatter: values must have the dtype of base: {describe(inputs)}")
     if scatter.mode not in ("set", *REDUCE_OPS):
-        fail(ShapeError, f"scatter: no mode {scatter.mode!r}; there are set, sum, max, min, prod")
+        raise ShapeError(f"scatter: no mode {scatter.mode!r}; there are set, sum, max, min, prod")
     return base.shape, base.dtype
 
 

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from ..errors import DimError
 from .index import Index
-from .locate import fail
 
 DimLike: TypeAlias = int | str | Index
 
@@ -28,15 +27,15 @@ def index_of(value: DimLike, positions: bool = False) -> Index:
         return _parse(value, positions)
     if hasattr(value, "__index__"):
         return Index.of(value.__index__())
-    fail(DimError, f"a size is an integer, a name, or an expression of names, not {value!r}")
+    raise DimError(f"a size is an integer, a name, or an expression of names, not {value!r}")
 
 
 def check_name(name: str) -> None:
     """Refuse names that are no identifiers or that the compiler uses itself."""
     if not name.isidentifier():
-        fail(DimError, f"{name!r} is no name for a size; use letters, digits and _")
+        raise DimError(f"{name!r} is no name for a size; use letters, digits and _")
     if _RESERVED.fullmatch(name):
-        fail(DimError, f"size name {name!r} is reserved (i0, a0, ... name axes); choose another")
+        raise DimError(f"size name {name!r} is reserved (i0, a0, ... name axes); choose another")
 
 
 @cache
@@ -44,7 +43,7 @@ def _parse(text: str, positions: bool) -> Index:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
-        fail(DimError, f"size {text!r} is no expression of names and integers")
+        raise DimError(f"size {text!r} is no expression of names and integers") from None
     return _walk(tree, text, positions)
 
 
@@ -64,7 +63,7 @@ def _walk(tree: ast.expr, text: str, positions: bool) -> Index:
         first, second = (_walk(a, text, positions) for a in tree.args)
         if tree.func.id in ("min", "max"):
             return first.minimum(second) if tree.func.id == "min" else first.maximum(second)
-    fail(DimError, f"size {text!r}: only names, integers, + - * // % min max are allowed")
+    raise DimError(f"size {text!r}: only names, integers, + - * // % min max are allowed")
 
 
 def _binary(tree: ast.BinOp, left: Index, right: Index, text: str) -> Index:
@@ -76,6 +75,6 @@ def _binary(tree: ast.BinOp, left: Index, right: Index, text: str) -> Index:
         return left * right
     if isinstance(tree.op, (ast.FloorDiv, ast.Mod)):
         if right.is_constant and right.constant <= 0:
-            fail(DimError, f"size {text!r} divides by {right}; a divisor is positive")
+            raise DimError(f"size {text!r} divides by {right}; a divisor is positive")
         return left // right if isinstance(tree.op, ast.FloorDiv) else left % right
-    fail(DimError, f"size {text!r}: only + - * // % are allowed")
+    raise DimError(f"size {text!r}: only + - * // % are allowed")

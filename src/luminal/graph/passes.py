@@ -4,12 +4,16 @@ A `Program` names what is to be computed: the nodes of the outputs and of the ne
 Sources are never replaced, so the user's tensors keep naming the inputs. A pass is any function
 `Program -> Program`; most are one `rewrite` with a rule for single nodes:
 
-    def halve_gelu_precision(program):
-        def rule(node, inputs):            # inputs: what the node's inputs have become
-            ...                            # a new node (program.graph.add), or None to keep it
+    def divide_by_multiplying(program):
+        def rule(node, inputs):  # inputs: what the node's inputs have become
+            if node.op != "div":
+                return None  # keep it
+            inverse = program.graph.add("recip", (inputs[1],))
+            return program.graph.add("mul", (inputs[0], inverse))
+
         return rewrite(program, rule)
 
-    graph.compile(passes=[*default_passes(), halve_gelu_precision])
+    graph.compile(passes=[*default_passes(), divide_by_multiplying])
 
 Nodes that no output needs are not part of a program: nothing removes them, nothing computes them.
 """
@@ -25,7 +29,6 @@ from .display import reachable
 from .dtype import DType, f32
 from .graph import Graph
 from .index import Index
-from .locate import fail
 from .node import REDUCE_OPS, Node, Number, View
 from .scalars import SCALARS, compute
 
@@ -62,7 +65,7 @@ def program_of(graph: Graph) -> Program:
 def default_passes(precision: str = "f32") -> list[Pass]:
     """The passes of `Graph.compile` when none are given, in order."""
     if precision != "f32":
-        fail(Unsupported, f"precision={precision!r} is not built yet; there is 'f32'")
+        raise Unsupported(f"precision={precision!r} is not built yet; there is 'f32'")
     return [widen_half, fold_constants]
 
 
@@ -113,8 +116,8 @@ def rebuild(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
 def widen_half(program: Program) -> Program:
     """bf16 op bf16 --> cast(op(cast, cast)): every operation in f32, rounded once.
 
-    What only moves or picks values stays narrow: views, gathers, select, scatter "set", max, min.
-    No pair of casts is removed: f32 -> bf16 -> f32 is the rounding that the user asked for.
+    What only moves values stays narrow: views, gathers, select, scatter "set". No pair of casts is
+    removed: f32 -> bf16 -> f32 is the rounding that the user asked for.
     """
     graph = program.graph
 
@@ -134,13 +137,9 @@ def _is_half(dtype: DType) -> bool:
 
 def _computes(node: Node) -> bool:
     """Whether the node makes new values from its inputs."""
-    if node.op == "scan":
-        return node.attribute.op in ("sum", "prod")
     if node.op == "scatter":
-        return node.attribute.mode in ("sum", "prod")
-    if node.op in REDUCE_OPS and node.attribute is not None:
-        return node.op in ("sum", "prod")
-    return node.op in SCALARS and node.op not in ("cast", "select")
+        return bool(node.attribute.mode != "set")
+    return node.op in (*SCALARS, *REDUCE_OPS, "scan") and node.op not in ("cast", "select")
 
 
 # ---- constants

@@ -11,7 +11,6 @@ from ..errors import InputError
 from .display import reachable
 from .dtype import DType, f32
 from .infer import text
-from .locate import fail
 from .node import REDUCE_OPS, Node, Scatter, View, position
 from .scalars import SCALARS, compute, identity
 from .values import checked, solve_sizes
@@ -66,7 +65,7 @@ def _sources(graph: Graph, order: list[Node], feeds: Mapping[Any, Any]) -> dict[
             continue
         value = given.get(node, graph.values.get(node, node.attribute.value))
         if value is None:
-            fail(InputError, f"no value for {node.attribute.name} {node.dtype}{text(node.shape)}")
+            raise InputError(f"no value for {node.attribute.name} {node.dtype}{text(node.shape)}")
         values[node] = checked(node, value, graph.space)
     return values
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import ShapeError
 from .infer import text
-from .locate import fail
 from .node import Shape
 from .views import product, proven_empty
 
@@ -20,7 +19,7 @@ def new_shape(tensor: Tensor, sizes: Shape) -> Shape:
     wanted = infer_size(tensor, old, sizes)
     same = product(wanted) is product(old) or (proven_empty(old) and proven_empty(wanted))
     if not same and not _require_division(tensor, wanted):
-        fail(ShapeError, f"reshape: {tensor} has not as many elements as {text(wanted)}")
+        raise ShapeError(f"reshape: {tensor} has not as many elements as {text(wanted)}")
     return wanted
 
 
@@ -36,7 +35,7 @@ def infer_size(tensor: Tensor, old: Shape, sizes: Shape) -> Shape:
             given.remove(size)
     known = product(given)
     if len(unknown) > 1 or known == 0:
-        fail(ShapeError, f"reshape: {text(sizes)} of {tensor}: only one size can be inferred")
+        raise ShapeError(f"reshape: {text(sizes)} of {tensor}: only one size can be inferred")
     quotient = tensor.graph.space.floor(product(left), known)
     return tuple(quotient if size == -1 else size for size in sizes)
 

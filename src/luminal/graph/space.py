@@ -34,6 +34,7 @@ class Space:
         self.sizes: dict[str, Range] = dict(sizes or {})
         self.axes: dict[str, Index] = {name: Index.of(e) for name, e in (axes or {}).items()}
         self._bounds: dict[Index, Range] = {}
+        self._floors: dict[tuple[Index, Index], Index] = {}
 
     def add_axis(self, name: str, extent: IndexLike) -> None:
         """Declare an axis. Its name must be new, so that remembered bounds stay true."""
@@ -43,6 +44,7 @@ class Space:
         """Declare a variable with an inclusive range, or narrow its range."""
         self.sizes[name] = (low, high)
         self._bounds.clear()
+        self._floors.clear()
 
     # ---- bounds
 
@@ -83,7 +85,7 @@ class Space:
         for atom in dict.fromkeys(a for m, _ in index.terms for a in m if isinstance(a, Floor)):
             x, n = atom.numerator, atom.divisor
             factor = _cofactor(index, atom)
-            if not factor or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
+            if factor is None or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
                 continue
             k = -factor.terms[-1][1] // n.terms[-1][1]
             rest = index - x * k - factor * Index.build({(atom,): 1})
@@ -93,7 +95,7 @@ class Space:
         return index
 
     def _sizes_at_ends(self, index: Index, upper: bool) -> Index:
-        """Put a size at an end where the index rises (or falls) with it, whatever the others are."""
+        """Put a size at an end where the index rises (or falls) with it, whatever others are."""
         names = [a for m, _ in index.terms for a in m if isinstance(a, str)]
         for name in sorted({n for n in names if names.count(n) > 1 and n in self.sizes}):
             slope = _cofactor(index, name)
@@ -155,7 +157,13 @@ class Space:
 
     def floor(self, index: IndexLike, divisor: IndexLike) -> Index:
         """floor(index / divisor), simplified by divisibility and by ranges."""
-        index, divisor = Index.of(index), Index.of(divisor)
+        key = Index.of(index), Index.of(divisor)
+        found = self._floors.get(key)
+        if found is None:
+            found = self._floors[key] = self._find_floor(*key)
+        return found
+
+    def _find_floor(self, index: Index, divisor: Index) -> Index:
         plain = index // divisor
         total = Index.of(0)
         for monomial, coefficient in plain.terms:
@@ -257,7 +265,7 @@ class Space:
 
 
 def _cofactor(index: Index, atom: Atom) -> Index | None:
-    """f where index = f * atom + rest and (for a variable) the rest does not mention it, or None."""
+    """f where index = f * atom + rest, and the rest does not mention a variable; or None."""
     factor: dict[Monomial, int] = {}
     names = atom_names(atom)
     for monomial, coefficient in index.terms:

@@ -16,7 +16,6 @@ from .dtype import dtype as dtype_of
 from .index import Index
 from .indexing import basic_view, is_basic
 from .infer import text
-from .locate import fail
 from .node import Node, Number, Scan, Scatter, View
 from .parse import DimLike
 from .resize import infer_size, new_shape
@@ -44,7 +43,7 @@ def register_method(name: str, function: Callable[..., Any]) -> None:
 def _call(name: str, *arguments: Any) -> Any:
     function = METHODS.get(name)
     if function is None:
-        fail(Unsupported, f"operation {name!r} is not there: import luminal.ops")
+        raise Unsupported(f"operation {name!r} is not there: import luminal.ops")
     return function(*arguments)
 
 
@@ -95,7 +94,7 @@ class Tensor:
     def set(self, value: Any) -> Tensor:
         """The value of this source until another is given. Raises InputError or DTypeError."""
         if self.node.op != "input" or self.node.attribute.kind == "constant":
-            fail(InputError, f"only inputs and parameters can be set, not {self}")
+            raise InputError(f"only inputs and parameters can be set, not {self}")
         self.graph.values[self.node] = checked(self.node, value, self.graph.space)
         return self
 
@@ -231,10 +230,11 @@ class Tensor:
         return self[(slice(None),) * self._dim(dim) + (index,)]
 
     def narrow(self, dim: int, start: DimLike, length: DimLike) -> Tensor:
-        """The elements start .. start + length - 1 along a dimension."""
-        first = self.graph.size(start)
-        part = slice(first, first + self.graph.size(length))
-        return self[(slice(None),) * self._dim(dim) + (part,)]
+        """The elements start .. start + length - 1 along a dimension; all must be there."""
+        dim, first, count = self._dim(dim), self.graph.size(start), self.graph.size(length)
+        for bound in (first, count, self.node.shape[dim] - first - count):
+            self.graph.require(bound, f"narrow: {first} .. {first + count} must lie inside {self}")
+        return self._view(views.along(self.node.shape, dim, count, views.place(dim) + first))
 
     def pad(self, widths: Sequence[Any], value: Number = 0) -> Tensor:
         """`value` around the tensor: a (before, after) pair for each dimension, or PyTorch's flat
@@ -244,7 +244,7 @@ class Tensor:
             flat = list(zip(pairs[::2], pairs[1::2]))[::-1]
             pairs = [(0, 0)] * (self.ndim - len(flat)) + flat
         if len(pairs) != self.ndim:
-            fail(ShapeError, f"pad: {len(pairs)} pairs of widths for {self}")
+            raise ShapeError(f"pad: {len(pairs)} pairs of widths for {self}")
         size = self.graph.size
         sizes = [(size(before), size(after)) for before, after in pairs]
         view = views.pad(self.node.shape, sizes, self._number(value))
@@ -306,7 +306,7 @@ class Tensor:
         """A dimension counted from the front."""
         rank = self.ndim if count is None else count
         if not isinstance(dim, int) or not -rank <= dim < rank:
-            fail(ShapeError, f"no dimension {dim} in {self}")
+            raise ShapeError(f"no dimension {dim} in {self}")
         return dim % rank
 
     def _number(self, value: Number) -> Number:
@@ -333,7 +333,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.ndim or not self.node.shape[0].is_constant:
-            fail(DimError, f"{self} has no constant length")
+            raise DimError(f"{self} has no constant length")
         return self.node.shape[0].constant
 
     def __iter__(self) -> Iterator[Tensor]:

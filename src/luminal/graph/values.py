@@ -12,7 +12,6 @@ from ..errors import DimError, DTypeError, InputError
 from .dtype import ALL, DType, dtype, f32
 from .index import Index
 from .infer import text
-from .locate import fail
 from .node import Node, Shape
 from .space import Space
 
@@ -39,9 +38,9 @@ def _array(value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        fail(InputError, f"no array: {error}")
+        raise InputError(f"no array: {error}") from None
     if all(array.dtype != known.numpy for known in ALL):
-        fail(InputError, f"no array of numbers: {type(value).__name__} of {array.dtype}")
+        raise InputError(f"no array of numbers: {type(value).__name__} of {array.dtype}")
     return array
 
 
@@ -58,10 +57,9 @@ def convert(value: Any, wanted: DType, name: str) -> np.ndarray:
     if not _is_array(value) and _fits(array, wanted):
         with np.errstate(over="ignore"):
             return array.astype(wanted.numpy)
-    fail(
-        DTypeError,
+    raise DTypeError(
         f"{name} is {wanted}, the value is {array.dtype}: that would lose information; "
-        f"convert it explicitly (array.astype)",
+        "convert it explicitly (array.astype)"
     )
 
 
@@ -84,10 +82,7 @@ def checked(node: Node, value: Any, space: Space) -> np.ndarray:
     if isinstance(value, (list, tuple)) and array.ndim == 1:
         array = _unflatten(array, node.shape)
     if not _matches(node.shape, array.shape, space):
-        fail(
-            InputError,
-            f"{name} has shape {text(node.shape)}, the value has shape {array.shape}",
-        )
+        raise InputError(f"{name} has shape {text(node.shape)}, the value has shape {array.shape}")
     return array
 
 
@@ -114,7 +109,7 @@ def solve_sizes(
     """
     for name in given:
         if name not in graph.space.sizes:
-            fail(DimError, f"no size {name!r}; the sizes are {sorted(graph.space.sizes)}")
+            raise DimError(f"no size {name!r}; the sizes are {sorted(graph.space.sizes)}")
     sizes = {name: int(value) for name, value in given.items()}
     pending = [(n, d, a.shape[d]) for n, a in arrays.items() for d in range(a.ndim)]
     while True:
@@ -145,17 +140,16 @@ def _check_sizes(
 ) -> None:
     for name, (low, high) in graph.space.sizes.items():
         if name in sizes and not low <= sizes[name] <= high:
-            fail(DimError, f"size {name} = {sizes[name]} is outside its bounds {low} .. {high}")
+            raise DimError(f"size {name} = {sizes[name]} is outside its bounds {low} .. {high}")
     for node, dim, actual in pending:
         size = node.shape[dim]
         missing = size.names() - sizes.keys()
         if missing:
-            fail(DimError, f"size {sorted(missing)[0]} is not known: pass it to run")
+            raise DimError(f"size {sorted(missing)[0]} is not known: pass it to run")
         if size.evaluate(sizes) != actual:
-            fail(
-                DimError,
+            raise DimError(
                 f"dimension {dim} of {node.attribute.name} is {actual}, "
-                f"expected {size} = {size.evaluate(sizes)}",
+                f"expected {size} = {size.evaluate(sizes)}"
             )
     check_requirements(graph, sizes)
 
@@ -167,4 +161,4 @@ def check_requirements(graph: Graph, sizes: Mapping[str, int]) -> None:
         if names <= sizes.keys() and requirement.index.evaluate(sizes) < 0:
             values = ", ".join(f"{n} = {sizes[n]}" for n in sorted(names))
             file, line = requirement.location
-            fail(DimError, f"{requirement.message}, with {values} (recorded at {file}:{line})")
+            raise DimError(f"{requirement.message}, with {values} (recorded at {file}:{line})")

@@ -13,7 +13,6 @@ from dataclasses import replace
 from ..errors import ShapeError
 from .index import Index
 from .infer import text
-from .locate import fail
 from .node import Number, Shape, View, position
 from .space import Space
 
@@ -22,7 +21,12 @@ ZERO, ONE = Index.of(0), Index.of(1)
 
 def positions(count: int) -> tuple[Index, ...]:
     """i0, i1, ... of a result with this many dimensions."""
-    return tuple(Index.of(position(dim)) for dim in range(count))
+    return tuple(map(place, range(count)))
+
+
+def place(dim: int) -> Index:
+    """The position along a dimension of the result."""
+    return Index.of(position(dim))
 
 
 def number_key(value: Number | None) -> tuple[str, str]:
@@ -87,7 +91,7 @@ def is_identity(view: View, source: Shape) -> bool:
     if view.shape != source or view.conditions:
         return False
     return all(
-        index is (ZERO if size == 1 else Index.of(position(dim)))
+        index is (ZERO if size == 1 else place(dim))
         for dim, (index, size) in enumerate(zip(view.index, source))
     )
 
@@ -98,10 +102,10 @@ def is_identity(view: View, source: Shape) -> bool:
 def permute(shape: Shape, order: Sequence[int]) -> View:
     """Dimension d of the result is dimension order[d] of the source."""
     if sorted(order) != list(range(len(shape))):
-        fail(ShapeError, f"permute: {tuple(order)} is no order of the dimensions of {text(shape)}")
+        raise ShapeError(f"permute: {tuple(order)} is no order of the dimensions of {text(shape)}")
     index = [ZERO] * len(shape)
     for dim, source in enumerate(order):
-        index[source] = Index.of(position(dim))
+        index[source] = place(dim)
     return View(tuple(shape[source] for source in order), tuple(index))
 
 
@@ -109,14 +113,14 @@ def expand(shape: Shape, sizes: Sequence[Index]) -> View:
     """Repeat dimensions of size 1; new dimensions come first. -1 keeps a size."""
     new = len(sizes) - len(shape)
     if new < 0:
-        fail(ShapeError, f"expand: {text(tuple(sizes))} has fewer dimensions than {text(shape)}")
+        raise ShapeError(f"expand: {text(tuple(sizes))} has fewer dimensions than {text(shape)}")
     result, index = list(sizes), []
     for dim, size in enumerate(shape, new):
         if sizes[dim] == -1:
             result[dim] = size
         elif size != 1 and size is not sizes[dim]:
-            fail(ShapeError, f"expand: {text(shape)} does not broadcast to {text(tuple(sizes))}")
-        index.append(ZERO if size == 1 else Index.of(position(dim)))
+            raise ShapeError(f"expand: {text(shape)} does not broadcast to {text(tuple(sizes))}")
+        index.append(ZERO if size == 1 else place(dim))
     return View(tuple(result), tuple(index))
 
 
@@ -124,10 +128,10 @@ def repeat(shape: Shape, counts: Sequence[Index]) -> View:
     """The source side by side, counts[d] times along d; new dimensions come first (as in torch)."""
     new = len(counts) - len(shape)
     if new < 0:
-        fail(ShapeError, f"repeat: {len(counts)} counts for a tensor of shape {text(shape)}")
+        raise ShapeError(f"repeat: {len(counts)} counts for a tensor of shape {text(shape)}")
     padded = (ONE,) * new + shape
     result = tuple(size * count for size, count in zip(padded, counts))
-    index = tuple(_modulo(Index.of(position(dim)), size) for dim, size in enumerate(padded))
+    index = tuple(_modulo(place(dim), size) for dim, size in enumerate(padded))
     return View(result, index[new:])
 
 
@@ -136,13 +140,13 @@ def squeeze(shape: Shape, dims: Sequence[int]) -> View:
     kept = [dim for dim in range(len(shape)) if dim not in dims]
     index = [ZERO] * len(shape)
     for number, dim in enumerate(kept):
-        index[dim] = Index.of(position(number))
+        index[dim] = place(number)
     return View(tuple(shape[dim] for dim in kept), tuple(index))
 
 
 def unsqueeze(shape: Shape, dim: int) -> View:
     """A new dimension of size 1 before dimension `dim`."""
-    index = tuple(Index.of(position(d if d < dim else d + 1)) for d in range(len(shape)))
+    index = tuple(place(d if d < dim else d + 1) for d in range(len(shape)))
     return View(shape[:dim] + (ONE,) + shape[dim:], index)
 
 
@@ -167,7 +171,7 @@ def flip(shape: Shape, dims: Sequence[int]) -> View:
 
 def roll(shape: Shape, shift: Index, dim: int) -> View:
     """Element i goes to (i + shift) mod n."""
-    return along(shape, dim, shape[dim], _modulo(Index.of(position(dim)) - shift, shape[dim]))
+    return along(shape, dim, shape[dim], _modulo(place(dim) - shift, shape[dim]))
 
 
 def _modulo(index: Index, size: Index) -> Index:
@@ -177,7 +181,7 @@ def _modulo(index: Index, size: Index) -> Index:
 
 def repeat_interleave(shape: Shape, count: Index, dim: int) -> View:
     """Each element `count` times in a row."""
-    index = ZERO if count == 0 else Index.of(position(dim)) // count
+    index = ZERO if count == 0 else place(dim) // count
     return along(shape, dim, shape[dim] * count, index)
 
 
@@ -185,7 +189,7 @@ def pad(shape: Shape, widths: Sequence[tuple[Index, Index]], fill: Number) -> Vi
     """(before, after) elements of `fill` at each dimension; negative widths cut off."""
     sizes, indices, conditions = [], [], []
     for dim, (size, (before, after)) in enumerate(zip(shape, widths, strict=True)):
-        index = Index.of(position(dim)) - before
+        index = place(dim) - before
         sizes.append(size + before + after)
         indices.append(index)
         conditions += [index, size - 1 - index]
@@ -194,7 +198,7 @@ def pad(shape: Shape, widths: Sequence[tuple[Index, Index]], fill: Number) -> Vi
 
 def dilate(shape: Shape, dim: int, step: Index, fill: Number) -> View:
     """step - 1 elements of `fill` between neighbours along a dimension."""
-    here = Index.of(position(dim))
+    here = place(dim)
     view = along(shape, dim, (shape[dim] - 1) * step + 1, here // step)
     return replace(view, conditions=(-(here % step),), fill=fill)
 
@@ -213,7 +217,7 @@ def windows(
     for tap, (dim, size, step, dilation) in enumerate(zip(dims, sizes, steps, dilations)):
         reach = dilation * (size - 1) + 1
         result[dim] = (shape[dim] - reach) // step + 1
-        index[dim] = index[dim] * step + Index.of(position(rank + tap)) * dilation
+        index[dim] = index[dim] * step + place(rank + tap) * dilation
     return View(tuple(result), tuple(index))
 
 
@@ -224,8 +228,8 @@ def diagonal(shape: Shape, offset: int, first: int, second: int) -> View:
     length = rows.minimum(columns).maximum(0)
     index = [ZERO] * len(shape)
     for number, dim in enumerate(others):
-        index[dim] = Index.of(position(number))
-    here = Index.of(position(len(others)))
+        index[dim] = place(number)
+    here = place(len(others))
     index[first], index[second] = here - min(0, offset), here + max(0, offset)
     return View(tuple(shape[dim] for dim in others) + (length,), tuple(index))
 

@@ -1,8 +1,8 @@
 """Loads and stores: which bytes, in which lanes, under which conditions.
 
-An access is one offset, linear in its lanes or not. The strides of the lanes say what it is: none, a
-scalar that is repeated where it is used; consecutive, a vector; else a gather, a scatter, or a block
-transposed in registers.
+An access is one offset, linear in its lanes or not. The strides of the lanes say what it is: none,
+a scalar that is repeated where it is used; consecutive, a vector; else a gather, a scatter, or a
+block transposed in registers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .layout import Storage
 from .place import Lanes, Place
 from .program import Val, When
 
+NOTHING: frozenset[str] = frozenset()
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
 Steps = list[tuple[str, int, int]]  # (axis, size, stride in elements)
@@ -50,6 +51,7 @@ class Access:
         self.space = indexing.space
         self.evaluate: Evaluate
         self._offsets: dict[tuple[object, ...], Index] = {}
+        self._mentioned: dict[int, tuple[str, ...]] = {}
 
     # ---- loads
 
@@ -57,37 +59,58 @@ class Access:
         """An element, or the lanes, of a buffer at a place."""
         memory = self.memories[load.buffer]
         data = self._slots(load.slots, place)
+        axes = self._axes(load, place)
 
         def locate(where: Place) -> Index:
-            return self._offset(memory, self._at(load.index, data, where, memory))
+            if data:
+                return self._offset(memory, self._at(load.index, data, where, memory))
+            key = (id(load), *(id(where.index[a]) for a in axes))  # indices are interned
+            found = self._offsets.get(key)
+            if found is None:
+                index = self._at(load.index, data, where, memory)
+                found = self._offsets[key] = self._offset(memory, index)
+            return found
 
+        guarded = place.guarded & set(axes) if place.guarded else NOTHING
+        if not guarded and not place.masks:
+            return self._load(memory, locate, place, None)
         if self._inside(self._at(load.index, data, place, memory), memory):
             return self._load(memory, locate, place, None)
         masks = list(place.masks)
-        guarded = place.guarded & frozenset().union(*(i.names() for i in load.index))
         if guarded:
             place = self.clamped(guarded, place)
             masks += self.tail_masks(guarded, place)
         return self._load(memory, locate, place, self.indexing.all_of(masks, place.lanes))
 
+    def _axes(self, load: Load, place: Place) -> tuple[str, ...]:
+        """The axes that the index of a load mentions."""
+        found = self._mentioned.get(id(load))
+        if found is None:
+            names = frozenset().union(*(i.names() for i in load.index))
+            found = self._mentioned[id(load)] = tuple(sorted(names & place.index.keys()))
+        return found
+
     def load_tile(self, value: Value, home: Home, place: Place) -> Val:
         """A value from its tile in the workspace."""
-        memory = self.memories[value.name]
+        memory = self.memories[f"{value.name} tile"]
         return self._load(memory, self._tile(value, home, memory), place, None)
 
     def _tile(self, value: Value, home: Home, memory: Memory) -> Locate:
         """The offset in a tile: positions count from where the home's loop stands."""
-        base = home.place
-        assert base is not None
 
         def locate(where: Place) -> Index:
-            inside = [where.index[a] - base.scalar(a) for a in value.axes]
-            return self._offset(memory, inside)
+            here = [where.index[a] for a in value.axes]
+            key = (memory.name, *map(id, home.base), *map(id, here))
+            found = self._offsets.get(key)
+            if found is None:
+                inside = [i - b for i, b in zip(here, home.base)]
+                found = self._offsets[key] = memory.storage.offset(inside, self.space)
+            return found
 
         return locate
 
     def _offset(self, memory: Memory, index: Sequence[Index]) -> Index:
-        key = (memory.name, *index)
+        key = (memory.name, *map(id, index))
         found = self._offsets.get(key)
         if found is None:
             found = self._offsets[key] = memory.storage.offset(index, self.space)
@@ -244,7 +267,7 @@ class Access:
 
     def store_tile(self, value: Value, home: Home, place: Place, result: Val) -> None:
         """A value into its tile in the workspace; lanes in a tail are written too."""
-        memory = self.memories[value.name]
+        memory = self.memories[f"{value.name} tile"]
         offset = self._tile(value, home, memory)(place)
         self._store(memory, offset, place.lanes, result, None)
 
@@ -299,9 +322,9 @@ class Access:
     def _check_distinct(self, store: Store, offset: Index, place: Place) -> None:
         """Lanes that are combined with what stands there must not meet."""
         parts = self.indexing.split(offset, place.lanes)
-        if parts is None or len(parts[1]) != len(place.lanes) or len(parts[1]) > 1 and not (
-            contiguous(parts[1])
-        ):
+        steps = parts[1] if parts is not None else []
+        apart = len(steps) == len(place.lanes) and (len(steps) < 2 or contiguous(steps))
+        if parts is None or not apart:
             raise Illegal(f"lanes of {store.buffer} may meet in one element of a {store.mode}")
 
     def _store(
@@ -325,12 +348,13 @@ class Access:
     # ---- addresses
 
     def address(self, memory: Memory, offset: Index) -> tuple[Val, int]:
-        """(pointer, constant byte offset) of an element, added up from the outermost loop inwards."""
+        """(pointer, constant byte offset) of an element, added up from the outermost loop
+        inwards."""
         constant, size = offset.constant, memory.dtype.bytes
         offset = offset - constant
         if not offset.terms:
             return memory.pointer, constant * size
-        key = ("address", memory.name, offset)
+        key = ("address", memory.name, id(offset))
         pointer = self.build.recall(key)
         if pointer is None:
             pointer = self._pointer(memory, offset, size)

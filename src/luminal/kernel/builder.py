@@ -1,8 +1,8 @@
 """Writes the loop program so that no later optimisation is needed.
 
 Equal pure operations are emitted once. A pure operation stands in the outermost loop in which its
-operands exist: loop-invariant motion for free. An address is built up loop by loop, so that inside a
-loop it is one pointer plus a constant. A load right after a store to the same place is the value.
+operands exist: loop-invariant motion for free. An address is built up loop by loop, so that inside
+a loop it is one pointer plus a constant. A load right after a store to the same place is the value.
 """
 
 from __future__ import annotations

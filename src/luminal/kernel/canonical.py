@@ -18,14 +18,15 @@ from .kernel import (
     Reduction,
     Store,
     Value,
+    walk,
 )
 
 
 class Renaming:
-    """Standard names: axes a0, a1, ... by first use, buffers b0, ..., values v0, ... in order."""
+    """Standard names: axes a0, ... and buffers b0, ... by first use, values v0, ... in order."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.buffers = {b.name: f"b{n}" for n, b in enumerate(kernel.buffers)}
+        self.buffers = {name: f"b{n}" for n, name in enumerate(_buffers_by_use(kernel))}
         self.values = {v.name: f"v{n}" for n, v in enumerate(kernel.values)}
         used = dict.fromkeys(a for v in kernel.values for a in v.points)
         used.update(dict.fromkeys(kernel.axes))
@@ -36,7 +37,7 @@ class Renaming:
     def kernel(self, kernel: Kernel) -> Kernel:
         return Kernel(
             "",
-            tuple(self.buffer(b) for b in kernel.buffers),
+            tuple(self.buffer(kernel.buffer(name)) for name in self.buffers),
             {name: self.index(kernel.axes[a]) for a, name in self.axes.items() if a in kernel.axes},
             tuple(self.value(v) for v in kernel.values),
             {name: kernel.sizes[name] for name in sorted(kernel.sizes)},
@@ -115,6 +116,19 @@ class Renaming:
 
     def index(self, index: Index) -> Index:
         return index.substitute(self._indices)
+
+
+def _buffers_by_use(kernel: Kernel) -> list[str]:
+    """Names of buffers: those that are read in program order, then those that are only written."""
+    loads = (
+        e.buffer
+        for value in kernel.values
+        for root in value.expressions()
+        for e in walk(root)
+        if isinstance(e, Load)
+    )
+    used = [*loads, *kernel.outputs, *(b.name for b in kernel.buffers)]
+    return list(dict.fromkeys(used))
 
 
 def canonical(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:

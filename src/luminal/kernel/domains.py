@@ -19,7 +19,18 @@ from typing import TypeAlias
 from ..graph.index import Floor, Index
 from ..graph.scalars import identity
 from ..graph.space import Space
-from .kernel import Apply, Constant, Expression, Guard, Kernel, Read, Value, walk
+from .kernel import (
+    Apply,
+    Constant,
+    Expression,
+    Guard,
+    Kernel,
+    Read,
+    Value,
+    children,
+    rebuild,
+    walk,
+)
 
 Number: TypeAlias = int | float | bool
 Outside: TypeAlias = dict[Index, Number]  # condition -> what the expression is where it fails
@@ -32,12 +43,27 @@ def derive_domains(kernel: Kernel) -> Kernel:
     outside: dict[str, Outside] = {}
     values: dict[str, Value] = {}
     for v in kernel.values:
+        v = replace(v, body=_without_proven(v.body, space))
         found = _outside(v.body, outside)
         if v.reduction is None:
             outside[v.name] = found
         values[v.name] = replace(v, domain=_of_reduction(v, found, space)) if found else v
     _narrow_producers(kernel, values)
+    _narrow_running(values)
     return replace(kernel, values=tuple(values[v.name] for v in kernel.values))
+
+
+def _without_proven(e: Expression, space: Space) -> Expression:
+    """The expression without conditions that always hold."""
+    below = children(e)
+    changed = tuple(_without_proven(c, space) for c in below)
+    if any(a is not b for a, b in zip(changed, below)):
+        e = rebuild(e, changed)
+    if isinstance(e, Guard):
+        open_ = tuple(c for c in e.conditions if not space.nonnegative(c))
+        if len(open_) < len(e.conditions):
+            return Guard(open_, e.body, e.other) if open_ else e.body
+    return e
 
 
 def _of_reduction(value: Value, found: Outside, space: Space) -> dict[str, Ends]:
@@ -105,6 +131,19 @@ def _narrow_producers(kernel: Kernel, values: dict[str, Value]) -> None:
             if ends is not None and same and _names(ends) <= {*v.axes, *kernel.sizes}:
                 domain[axis] = ends
         values[v.name] = replace(values[v.name], domain=domain)
+
+
+def _narrow_running(values: dict[str, Value]) -> None:
+    """What is computed in each step of an online reduction is not needed in steps left out."""
+    for v in values.values():
+        seen = [e.value for b in v.expressions() for e in walk(b)
+                if isinstance(e, Read) and e.so_far]  # fmt: skip
+        seen += [u.name for u in values.values() if u.reduction and u.reduction.rescale
+                 and u.reduction.rescale.value == v.name]  # fmt: skip
+        for name in seen:
+            other = values[name]
+            domain = {a: other.domain[a] for a in other.over if a in other.domain}
+            values[v.name] = v = replace(v, domain={**domain, **v.domain})
 
 
 def _only_in_body(reader: Value, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..graph.index import Index
 from .facts import Facts, reads
 from .kernel import Kernel, Value
 from .outline import Outline
@@ -11,6 +12,22 @@ from .panels import panels
 from .paths import Room, inner, point
 from .schedule import Layout, Path, Schedule
 from .solver import Solver, Tile, unlaned
+
+LEAST_LANES = 4  # shorter vectors gain nothing over scalars
+
+
+def _dividing(tile: Tile, room: Room) -> Tile:
+    """A tile whose lanes divide every step around them; without lanes if nothing else does."""
+    steps = [loop.step for loop in room.outer if loop.axis == tile.lane]
+    width = tile.width
+    while width > 1 and any(step % width for step in steps):
+        width //= 2
+    if width == tile.width:
+        return tile
+    others = {a: t for a, t in tile.sizes.items() if a not in (tile.lane, tile.across)}
+    if width < LEAST_LANES:
+        return replace(tile, lane="", reduced=False, sizes=others, width=1, partial=1, across="")
+    return replace(tile, sizes={tile.lane: width, **others}, width=width, partial=1, across="")
 
 
 class Draft:
@@ -35,10 +52,12 @@ class Draft:
             for v in self.facts.values
         )
         layouts = {**panels(self.found, self.tiles, self.paths, self.taps), **self.layouts}
-        schedule = Schedule(self.paths, layouts, self.homes, self.tails)
+        schedule = Schedule(
+            self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8)
+        )
         return replace(self.facts.kernel, values=values), schedule
 
-    def _domain(self, value: Value) -> dict[str, tuple]:  # type: ignore[type-arg]
+    def _domain(self, value: Value) -> dict[str, tuple[Index | None, Index | None]]:
         """A tap that is written out is dropped by proof, not by a loop bound."""
         return {a: ends for a, ends in value.domain.items() if a not in self.taps}
 
@@ -53,6 +72,7 @@ class Draft:
         if value.reduction is None and all(point(a, self.facts, room.within) for a in value.axes):
             self.bare(value, room)
             return
+        tile = _dividing(tile, room)
         lane = tile.lane if tile.lane and not tile.reduced else None
         self.facts.lane_of[value.name] = lane
         self.tiles[value.name] = tile

@@ -16,7 +16,7 @@ from .solver import Tile
 
 UNITS = 4  # units of work a thread, so that claiming evens out
 BLOCK = 128  # elements of a row axis in a block
-WRITTEN = 10  # tiles of a padded row that are written out
+WRITTEN = 16  # tiles of a padded row that are written out
 
 
 def parallel(axis: str, step: int) -> Loop:
@@ -39,15 +39,19 @@ def tile_frame(draft: Draft) -> None:
         step = blocks.get(a, 1)
         if step < draft.size[a] or not draft.facts.static[a] or a == order[-1] and not room.outer:
             room = room.add(parallel(a, step))
+    base = room
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
             room = room.add(Loop(a, tile.size(a), "unroll"))
     block = room.add(*_reduced_block(draft, tile))
     for v in found.values:
-        _place(draft, v, room, block, tile)
+        _place(draft, v, base, room, block, tile)
 
 
-def _place(draft: Draft, v: Value, room: Room, block: Room, tile: Tile) -> None:
+def _place(
+    draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Tile
+) -> None:
+    """base: the outer loops. room: with the tiles that are written out. block: of the sums."""
     found = draft.found
     assert found.main is not None
     shares = v.reduction is None and not tile.reduced and draft.storable(v, tile.lane)
@@ -56,9 +60,9 @@ def _place(draft: Draft, v: Value, room: Room, block: Room, tile: Tile) -> None:
     elif shares and {a for a in tile.sizes if a in found.main.axes} <= set(v.axes):
         draft.put(v, room, tile)
     elif v.name in draft.operands and tile.lane in v.axes and not tile.reduced:
-        draft.own(v, room, tile.lane, tile.size(tile.lane))
+        draft.own(v, base, tile.lane, tile.size(tile.lane))
     else:
-        draft.own(v, room)
+        draft.own(v, base)
 
 
 def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> dict[str, int]:

@@ -1,14 +1,15 @@
 """Where each value lives between its producer and its readers: registers, a tile, an output buffer.
 
-The home is the deepest loop that the producer and all readers share. If everything below it over the
-value's axes is written out, and is small enough, it is registers; else a tile of the thread's workspace
-with the extents that one turn of that loop covers.
+The home is the deepest loop that the producer and all readers share. If everything below it over
+the value's axes is written out, and is small enough, it is registers; else a tile of the thread's
+workspace with the extents that one turn of that loop covers.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..errors import Illegal
 from ..graph.index import Index
@@ -32,6 +33,12 @@ class Home:
     offset: int = 0
     lent: Store | None = None
     place: Place | None = None
+    base: tuple[Index, ...] = ()  # positions of the value's axes there
+
+    def stand(self, place: Place, axes: tuple[str, ...]) -> None:
+        """The loop of the home begins another turn."""
+        self.place = place
+        self.base = tuple(place.scalar(a) for a in axes)
 
 
 class Homes:
@@ -108,6 +115,7 @@ class Homes:
         for axis, extent in extents.items():
             if extent is None:
                 raise Illegal(f"the tile of {value.name} has no bound along {axis}")
+            _check_tails(value, paths[0][depth:], axis)
             rounded.append(Index.of(_touched(extent, paths, depth, axis)))
         storage = Storage(rounded, self.schedule.layouts.get(value.name, ()))
         size = storage.size.constant * value.dtype.bytes
@@ -122,9 +130,18 @@ def _lanes_below(path: list[Node], depth: int, axes: tuple[str, ...]) -> list[tu
     return [(n.loop.axis, n.lanes) for n in path[depth:] if n.lanes and n.loop.axis in axes]
 
 
+def _check_tails(value: Value, path: list[Node], axis: str) -> None:
+    """Lanes in a tail are stored too: they must not reach the next step's part of the tile."""
+    nodes = [n for n in path if n.loop.axis == axis]
+    lanes = next((n.lanes for n in nodes if n.lanes), 1)
+    for node in nodes:
+        if not node.lanes and node.loop.step % lanes:
+            raise Illegal(f"{value.name}: {lanes} lanes do not divide {node.loop}")
+
+
 def _touched(extent: int, paths: list[list[Node]], depth: int, axis: str) -> int:
     """Elements of an axis that tiles below a home touch: guarded tails go on to a full step."""
     nodes = [n for path in paths for n in path[depth:] if n.loop.axis == axis]
     units = sorted({1, *(n.lanes or n.loop.step for n in nodes)})
-    chain = all(b % a == 0 for a, b in zip(units, units[1:]))
+    chain = all(b % a == 0 for a, b in pairwise(units))
     return max(-(-extent // u) * u for u in units) + (0 if chain else units[-1])

@@ -16,6 +16,7 @@ from .builder import Builder, integer, literal
 from .place import Lanes, Place, lane_name
 from .program import Val
 
+Linear = tuple[Index, list[tuple[str, int, int]]]  # at lane 0, (axis, size, stride) of lanes
 SMALL = 1 << 30  # an index clamped to this in size keeps the sign of its sum with lane numbers
 
 
@@ -26,13 +27,14 @@ class Indexing:
         self.build, self.space = build, space
         self.scalars: dict[str, Val] = {}
         self.vectors: dict[str, Val | tuple[str, int]] = {}  # lanes, or data with lanes
-        self._substituted: dict[tuple[Index, ...], Index] = {}
+        self._substituted: dict[tuple[int, ...], Index] = {}  # by identity: indices are interned
+        self._split: dict[tuple[int, Lanes], Linear | None] = {}
 
     # ---- variables
 
     def counter(self, count: Index) -> tuple[str, Val]:
         """A new loop counter 0 .. count - 1 of the scope that is open."""
-        name = f"i{self.build.number()}"
+        name = f"%i{self.build.number()}"
         var = self.build.fresh(i64)
         self.scalars[name] = var
         self.space.add_axis(name, count)
@@ -42,13 +44,13 @@ class Indexing:
         """An i64 as a variable of indices."""
         if val.literal:
             return Index.of(int(val.name))
-        name = f"x{val.name[1:]}"
+        name = f"%x{val.name[1:]}"
         if val.lanes:
             self.vectors[name] = val
         else:
             self.scalars[name] = val
         if name not in self.space.sizes:
-            self.space.add_size(name, low, high)
+            self.space.sizes[name] = (low, high)  # a new name: remembered bounds stay true
         return Index.of(name)
 
     def opaque(self, index: Index, low: float | None = None, high: float | None = None) -> Index:
@@ -75,7 +77,7 @@ class Indexing:
         if not names:
             return index
         names.sort()
-        key = (index, *(place.index[n] for n in names))
+        key = (id(index), *(id(place.index[n]) for n in names))
         found = self._substituted.get(key)
         if found is None:
             mapping = {n: place.index[n] for n in names}
@@ -99,7 +101,7 @@ class Indexing:
         """The i64 of an index without lanes, added up from the outermost loop inwards."""
         if not index.terms:
             return integer(0)
-        key = ("index", index)
+        key = ("index", id(index))
         found = self.build.recall(key)
         if found is None:
             found = self._sum(index)
@@ -173,8 +175,15 @@ class Indexing:
     def has_lanes(self, index: Index) -> bool:
         return any(name in self.vectors for name in index.names())
 
-    def split(self, index: Index, order: Lanes) -> tuple[Index, list[tuple[str, int, int]]] | None:
-        """(index at lane 0, [(axis, size, stride)]) of an index that is linear in lanes, else None."""
+    def split(self, index: Index, order: Lanes) -> Linear | None:
+        """(index at lane 0, [(axis, size, stride)]) of an index that is linear in lanes, else
+        None."""
+        key = (id(index), order)
+        if key not in self._split:
+            self._split[key] = self._linear(index, order)
+        return self._split[key]
+
+    def _linear(self, index: Index, order: Lanes) -> Linear | None:
         steps = []
         for axis, size in order:
             name = lane_name(axis, size)

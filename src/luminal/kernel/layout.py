@@ -1,7 +1,9 @@
-"""How the elements of a buffer lie in memory: row-major, or as mixed-radix digits of its dimensions.
+"""How the elements of a buffer lie in memory: row-major, or as mixed-radix digits of its
+dimensions.
 
-A layout ((1, 32), (0, 1), (1, 1)) stores blocks of 32 of dimension 1, inside them dimension 0, inside
-that the 32 single elements. A dimension that its outermost digit does not divide is padded with zeros.
+A layout ((1, 32), (0, 1), (1, 1)) stores blocks of 32 of dimension 1, inside them dimension 0,
+inside that the 32 single elements. A dimension that its outermost digit does not divide is padded
+with zeros.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from .schedule import Layout, layout_text
 
 @dataclass(frozen=True)
 class Digit:
-    """One digit: floor((index mod `above`) / `step`), worth `stride` elements. `above` None: no mod."""
+    """One digit: floor((index mod `above`) / `step`), worth `stride` elements. `above` None: no
+    mod."""
 
     dimension: int
     step: int
@@ -104,7 +107,7 @@ def packed_shape(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
 def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
     """The array in this layout, contiguous, padded with zeros; an empty layout is row-major."""
     if not layout:
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     check_layout(layout, array.ndim)
     counts = packed_shape(array.shape, layout)
     outermost = {d: step for d, step in reversed(layout)}

@@ -7,7 +7,7 @@ a loop that runs once costs nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .facts import Facts
 from .kernel import Value
@@ -39,9 +39,22 @@ def inner(
     value: Value, tile: Tile, facts: Facts, room: Mapping[str, int], taps: Iterable[str] = ()
 ) -> list[Loop]:
     """The loops of a value below the shared ones. `taps`: reduced axes that are written out."""
+    tile = _fit(tile, room)
     if value.reduction is None:
         return _map_inner(value, tile, facts, room)
     return _reduced_inner(value, tile, facts, room, frozenset(taps))
+
+
+def _fit(tile: Tile, room: Mapping[str, int]) -> Tile:
+    """A tile no larger than what the loops above leave."""
+    sizes = {a: min(t, room.get(a, t)) for a, t in tile.sizes.items()}
+    lane = tile.lane
+    if sizes.get(lane, 0) > tile.width:
+        sizes[lane] = sizes[lane] // tile.width * tile.width
+    partial = tile.partial
+    if tile.reduced and lane in room:
+        partial = max(1, min(partial, room[lane] // tile.width))
+    return replace(tile, sizes=sizes, partial=partial)
 
 
 def point(axis: str, facts: Facts, room: Mapping[str, int]) -> bool:
@@ -92,7 +105,8 @@ def _reduced_inner(
             loops += walk_axis(a, tile.sizes[a], room)
     loops += _reduced_loops(value, tile, facts, room, taps)
     if tile.reduced:
-        loops += walk_axis(tile.lane, tile.width * tile.partial, room)
+        block = tile.width * tile.partial
+        loops += walk_axis(tile.lane, min(block, room.get(tile.lane, block)), room)
     loops += _rows(tile)
     if tile.reduced:
         partial = [Loop(tile.lane, tile.width, "partial")] if tile.partial > 1 else []
@@ -121,8 +135,9 @@ def _reduced_loops(
     if (value.reduction and value.reduction.scan) or tile.reduced:
         return loops + walk_axis(last, step, room) + taps_loops
     many = _times(last, step, tile, facts, room, written)
-    loops += walk_axis(last, many * step, room) + taps_loops
-    return loops + ([Loop(last, step, "unroll")] if many > 1 else [])
+    loops += walk_axis(last, many * step, room)
+    # taps innermost: the elements that neighbouring taps share stay in registers for a short time
+    return loops + ([Loop(last, step, "unroll")] if many > 1 else []) + taps_loops
 
 
 def _times(

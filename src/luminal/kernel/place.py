@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..graph.index import Index
 from .program import Val
 
 Lanes = tuple[tuple[str, int], ...]
 
 
+@lru_cache(maxsize=None)
 def lane_name(axis: str, size: int) -> str:
     """The variable that counts the lanes of an axis inside an index."""
     return f"~{axis}.{size}"
@@ -16,17 +19,18 @@ def lane_name(axis: str, size: int) -> str:
 class Place:
     """A point, or a tile, of the kernel's axes.
 
-    index: axis -> where it stands, over loop counters, sizes and lanes. span: axis -> how much of it is
-    still to walk, from there. most: axis -> a constant that the span does not exceed, or None. lanes:
-    the vector axes that are open, outermost first. collapsed: those of them that an instruction sums.
-    partial: which of its own accumulators an unrolled reduced axis uses. guarded: axes whose index
-    may pass their extent. unrolled: axis -> (position in a written-out block, size of the block).
-    facts: indices known to be >= 0. masks: conditions under which expressions are looked at.
+    index: axis -> where it stands, over loop counters, sizes and lanes. span: axis -> how much of
+    it is still to walk, from there. most: axis -> a constant that the span does not exceed, or
+    None. lanes: the vector axes that are open, outermost first. collapsed: those of them that an
+    instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. guarded:
+    axes whose index may pass their extent. unrolled: axis -> (position in a written-out block, size
+    of the block). facts: indices known to be >= 0. masks: conditions under which expressions are
+    looked at.
     """
 
     __slots__ = (
-        "index", "span", "most", "lanes", "collapsed", "partial", "guarded", "unrolled",
-        "facts", "masks",
+        "collapsed", "facts", "guarded", "index", "lanes", "masks", "most", "partial", "span",
+        "unrolled",
     )  # fmt: skip
 
     index: dict[str, Index]

@@ -2,10 +2,10 @@
 
 A reduction has a total. It is direct if the accumulators are the total: in registers, one for each
 element. Else it goes in blocks: accumulators are opened before the innermost part of the path that
-can hold them in registers and closed behind it. That is so if the total is a tile in memory (a matmul
-in blocks of k), or if the reduced axis has lanes or accumulators of its own (these start at the
-identity, and their sum joins the total). A total that several blocks visit is started before the
-loops; a running one is finished in every turn of the outermost reduced loop.
+can hold them in registers and closed behind it. That is so if the total is a tile in memory (a
+matmul in blocks of k), or if the reduced axis has lanes or accumulators of its own (these start at
+the identity, and their sum joins the total). A total that several blocks visit is started before
+the loops; a running one is finished in every turn of the outermost reduced loop.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Accumulators:
         block = first + 1 if running else first
         if not home.registers:
             block = max(block, _register_part(value, path))
-        if value.reduction is not None and value.reduction.rescale is not None:
-            if any(n.loop.axis in value.over for n in path[first + 1 : block]):
-                raise Illegal(f"{value.name} would be rescaled more than once in a step")
+        rescaled = value.reduction is not None and value.reduction.rescale is not None
+        if rescaled and any(n.loop.axis in value.over for n in path[first + 1 : block]):
+            raise Illegal(f"{value.name} would be rescaled more than once in a step")
         self._blocks(value, first, block, split)
 
     # ---- accumulators that are the total
@@ -214,7 +214,7 @@ def cells(
     places = [place]
     for node in path:
         axis, kind = node.loop.axis, node.loop.kind
-        own = axis in value.axes and axis not in skipped or kind in ("vector", "partial")
+        own = (axis in value.axes and axis not in skipped) or kind in ("vector", "partial")
         if own and not node.loop.constant:
             raise Illegal(f"{value.name}: the loop {node.loop} lies inside its accumulators")
         if own:

@@ -1,7 +1,7 @@
 """Paths of loops merged on their common prefixes: the loop tree that the lowering walks.
 
-Two values share a loop where their paths agree up to it, they follow each other in program order, and
-the later one does not read a reduction that is finished only behind that loop.
+Two values share a loop where their paths agree up to it, they follow each other in program order,
+and the later one does not read a reduction that is finished only behind that loop.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def _lanes(kernel: Kernel, above: Path, loop: Loop) -> int:
     if not extent.is_constant:
         raise Illegal(f"the vector {loop} walks an axis of extent {extent}: put a loop around it")
     lanes = 1 << max(0, extent.constant - 1).bit_length()
-    if any(step % lanes for step in steps):
-        raise Illegal(f"{lanes} lanes of {loop.axis} do not divide the steps {steps} around them")
+    if steps and steps[-1] != lanes:
+        raise Illegal(f"a vector of {steps[-1]} lanes of {loop.axis}: not a power of two")
     return lanes
 
 

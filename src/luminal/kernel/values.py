@@ -39,8 +39,10 @@ class Registers:
         return [key for key in self.held if key[0] in names]
 
     def drop(self, names: Sequence[str]) -> None:
+        """Forget finished values of these names."""
         for key in self.of(set(names)):
-            del self.held[key]
+            if key[1] == "value":
+                del self.held[key]
 
 
 class Values:

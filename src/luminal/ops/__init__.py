@@ -1,8 +1,8 @@
 """Everything that a user calls on tensors, under PyTorch's names and with PyTorch's semantics.
 
 An operation is one function, composed of the primitives of `luminal.graph`. Where PyTorch has a
-method of the same name, tensors have it too: `x.softmax(-1)`, `x + y`. What PyTorch makes from sizes
-alone takes the graph first: `ops.zeros(graph, (2, 3))`.
+method of the same name, tensors have it too: `x.softmax(-1)`, `x + y`. What takes only sizes in
+PyTorch takes the graph first here: `ops.zeros(graph, (2, 3))`.
 """
 
 # ruff: noqa: F401, I001

@@ -271,7 +271,7 @@ def _index_tensor(x: Tensor, item: Any) -> Tensor | None:
     tensor = item if isinstance(item, Tensor) else x.graph.constant(np.asarray(item))
     if tensor.dtype is boolean:
         raise Unsupported(
-            "x[mask]: how many elements a bool mask selects is data, and a static graph has no shape"
+            "x[mask]: how many elements a bool mask selects is data; a static graph has no shape"
             " for it; use where(), masked_fill() or index_put()"
         )
     return tensor

@@ -134,7 +134,8 @@ def logaddexp(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _equal_logs(x: Tensor, y: Tensor, high: Tensor) -> Tensor:
-    return add(high, where(logical_and(eq(x, y), ne(abs(x), float("inf"))), LN_2, 0.0))
+    finite = logical_and(eq(x, y), ne(abs(x), float("inf")))
+    return add(high, where(finite, full_like(x, LN_2), 0.0))
 
 
 # ---- powers
@@ -196,7 +197,8 @@ def _pow_float(x: Tensor, y: Tensor) -> Tensor:
     size = x.graph.apply("exp2", [mul(y, x.graph.apply("log2", [abs(x)]))])
     whole = logical_or(eq(floor(y), y), isinf(y))
     odd = logical_and(eq(remainder(y, 2.0), 1.0), whole)
-    of_negative = where(whole, where(odd, neg(size), size), float("nan"))
+    signed = where(odd, neg(size), size)
+    of_negative = where(logical_or(whole, isinf(x)), signed, float("nan"))
     result = where(lt(x, 0.0), of_negative, size)
     plain = logical_or(eq(y, 0.0), eq(x, 1.0))
     return where(logical_or(plain, logical_and(eq(x, -1.0), isinf(y))), 1.0, result)
@@ -235,7 +237,7 @@ def atan(x: Tensor) -> Tensor:
     y = _half_angle(_half_angle(where(large, reciprocal(x), x)))
     series = [4 * (-1) ** n / (2 * n + 1) for n in range(_terms(x, 6, 13))]
     angle = mul(y, polynomial(square(y), series))
-    right = where(lt(x, 0.0), -math.pi / 2, math.pi / 2)
+    right = where(lt(x, 0.0), full_like(x, -math.pi / 2), math.pi / 2)
     return where(large, sub(right, angle), angle)
 
 
@@ -334,11 +336,11 @@ def atanh(x: Tensor) -> Tensor:
 
 @floating
 def erf(x: Tensor) -> Tensor:
-    """The error function: x p(x^2) / q(x^2) inside the range where it differs from 1."""
+    """The error function: x p(x^2) / q(x^2) where it differs from 1 and -1."""
     limit, numerator, denominator = ERF[x.dtype.name]
-    y = clamp(x, -limit, limit)
-    u = square(y)
-    return div(mul(y, polynomial(u, numerator)), polynomial(u, denominator))
+    u = square(x)
+    ratio = div(mul(x, polynomial(u, numerator)), polynomial(u, denominator))
+    return where(lt(abs(x), limit), ratio, clamp(x, -1.0, 1.0))
 
 
 @floating

@@ -37,14 +37,15 @@ class CostModel:
     cache: float = 2e6
     row: float = 5e5
     tile: int = 64
-    launch: float = 1e-6
+    launch: float = 2e-6
     spoiled: float = 1.5  # a contraction without a register tile of its own
     hint: int = 128
 
 
 FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
 _VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
-_ONLINE = 4.0  # vector operations of a rescale, a point of the running maximum
+_ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
+_ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
 class Pricer:
@@ -73,11 +74,12 @@ class Pricer:
         return found
 
     def price(self, piece: Piece) -> float:
-        """Seconds a run; what depends on constants only runs once and costs nothing."""
+        """Seconds a run; what depends on constants only runs once and costs next to nothing."""
         found = self._prices.get(piece.key)
         if found is None:
             free = self.classes.constant[piece.roots[0]]
-            found = self._prices[piece.key] = 0.0 if free else _Priced(self, piece).seconds()
+            found = _ONCE if free else _Priced(self, piece).seconds()
+            self._prices[piece.key] = found
         return found
 
     def bytes(self, c: int) -> float:
@@ -94,6 +96,9 @@ class _Priced:
         self.axes = pricer.classes.axes
         self.node = dict(piece.body)
         self.order = [c for c, _ in piece.body]
+        self.streams = {
+            (n.literals, n.children[0]) for n in self.node.values() if n.op == "OSum"
+        }
         self.level = self._levels()
         self.loops: dict[int, int] = {}  # axes of the loops around a node
         self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
@@ -110,8 +115,12 @@ class _Priced:
         for c in self.order:
             node = self.node[c]
             below = max((level.get(x, 0) for x in node.children), default=0)
-            level[c] = below + (1 if node.over else 0)
+            level[c] = below + (1 if node.over or self._hidden_maximum(node) else 0)
         return level
+
+    def _hidden_maximum(self, node: ENode) -> bool:
+        """Weights 2^(x - max_k x) need a pass for the maximum, unless an online sum runs over it."""
+        return node.op == "Wexp" and (node.literals, node.children[0]) not in self.streams
 
     def _products(self) -> dict[int, list[int]]:
         """Sums of products of two factors with axes of their own -> all factors: contractions."""
@@ -145,8 +154,11 @@ class _Priced:
             if node.over:
                 self._reduction(c, node)
             else:
+                uses = set(self.uses[c])
+                if self._hidden_maximum(node):
+                    uses.add((int(node.literals[0]), self.level[c]))
                 for child in node.children:
-                    for use in self.uses[c]:
+                    for use in uses:
                         self._use(child, self.loops[c], self.repeat[c], use)
 
     def tops(self) -> tuple[int, ...]:
@@ -167,7 +179,7 @@ class _Priced:
 
     def _again(self, c: int, least: float) -> float:
         """How often a reduction around it makes a value anew: once for each tile of foreign axes."""
-        missing = self.inner.get(c, 0) & ~self.axes[c]
+        missing = self.inner.get(c, 0) & ~self.axes[c] & ~self.node[c].over
         if not missing:
             return 1.0
         points = self.pricer.points(missing)
@@ -201,7 +213,7 @@ class _Priced:
             if node.op in FREE:
                 continue
             points = self.pricer.points(self.axes[c] | node.over) * self.repeat[c]
-            points *= self._again(c, 1.0 if not node.over else 2.0)
+            points *= self._again(c, 1.0 if not node.over else 2.0) * self._beside(c, node)
             if node.op == "OSum" and (node.over, node.children[0]) not in running:
                 running.add((node.over, node.children[0]))
                 score = self.pricer.points(self.axes[node.children[0]] | node.over)
@@ -211,6 +223,14 @@ class _Priced:
             elif c not in inside:
                 vector += self.cost(node) * points
         return multiply, vector
+
+    def _beside(self, c: int, node: ENode) -> float:
+        """A row's statistic beside a contraction is made once for each tile of its columns."""
+        if not node.over or node.op == "OSum" or c in self.products or not self.products:
+            return 1.0
+        own = self.axes[c] | node.over
+        missing = max(self.pricer.points(self.axes[p] & ~own) for p in self.products)
+        return -(-missing // self.model.tile)
 
     def _chain(self, c: int) -> list[int]:
         """The product nodes that a contraction swallows: those over all of its axes."""
@@ -226,10 +246,14 @@ class _Priced:
         return found
 
     def _spoiled(self, c: int) -> float:
-        """A contraction inside a plain reduction, or wanted in several passes."""
+        """A contraction inside a plain reduction, behind another one, wanted in several passes, or
+        of weights that are read at a map (their layout is not free)."""
         uses = self.uses[c]
+        behind = self.level[c] > 1 and self.node[c].op == "Sum"
         plain = any(mask > 0 for mask, _ in uses)
-        return self.model.spoiled if plain or len(uses) > 1 else 1.0
+        factors = (self.node[f] for f in self.products[c] if f in self.node)
+        mapped = any(n.op == "Read" and self.classes.fixed[n.children[0]] for n in factors)
+        return self.model.spoiled if plain or behind or mapped or len(uses) > 1 else 1.0
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""
@@ -240,7 +264,7 @@ class _Priced:
             assert isinstance(item, Operation)
             return SCALARS[item.name].cost
         if node.op == "Wexp":
-            return SCALARS["exp2"].cost + 1
+            return SCALARS["exp2"].cost + (2 if self._hidden_maximum(node) else 1)
         if node.op == "Gather":
             return 2.0
         return 0.05 if node.op == "Read" else 1.0

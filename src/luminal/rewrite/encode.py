@@ -19,7 +19,7 @@ from ..graph.index import Index
 from ..graph.space import Space
 from .engine import Fact, Inserted
 from .language import OPAQUE, REQUESTS, VISIBLE
-from .terms import SLOT, Domain, Leaf, Map, Region, ScatterMap, Term
+from .terms import SLOT, Domain, Leaf, Map, Region, ScatterMap, Term, is_reduction
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
 NEVER = 0
@@ -156,6 +156,12 @@ class Encoding:
         elif kind == "leaf":
             assert isinstance(item, Leaf)
             self.facts.append(("mentions", (number,), self.mask(item.axes)))
+        elif kind == "scatter":
+            assert isinstance(item, ScatterMap)
+            self.facts.append(("mentions", (number,), self.mask(a for a, _ in item.entries)))
+        elif kind == "scan":
+            assert isinstance(item, Running)
+            self.facts.append(("mentions", (number,), self.mask((item.axis,))))
         elif kind == "index":
             assert isinstance(item, Indexed)
             self.facts.append(("mentions", (number,), self.mask(item.index.names())))
@@ -190,9 +196,9 @@ class Encoding:
             return "Scatter", (self.number("scatter", attribute), *children)
         if op == "guard":
             return "Guard", (self.number("domain", self.space.domain(attribute)), *children)
-        if op in ("sum", "max"):
+        if is_reduction(term) and op in ("sum", "max"):
             return op.capitalize(), (self.mask(attribute), *children)
-        if op in ("min", "prod"):
+        if is_reduction(term):
             name = self.number("operation", Operation(op, term.dtype))
             return "Fold", (name, self.mask(attribute), *children)
         if op == "scan":
@@ -261,7 +267,8 @@ class Encoding:
         if used & set(inner) or not self.is_injective(number):
             return -1
         kept = [(a, i) for a, i in found.entries if a not in inner]
-        entries = sorted(kept + [(a, Index.of(a)) for a in inner], key=lambda e: e[0])
+        kept += [(a, Index.of(a)) for a in inner]
+        entries = sorted(kept, key=lambda entry: _axis_order(entry[0]))
         return self.number("map", Map(tuple(entries), found.conditions))
 
     def _both(self, first: int, second: int) -> int | None:
@@ -300,14 +307,14 @@ class Encoding:
 
 
 def _axis_order(name: str) -> tuple[int, str]:
-    digits = name.lstrip("abcdefghijklmnopqrstuvwxyz_")
-    return (int(digits) if digits.isdigit() else 0, name)
+    """a2 before a10, as in the maps of the normaliser."""
+    return len(name), name
 
 
 def _bound_axes(terms: list[Term]) -> set[str]:
     bound: set[str] = set()
     for term in terms:
-        if term.op in ("sum", "max", "min", "prod"):
+        if is_reduction(term):
             bound |= set(term.attribute)
         elif term.op == "scan":
             bound.add(term.attribute[1])

@@ -42,15 +42,18 @@ class ENode:
 class Classes:
     """The classes of an e-graph. All lists are indexed by class.
 
-    axes: mask; constant: known before the program runs, and worth keeping in memory;
+    axes: mask; fixed: known before the program runs; constant: also made from a buffer, and of a
+    size that does not change: worth keeping in memory.
     needs: the conditions under which the value is defined at all.
     """
 
+    region: Region
     encoding: Encoding
     alternatives: list[list[ENode]]
     is_buffer: list[bool]
     axes: list[int]
     dtype: list[DType]
+    fixed: list[bool]
     constant: list[bool]
     roots: list[int]
     needs: list[frozenset[Index]]
@@ -123,12 +126,13 @@ def _finish(
     count = len(alternatives)
     empty: frozenset[Index] = frozenset()
     classes = Classes(
-        encoding, alternatives, is_buffer, axes, [ALL[0]] * count, [False] * count, roots,
+        region, encoding, alternatives, is_buffer, axes, [ALL[0]] * count, fixed,
+        [False] * count, roots,
         [empty] * count,
     )  # fmt: skip
     order = ordered(classes)
     _find_dtypes(classes, order, region)
-    _find_constants(classes, order, fixed)
+    _find_constants(classes, order)
     _find_needs(classes, order)
     return classes
 
@@ -209,17 +213,17 @@ def _dtype(classes: Classes, node: ENode, leaf_dtype: dict[int, DType]) -> DType
     return classes.dtype[node.children[0]]
 
 
-def _find_constants(classes: Classes, order: list[int], fixed: list[bool]) -> None:
+def _find_constants(classes: Classes, order: list[int]) -> None:
     """Fixed, made from a fixed buffer, and of a size that does not change from run to run."""
     space, names = classes.encoding.space, classes.encoding.names
-    from_memory = [False] * len(fixed)
+    from_memory = [False] * len(classes.fixed)
     for c in order:
         buffers = classes.is_buffer[c] and classes.source(c) == "Input"
         from_memory[c] = buffers or any(
             any(from_memory[x] for x in n.children) for n in classes.alternatives[c]
         )
         static = all(space.axes[a].is_constant for a in names(classes.axes[c]))
-        classes.constant[c] = fixed[c] and from_memory[c] and static
+        classes.constant[c] = classes.fixed[c] and from_memory[c] and static
 
 
 def _find_needs(classes: Classes, order: list[int]) -> None:
@@ -279,8 +283,9 @@ Measure = Callable[[ENode, list[float]], float]
 
 
 def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[int]:
-    """Choices by bottom-up dynamic programming: fewest operations ("work"), or fewest dependent
-    reductions first ("depth"). With `rng` the weights are random."""
+    """Choices by bottom-up dynamic programming: fewest operations ("work"), fewest dependent
+    reductions first ("depth"), or what is read at a map taken as made once ("written": nearly the
+    program as it was written). With `rng` the weights are random."""
     scale: dict[ENode, float] = {}
 
     def weight(node: ENode) -> float:
@@ -314,7 +319,8 @@ def _total(
     depth, work = 0.0, weight if not classes.constant[c] else 0.01
     for child in node.children:
         depth = max(depth, best[child][0])
-        work += best[child][1]
-    if mode == "depth" and node.op in REDUCTIONS and not classes.constant[c]:
+        work += best[child][1] * (0.01 if mode == "written" and node.op == "Store" else 1.0)
+    passes = node.op in REDUCTIONS or node.op == "Wexp"  # (which needs its maximum)
+    if mode == "depth" and passes and not classes.constant[c]:
         depth += 1
     return depth, round(work, 6) + 1e-6

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..graph.dtype import i64
-from ..graph.index import Index
+from ..graph.index import Floor, Index
 from ..graph.node import REDUCE_OPS, Node
 from ..graph.scalars import compute, identity
 from ..graph.space import Space
@@ -171,13 +171,14 @@ class _Emitter:
     def _view(self, node: Node) -> int:
         view = self.place.views[node]
         at = {name: self.flat(composite) for name, composite in view.digits.items()}
+        conditions = [self.space.substitute(c, at) for c in view.conditions]
         mapping: dict[str, Index] = {}
         for composite, index in view.mapped:
-            mapping.update(self.digits(composite, self.space.substitute(index, at)))
+            digits = self.digits(composite, self.space.substitute(index, at))
+            mapping.update((a, within(self.space, i, conditions)) for a, i in digits.items())
         term = self.build.read(self.terms[node.inputs[0]], mapping)
         if not view.conditions:
             return term
-        conditions = [self.space.substitute(c, at) for c in view.conditions]
         fill = self.build.const(node.attribute.fill, node.dtype)
         return self.build.guard(conditions, term, fill)
 
@@ -265,7 +266,8 @@ class _Emitter:
             return build.read(term, self.digits(composite, known))
         if len(self.axes(composite)) > 1:
             slot = self._clamped(slot, size)
-        return build.gather(term, slot, self.digits(composite, Index.of(SLOT)))
+        found = build.gather(term, slot, self.digits(composite, Index.of(SLOT)))
+        return build.guard([size - 1], found, build.const(zero_of(node), node.dtype))
 
     def _clamped(self, slot: int, size: Index) -> int:
         """The slot, put into 0 .. size - 1: digits of it alone could not be."""
@@ -292,6 +294,35 @@ class _Emitter:
         scattered = build.terms.add("scatter", children, attribute, node.dtype)
         result = build.load(scattered)
         return result if single is None else build.read(result, {single: Index.of(0)})
+
+
+def within(space: Space, index: Index, conditions: Sequence[Index]) -> Index:
+    """An index that matters only where the conditions hold: floors that are 0 there are left out."""
+    if not conditions or not any(isinstance(a, Floor) for m, _ in index.terms for a in m):
+        return index
+    total = Index.of(0)
+    for monomial, coefficient in index.terms:
+        product = Index.of(coefficient)
+        for atom in monomial:
+            if not isinstance(atom, Floor):
+                product = product * Index.build({(atom,): 1})
+                continue
+            numerator = within(space, atom.numerator, conditions)
+            low = space.implies(conditions, numerator)
+            if not low or not space.implies(conditions, atom.divisor - 1 - numerator):
+                product = product * space.floor(numerator, atom.divisor)
+            else:
+                product = Index.of(0)
+                break
+        total = total + product
+    return total
+
+
+def zero_of(node: Node) -> int | float | bool:
+    """What reading an empty tensor gives."""
+    if node.dtype.is_float:
+        return 0.0
+    return False if node.dtype.kind == "bool" else 0
 
 
 def identity_of(node: Node) -> int | float | bool:

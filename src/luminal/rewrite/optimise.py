@@ -23,10 +23,9 @@ INFINITE = float("inf")
 
 @dataclass(frozen=True)
 class Budget:
-    """Of the choice: plans priced, starts that are improved, random seeds on top of the fixed ones."""
+    """Of the choice: plans priced, random seeds on top of the fixed ones."""
 
     plans: int = 1500
-    starts: int = 2
     random_seeds: int = 0
 
 
@@ -54,13 +53,8 @@ def optimise(
 def choose(classes: Classes, model: CostModel, budget: Budget, number: int) -> Plan:
     """The best plan that was found."""
     search = _Search(classes, Pricer(classes, model), budget)
-    starts = sorted(
-        ((search.price(choice, stored), i, choice, stored)
-         for i, (choice, stored) in enumerate(search.starts(number))),
-        key=lambda s: s[:2],
-    )  # fmt: skip
-    for _, _, choice, stored in starts[: budget.starts]:
-        search.descend(choice, stored)
+    for start in search.best_starts(number):
+        search.descend(*start)
     best, choice, stored = search.best
     assert best < INFINITE
     return make_plan(classes, choice, stored, search.pricer)
@@ -99,9 +93,19 @@ class _Search:
             for density in (self._none, self._operands, self._reductions):
                 yield choice, frozenset(density(choice) | constants)
 
+    def best_starts(self, number: int) -> list[tuple[list[int], frozenset[int]]]:
+        """For each choice its cheapest density."""
+        best: dict[tuple[int, ...], tuple[float, list[int], frozenset[int]]] = {}
+        for choice, stored in self.starts(number):
+            cost = self.price(choice, stored)
+            key = tuple(choice)
+            if key not in best or cost < best[key][0]:
+                best[key] = (cost, choice, stored)
+        return [(choice, stored) for _, choice, stored in best.values()]
+
     def _choices(self, number: int) -> Iterator[list[int]]:
-        yield seed(self.classes, "work")
-        yield seed(self.classes, "depth")
+        for mode in ("work", "depth", "written"):
+            yield seed(self.classes, mode)
         for i in range(self.budget.random_seeds):
             rng = random.Random(number * 1000 + i)
             yield seed(self.classes, "depth" if i % 2 else "work", rng)
@@ -149,7 +153,7 @@ class _Search:
     def _constants(self, choice: list[int]) -> set[int]:
         """What is made of constants and read by what is not, unless that makes it larger."""
         classes, found = self.classes, set()
-        for c in self._values(choice):
+        for c in self._reached(choice):
             if classes.constant[c]:
                 continue
             for child in classes.alternatives[c][choice[c]].children:
@@ -189,6 +193,17 @@ class _Search:
                     current, improved = cost, True
                 if self.priced >= self.budget.plans:
                     return
+            choice, stored = self._without_idle_bits(choice, stored)
+
+    def _without_idle_bits(
+        self, choice: list[int], stored: frozenset[int]
+    ) -> tuple[list[int], frozenset[int]]:
+        """Drop bits of values that no kernel stores in the end: they would only hide moves."""
+        if self.price(choice, stored) == INFINITE:
+            return choice, stored
+        pieces, cost = form(self.classes, choice, stored, self.pricer)
+        used = frozenset(r for piece in pieces for r in piece.roots) & stored
+        return (choice, used) if self.price(choice, used) <= cost else (choice, stored)
 
     def _coordinates(self, choice: list[int]) -> list[tuple[int, int]]:
         """(class, alternative), or (class, -1): its bit."""
@@ -196,6 +211,8 @@ class _Search:
         for c in reached:
             if self._storable(c, choice, reached):
                 found.append((c, -1))
+            if self.classes.constant[c]:
+                continue
             count = len(self.classes.alternatives[c])
             found += [(c, i) for i in range(count) if count > 1]
         return found

@@ -202,14 +202,17 @@ def _merge(
         cost = pricer.price(piece)
         for position in range(len(kept) - 1, -1, -1):
             producer = kept[position]
-            if not _mergeable(classes, producer, piece) or _between(kept[position + 1:], producer,
-                                                                    piece):  # fmt: skip
+            if not _mergeable(classes, producer, piece):
+                continue
+            free, behind = _split(list(zip(kept, costs))[position + 1 :], producer)
+            if any(piece.reads & set(p.roots) for p, _ in behind):
                 continue
             joined = _join(classes, producer, piece, pieces)
             together = pricer.price(joined)
             if together < costs[position] + cost:
-                kept[position:] = [*kept[position + 1 :], joined]
-                costs[position:] = [*costs[position + 1 :], together]
+                rest = [*free, (joined, together), *behind]
+                kept[position:] = [p for p, _ in rest]
+                costs[position:] = [c for _, c in rest]
                 break
         else:
             kept.append(piece)
@@ -229,13 +232,20 @@ def _mergeable(classes: Classes, producer: Piece, consumer: Piece) -> bool:
     return all(classes.axes[r] == axes for r in producer.roots)
 
 
-def _between(later: list[Piece], producer: Piece, consumer: Piece) -> bool:
-    """Whether some kernel in between must run after the producer and before the consumer."""
-    behind = set(producer.roots)
-    for piece in later:
-        if piece.reads & behind:
-            behind.update(piece.roots)
-    return bool((consumer.reads - set(producer.roots)) & behind)
+Priced = tuple[Piece, float]
+
+
+def _split(later: list[Priced], producer: Piece) -> tuple[list[Priced], list[Priced]]:
+    """Kernels that do not need the producer, and those that do, directly or not."""
+    made = set(producer.roots)
+    free, behind = [], []
+    for priced in later:
+        if priced[0].reads & made:
+            made.update(priced[0].roots)
+            behind.append(priced)
+        else:
+            free.append(priced)
+    return free, behind
 
 
 def _join(classes: Classes, producer: Piece, consumer: Piece, pieces: list[Piece]) -> Piece:

@@ -17,7 +17,7 @@ from .language import declarations
 ANALYSIS = """
 (rule ((= t (Input i)) (= m (mentions i))) ((set (axT t) m)))
 (rule ((= t (Store e)) (= m (ax e))) ((set (axT t) m)))
-(rule ((= t (Scatter s b i v)) (= m (axT b))) ((set (axT t) m)))
+(rule ((= t (Scatter s b i v)) (= m (mentions s))) ((set (axT t) m)))
 (rule ((= e (Load t)) (= m (axT t))) ((set (ax e) m)))
 (rule ((= e (Read t i)) (= m (range i))) ((set (ax e) m)))
 (rule ((= e (Gather t i x)) (= m (range i)) (= n (ax x))) ((set (ax e) (| m n))))
@@ -37,7 +37,7 @@ ANALYSIS = """
 (rule ((= e (Sum k p)) (= m (ax p))) ((set (ax e) (& m (not-i64 k)))))
 (rule ((= e (Max k p)) (= m (ax p))) ((set (ax e) (& m (not-i64 k)))))
 (rule ((= e (Fold o k p)) (= m (ax p))) ((set (ax e) (& m (not-i64 k)))))
-(rule ((= e (Scan o p)) (= m (ax p))) ((set (ax e) m)))
+(rule ((= e (Scan o p)) (= m (ax p)) (= n (mentions o))) ((set (ax e) (| m n))))
 (rule ((= e (Wexp k p c)) (= m (ax p))) ((set (ax e) m)))
 (rule ((= e (OSum k p c f)) (= m (ax p)) (= n (ax f))) ((set (ax e) (& (| m n) (not-i64 k)))))
 (rule ((= e (Load t)) (fixedT t)) ((fixed e)))

@@ -39,6 +39,9 @@ class Engine(Protocol):
     def run(self) -> None:
         """Run once with what was set and bound."""
 
+    def time_calls(self, repeat: int) -> list[tuple[str, float]]:
+        """(kernel, best seconds) of each call of a run, alone and warm."""
+
     def output(self, number: int) -> np.ndarray:
         """The array of an output of the last run."""
 
@@ -66,6 +69,11 @@ class Report(Protocol):
     def text(self) -> str: ...
 
     @property
+    def sizes(self) -> dict[str, Range]:
+        """The run-time sizes that the program needs, with their bounds."""
+        return dict(self._bounds)
+
+    @property
     def kernels(self) -> Sequence[Any]: ...
 
 
@@ -82,11 +90,13 @@ class Executable:
         order: Sequence[Node],
         requirements: Sequence[Requirement] = (),
     ) -> None:
+        """outputs: node -> its number at the engine. sizes: those that the program needs. order:
+        the outputs as `rt(...)` returns them."""
         self._engine = engine
         self._ports = tuple(ports)
         self._numbers = {port.node: number for number, port in enumerate(ports)}
         self._outputs = dict(outputs)
-        self._order = tuple(order)  # outputs as the user named them
+        self._order = tuple(order)
         self._bounds = dict(sizes)
         self._requirements = tuple(requirements)
         self._report = report
@@ -198,6 +208,11 @@ class Executable:
         return tuple(port.name for port in self._ports if port.kind == "input")
 
     @property
+    def sizes(self) -> dict[str, Range]:
+        """The run-time sizes that the program needs, with their bounds."""
+        return dict(self._bounds)
+
+    @property
     def kernels(self) -> Sequence[Any]:
         """The distinct kernels of the program (none on the reference device)."""
         return self._report.kernels
@@ -206,6 +221,14 @@ class Executable:
     def peak_bytes(self) -> int:
         """Memory held for the last run's sizes: temporaries, outputs and packed constants."""
         return self._engine.peak_bytes
+
+    def time_kernels(self, repeat: int = 20) -> list[tuple[str, float]]:
+        """(kernel, seconds) of each call of a run, each alone and warm: the best of `repeat`. The
+        outputs of the last run are written again."""
+        with self._lock:
+            if not self._ran:
+                raise InputError("run() the program before timing its kernels")
+            return self._engine.time_calls(repeat)
 
     def explain(self) -> str:
         """What was compiled: stages with times, kernels with what they fuse, their schedules."""

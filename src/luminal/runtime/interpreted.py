@@ -35,6 +35,9 @@ class Interpreted:
         for state, new in program.states:
             self._feeds[state] = self._results[new].copy()
 
+    def time_calls(self, repeat: int) -> list[tuple[str, float]]:
+        return []  # no kernels
+
     def output(self, number: int) -> np.ndarray:
         return self._results[self._program.roots[number]]
 

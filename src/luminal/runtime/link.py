@@ -46,7 +46,9 @@ class Linker:
     def temporary(self, dtype: DType, shape: tuple[Index, ...]) -> int:
         return self.memory(Memory(f"t{len(self.memories)}", "temporary", dtype, shape))
 
-    def call(self, kernel: Kernel, memories: Mapping[str, int], constant: bool) -> None:
+    def call(
+        self, kernel: Kernel, memories: Mapping[str, int], constant: bool, copies: bool = False
+    ) -> None:
         """Run the kernel on these memories (kernel buffer -> memory) after the calls so far."""
         plain, names = canonical(kernel)
         key = repr(plain)
@@ -55,7 +57,7 @@ class Linker:
         known = {names[buffer]: memory for buffer, memory in memories.items()}
         for number in self._pieces[key]:
             arguments = self._arguments(self.kernels[number], known)
-            self.calls.append(Call(number, arguments, constant))
+            self.calls.append(Call(number, arguments, constant, copies))
 
     def _add(self, lowered: Lowered) -> int:
         reads, writes = uses(lowered.kernel)
@@ -86,7 +88,31 @@ class Linker:
             tuple(states),
         )  # fmt: skip
         plan.verify()
+        share_states(plan)
         return plan
+
+
+def share_states(plan: Plan) -> None:
+    """A state that is only scattered into needs no copy: the new value replaces it in place."""
+    for old, new in plan.states:
+        copy = _copy_that_may_go(plan, old, new)
+        if copy is not None:
+            plan.calls.remove(copy)
+            plan.in_place |= {(old, new)}
+
+
+def _copy_that_may_go(plan: Plan, old: int, new: int) -> Call | None:
+    """The call that copies a state, if nobody reads the old value once the new one is written."""
+    touched = [plan.touched(call) for call in plan.calls]
+    copies = [
+        n for n, call in enumerate(plan.calls) if call.copies and touched[n] == ({old}, {new})
+    ]
+    if len(copies) != 1 or old in plan.outputs:
+        return None
+    changes = [n for n, (_, writes) in enumerate(touched) if new in writes and n > copies[0]]
+    if not changes or any(old in reads for reads, _ in touched[changes[0] :]):
+        return None
+    return plan.calls[copies[0]]
 
 
 def uses(kernel: Kernel) -> tuple[frozenset[str], frozenset[str]]:

@@ -46,7 +46,10 @@ class Native:
         self._temporaries = sorted(self._lives(persistent))
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
-        self._results = [m for m in self._result_memories() if m not in persistent]
+        self._shared = {new: old for old, new in plan.in_place}
+        self._swapped = [pair for pair in plan.states if pair not in plan.in_place]
+        elsewhere = persistent | self._shared.keys()
+        self._results = [m for m in self._result_memories() if m not in elsewhere]
         self._blocks: dict[int, Block] = {}  # of results and states
         self._arrays: dict[int, np.ndarray] = {}  # inputs that are read in place
         self._small: dict[int, Block] = {}  # inputs that are copied because they are tiny
@@ -100,13 +103,15 @@ class Native:
             if self._blocks[memory].held:
                 self._new_block(memory)
         self._crew.run(self._table)
-        for old, new in self._states.items():
+        for old, new in self._swapped:
             self._swap(old, new)
 
     def output(self, number: int) -> np.ndarray:
         memory = self._plan.outputs[number]
         if memory in self._persistent:
             return self._constants.array(memory).copy()
+        if memory in self._shared:
+            return self._array(self._shared[memory]).copy()
         replaced = [old for old, new in self._states.items() if new == memory]
         return self._array(replaced[0] if replaced else memory)
 
@@ -172,6 +177,8 @@ class Native:
         block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
         self._blocks[memory] = block
         self._slots.point(memory, block.address)
+        if self._shared.get(self._states[memory]) == memory:
+            self._slots.point(self._states[memory], block.address)
 
     def _swap(self, old: int, new: int) -> None:
         """The new value of a state is the next run's old one."""
@@ -208,6 +215,8 @@ class Native:
         for memory, offset in zip(self._temporaries, placement.offsets):
             size = max(1, self._plan.memories[memory].bytes(self._sizes))
             spans[memory] = Span(-1, offset, offset + size)
+        for new, old in self._shared.items():
+            spans[new] = spans[old]
         return spans
 
     # ---- single calls

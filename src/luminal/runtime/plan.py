@@ -57,12 +57,16 @@ class Argument:
 
 @dataclass(frozen=True)
 class Call:
-    """One kernel on its buffers, in the order of its program. constant: depends on nothing that
-    changes from run to run; it runs when parameters have been set."""
+    """One kernel on its buffers, in the order of its program.
+
+    constant: depends on nothing that changes from run to run: runs when parameters have been set.
+    copies: only fills the buffer that a scatter behind it changes; needless if that is its source.
+    """
 
     kernel: int
     arguments: tuple[Argument, ...]
     constant: bool = False
+    copies: bool = False
 
 
 @dataclass
@@ -85,7 +89,8 @@ class Compiled:
 class Plan:
     """sizes: run-time size -> bounds. ports: the memory of each of the user's inputs, None if it is
     not needed. outputs: the memory of each of the user's outputs. states: (input memory, output
-    memory) pairs: after a run the input holds what the output was.
+    memory) pairs: after a run the input holds what the output was. in_place: those of them that are
+    one piece of memory.
     """
 
     memories: list[Memory]
@@ -95,6 +100,7 @@ class Plan:
     ports: tuple[int | None, ...] = ()
     outputs: tuple[int, ...] = ()
     states: tuple[tuple[int, int], ...] = ()
+    in_place: frozenset[tuple[int, int]] = frozenset()
 
     def touched(self, call: Call) -> tuple[frozenset[int], frozenset[int]]:
         """The memories that a call reads, and those it writes."""

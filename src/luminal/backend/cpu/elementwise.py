@@ -60,15 +60,24 @@ def _recip(e: Emitter, a: Operand) -> Operand:
 
 def _extremum(test: str, name: str) -> Rule:
     """NaN wins. x86: max and min give their second operand where either is NaN, so that only a NaN
-    in the first one is left to look after."""
+    in the first one is left to look after; a constant there needs no look."""
 
     def rule(e: Emitter, a: Operand, b: Operand) -> Operand:
         if not e.machine.is_x86:
             return e.intrinsic(name, a, b)
+        if _is_number(b):
+            a, b = b, a
+        if _is_number(a):
+            return e.select(e.compare(test, a, b), a, b)
         chosen = e.select(e.compare(test, a, b), a, b)
         return e.select(e.compare("fcmp uno", a, a), a, chosen)
 
     return rule
+
+
+def _is_number(a: Operand) -> bool:
+    """A float constant that is not NaN."""
+    return "0x" in a.text and "0x7FF8" not in a.text
 
 
 def _mod(e: Emitter, a: Operand, b: Operand) -> Operand:

@@ -163,8 +163,8 @@ class Emitter:
         return self.let(f"shufflevector {a.typed}, {other}, {mask}", a.element, len(lanes))
 
     def broadcast(self, a: Operand, width: int) -> Operand:
-        """A scalar in every lane."""
-        if width == 1:
+        """A scalar in every lane; what has the width already stays as it is."""
+        if a.width == width:
             return a
         if not a.text.startswith("%"):
             return Operand(f"splat ({a.element} {a.text})", a.element, width)

@@ -185,7 +185,7 @@ class Renderer:
     def scalar(self, ins: Instruction, args: list[Operand]) -> Operand:
         assert ins.out is not None
         width = ins.out.width
-        args = [self.e.broadcast(a, width) if a.width == 1 else a for a in args]
+        args = [self.e.broadcast(a, width) for a in args]
         if ins.op == "cast":
             return cast(self.e, args[0], _dtype(ins.args[0]), _dtype(ins.out))
         return elementwise.apply(self.e, ins.op, _dtype(ins.args[-1]), args)
@@ -215,7 +215,7 @@ def _mask(e: Emitter, args: list[Operand], position: int, width: int) -> Operand
 
 def _fma(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
     dtype, width = _result(ins)
-    args = [e.broadcast(a, width) if a.width == 1 else a for a in args]
+    args = [e.broadcast(a, width) for a in args]
     return elementwise.fma(e, dtype, *args)
 
 
@@ -279,7 +279,7 @@ def _store(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
 
 def _scatter_at(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
     dtype = _dtype(ins.args[0])
-    value = e.broadcast(args[0], args[2].width) if args[0].width == 1 else args[0]
+    value = e.broadcast(args[0], args[2].width)
     access.scatter(e, dtype, value, args[1], args[2], _mask(e, args, 3, value.width))
 
 

@@ -131,6 +131,8 @@ def _level(machine: Machine) -> str:
 @functools.cache
 def _named_machine(name: str) -> Machine:
     triple, level, flags, _, _ = NAMED[name]
+    if llvm.get_process_triple().split("-")[0] == triple.split("-")[0]:
+        triple = llvm.get_process_triple()  # the same processor: keep this system's conventions
     return Machine(triple, level, ",".join(f"+{flag}" for flag in flags), frozenset(flags))
 
 

@@ -100,7 +100,7 @@ class Workers:
             target = self._work if uses_futex else self._work_by_condition
             member = threading.Thread(
                 target=target,
-                args=(thread, cpus[thread] if cpus else None),
+                args=(self._control, thread, cpus[thread] if cpus else None),
                 name=f"luminal-{self._threads}-{thread}",
                 daemon=True,
             )
@@ -134,11 +134,11 @@ class Workers:
             self._control[crew_text.TAKEN + cpu] = 1
         return cpus
 
-    def _work(self, thread: int, cpu: int | None) -> None:
+    def _work(self, control: np.ndarray, thread: int, cpu: int | None) -> None:
         if cpu is not None:
             with contextlib.suppress(OSError):  # it may be forbidden: only speed depends on it
                 os.sched_setaffinity(0, {cpu})
-        _native().work(self._address, thread)
+        _native().work(control.ctypes.data, thread)
 
     def _lead_by_condition(self, control: int, table: int, count: int) -> None:
         native = _native()
@@ -148,7 +148,7 @@ class Workers:
             self._condition.notify_all()
         native.finish(control)
 
-    def _work_by_condition(self, thread: int, cpu: int | None) -> None:
+    def _work_by_condition(self, control: np.ndarray, thread: int, cpu: int | None) -> None:
         native, last = _native(), 0
         while True:
             with self._condition:
@@ -157,7 +157,7 @@ class Workers:
                 last = self._generation
                 if self._stopping:
                     return
-            native.step(self._address, thread)
+            native.step(control.ctypes.data, thread)
 
 
 class Native:

@@ -1,0 +1,1 @@
+"""Fused kernels as data, their schedules, and one lowering to loop programs."""

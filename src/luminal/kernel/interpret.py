@@ -1,0 +1,205 @@
+"""A slow, obvious interpreter of loop programs: every statement in NumPy.
+
+It checks what native code does not: each access lies inside its buffer, each name is defined. f16
+and bf16 are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import VerifyError
+from ..graph.dtype import DType
+from ..graph.scalars import REDUCTIONS, SCALARS, compute
+from .program import Claim, For, Instruction, Program, Statement, Val, When
+from .target import MatrixInstruction
+
+Array = np.ndarray[Any, Any]
+Pointer = tuple[Array, int, str]  # bytes, position, name
+
+
+def interpret(
+    program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int], threads: int = 1,
+    instructions: tuple[MatrixInstruction, ...] = (),
+) -> None:  # fmt: skip
+    """Run a program on its buffers, in place.
+
+    `arrays`: buffer -> contiguous array; one with a layout must have been packed. `threads`: the
+    units are shared out in contiguous ranges, each with a workspace of its own. `instructions`: the
+    matrix instructions that the program may use. Raises VerifyError for an access outside a buffer.
+    """
+    matrix = {i.name: i for i in instructions}
+    for thread in range(threads):
+        _Run(program, arrays, sizes, (thread, threads), matrix).body(program.body)
+
+
+def _bytes(array: Array, name: str) -> Array:
+    if not array.flags.c_contiguous:
+        raise VerifyError(f"the buffer {name} is not contiguous")
+    return array.reshape(-1).view(np.uint8)
+
+
+class _Run:
+    """One thread: names and what they hold (arrays shaped like their lanes)."""
+
+    def __init__(
+        self, program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int],
+        thread: tuple[int, int], matrix: Mapping[str, MatrixInstruction],
+    ) -> None:  # fmt: skip
+        self.thread, self.matrix = thread, matrix
+        self.names: dict[str, Any] = {}
+        for buffer in program.buffers:
+            array = arrays[buffer.name]
+            if array.dtype != buffer.dtype.numpy:
+                raise VerifyError(f"{buffer.name} is {array.dtype}, not {buffer.dtype}")
+            self.names[f"%p_{buffer.name}"] = (_bytes(array, buffer.name), 0, buffer.name)
+        workspace = np.full(program.workspace, 0xFF, np.uint8)  # NaN until it is written
+        self.names["%ws"] = (workspace, 0, "workspace")
+        for size in program.sizes:
+            self.names[f"%d_{size}"] = np.int64(sizes[size])
+
+    def value(self, val: Val) -> Any:
+        if not val.literal:
+            if val.name not in self.names:
+                raise VerifyError(f"{val.name} is not defined")
+            return self.names[val.name]
+        assert val.dtype is not None
+        number: int | float = float(val.name) if val.dtype.is_float else int(val.name)
+        return np.full([n for _, n in val.lanes], number, val.dtype.numpy)
+
+    # ---- statements
+
+    def body(self, statements: list[Statement]) -> None:
+        for statement in statements:
+            if isinstance(statement, Instruction):
+                self.execute(statement)
+            elif isinstance(statement, When):
+                if self.value(statement.condition):
+                    self.body(statement.body)
+            elif isinstance(statement, Claim):
+                self.claim(statement)
+            else:
+                self.loop(statement)
+
+    def claim(self, claim: Claim) -> None:
+        thread, threads = self.thread
+        count = int(self.value(claim.count))
+        for unit in range(thread * count // threads, (thread + 1) * count // threads):
+            self.names[claim.var.name] = np.int64(unit)
+            self.body(claim.body)
+
+    def loop(self, loop: For) -> None:
+        state = [self.value(initial) for _, initial, _, _ in loop.carried]
+        for turn in range(int(self.value(loop.count))):
+            self.names[loop.var.name] = np.int64(turn)
+            for (phi, *_), now in zip(loop.carried, state):
+                self.names[phi.name] = now
+            self.body(loop.body)
+            state = [self.value(following) for _, _, following, _ in loop.carried]
+        for (*_, result), now in zip(loop.carried, state):
+            self.names[result.name] = now
+
+    def execute(self, ins: Instruction) -> None:
+        if ins.op in ("store", "scatter_at"):
+            self.store(ins)
+            return
+        assert ins.out is not None
+        if ins.op in ("load", "gather", "gather_at"):
+            self.names[ins.out.name] = self.load(ins, ins.out)
+        elif ins.op == "offset":
+            array, start, name = self.value(ins.args[0])
+            self.names[ins.out.name] = (array, start + int(self.value(ins.args[1])), name)
+        else:
+            args = [self.value(a) for a in ins.args]
+            with np.errstate(all="ignore"):
+                self.names[ins.out.name] = self.pure(ins, ins.out, args)
+
+    # ---- values
+
+    def pure(self, ins: Instruction, out: Val, args: list[Any]) -> Any:
+        shape = [n for _, n in out.lanes]
+        assert out.dtype is not None
+        wanted = out.dtype.numpy
+        if ins.op in SCALARS:
+            return np.asarray(compute(ins.op, out.dtype, *args)).reshape(shape)
+        if ins.op in self.matrix:
+            lanes = len(shape)
+            pair = [np.asarray(a).reshape([*shape, -1]) for a in args[1:]]
+            assert all(p.ndim == lanes + 1 for p in pair)
+            return self.matrix[ins.op].specification(args[0], *pair)
+        if ins.op == "fma":
+            return _fused(args, wanted)
+        if ins.op == "expand":
+            axes = [axis for axis, _ in ins.args[0].lanes]
+            view = [n if axis in axes else 1 for axis, n in out.lanes]
+            return np.broadcast_to(np.asarray(args[0]).reshape(view), shape)
+        if ins.op == "iota":
+            return (np.arange(shape[0]) * ins.attrs[0]).astype(wanted)
+        if ins.op == "shuffle":
+            return np.concatenate([a.reshape(-1) for a in args])[list(ins.attrs)].reshape(shape)
+        if ins.op == "pack":
+            return np.array(args, wanted).reshape(shape)
+        if ins.op.startswith("across."):
+            return np.asarray(REDUCTIONS[ins.op[7:]](args[0].reshape(-1))).astype(wanted)
+        raise VerifyError(f"no operation {ins.op}")
+
+    # ---- memory
+
+    def positions(self, ins: Instruction, pointer: Val, dtype: DType, width: int) -> Array:
+        """Byte positions of the lanes of an access."""
+        start = self.value(pointer)[1]
+        if ins.op in ("gather_at", "scatter_at"):
+            offsets = ins.args[1 if ins.op == "gather_at" else 2]
+            return np.asarray(start + self.value(offsets).reshape(-1))
+        stride = ins.attrs[1] if ins.op == "gather" else dtype.bytes
+        return np.asarray(start + ins.attrs[0] + np.arange(width) * stride)
+
+    def kept(self, mask: tuple[Val, ...], width: int) -> Array:
+        return self.value(mask[0]).reshape(-1) if mask else np.ones(width, np.bool_)
+
+    def load(self, ins: Instruction, out: Val) -> Array:
+        assert out.dtype is not None
+        size = out.dtype.bytes
+        where = self.positions(ins, ins.args[0], out.dtype, out.width)
+        mask = ins.args[2:] if ins.op == "gather_at" else ins.args[1:]
+        keep = self.kept(mask, out.width)
+        array = self._checked(ins, ins.args[0], where[keep], size)
+        raw = np.zeros((out.width, size), np.uint8)
+        raw[keep] = array[where[keep][:, None] + np.arange(size)]
+        return raw.view(out.dtype.numpy).reshape([n for _, n in out.lanes])
+
+    def store(self, ins: Instruction) -> None:
+        val = ins.args[0]
+        assert val.dtype is not None
+        size = val.dtype.bytes
+        where = self.positions(ins, ins.args[1], val.dtype, val.width)
+        mask = ins.args[3:] if ins.op == "scatter_at" else ins.args[2:]
+        keep = self.kept(mask, val.width)
+        array = self._checked(ins, ins.args[1], where[keep], size)
+        values = np.broadcast_to(self.value(val), [n for _, n in val.lanes])
+        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(val.width, size)
+        for lane in np.flatnonzero(keep):  # in order: the last lane wins
+            array[where[lane] : where[lane] + size] = raw[lane]
+
+    def _checked(self, ins: Instruction, pointer: Val, where: Array, size: int) -> Array:
+        """The bytes behind a pointer, if all positions lie inside. Loads of 64 bytes are always
+        allowed: no buffer is smaller."""
+        array, _, name = self.value(pointer)
+        length = len(array)
+        if ins.op in ("load", "gather", "gather_at") and length < 64:
+            array = np.concatenate([array, np.zeros(64 - length, np.uint8)])
+        bad = (where < 0) | (where + size > len(array))
+        if bad.any():
+            at = int(where[bad][0])
+            raise VerifyError(f"{ins.op} at byte {at} of {name}, which has {length}")
+        return np.asarray(array)
+
+
+def _fused(args: list[Any], dtype: Any) -> Array:
+    """acc + a * b in one rounding (f64: by long double, which is as near as NumPy comes)."""
+    wide = np.longdouble if dtype == np.float64 else np.float64
+    acc, a, b = (np.asarray(x).astype(wide) for x in args)
+    return np.asarray(np.add(acc, np.multiply(a, b))).astype(dtype)

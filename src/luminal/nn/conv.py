@@ -1,0 +1,160 @@
+"""Convolutions and pooling as modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import ops
+from ..errors import ShapeError
+from ..graph.graph import Graph
+from ..graph.tensor import Tensor
+from ..ops.base import per_dim
+from . import init
+from .module import Module
+
+Numbers = int | Sequence[int]
+
+
+def _weights(
+    graph: Graph, shape: tuple[int, ...], fan_in: int, channels: int, bias: bool, dtype: Any
+) -> tuple[Tensor, Tensor | None]:
+    weight = init.fan_in_uniform(graph, shape, fan_in, dtype)
+    return weight, init.fan_in_uniform(graph, (channels,), fan_in, dtype) if bias else None
+
+
+class _Convolution(Module):
+    """What Conv1d, Conv2d and Conv3d share."""
+
+    spatial: int
+    function: Callable[..., Tensor]
+
+    def __init__(
+        self, graph: Graph, in_channels: int, out_channels: int, kernel_size: Numbers,
+        stride: Numbers = 1, padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
+        bias: bool = True, padding_mode: str = "zeros", dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        _check_groups(in_channels, out_channels, groups)
+        kernel = per_dim(kernel_size, self.spatial, "kernel_size")
+        fan_in = in_channels // groups * math.prod(kernel)
+        shape = (out_channels, in_channels // groups, *kernel)
+        self.weight, self.bias = _weights(graph, shape, fan_in, out_channels, bias, dtype)
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.groups, self.padding_mode = groups, padding_mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            if isinstance(padding, str):
+                raise ShapeError(f"padding {padding!r} goes with padding_mode 'zeros' only")
+            sides = per_dim(padding, self.spatial, "padding")
+            widths = [w for side in reversed(sides) for w in (side, side)]
+            x, padding = ops.pad(x, widths, self.padding_mode), 0
+        return type(self).function(
+            x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+
+def _check_groups(in_channels: int, out_channels: int, groups: int) -> None:
+    if in_channels % groups or out_channels % groups:
+        raise ShapeError(f"channels {in_channels} and {out_channels} in {groups} equal groups")
+
+
+class Conv1d(_Convolution):
+    """(batch, in, length) to (batch, out, new length)."""
+
+    spatial, function = 1, staticmethod(ops.conv1d)
+
+
+class Conv2d(_Convolution):
+    """(batch, in, height, width) to (batch, out, new height, new width)."""
+
+    spatial, function = 2, staticmethod(ops.conv2d)
+
+
+class Conv3d(_Convolution):
+    """(batch, in, depth, height, width) to (batch, out, new sizes)."""
+
+    spatial, function = 3, staticmethod(ops.conv3d)
+
+
+class _Transposed(Module):
+    """What the transposed convolutions share."""
+
+    spatial: int
+    function: Callable[..., Tensor]
+
+    def __init__(
+        self, graph: Graph, in_channels: int, out_channels: int, kernel_size: Numbers,
+        stride: Numbers = 1, padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1,
+        bias: bool = True, dilation: Numbers = 1, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        _check_groups(in_channels, out_channels, groups)
+        kernel = per_dim(kernel_size, self.spatial, "kernel_size")
+        fan_in = out_channels // groups * math.prod(kernel)
+        shape = (in_channels, out_channels // groups, *kernel)
+        self.weight, self.bias = _weights(graph, shape, fan_in, out_channels, bias, dtype)
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.groups, self.dilation = groups, dilation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return type(self).function(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
+            self.groups, self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose1d(_Transposed):
+    """The transposed convolution over one dimension."""
+
+    spatial, function = 1, staticmethod(ops.conv_transpose1d)
+
+
+class ConvTranspose2d(_Transposed):
+    """The transposed convolution over two dimensions."""
+
+    spatial, function = 2, staticmethod(ops.conv_transpose2d)
+
+
+class ConvTranspose3d(_Transposed):
+    """The transposed convolution over three dimensions."""
+
+    spatial, function = 3, staticmethod(ops.conv_transpose3d)
+
+
+# ---- functions with options as modules
+
+
+class _Function(Module):
+    """A function of one tensor, with the options given when the module is made."""
+
+    function: Callable[..., Tensor]
+
+    def __init__(self, graph: Graph | None = None, *options: Any, **named: Any) -> None:
+        super().__init__()
+        self.options, self.named = options, named
+
+    def forward(self, x: Tensor) -> Tensor:
+        return type(self).function(x, *self.options, **self.named)
+
+
+def function_module(name: str, function: Callable[..., Tensor]) -> type[Module]:
+    """A module class that applies a function of `luminal.ops`."""
+    body = {"function": staticmethod(function), "__doc__": function.__doc__}
+    return type(name, (_Function,), body)
+
+
+MaxPool1d = function_module("MaxPool1d", ops.max_pool1d)
+MaxPool2d = function_module("MaxPool2d", ops.max_pool2d)
+MaxPool3d = function_module("MaxPool3d", ops.max_pool3d)
+AvgPool1d = function_module("AvgPool1d", ops.avg_pool1d)
+AvgPool2d = function_module("AvgPool2d", ops.avg_pool2d)
+AvgPool3d = function_module("AvgPool3d", ops.avg_pool3d)
+AdaptiveAvgPool1d = function_module("AdaptiveAvgPool1d", ops.adaptive_avg_pool1d)
+AdaptiveAvgPool2d = function_module("AdaptiveAvgPool2d", ops.adaptive_avg_pool2d)
+AdaptiveMaxPool2d = function_module("AdaptiveMaxPool2d", ops.adaptive_max_pool2d)
+Upsample = function_module("Upsample", ops.interpolate)
+PixelShuffle = function_module("PixelShuffle", ops.pixel_shuffle)

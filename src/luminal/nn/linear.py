@@ -1,0 +1,97 @@
+"""Linear layers and embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ops
+from ..graph.graph import Graph
+from ..graph.tensor import Tensor
+from . import init
+from .module import Module
+
+
+def _bias(graph: Graph, size: int, fan_in: int, dtype: Any) -> Tensor:
+    return init.fan_in_uniform(graph, (size,), fan_in, dtype)
+
+
+class Linear(Module):
+    """x @ weight^T + bias: (..., in_features) to (..., out_features)."""
+
+    def __init__(
+        self, graph: Graph, in_features: int, out_features: int, bias: bool = True,
+        dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.weight = init.fan_in_uniform(graph, (out_features, in_features), in_features, dtype)
+        self.bias = _bias(graph, out_features, in_features, dtype) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.linear(x, self.weight, self.bias)
+
+
+class Bilinear(Module):
+    """a^T W_o b + bias for each output o."""
+
+    def __init__(
+        self, graph: Graph, in1_features: int, in2_features: int, out_features: int,
+        bias: bool = True, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        shape = (out_features, in1_features, in2_features)
+        self.weight = init.fan_in_uniform(graph, shape, in1_features, dtype)
+        self.bias = _bias(graph, out_features, in1_features, dtype) if bias else None
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return ops.bilinear(a, b, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """Rows of a table at integer indices: (...) to (..., embedding_dim)."""
+
+    def __init__(
+        self, graph: Graph, num_embeddings: int, embedding_dim: int,
+        padding_idx: int | None = None, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
+        if padding_idx is not None:
+            graph.values[self.weight.node][padding_idx] = 0
+
+    def forward(self, index: Tensor) -> Tensor:
+        return ops.embedding(index, self.weight)
+
+
+class Identity(Module):
+    """What goes in."""
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Flatten(Module):
+    """Merge dimensions, by default all but the first."""
+
+    def __init__(self, graph: Graph | None = None, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(self.start_dim, self.end_dim)
+
+
+class Dropout(Module):
+    """In training mode 0 with probability p, else x / (1 - p).
+
+    seed: a scalar integer tensor given at each run, or a number: then every run has the same mask.
+    """
+
+    def __init__(self, graph: Graph, p: float = 0.5, seed: int | Tensor = 0) -> None:
+        super().__init__()
+        self.p, self.seed = p, seed
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.dropout(x, self.p, self.training, self.seed)

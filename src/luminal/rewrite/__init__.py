@@ -1,0 +1,1 @@
+"""From a graph to kernels: named axes, an e-graph, extraction."""

@@ -1,0 +1,207 @@
+"""A plan as kernels: where every stored value lives, and one step for each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..graph.index import Index
+from ..kernel.kernel import Buffer, Guard, Kernel, Load, Position, Store, Value, walk
+from .bridge_body import Body, Place, load_at_point, scatter_value
+from .bridge_order import memory_orders
+from .plan import Piece, Plan
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A buffer of a region. kind: "input" (leaf number), "output" (root number), "temporary"."""
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.number}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel and what its buffers are.
+
+    constant: depends on constants only; runs once when they are set. copies: fills the buffer that
+    the scatter behind it writes into with the scatter's base; needless where both are one buffer.
+    """
+
+    kernel: Kernel
+    arguments: Mapping[str, Ref]
+    constant: bool
+    copies: bool = False
+
+
+def bridge(plan: Plan) -> list[Step]:
+    """The steps of a plan, in order. Kernels keep the axis names of the region."""
+    return _Bridge(plan).steps()
+
+
+class _Bridge:
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.classes = plan, plan.classes
+        self.encoding = plan.classes.encoding
+        self.space = self.encoding.space
+        self.shared = self._shared_memory()
+        self.orders = memory_orders(plan)
+        self.refs: dict[int, Ref] = {}
+        self.temporaries = 0
+        self.extra_roots: list[int] = []
+        self._place_roots()
+
+    # ---- memory
+
+    def _shared_memory(self) -> dict[int, int]:
+        """Base of a scatter -> the scatter, where nobody else needs the base as it was."""
+        readers: dict[int, int] = {}
+        for piece in self.plan.pieces:
+            for read in piece.reads:
+                readers[read] = readers.get(read, 0) + 1
+        roots = {self.plan.buffer_of(r) for r in self.classes.roots}
+        found = {}
+        for piece in self.plan.pieces:
+            if piece.scatter is None:
+                continue
+            base = self.plan.buffer_of(piece.scatter.children[0])
+            made_here = not self.classes.is_buffer[base] or self.classes.source(base) == "Scatter"
+            alone = readers[base] == 1 and base not in roots and base not in piece.moved
+            same = self.classes.axes[base] == self.classes.axes[piece.roots[0]]
+            plain = all(base != c for c, _ in piece.body)
+            if made_here and alone and same and plain and not self.classes.constant[base]:
+                found[base] = piece.roots[0]
+        return found
+
+    def _place_roots(self) -> None:
+        for number, root in enumerate(self.classes.roots):
+            memory = self._final(self.plan.buffer_of(root))
+            is_input = self.classes.is_buffer[memory] and self.classes.source(memory) == "Input"
+            if is_input or memory in self.refs:
+                self.extra_roots.append(number)
+            else:
+                self.refs[memory] = Ref("output", number)
+
+    def _final(self, memory: int) -> int:
+        while memory in self.shared:
+            memory = self.shared[memory]
+        return memory
+
+    def ref(self, memory: int) -> Ref:
+        """Where a class lives."""
+        memory = self._final(memory)
+        if self.classes.is_buffer[memory] and self.classes.source(memory) == "Input":
+            return Ref("input", self.classes.leaf(memory).number)
+        if memory not in self.refs:
+            self.refs[memory] = Ref("temporary", self.temporaries)
+            self.temporaries += 1
+        return self.refs[memory]
+
+    def place(self, memory: int) -> Place:
+        """The buffer of a class as kernels see it."""
+        final = self._final(memory)
+        ref = self.ref(final)
+        if ref.kind == "input":
+            leaf = self.classes.leaf(final)
+            axes, constant = leaf.axes, leaf.constant
+        elif ref.kind == "output":
+            axes, constant = self.classes.region.roots[ref.number].axes, False
+        else:
+            axes, constant = self.orders[final], self.classes.constant[final]
+        return self._place(ref, axes, memory, constant)
+
+    def _place(self, ref: Ref, axes: tuple[str, ...], memory: int, constant: bool) -> Place:
+        shape = tuple(self.space.axes[a] for a in axes)
+        buffer = Buffer(str(ref), self.classes.dtype[memory], shape, constant)
+        return Place(buffer, axes, frozenset(self.encoding.names(self.classes.axes[memory])))
+
+    # ---- steps
+
+    def steps(self) -> list[Step]:
+        """All kernels, then copies for outputs that are inputs or equal to other outputs."""
+        steps: list[Step] = []
+        for piece in self.plan.pieces:
+            if piece.scatter is not None:
+                steps += self._scatter(piece)
+            else:
+                steps.append(self._kernel(piece))
+        for number in self.extra_roots:
+            memory = self.plan.buffer_of(self.classes.roots[number])
+            axes = self.classes.region.roots[number].axes
+            target = self._place(Ref("output", number), axes, memory, False)
+            steps.append(self._copy(memory, target, Ref("output", number), False))
+        return steps
+
+    def _kernel(self, piece: Piece) -> Step:
+        body = Body(self.classes, piece, self.place, self.plan.buffer_of)
+        body.store({root: self.place(root) for root in piece.roots})
+        memories = [*piece.reads, *piece.roots]
+        return self._step(f"k{piece.roots[0]}", body.values, memories, piece.roots[0])
+
+    def _scatter(self, piece: Piece) -> list[Step]:
+        assert piece.scatter is not None
+        target, base = piece.roots[0], self.plan.buffer_of(piece.scatter.children[0])
+        place = self.place(target)
+        steps = []
+        if self._final(base) != self._final(target):
+            steps.append(self._copy(base, place, self.ref(target), True))
+        body = Body(self.classes, piece, self.place, self.plan.buffer_of)
+        scatter_value(body, piece.scatter, place)
+        memories = [*(set(piece.reads) - {base} | self._read_again(piece, base)), target]
+        steps.append(self._step(f"k{target}", body.values, memories, target))
+        return steps
+
+    def _read_again(self, piece: Piece, base: int) -> set[int]:
+        """The base, if what is written depends on it too."""
+        loaded = {n.children[0] for _, n in piece.body if n.op == "Load"}
+        return {base} if base in loaded | piece.moved else set()
+
+    def _copy(self, memory: int, target: Place, ref: Ref, for_scatter: bool) -> Step:
+        source = self.place(memory)
+        load = load_at_point(source, self.classes.dtype[memory])
+        index = tuple(Index.of(a) for a in target.axes)
+        store = Store(target.buffer.name, index)
+        value = Value("copy", target.axes, load, target.buffer.dtype, store=store)
+        buffers = {source.buffer.name: source.buffer, target.buffer.name: target.buffer}
+        arguments = {source.buffer.name: self.ref(memory), target.buffer.name: ref}
+        kernel = self._make(f"copy_{ref}", list(buffers.values()), [value])
+        return Step(kernel, arguments, False, for_scatter)
+
+    def _step(self, name: str, values: list[Value], memories: list[int], root: int) -> Step:
+        buffers: dict[str, Buffer] = {}
+        arguments: dict[str, Ref] = {}
+        for memory in memories:
+            buffer = self.place(memory).buffer
+            buffers[buffer.name] = buffer
+            arguments[buffer.name] = self.ref(memory)
+        kernel = self._make(name, list(buffers.values()), values)
+        return Step(kernel, arguments, self.classes.constant[root])
+
+    def _make(self, name: str, buffers: list[Buffer], values: list[Value]) -> Kernel:
+        names = dict.fromkeys(a for v in values for a in v.points)
+        axes = {a: self.space.axes[a] for a in names}
+        used = {n for e in axes.values() for n in e.names()}
+        used |= {n for b in buffers for e in b.shape for n in e.names()}
+        for value in values:
+            used |= _sizes(value)
+        sizes = {n: self.space.sizes[n] for n in sorted(used) if n in self.space.sizes}
+        return Kernel(name, tuple(buffers), axes, tuple(values), sizes)
+
+
+def _sizes(value: Value) -> set[str]:
+    """All names in the indices of a value."""
+    indices: list[Index] = []
+    for expression in value.expressions():
+        for part in walk(expression):
+            if isinstance(part, Load):
+                indices += part.index
+            elif isinstance(part, Position):
+                indices.append(part.index)
+            elif isinstance(part, Guard):
+                indices += part.conditions
+    if value.store is not None:
+        indices += [*value.store.index, *value.store.conditions]
+    return {name for index in indices for name in index.names()}

@@ -1,0 +1,402 @@
+"""One piece of a plan as values of a kernel.
+
+A value is a reduction, a node used twice, or what is stored; everything else is part of an expression.
+Sums over one online maximum share four values: the maximum before a step, after it, the factor by
+which sums shrink, and the weights. Products under a sum are regrouped into two factors by their axes,
+since the association that the e-graph leaves is arbitrary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import CompileError
+from ..graph.dtype import ALL, DType
+from ..graph.index import Index
+from ..graph.scalars import identity
+from ..kernel.kernel import (
+    Apply,
+    Buffer,
+    Constant,
+    Expression,
+    Guard,
+    Load,
+    Position,
+    Read,
+    Reduction,
+    Store,
+    Value,
+    walk,
+)
+from .encode import Indexed, Literal, Operation, Running, conditions_of
+from .extract import Classes, ENode, map_of
+from .language import VISIBLE
+from .plan import Piece
+from .terms import SLOT, ScatterMap
+
+SCALAR = {name: op for op, name in VISIBLE.items()}
+TRIVIAL = frozenset(("Load", "Read", "Const", "Literal", "Index", "One"))
+SLOT_NAME = "$0"
+Known = tuple[Index, ...]  # conditions that hold where an expression is evaluated
+
+
+@dataclass(frozen=True)
+class Place:
+    """A buffer, its axes in memory order, and which of them the value in it depends on."""
+
+    buffer: Buffer
+    axes: tuple[str, ...]
+    own: frozenset[str]
+
+
+def load_at_point(place: Place, dtype: DType) -> Load:
+    """The buffer at the reader's own point."""
+    index = tuple(Index.of(a) if a in place.own else Index.of(0) for a in place.axes)
+    return Load(place.buffer.name, index, dtype)
+
+
+class Body:
+    """The values of one kernel."""
+
+    def __init__(
+        self,
+        classes: Classes,
+        piece: Piece,
+        place: Callable[[int], Place],
+        memory: Callable[[int], int],
+    ) -> None:
+        self.classes, self.encoding = classes, classes.encoding
+        self.space = classes.encoding.space
+        self.place, self.memory = place, memory
+        self.node = dict(piece.body)
+        self.values: list[Value] = []
+        self.made: dict[int, Read] = {}
+        self.targets: dict[int, Place] = {}
+        self.order: list[str] = []  # axes, outermost first, as the stored values have them
+        self.uses = self._count_uses()
+        self.online: dict[tuple[int, int, float], str] = {}
+        self.streams = {_stream(n) for n in self.node.values() if n.op == "OSum"}
+
+    def _count_uses(self) -> dict[int, int]:
+        uses: dict[int, int] = {}
+        for node in self.node.values():
+            for child in node.children:
+                uses[child] = uses.get(child, 0) + 1
+        return uses
+
+    # ---- values
+
+    def store(self, targets: Mapping[int, Place]) -> None:
+        """Compute classes and store them."""
+        self.targets.update(targets)
+        for place in targets.values():
+            self.order += [a for a in place.axes if a not in self.order]
+        for c in targets:
+            self.expression(c, ())
+
+    def axes(self, mask: int) -> tuple[str, ...]:
+        """The axes of a mask, in the order of what is stored."""
+        names = self.encoding.names(mask)
+        rank = {a: i for i, a in enumerate(self.order)}
+        return tuple(sorted(names, key=lambda a: rank.get(a, len(rank))))
+
+    def value(
+        self, c: int, name: str, body: Expression, reduction: Reduction | None = None
+    ) -> Read:
+        """A value for a class, stored if the kernel stores the class (by a value of its own if it
+        is read in the kernel as well, or repeated along more axes)."""
+        dtype = self.classes.dtype[c]
+        axes = self.axes(self.classes.axes[c])
+        place = self.targets.get(c)
+        direct = set(axes) == set(place.axes if place else ()) or reduction is None
+        if place is not None and direct and not self.uses.get(c):
+            self._add(name, place.axes, body, dtype, reduction, _plain_store(place))
+            return Read(name, dtype)
+        read = self._add(name, axes, body, dtype, reduction)
+        if place is not None:
+            self._add(f"{name}_out", place.axes, read, dtype, None, _plain_store(place))
+        return read
+
+    def _add(
+        self,
+        name: str,
+        axes: tuple[str, ...],
+        body: Expression,
+        dtype: DType,
+        reduction: Reduction | None = None,
+        store: Store | None = None,
+    ) -> Read:
+        self.values.append(Value(name, axes, body, dtype, reduction, store))
+        return Read(name, dtype)
+
+    # ---- expressions
+
+    def expression(self, c: int, known: Known) -> Expression:
+        """The value of a class where these conditions hold."""
+        if c in self.made:
+            return self.made[c]
+        node = self.node[c]
+        if node.over or node.op == "Scan":
+            self.made[c] = self._reduced(c, node)
+            return self.made[c]
+        shared = self.uses.get(c, 0) > 1 and node.op not in TRIVIAL
+        if c in self.targets or shared:
+            self.made[c] = self.value(c, f"v{c}", self.pointwise(c, node, ()))
+            return self.made[c]
+        return self.pointwise(c, node, known)
+
+    def pointwise(self, c: int, node: ENode, known: Known) -> Expression:
+        dtype = self.classes.dtype[c]
+        if node.op == "Load":
+            return load_at_point(self.place(node.children[0]), dtype)
+        if node.op in ("Read", "Gather"):
+            return self._read(node, dtype, known)
+        if node.op == "Const":
+            return Constant(node.literals[1], ALL[int(node.literals[0])])
+        if node.op == "Wexp":
+            return self._weight(node, dtype, known)
+        if node.op == "Guard":
+            return self._guard(node, known)
+        if node.op in SCALAR:
+            args = tuple(self.expression(x, known) for x in node.children)
+            return Apply(SCALAR[node.op], args, dtype)
+        item = self.encoding.items[int(node.literals[0])]
+        if isinstance(item, Literal):
+            return Constant(item.value, item.dtype)
+        if isinstance(item, Indexed):
+            return Position(item.index, item.dtype)
+        if isinstance(item, Operation):
+            args = tuple(self.expression(x, known) for x in node.children)
+            return Apply(item.name, args, item.dtype)
+        raise CompileError(f"no expression for {node.op}")
+
+    def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:
+        """A load at a map; guarded where nothing around it says that it stays inside."""
+        found = map_of(self.classes, node)
+        place = self.place(self.memory(node.children[0]))
+        entries = dict(found.entries)
+        slots: tuple[tuple[str, Expression], ...] = ()
+        if node.op == "Gather":
+            slots = ((SLOT_NAME, self.expression(node.children[1], known)),)
+            rename = {SLOT: Index.of(SLOT_NAME)}
+            entries = {a: i.substitute(rename) for a, i in entries.items()}
+        index = tuple(
+            entries.get(a, Index.of(a)) if a in place.own else Index.of(0) for a in place.axes
+        )
+        load = Load(place.buffer.name, index, dtype, slots)
+        conditions = conditions_of(self.space, found)
+        if conditions is None:
+            return _zero(dtype)
+        missing = tuple(c for c in conditions if not self.space.implies(known, c))
+        return Guard(missing, load, _zero(dtype)) if missing else load
+
+    def _guard(self, node: ENode, known: Known) -> Expression:
+        domain = self.encoding.domain(int(node.literals[0]))
+        first, second = node.children
+        if domain is None:
+            return self.expression(second, known)
+        if not domain:
+            return self.expression(first, known)
+        body = self.expression(first, known + domain)
+        complement = (-1 - domain[0],) if len(domain) == 1 else ()
+        return Guard(domain, body, self.expression(second, known + complement))
+
+    # ---- reductions
+
+    def _reduced(self, c: int, node: ENode) -> Read:
+        name = f"r{c}"
+        if node.op == "OSum":
+            return self._online_sum(c, node)
+        if node.op == "Scan":
+            item = self.encoding.items[int(node.literals[0])]
+            assert isinstance(item, Running)
+            reduction = Reduction(item.op, (item.axis,), scan=True)
+            return self.value(c, name, self.expression(node.children[0], ()), reduction)
+        op = {"Sum": "sum", "Max": "max"}.get(node.op)
+        if op is None:
+            item = self.encoding.items[int(node.literals[0])]
+            assert isinstance(item, Operation)
+            op = item.name
+        child = node.children[-1]
+        body = self.product(child) if op == "sum" else self.expression(child, ())
+        body = self._defined(child, op, body)
+        return self.value(c, name, body, Reduction(op, self.axes(node.over)))
+
+    def _defined(self, child: int, op: str, body: Expression) -> Expression:
+        """A guard with a neutral fill in place of one with zero (max, min, prod of partial reads)."""
+        needs = tuple(sorted(self.classes.needs[child], key=str))
+        if op == "sum" or not needs:
+            return body
+        dtype = self.classes.dtype[child]
+        return Guard(needs, body, Constant(identity(op, dtype), dtype))
+
+    def _weight(self, node: ENode, dtype: DType, known: Known) -> Expression:
+        """2^(c (x - max_k x)): with the running maximum's end where an online sum runs over it."""
+        over, scale = int(node.literals[0]), float(node.literals[1])
+        score = node.children[0]
+        if _stream(node) in self.streams:
+            top: Expression = Read(f"{self._stream_values(node)}_top", dtype)
+        else:
+            top = self._maximum(over, score)
+        return _exponential(self.expression(score, known), top, scale, dtype)
+
+    def _maximum(self, over: int, score: int) -> Expression:
+        for c, node in self.node.items():
+            if node.op == "Max" and node.over == over and node.children[0] == score:
+                return self.expression(c, ())
+        name = f"m{score}_{over}"
+        dtype = self.classes.dtype[score]
+        if not any(v.name == name for v in self.values):
+            axes = self.axes(self.classes.axes[score] & ~over)
+            body = self._defined(score, "max", self.expression(score, ()))
+            self._add(name, axes, body, dtype, Reduction("max", self.axes(over)))
+        return Read(name, dtype)
+
+    def _stream_values(self, node: ENode) -> str:
+        """Running maximum of x over k, its correction, and the weights 2^(c (x - maximum so far))."""
+        key = _stream(node)
+        if key in self.online:
+            return self.online[key]
+        over, scale, score = key[0], key[2], key[1]
+        dtype = self.classes.dtype[score]
+        name = f"o{score}_{over}" + (f"_{len(self.online)}" if self.online else "")
+        self.online[key] = name
+        kept = self.axes(self.classes.axes[score] & ~over)
+        body = self.expression(score, ())
+        if not isinstance(body, Read):
+            body = self._add(f"{name}_x", self.axes(self.classes.axes[score] | over), body, dtype)
+        running = Read(f"{name}_top", dtype, so_far=True)
+        before = self._add(f"{name}_before", kept, running, dtype)
+        lowest = Constant(_lowest(dtype), dtype)
+        self._add(f"{name}_top", kept, body, dtype, Reduction("max", self.axes(over), lowest))
+        self._add(f"{name}_shrink", kept, _exponential(before, running, scale, dtype), dtype)
+        weight = _exponential(body, running, scale, dtype)
+        self._add(f"{name}_p", self.axes(self.classes.axes[score] | over), weight, dtype)
+        return name
+
+    def _online_sum(self, c: int, node: ENode) -> Read:
+        """sum_k f 2^(c (x - max_k x)), in one pass."""
+        name, factor = self._stream_values(node), node.children[1]
+        dtype = self.classes.dtype[c]
+        weight = Read(f"{name}_p", dtype)
+        body: Expression = weight
+        if self.node[factor].op != "One":
+            body = self.product(factor, weight)
+        over = self.axes(int(node.literals[0]))
+        reduction = Reduction("sum", over, rescale=Read(f"{name}_shrink", dtype))
+        return self.value(c, f"r{c}", body, reduction)
+
+    # ---- products under a sum
+
+    def product(self, c: int, first: Expression | None = None) -> Expression:
+        """The factors, regrouped into two sides: each joins the smaller side that has its axes."""
+        factors = [] if first is None else [first]
+        self._flatten(c, factors)
+        if len(factors) == 1:
+            return factors[0]
+        dtype = self.classes.dtype[c]
+        axes = [self.axes_of(x) for x in factors]
+        heads = _heads(axes)
+        if heads is None:
+            return _multiply(factors, dtype)
+        sides: dict[int, list[Expression]] = {h: [factors[h]] for h in heads}
+        for i, factor in enumerate(factors):
+            if i not in heads:
+                fit = [h for h in heads if axes[i] <= axes[h]] or list(heads)
+                sides[min(fit, key=lambda h: self._points(axes[h]))].append(factor)
+        return Apply("mul", tuple(_multiply(side, dtype) for side in sides.values()), dtype)
+
+    def _flatten(self, c: int, factors: list[Expression]) -> None:
+        node = self.node[c]
+        inline = c not in self.made and c not in self.targets and self.uses.get(c, 0) < 2
+        if node.op == "Mul" and inline:
+            for child in node.children:
+                self._flatten(child, factors)
+        else:
+            factors.append(self.expression(c, ()))
+
+    def _points(self, axes: frozenset[str]) -> float:
+        total = 1.0
+        for axis in axes:
+            low, high = self.space.bounds(self.space.axes[axis])
+            total *= min(high, 1 << 20)
+        return total
+
+    def axes_of(self, expression: Expression) -> frozenset[str]:
+        """The axes that an expression depends on."""
+        names: set[str] = set()
+        for part in walk(expression):
+            if isinstance(part, Read):
+                names.update(next(v.axes for v in self.values if v.name == part.value))
+            elif isinstance(part, Load):
+                names.update(n for i in part.index for n in i.names())
+            elif isinstance(part, Position):
+                names.update(part.index.names())
+            elif isinstance(part, Guard):
+                names.update(n for i in part.conditions for n in i.names())
+        return frozenset(names & self.space.axes.keys())
+
+
+def scatter_value(body: Body, node: ENode, place: Place) -> None:
+    """The value that writes into the buffer of a scatter, in row-major order of its points."""
+    found = body.encoding.items[int(node.literals[0])]
+    assert isinstance(found, ScatterMap)
+    _, slot, values = node.children
+    body.order = list(found.along)
+    slots = ((SLOT_NAME, body.expression(slot, ())),)
+    entries = {a: i.substitute({SLOT: Index.of(SLOT_NAME)}) for a, i in found.entries}
+    index = tuple(entries[a] for a in place.axes)
+    plain = {n for i in index if SLOT_NAME not in i.names() for n in i.names()}
+    ordered = tuple(a for a in found.along if a not in plain)
+    store = Store(place.buffer.name, index, slots, found.mode, (), ordered)
+    number = len(body.values)
+    dtype = body.classes.dtype[values]
+    content = body.expression(values, ())
+    body.values.append(Value(f"w{number}", found.along, content, dtype, store=store))
+
+
+def _stream(node: ENode) -> tuple[int, int, float]:
+    """What online sums must agree in to share a running maximum: axes, score, scale."""
+    return int(node.literals[0]), node.children[0], float(node.literals[1])
+
+
+def _plain_store(place: Place) -> Store:
+    return Store(place.buffer.name, tuple(Index.of(a) for a in place.axes))
+
+
+def _zero(dtype: DType) -> Constant:
+    return Constant(0.0 if dtype.is_float else False if dtype.kind == "bool" else 0, dtype)
+
+
+def _lowest(dtype: DType) -> float:
+    """The smallest finite number: 2^(x - lowest) is defined also where all x are minus infinity."""
+    if dtype.name == "bf16":
+        return -3.3895313892515355e38
+    return float(np.finfo(dtype.numpy).min)
+
+
+def _exponential(x: Expression, top: Expression, scale: float, dtype: DType) -> Expression:
+    difference = Apply("add", (x, Apply("mul", (top, Constant(-1.0, dtype)), dtype)), dtype)
+    if scale != 1.0:
+        difference = Apply("mul", (difference, Constant(scale, dtype)), dtype)
+    return Apply("exp2", (difference,), dtype)
+
+
+def _heads(axes: list[frozenset[str]]) -> tuple[int, int] | None:
+    """Two factors, neither of which has all axes of the other, that together span the most."""
+    best, found = 0, None
+    for j in range(len(axes)):
+        for i in range(j):
+            if axes[i] - axes[j] and axes[j] - axes[i] and len(axes[i] | axes[j]) > best:
+                best, found = len(axes[i] | axes[j]), (i, j)
+    return found
+
+
+def _multiply(factors: list[Expression], dtype: DType) -> Expression:
+    total = factors[0]
+    for factor in factors[1:]:
+        total = Apply("mul", (total, factor), dtype)
+    return total

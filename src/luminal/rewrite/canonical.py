@@ -1,0 +1,132 @@
+"""A region in canonical form: equal pieces of a program get equal terms and equal keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..graph.index import Index
+from ..graph.space import Space
+from .cuts import reachable
+from .normal import attribute_text, axis_key
+from .terms import Leaf, Map, Root, ScatterMap, Term, Terms, is_reduction
+
+
+class Canonical:
+    """Copies the terms below some roots, down to walls; axes and leaves are numbered by first use.
+
+    `leaves[wall]` is what stands for a term that another region stores: (buffer, axes, constant).
+    """
+
+    def __init__(self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...], bool]]) -> None:
+        self.old, self.leaves = terms, leaves
+        self.terms = Terms(Space(terms.space.sizes))
+        self.names: dict[str, str] = {}
+        self.made: dict[int, int] = {}
+        self.inputs: dict[int, int] = {}  # buffer of the program -> number of the leaf
+        self._indices: dict[Index, Index] = {}
+
+    def roots(self, roots: Sequence[Root]) -> tuple[Root, ...]:
+        """The roots over the new terms."""
+        targets = frozenset(root.term for root in roots)
+        walls = frozenset(self.leaves) - targets
+        live = reachable(self.old, targets, walls)
+        for t in self._order([root.term for root in roots], walls, set(live)):
+            self.made[t] = self._leaf(t) if t in walls else self._copy(self.old.nodes[t])
+        return tuple(Root(self.made[root.term], self._axes(root.axes)) for root in roots)
+
+    def _order(self, roots: Iterable[int], walls: frozenset[int], live: set[int]) -> list[int]:
+        """Post-order in the order of children: independent of the numbers of terms."""
+        order: list[int] = []
+        seen: set[int] = set()
+        for root in roots:
+            stack = [(root, False)]
+            while stack:
+                t, done = stack.pop()
+                if done:
+                    order.append(t)
+                elif t not in seen:
+                    seen.add(t)
+                    stack.append((t, True))
+                    if t not in walls:
+                        stack += [(c, False) for c in reversed(self.old.nodes[t].children)]
+        return order
+
+    # ---- terms
+
+    def _leaf(self, wall: int) -> int:
+        buffer, axes, constant = self.leaves[wall]
+        dtype = self.old.nodes[wall].dtype
+        number = self.inputs.setdefault(buffer, len(self.inputs))
+        leaf = Leaf(number, self._axes(axes), constant)
+        return self.terms.add("load", (self.terms.add("input", (), leaf, dtype),), None, dtype)
+
+    def _copy(self, term: Term) -> int:
+        children = tuple(self.made[c] for c in term.children)
+        if term.op == "store" and self.terms.nodes[children[0]].op == "load":
+            return self.terms.nodes[children[0]].children[0]
+        return self.terms.add(term.op, children, self._attribute(term), term.dtype)
+
+    def _attribute(self, term: Term) -> object:
+        value = term.attribute
+        if isinstance(value, Leaf):
+            number = self.inputs.setdefault(value.number, len(self.inputs))
+            return Leaf(number, self._axes(value.axes), value.constant)
+        if isinstance(value, Map):
+            return Map(self._entries(value.entries), self._domain(value.conditions))
+        if isinstance(value, ScatterMap):
+            entries = self._entries(value.entries)
+            return ScatterMap(entries, self._axes(value.along), value.mode)
+        if isinstance(value, Index):
+            return self._index(value)
+        if term.op == "guard":
+            return self._domain(value)
+        if term.op == "scan":
+            return (value[0], self._axis(value[1]))
+        if is_reduction(term):
+            return self._axes(value)
+        return value
+
+    # ---- axes
+
+    def _axis(self, name: str) -> str:
+        new = self.names.get(name)
+        if new is None:
+            new = self.names[name] = f"a{len(self.names)}"
+            self.terms.space.add_axis(new, self.old.space.axes[name])
+        return new
+
+    def _axes(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple([self._axis(name) for name in names])
+
+    def _index(self, index: Index) -> Index:
+        found = self._indices.get(index)
+        if found is None:
+            axes = sorted(self.old.space.depends(index), key=lambda a: self._use(index, a))
+            mapping = {axis: Index.of(self._axis(axis)) for axis in axes}
+            found = self._indices[index] = index.substitute(mapping)
+        return found
+
+    def _use(self, index: Index, axis: str) -> tuple[int, str, tuple[int, str]]:
+        """How an index uses an axis: the order in which unknown axes get their numbers."""
+        return -index.coefficient(axis), str(self.old.space.axes[axis]), axis_key(axis)
+
+    def _entries(self, entries: Sequence[tuple[str, Index]]) -> tuple[tuple[str, Index], ...]:
+        named = sorted(((self._axis(a), i) for a, i in entries), key=lambda e: axis_key(e[0]))
+        return tuple((axis, self._index(index)) for axis, index in named)
+
+    def _domain(self, conditions: Sequence[Index]) -> tuple[Index, ...]:
+        return tuple(sorted(map(self._index, conditions), key=str))
+
+    # ---- the key
+
+    def key(self, roots: Sequence[Root]) -> str:
+        """Text that is equal for equal regions: terms, extents, dtypes, constness, sizes."""
+        lines = [
+            f"{t.op} {' '.join(map(str, t.children))} {attribute_text(t)} {t.dtype}"
+            for t in self.terms.nodes
+        ]
+        lines += [f"root {root.term} {' '.join(root.axes)}" for root in roots]
+        lines.append(" ".join(map(str, self.terms.space.axes.values())))
+        used = {n for text in lines for n in self.terms.space.sizes if n in text}
+        bounds = (f"{name} {self.terms.space.sizes[name]}" for name in sorted(used))
+        return "\n".join([*lines, *bounds])

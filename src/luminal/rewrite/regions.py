@@ -1,0 +1,267 @@
+"""Cuts a program at values that every sensible plan stores; equal pieces have equal keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ..graph.scalars import SCALARS
+from .canonical import Canonical
+from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable
+from .normal import BufferInfo, Normal, axis_key
+from .terms import Region, Root, is_reduction
+
+MAX_TERMS = 150  # saturation time; a region is cut further where it can be
+MAX_AXES = 62  # bits of an axis mask in the e-graph
+
+
+@dataclass
+class Group:
+    """A region in the making: its roots, and the terms it computes (walls left out)."""
+
+    roots: list[int]
+    terms: list[int]
+    walls: set[int]
+
+
+def regions(normal: Normal) -> list[Region]:
+    """The pieces of a program in execution order.
+
+    Buffers for the values between them are appended to `normal.buffers`; a value that several
+    regions need is stored once.
+    """
+    facts = facts_of(normal)
+    cuts = cuts_of(facts)
+    outputs = {root.term for root in normal.roots}
+    while True:
+        groups = _groups(facts, cuts, outputs)
+        more = _shared(facts, cuts, groups) or _too_large(facts, cuts, groups)
+        if not more:
+            return _regions(normal, facts, groups)
+        cuts |= more
+
+
+# ---- roots that belong together
+
+
+def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
+    """One group for each stored value; some outputs join others.
+
+    Nobody reads an output that is no cut, so these joins make no cycle: an output on the way to one
+    group only joins that group; groups of such outputs join where they share costly terms.
+    """
+    walls = frozenset(cuts)
+    parent = {root: root for root in sorted(cuts | outputs)}
+    cones = {root: reachable(facts.terms, [root], walls) for root in parent}
+    on_the_way = _on_the_way(cones, outputs - cuts)
+    for output in sorted(outputs - cuts, reverse=True):
+        owners = {_find(parent, root) for root in on_the_way[output]}
+        if len(owners) == 1:
+            parent[output] = owners.pop()
+    _join_ends(facts, cuts, cones, parent)
+    members: dict[int, list[int]] = {}
+    for root in parent:
+        members.setdefault(_find(parent, root), []).append(root)
+    return [_group(facts, roots, walls) for roots in members.values()]
+
+
+def _find(parent: dict[int, int], root: int) -> int:
+    while parent[root] != root:
+        root = parent[root]
+    return root
+
+
+def _on_the_way(cones: dict[int, list[int]], outputs: set[int]) -> dict[int, list[int]]:
+    """output -> the roots that are computed from it."""
+    found: dict[int, list[int]] = {output: [] for output in outputs}
+    for root, cone in cones.items():
+        for t in outputs.intersection(cone):
+            if t != root:
+                found[t].append(root)
+    return found
+
+
+def _join_ends(
+    facts: Facts, cuts: set[int], cones: dict[int, list[int]], parent: dict[int, int]
+) -> None:
+    """Outputs that nobody reads and that share a costly term become one group."""
+    blocked = {_find(parent, cut) for cut in cuts}
+    costly = _costly(facts, cuts)
+    first: dict[int, int] = {}
+    for root, cone in cones.items():
+        if _find(parent, root) in blocked:
+            continue
+        for t in cone:
+            if costly[t] and t not in cuts:
+                mine, other = _find(parent, root), _find(parent, first.setdefault(t, root))
+                parent[mine] = other
+
+
+def _group(facts: Facts, roots: list[int], cuts: frozenset[int]) -> Group:
+    walls = cuts - set(roots)
+    cone = reachable(facts.terms, roots, walls)
+    return Group(roots, [t for t in cone if t not in walls], {t for t in cone if t in walls})
+
+
+# ---- values that several regions would compute
+
+
+def _shared(facts: Facts, cuts: set[int], groups: list[Group]) -> set[int]:
+    """Expensive values that several groups compute: the last ones that they have in common."""
+    owners: dict[int, list[int]] = {}
+    for number, group in enumerate(groups):
+        for t in group.terms:
+            owners.setdefault(t, []).append(number)
+    costly = _costly(facts, cuts)
+    found = set()
+    for t, mine in owners.items():
+        if len(mine) < 2 or not costly.get(t):
+            continue
+        below = [owners.get(u, []) for u in facts.users[t]]
+        if t in facts.ends or any(theirs != mine for theirs in below):
+            found |= _storable(facts, t)
+    return found - cuts
+
+
+def _costly(facts: Facts, cuts: set[int]) -> dict[int, bool]:
+    """Whether computing a term, from stored values, takes a reduction or a dear operation."""
+    costly: dict[int, bool] = {}
+    for t in facts.live:
+        node = facts.terms.nodes[t]
+        row = SCALARS.get(node.op)
+        dear = is_reduction(node) or node.op in ("scan", "scatter")
+        dear = dear or (row is not None and row.cost >= EXPENSIVE)
+        costly[t] = dear or any(costly[c] and c not in cuts for c in node.children)
+    return costly
+
+
+def _storable(facts: Facts, t: int) -> set[int]:
+    """The values to store instead of one that is only moved."""
+    node = facts.terms.nodes[t]
+    scattered = node.op == "load" and facts.terms.nodes[node.children[0]].op == "scatter"
+    if node.op in LEAVES or node.op == "scatter":
+        return set()
+    if node.op in MOVEMENT and not scattered:
+        return set().union(*(_storable(facts, c) for c in node.children))
+    return {t}
+
+
+# ---- regions that are too large
+
+
+def _too_large(facts: Facts, cuts: set[int], groups: list[Group]) -> set[int]:
+    found: set[int] = set()
+    for group in groups:
+        axes = {a for t in group.terms for a in facts.terms.axes[t]}
+        if len(group.terms) > MAX_TERMS or len(axes) > MAX_AXES:
+            found |= _layer_inputs(facts, group) or _half(facts, group)
+    return found - cuts
+
+
+def _layer_inputs(facts: Facts, group: Group) -> set[int]:
+    """The computed operands of products with constants: the inputs of linear layers."""
+    terms, mine = facts.terms, set(group.terms)
+    found: set[int] = set()
+    for reduction in facts.contraction & mine:
+        (product,) = terms.nodes[reduction].children
+        operands = terms.nodes[product].children
+        if any(facts.fixed[c] for c in operands):
+            for operand in operands:
+                if facts.computed[operand] and not facts.fixed[operand]:
+                    found |= _storable(facts, operand) & mine
+    return found - set(group.roots)
+
+
+def _half(facts: Facts, group: Group) -> set[int]:
+    """A value in the middle of the group, where few values are alive."""
+    order = {t: place for place, t in enumerate(group.terms)}
+    alive = [0] * (len(order) + 1)
+    for t, place in order.items():
+        last = max((order[u] for u in facts.users[t] if u in order), default=place)
+        if facts.terms.nodes[t].op not in LEAVES:
+            alive[place] += 1
+            alive[last] -= 1
+    width, candidates = 0, []
+    for t, place in order.items():
+        width += alive[place]
+        node = facts.terms.nodes[t]
+        plain = node.op in LEAVES or node.op in MOVEMENT or node.op == "scatter"
+        if not plain and t not in group.roots and len(order) <= 4 * place <= 3 * len(order):
+            candidates.append((width, not facts.computed[t], abs(2 * place - len(order)), t))
+    return {min(candidates)[3]} if candidates else set()
+
+
+# ---- the result
+
+
+def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
+    stored = _buffers(normal, facts, groups)
+    known: dict[str, Region] = {}
+    result = []
+    for group in _in_order(groups):
+        roots, targets = _roots(normal, group, stored)
+        leaves = {wall: stored[wall] for wall in group.walls}
+        copy = Canonical(normal.terms, leaves)
+        new = copy.roots(roots)
+        key = copy.key(new)
+        region = Region(key, copy.terms, new, tuple(copy.inputs), tuple(targets))
+        first = known.setdefault(key, region)
+        result.append(replace(region, terms=first.terms, roots=first.roots))
+    return result
+
+
+def _buffers(
+    normal: Normal, facts: Facts, groups: Iterable[Group]
+) -> dict[int, tuple[int, tuple[str, ...], bool]]:
+    """(buffer, axes, constant) of values that regions read: that of an output, or a temporary."""
+    stored = {}
+    for target, root in zip(normal.targets, normal.roots):
+        if frozenset(root.axes) == normal.terms.axes[root.term]:
+            stored.setdefault(root.term, (target, root.axes, facts.fixed[root.term]))
+    read = {wall for group in groups for wall in group.walls}
+    for wall in sorted(read - stored.keys()):
+        stored[wall] = _temporary(normal, facts, wall)
+    return stored
+
+
+def _temporary(normal: Normal, facts: Facts, t: int) -> tuple[int, tuple[str, ...], bool]:
+    terms = normal.terms
+    axes = normal.orders.get(t) or tuple(sorted(terms.axes[t], key=axis_key))
+    shape = tuple(terms.space.axes[a] for a in axes)
+    normal.buffers.append(BufferInfo("temporary", shape, terms.nodes[t].dtype, axes))
+    return len(normal.buffers) - 1, axes, facts.fixed[t]
+
+
+def _roots(
+    normal: Normal, group: Group, stored: dict[int, tuple[int, tuple[str, ...], bool]]
+) -> tuple[list[Root], list[int]]:
+    """The group's roots with all buffers that they go to."""
+    roots, targets = [], []
+    for t in group.roots:
+        homes = {n: r.axes for n, r in zip(normal.targets, normal.roots) if r.term == t}
+        if t in stored:
+            homes.setdefault(stored[t][0], stored[t][1])
+        for number, axes in homes.items():
+            roots.append(Root(t, axes))
+            targets.append(number)
+    return roots, targets
+
+
+def _in_order(groups: list[Group]) -> list[Group]:
+    """Producers first."""
+    producer = {root: number for number, group in enumerate(groups) for root in group.roots}
+    done: set[int] = set()
+    order: list[Group] = []
+    for number in sorted(range(len(groups)), key=lambda n: max(groups[n].roots)):
+        stack = [number]
+        while stack:
+            here = stack[-1]
+            missing = [n for w in sorted(groups[here].walls) if (n := producer[w]) not in done]
+            if missing and here not in done:
+                stack += missing
+                continue
+            stack.pop()
+            if here not in done:
+                done.add(here)
+                order.append(groups[here])
+    return order

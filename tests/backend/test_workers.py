@@ -1,0 +1,178 @@
+"""The crew: every entry on every thread, in order, from any caller, across forks, to the exit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from luminal.backend import cpu
+from luminal.backend.contract import Entry
+from luminal.backend.cpu.workers import Table, Workers
+from luminal.errors import DeviceError
+
+TEXT = """
+define void @nothing(ptr %args, i64 %tid, i64 %nt) {
+  ret void
+}
+define void @count(ptr %args, i64 %tid, i64 %nt) {
+  %counter = load ptr, ptr %args
+  %before = atomicrmw add ptr %counter, i64 1 monotonic
+  ret void
+}
+define void @append(ptr %args, i64 %tid, i64 %nt) {
+  ; log[tid * 64 + log[tid * 64]++ + 1] = current count of all threads' arrivals
+  %counter = load ptr, ptr %args
+  %log.at = getelementptr i8, ptr %args, i64 8
+  %log = load ptr, ptr %log.at
+  %seen = load atomic i64, ptr %counter monotonic, align 8
+  %row = mul i64 %tid, 512
+  %mine = getelementptr i8, ptr %log, i64 %row
+  %n = load i64, ptr %mine
+  %n1 = add i64 %n, 1
+  store i64 %n1, ptr %mine
+  %slot = getelementptr i64, ptr %mine, i64 %n1
+  store i64 %seen, ptr %slot
+  ret void
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def code():
+    return cpu.build([TEXT], cpu.host(1))[0]
+
+
+@pytest.fixture(params=[(n, s) for n in (1, 2, 4) for s in ("futex", "condition")], ids=str)
+def crew(request):
+    threads, sleep = request.param
+    workers = Workers(threads, sleep)
+    yield workers
+    workers.close()
+
+
+class Plan:
+    """Entries on a counter and a log per thread."""
+
+    def __init__(self, code, names: str, barrier: bool = True) -> None:
+        self.counter, self.log = np.zeros(8, np.int64), np.zeros((8, 64), np.int64)
+        self.slots = np.array([self.counter.ctypes.data, self.log.ctypes.data], np.uint64)
+        functions = {"c": "count", "a": "append", "n": "nothing"}
+        entries = [
+            Entry(code.address(functions[name]), self.slots.ctypes.data, barrier) for name in names
+        ]
+        self.table = Table(entries)
+
+
+def test_every_entry_runs_on_every_thread(code, crew: Workers) -> None:
+    plan = Plan(code, "c" * 50)
+    for _ in range(5):
+        crew.run(plan.table)
+    assert plan.counter[0] == 5 * 50 * crew.threads
+
+
+def test_barriers_separate_entries(code, crew: Workers) -> None:
+    """After a barrier each thread sees all that was counted before it."""
+    plan = Plan(code, "cacaca")
+    crew.run(plan.table)
+    for thread in range(crew.threads):
+        seen = plan.log[thread, 1:4]
+        assert plan.log[thread, 0] == 3
+        assert (seen >= crew.threads * np.arange(1, 4)).all()
+
+
+def test_an_empty_plan(code, crew: Workers) -> None:
+    crew.run(Table([]))
+    plan = Plan(code, "c")
+    crew.run(plan.table)
+    assert plan.counter[0] == crew.threads
+
+
+def test_after_sleep_and_after_close(code, crew: Workers) -> None:
+    plan = Plan(code, "cc", barrier=False)
+    crew.run(plan.table)
+    time.sleep(0.02)
+    crew.run(plan.table)
+    crew.close()
+    crew.run(plan.table)
+    assert plan.counter[0] == 6 * crew.threads
+
+
+def test_callers_take_turns(code, crew: Workers) -> None:
+    plan = Plan(code, "c" * 10)
+
+    def call() -> None:
+        for _ in range(20):
+            crew.run(plan.table)
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert plan.counter[0] == 3 * 20 * 10 * crew.threads
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_child_gets_workers_of_its_own(code, crew: Workers) -> None:
+    plan = Plan(code, "c" * 10)
+    crew.run(plan.table)
+    child = os.fork()
+    if child == 0:
+        crew.run(plan.table)
+        os._exit(0 if plan.counter[0] == 20 * crew.threads else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    crew.run(plan.table)
+    assert plan.counter[0] == 20 * crew.threads
+
+
+def test_the_caller_keeps_its_affinity(code) -> None:
+    if not hasattr(os, "sched_getaffinity"):
+        pytest.skip("no affinity here")
+    before = os.sched_getaffinity(0)
+    plan = Plan(code, "c" * 10)
+    for _ in range(20):
+        cpu.crew(2).run(plan.table)
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize("sleep", ("futex", "condition"))
+def test_the_interpreter_exits(sleep: str) -> None:
+    """Workers that spin or sleep in native code do not hold it up."""
+    script = (
+        "from luminal.backend.cpu.workers import Table, Workers\n"
+        f"crew = Workers(3, {sleep!r})\n"
+        "crew.run(Table([]))\n"
+        "print('ran', flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0 and done.stdout == b"ran\n", done.stderr
+
+
+def test_one_crew_for_each_number_of_threads() -> None:
+    assert cpu.crew(2) is cpu.crew(2) and cpu.crew(2) is not cpu.crew(1)
+    with pytest.raises(DeviceError, match="at least one"):
+        Workers(0)
+
+
+def test_a_run_costs_microseconds(code) -> None:
+    """The best of many, so that other work on the machine does not count; mostly 0.6 and 1 us."""
+    plan = Plan(code, "n")
+    for threads, limit in ((1, 5e-6), (2, 20e-6)):
+        crew, samples = cpu.crew(threads), []
+        for _ in range(500):
+            start = time.perf_counter()
+            crew.run(plan.table)
+            samples.append(time.perf_counter() - start)
+        assert min(samples) < limit

@@ -1,0 +1,52 @@
+"""Proofs that the compiler relies on, for symbolic sizes. (Soundness: test_index.py.)"""
+
+from luminal.graph.index import Index
+from luminal.graph.parse import index_of
+from luminal.graph.space import Space
+
+
+def space(**axes):
+    return Space({"n": (3, 100), "s": (1, 2**31 - 1), "t": (1, 2**31 - 1)}, axes)
+
+
+def test_windows_stay_inside():
+    known = space(i=index_of("(n - 3)//2 + 1"), r=3)
+    assert known.inside(Index.of("i") * 2 + "r", "n")
+    assert not known.inside(Index.of("i") * 2 + "r" + 1, "n")
+
+
+def test_roll_by_a_symbolic_size():
+    known = space(i="s")
+    assert known.inside((Index.of("i") - 5) % "s", "s")
+
+
+def test_row_major_positions():
+    known = space(i="s", j="t", k=64)
+    flat = (Index.of("i") * "t" + "j") * 64 + "k"
+    assert known.inside(flat, index_of("s*t*64"))
+    assert not known.inside(flat + 1, index_of("s*t*64"))
+    assert known.simplify(flat // index_of("64*t")) is Index.of("i")
+
+
+def test_products_of_sizes():
+    known = space(i="s")
+    assert known.nonnegative(index_of("s*t - s"))
+    assert known.nonnegative(index_of("s*t - t"))
+    assert not known.nonnegative(index_of("s*t - t - 1"))
+    assert known.nonnegative(index_of("s*t - 1") - Index.of("i") * "t")
+
+
+def test_causal_conditions():
+    known = space(q="s", k="s")
+    causal = Index.of("q") - "k"
+    assert known.bounds(causal)[0] < 0
+    assert known.implies([causal], causal + 1)
+    assert known.contradicts([causal], -causal - 1)
+    assert not known.implies([causal], causal - 1)
+
+
+def test_narrowing_a_size_helps():
+    known = space()
+    assert not known.nonnegative(index_of("s - 2"))
+    known.add_size("s", 2, 9)
+    assert known.nonnegative(index_of("s - 2"))

@@ -1,0 +1,88 @@
+"""E-graph classes back as terms, so that the oracle of the terms gives every alternative a meaning."""
+
+from __future__ import annotations
+
+from luminal.graph.dtype import ALL
+from luminal.graph.index import Index
+from luminal.rewrite.encode import Indexed, Literal, Operation, Running
+from luminal.rewrite.extract import Classes, ENode, ordered
+from luminal.rewrite.language import VISIBLE
+from luminal.rewrite.terms import Map, Terms
+
+SCALAR = {name: op for op, name in VISIBLE.items()}
+
+
+class Meaning:
+    """One term for each class (its first alternative that needs no later class), more on request."""
+
+    def __init__(self, classes: Classes) -> None:
+        self.classes, self.encoding = classes, classes.encoding
+        self.terms = Terms(classes.encoding.space)
+        self.of: dict[int, int] = {}
+        for c in ordered(classes):
+            node = next(
+                n for n in classes.alternatives[c] if all(x in self.of for x in n.children)
+            )
+            self.of[c] = self.term(c, node)
+
+    def term(self, c: int, node: ENode) -> int:
+        """The term of an alternative of a class, over the terms of its operands."""
+        op, dtype = node.op, self.classes.dtype[c]
+        children = tuple(self.of[x] for x in node.children)
+        add = self.terms.add
+        if op in SCALAR:
+            return add(SCALAR[op], children, None, dtype)
+        if op in ("Load", "Store"):
+            return add(op.lower(), children, None, dtype)
+        if op == "One":
+            return add("const", (), 1.0, ALL[1])
+        if op == "Const":
+            return add("const", (), node.literals[1], dtype)
+        if op in ("Sum", "Max"):
+            return add(op.lower(), children, self.encoding.names(node.over), dtype)
+        if op in ("Wexp", "OSum"):
+            return self._online(node, children)
+        return self._interned(node, children, dtype)
+
+    def _interned(self, node: ENode, children: tuple[int, ...], dtype) -> int:
+        add, item = self.terms.add, self.encoding.items[int(node.literals[0])]
+        if node.op == "Input":
+            return add("input", (), item, dtype)
+        if node.op in ("Read", "Gather"):
+            return add(node.op.lower(), children, self._total(item, children[0]), dtype)
+        if node.op == "Scatter":
+            return add("scatter", children, item, dtype)
+        if isinstance(item, Literal):
+            return add("const", (), item.value, item.dtype)
+        if isinstance(item, Indexed):
+            return add("index", (), item.index, item.dtype)
+        if isinstance(item, Running):
+            return add("scan", children, (item.op, item.axis), dtype)
+        if isinstance(item, Operation):
+            names = self.encoding.names(node.over) if node.op == "Fold" else None
+            return add(item.name, children, names, item.dtype)
+        if item is None:
+            return children[1]
+        return add("guard", children, item, dtype)
+
+    def _total(self, found: Map, buffer: int) -> Map:
+        """The map on the axes that this very buffer has."""
+        entries, axes = dict(found.entries), self.terms.axes[buffer]
+        whole = sorted(axes, key=lambda a: (len(a), a))
+        return Map(tuple((a, entries.get(a, Index.of(a))) for a in whole), found.conditions)
+
+    def _online(self, node: ENode, children: tuple[int, ...]) -> int:
+        add, over = self.terms.add, self.encoding.names(int(node.literals[0]))
+        score, scale = children[0], float(node.literals[1])
+        dtype = self.terms.nodes[score].dtype
+        top = add("max", (score,), over, dtype)
+        minus = add("mul", (top, add("const", (), -1.0, dtype)), None, dtype)
+        difference = add("add", (score, minus), None, dtype)
+        scaled = add("mul", (difference, add("const", (), scale, dtype)), None, dtype)
+        weight = add("exp2", (scaled,), None, dtype)
+        if node.op == "Wexp":
+            return weight
+        factor = self.terms.nodes[children[1]]
+        if factor.op == "const" and factor.attribute == 1.0:
+            return add("sum", (weight,), over, dtype)
+        return add("sum", (add("mul", (children[1], weight), None, factor.dtype),), over, dtype)

@@ -1,0 +1,63 @@
+"""Plans as kernels: whatever is chosen and stored, the kernels compute what the terms mean."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import numpy as np
+import pytest
+from plan_nets import NETS, close, expected, inputs_for, program, run_plan
+
+from luminal.rewrite.cost import CostModel, Pricer
+from luminal.rewrite.extract import classes_of, seed
+from luminal.rewrite.optimise import optimise
+from luminal.rewrite.plan import Cyclic, make_plan
+from luminal.rewrite.saturate import saturate
+
+
+@functools.lru_cache(maxsize=4)
+def classes_for(name: str):
+    case = program(name)
+    engine, encoding, _ = saturate(case.region)
+    classes = classes_of(engine, encoding, case.region)
+    return case, classes, Pricer(classes, CostModel())
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_chosen_plans(name):
+    case = program(name)
+    arrays = inputs_for(case)
+    assert close(run_plan(optimise(case.region), case, arrays), expected(case, arrays))
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("name", NETS)
+def test_random_plans(name, number):
+    case, classes, pricer = classes_for(name)
+    arrays = inputs_for(case)
+    rng = random.Random(number)
+    choice = seed(classes, rng.choice(("work", "depth", "written")), rng)
+    density = rng.choice((0.0, 0.1, 0.3, 1.0))
+    values = [c for c in range(len(choice)) if not classes.is_buffer[c]]
+    stored = frozenset(
+        c for c in values
+        if rng.random() < density and classes.alternatives[c][choice[c]].op != "One"
+    )  # fmt: skip
+    try:
+        plan = make_plan(classes, choice, stored, pricer)
+    except Cyclic:
+        pytest.skip("these choices are cyclic")
+    assert close(run_plan(plan, case, arrays), expected(case, arrays), 2e-3), plan.describe()
+
+
+EXACT_NETS = ("pools", "concat_views", "halves_again", "cache_update", "scans")
+
+
+@pytest.mark.parametrize("name", [n for n in EXACT_NETS if n in NETS])
+def test_hostile_values(name):
+    case = program(name)
+    arrays = inputs_for(case, "hostile")
+    with np.errstate(all="ignore"):
+        found = run_plan(optimise(case.region), case, arrays)
+        assert close(found, expected(case, arrays), 1e-5)

@@ -1,0 +1,54 @@
+"""The two engines give the same e-graphs; limits end gracefully; errors are the compiler's own."""
+
+from __future__ import annotations
+
+import pytest
+from plan_nets import NETS, program
+
+from luminal.errors import CompileError
+from luminal.rewrite.engine import Egglog, load_bindings
+from luminal.rewrite.extract import classes_of
+from luminal.rewrite.language import OPERATIONS
+from luminal.rewrite.mini import Mini
+from luminal.rewrite.optimise import optimise
+from luminal.rewrite.rules import DEFAULT, program as rule_program
+from luminal.rewrite.saturate import Limits, saturate
+
+needs_egglog = pytest.mark.skipif(load_bindings() is None, reason="egglog is not installed")
+
+
+def counts(engine) -> dict[str, int]:
+    return {name: len(rows) for name, rows in engine.tables(list(OPERATIONS)).items()}
+
+
+@needs_egglog
+@pytest.mark.parametrize("name", NETS)
+def test_engines_agree(name):
+    case = program(name)
+    fast, encoding, growth = saturate(case.region)
+    slow, other, second = saturate(case.region, engine=Mini(rule_program(DEFAULT)))
+    assert growth.complete and second.complete
+    assert counts(fast) == counts(slow)
+    one, two = classes_of(fast, encoding, case.region), classes_of(slow, other, case.region)
+    assert sorted(map(len, one.alternatives)) == sorted(map(len, two.alternatives))
+    assert sorted(map(str, one.dtype)) == sorted(map(str, two.dtype))
+
+
+@needs_egglog
+def test_saturation_is_deterministic():
+    plans = {optimise(program("bert_layer").region).describe().split(";", 1)[1] for _ in range(3)}
+    assert len(plans) == 1
+
+
+def test_a_limit_ends_saturation_and_the_plan_is_still_right():
+    case = program("lstm_cell")
+    _, _, growth = saturate(case.region, limits=Limits(rounds=2))
+    assert not growth.complete and growth.rounds == 2
+    assert "stopped at a limit" in optimise(case.region, limits=Limits(nodes=100)).describe()
+
+
+@needs_egglog
+def test_a_refused_command_is_a_compile_error():
+    engine = Egglog(rule_program(DEFAULT))
+    with pytest.raises(CompileError):
+        engine.step("no_such_rules")
