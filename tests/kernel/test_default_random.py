@@ -117,6 +117,6 @@ def kernels(draw):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @given(kernels(), st.sampled_from([0, 1, 5, 19]))
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_kernels_run_right(target, kernel, size):
     assert_right(kernel, {"s": size}, target)

@@ -118,3 +118,31 @@ def test_no_domain_where_the_rest_is_not_the_identity(other):
     kernel = cases.kernel("k", [cases.buffer("X", 9), cases.buffer("Y", 9)],
                           {"m": 9, "k": 9}, [acc])  # fmt: skip
     assert not derive_domains(kernel).value("acc").domain
+
+
+def test_a_long_reduction_is_split_for_the_threads():
+    x = load("X", "m", "k")
+    kernel = cases.kernel(
+        "norm", [cases.buffer("X", 3, 1 << 17), cases.buffer("Y", 3)], {"m": 3, "k": 1 << 17},
+        [value("acc", "m", mul(x, x), total("k", start=const(1.0))),
+         value("out", "m", mul(cases.read("acc"), const(0.5)), store=store("Y", "m"))],
+    )  # fmt: skip
+    kernels = prepare(kernel, TARGET)
+    assert len(kernels) == 2 and len(prepare(kernel, Target("one", 64, 32))) == 1
+    arrays = cases.arrays(kernel, np.random.default_rng(0))
+    assert_same([kernel], kernels, arrays, {})
+
+
+def test_short_or_wide_reductions_are_not_split():
+    for kernel in (cases.softmax(512, 2048), cases.column_sum(64, 64), cases.gemm(64, 64, 4096)):
+        assert len(prepare(kernel, TARGET)) == 1
+
+
+def test_a_stored_value_may_be_read_too():
+    first = value("first", "m", mul(load("X", "m"), const(2.0)), store=store("Z", "m"))
+    second = value("second", "m", mul(cases.read("first"), const(3.0)), store=store("Y", "m"))
+    kernel = cases.kernel("two", [cases.buffer(n, 5) for n in "XYZ"], {"m": 5}, [first, second])
+    arrays = cases.arrays(kernel, np.random.default_rng(0))
+    kernels = prepare(kernel, TARGET)
+    assert_same([kernel], kernels, arrays, {})
+    assert [v.store is None for v in kernels[0].values] == [True, False, False]

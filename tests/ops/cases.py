@@ -1,4 +1,4 @@
-"""Every operation beside PyTorch's: (name, ours, theirs, inputs). Written once, run by every backend.
+"""Every operation beside PyTorch's: (name, ours, theirs, inputs), run by every backend.
 
 `run_case(case, runner)` records the case and compares; a runner computes one output:
 `(graph, output tensor, {tensor: array}) -> array`.
@@ -20,10 +20,17 @@ Runner = Callable[[Graph, Tensor, dict[Tensor, np.ndarray]], np.ndarray]
 CASES: list[Case] = []
 TOLERANCE = {"f64": 1e-12, "f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
 TORCH = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
-    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
-    torch.uint8: "u8", torch.bool: "bool",
-}  # fmt: skip
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,22 @@ def case(
 # ---- inputs
 
 BF16 = ml_dtypes.bfloat16
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, -1e-7, 3e38, -88.5, 20.0, np.inf, -np.inf, np.nan]
-
-
-def rng(*shape: int) -> np.random.Generator:
-    return np.random.default_rng(abs(hash(shape)) % 1000)
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -2.5,
+    1e-30,
+    -1e-7,
+    3e38,
+    -88.5,
+    20.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+]
 
 
 def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
@@ -122,14 +140,19 @@ def run_case(case: Case, runner: Runner) -> None:
 
 
 def compare(got: np.ndarray, wanted: np.ndarray, case: Case) -> None:
-    name = "bf16" if wanted.dtype == BF16 else {"f8": "f64", "f4": "f32", "f2": "f16"}.get(
-        wanted.dtype.str[1:]
+    name = (
+        "bf16"
+        if wanted.dtype == BF16
+        else {"f8": "f64", "f4": "f32", "f2": "f16"}.get(wanted.dtype.str[1:])
     )
     if name is None:
         np.testing.assert_array_equal(got, wanted, case.name)
         return
     tolerance = TOLERANCE[name] * case.scale
     np.testing.assert_allclose(
-        got.astype(np.float64), wanted.astype(np.float64), rtol=tolerance,
-        atol=tolerance * case.floor, err_msg=case.name,
-    )  # fmt: skip
+        got.astype(np.float64),
+        wanted.astype(np.float64),
+        rtol=tolerance,
+        atol=tolerance * case.floor,
+        err_msg=case.name,
+    )

@@ -8,8 +8,7 @@ import pytest
 from luminal.graph import Graph, Tensor
 from luminal.graph.reference import evaluate
 
-from . import table_elementwise, table_layers, table_shape  # noqa: F401
-from .cases import CASES, Case, run_case
+from .all_cases import CASES, Case, run_case
 
 
 def reference(graph: Graph, output: Tensor, feeds: dict[Tensor, np.ndarray]) -> np.ndarray:

@@ -12,7 +12,7 @@ from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 from luminal.rewrite.cost import CostModel, Pricer
 from luminal.rewrite.extract import classes_of, seed
 from luminal.rewrite.optimise import optimise
-from luminal.rewrite.plan import Cyclic, make_plan
+from luminal.rewrite.plan import Cyclic, Planner
 from luminal.rewrite.saturate import saturate
 
 
@@ -21,7 +21,7 @@ def classes_for(name: str):
     case = program(name)
     engine, encoding, _ = saturate(case.region)
     classes = classes_of(engine, encoding, case.region)
-    return case, classes, Pricer(classes, CostModel())
+    return case, classes, Planner(classes, Pricer(classes, CostModel()))
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -34,7 +34,7 @@ def test_chosen_plans(name):
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("name", NETS)
 def test_random_plans(name, number):
-    case, classes, pricer = classes_for(name)
+    case, classes, planner = classes_for(name)
     arrays = inputs_for(case)
     rng = random.Random(number)
     choice = seed(classes, rng.choice(("work", "depth", "written")), rng)
@@ -45,7 +45,7 @@ def test_random_plans(name, number):
         if rng.random() < density and classes.alternatives[c][choice[c]].op != "One"
     )  # fmt: skip
     try:
-        plan = make_plan(classes, choice, stored, pricer)
+        plan = planner.plan(choice, stored)
     except Cyclic:
         pytest.skip("these choices are cyclic")
     assert close(run_plan(plan, case, arrays), expected(case, arrays), 2e-3), plan.describe()

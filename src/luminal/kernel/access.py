@@ -78,8 +78,8 @@ class Access:
             return self._load(memory, locate, place, None)
         masks = list(place.masks)
         if guarded:
-            place = self.clamped(guarded, place)
             masks += self.tail_masks(guarded, place)
+            place = self.clamped(guarded, place)
         return self._load(memory, locate, place, self.indexing.all_of(masks, place.lanes))
 
     def _axes(self, load: Load, place: Place) -> tuple[str, ...]:
@@ -151,9 +151,13 @@ class Access:
         return other
 
     def tail_masks(self, axes: frozenset[str], place: Place) -> list[Val]:
-        """For guarded axes in lanes: which lanes are inside."""
+        """For guarded axes in lanes: which lanes are inside; for others: that there is anything."""
         lanes = {a for a, _ in place.lanes}
-        return [self.tail(axis, place) for axis in sorted(axes & lanes)]
+        masks = [self.tail(axis, place) for axis in sorted(axes & lanes)]
+        for axis in sorted(axes - lanes):
+            if not self.space.nonnegative(self.extents[axis] - 1):
+                masks.append(self.indexing.condition(self.extents[axis] - 1, place.lanes))
+        return masks
 
     def tail(self, axis: str, place: Place) -> Val:
         """Whether the index of an axis is below its extent."""

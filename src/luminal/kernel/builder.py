@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import Illegal
 from ..graph.dtype import DType, i64
 from ..graph.scalars import SCALARS, compute
 from .place import Lanes
 from .program import Instruction, Statement, Val
 
+LARGEST_PROGRAM = 50_000  # values: seconds of code generation
 Key = tuple[Any, ...]
 
 
@@ -70,6 +72,8 @@ class Builder:
 
     def fresh(self, dtype: DType | None, lanes: Lanes = (), depth: int | None = None) -> Val:
         self._counter += 1
+        if self._counter > LARGEST_PROGRAM:
+            raise Illegal(f"the program would have more than {LARGEST_PROGRAM} values")
         return Val(f"%v{self._counter}", dtype, lanes, self.depth if depth is None else depth)
 
     def number(self) -> int:

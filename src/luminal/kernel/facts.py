@@ -40,17 +40,18 @@ def round_up(x: int, step: int) -> int:
 class Access:
     """A load, a store, or a read of another value, as loops see it.
 
-    strides: axis -> elements (absent: the access does not move). guards: conditions under which it
-    happens. load: None for a read of a value, whose layout is ours to choose.
+    strides: axis -> elements (absent: the access does not move). conditions: under which
+    it happens. load: None for a read of a value, whose layout is ours to choose.
+    packable: a constant whose dimensions are plain axes: its layout is free.
     """
 
     name: str
     axes: frozenset[str]
     strides: Mapping[str, int]
     dtype: DType
-    guards: tuple[Index, ...] = ()
+    conditions: tuple[Index, ...] = ()
     load: Load | None = None
-    constant: bool = False
+    packable: bool = False
     free: bool = False  # the layout is ours, and unknown so far
 
     def stride(self, axis: str) -> int:
@@ -71,6 +72,7 @@ class Facts:
         self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
+        self.solved: dict[tuple[object, ...], object] = {}  # what the solver has found
         self.lane_of: dict[str, str | None] = {}  # value -> lane axis, as far as decided
         self.kernel = replace(kernel, values=self._inlined(kernel))
         self.values = self.kernel.values
@@ -155,23 +157,33 @@ class Facts:
         """All loads and reads of a value, each once."""
         found = self._accesses.get(value.name)
         if found is None:
-            seen: dict[tuple[Expression, tuple[Index, ...]], Access] = {}
-            for body in value.expressions():
-                for e, guards in guarded(body):
-                    if isinstance(e, (Load, Read)) and (e, guards) not in seen:
-                        seen[e, guards] = self.access(e, guards)
-            found = self._accesses[value.name] = list(seen.values())
-        return found
+            seen = {
+                (e, conditions): None
+                for body in value.expressions()
+                for e, conditions in guarded(body)
+                if isinstance(e, (Load, Read))
+            }
+            found = [self.access(e, c) for e, c in seen if isinstance(e, (Load, Read))]
+            self._accesses[value.name] = found
+        return [self._now(x) if x.load is None else x for x in found]
 
-    def access(self, e: Load | Read, guards: tuple[Index, ...] = ()) -> Access:
-        if isinstance(e, Load):
-            strides = self._strides(e)
-            constant = self.buffers[e.buffer].constant
-            return Access(e.buffer, self.axes_of(e), strides, e.dtype, guards, e, constant)
-        v = self.by_name[e.value]
-        lane = self.lane_of.get(e.value)
-        known = {a: 1 if a == lane else FAR for a in v.axes} if lane else {}
-        return Access(v.name, frozenset(v.axes), known, v.dtype, guards, free=not known)
+    def access(self, e: Load | Read, conditions: tuple[Index, ...] = ()) -> Access:
+        """One load or read."""
+        if isinstance(e, Read):
+            v = self.by_name[e.value]
+            plain = Access(v.name, frozenset(v.axes), {}, v.dtype, conditions, free=True)
+            return self._now(plain)
+        free = self.buffers[e.buffer].constant and not conditions and not e.slots
+        plain_dims = all(i.is_constant or i in map(Index.of, i.names()) for i in e.index)
+        strides, axes = self._strides(e), self.axes_of(e)
+        return Access(e.buffer, axes, strides, e.dtype, conditions, e, free and plain_dims)
+
+    def _now(self, x: Access) -> Access:
+        """A read with the strides that the lane axis of its tile gives, once that is decided."""
+        lane = self.lane_of.get(x.name)
+        if lane is None:
+            return x
+        return replace(x, strides={a: 1 if a == lane else FAR for a in x.axes}, free=False)
 
     def store_stride(self, value: Value, axis: str) -> int:
         """Elements between neighbours along an axis where the value is stored."""
@@ -206,15 +218,6 @@ class Facts:
             for axis in slots[slot]:
                 yield axis, FAR
 
-    def packable(self, access: Access) -> bool:
-        """A constant whose dimensions are plain axes: its layout is free."""
-        if not access.constant or access.load is None or access.guards or access.load.slots:
-            return False
-        return all(i.is_constant or i in map(Index.of, i.names()) for i in access.load.index)
-
-    def unread(self, value: Value) -> bool:
-        return not self.readers(value.name)
-
     # ---- instructions that multiply narrow operands and add neighbours of a reduced axis
 
     def pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
@@ -246,7 +249,7 @@ class Facts:
         for side in value.body.args:
             found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
             found = [x for x in found if axis in x.axes]
-            sides += any(x.stride(axis) == 1 or x.free or self.packable(x) for x in found)
+            sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
         return sides == 2
 
 

@@ -147,7 +147,7 @@ def _written(draft: Draft, among: list[str]) -> list[str]:
     found, rows, taps = draft.found, [], set[str]()
     assert found.main is not None and found.tile is not None
     for x in draft.facts.accesses(found.main):
-        for condition in x.guards:
+        for condition in x.conditions:
             names = condition.names()
             short = [a for a in names & set(found.main.over) if draft.size[a] <= WRITTEN]
             near = [a for a in among if a in names and a in found.main.axes

@@ -44,10 +44,11 @@ def row_frame(draft: Draft) -> None:
         if reducing and not point(a, draft.facts, room.within):
             row = row.add(Loop(a, 1))
     for v in found.values:
-        bare = not set(v.points) - set(free) and not v.store
-        if bare and (work >= 2 * draft.facts.lanes or row is room):
+        scalar = not set(v.points) - set(free) and not v.store
+        single = all(point(a, draft.facts, row.within) for a in v.points)
+        if scalar and single and work >= 2 * draft.facts.lanes:
             draft.bare(v, row)
-        elif bare:
+        elif scalar:
             draft.own(v, room)
         else:
             _own_row(draft, v, row)

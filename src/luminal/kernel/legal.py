@@ -92,6 +92,9 @@ def _kinds(tree: Tree, value: Value) -> Iterator[str]:
     parallel = [n.loop.kind == "parallel" for n in path]
     if any(b and not a for a, b in pairwise(parallel)):
         yield f"{value.name}: a parallel loop lies inside another kind of loop"
+    shared = [n.loop.axis for n in path if n.loop.kind == "parallel"]
+    if len(set(shared)) < len(shared):
+        yield f"{value.name}: an axis is shared out among threads twice"
     for node in path:
         kind, axis = node.loop.kind, node.loop.axis
         if kind in ("partial", "collapse") and axis not in value.over:

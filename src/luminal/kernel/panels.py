@@ -22,7 +22,7 @@ def panels(
         if tile is None or not tile.lane or tile.reduced:
             continue
         for x in found.facts.accesses(v):
-            if x.load is None or tile.lane not in x.axes or not found.facts.packable(x):
+            if x.load is None or tile.lane not in x.axes or not x.packable:
                 continue
             width = tile.width if read_once(found.facts, x, v) else tile.size(tile.lane)
             layout = _layout(x, v, tile, width, paths[v.name] if taps else (), found.facts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..graph.scalars import SCALARS
 from .facts import Access, Facts, is_product_sum, round_up
@@ -18,7 +19,8 @@ from .target import MatrixInstruction
 GATHER, TRANSPOSED, ACROSS = 20.0, 6.0, 10.0  # vector loads, or operations, that these cost
 MASKED = 1.5  # a masked load, in plain loads
 
-Pair = tuple[MatrixInstruction, str]
+Pair: TypeAlias = tuple[MatrixInstruction, str]
+Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,34 @@ class Solver:
     def candidates(
         self, group: list[Value], lane: str | None, width: int | None, copies: bool
     ) -> list[Tile]:
-        value, found = group[0], []
+        """All tiles that fit, for one lane axis or for each."""
+        found: list[Tile] = []
         accesses = self._accesses(group)
+        known = tuple((x.name, self.facts.lane_of.get(x.name)) for x in accesses if not x.load)
+        spans = tuple(self.span[a] for a in group[0].points)
         for axis in [lane] if lane else self._lane_axes(group):
-            pair = self.facts.pair(value) if axis in value.axes and len(group) == 1 else None
-            pairs = [None, pair] if pair and axis != pair[1] else [None]
-            for sizes in self._shapes(value, accesses, axis, width):
-                for each in pairs:
-                    tile = _Score(self, group, accesses, axis, sizes, each, copies).tile()
-                    if tile is not None:
-                        found.append(tile)
+            key = (tuple(v.name for v in group), axis, width, copies, spans, known)
+            tiles = self.facts.solved.get(key)
+            if not isinstance(tiles, list):
+                tiles = self._scored(group, accesses, axis, width, copies)
+                self.facts.solved[key] = tiles
+            found += tiles
         return found
+
+    def _scored(
+        self, group: list[Value], accesses: list[Access], axis: str, width: int | None,
+        copies: bool,
+    ) -> list[Tile]:  # fmt: skip
+        value = group[0]
+        pair = self.facts.pair(value) if axis in value.axes and len(group) == 1 else None
+        pairs = [None, pair] if pair and axis != pair[1] else [None]
+        work = _operations(self.facts, group)
+        scores = (
+            _Score(self, group, accesses, work, axis, sizes, each, copies).tile()
+            for sizes in self._shapes(value, accesses, axis, width)
+            for each in pairs
+        )
+        return [tile for tile in scores if tile is not None]
 
     def _scalar(self, value: Value) -> Tile:
         """No lanes at all: always legal."""
@@ -96,7 +115,7 @@ class Solver:
         rough = round(rough, 2)
         for a, n in tile.sizes.items():
             if a != tile.lane and n > 1:
-                far = [x for x in accesses if x.load and not self.facts.packable(x)]
+                far = [x for x in accesses if x.load and not x.packable]
                 rough += sum(min(x.stride(a), 1 << 16) / 1e7 for x in far)
         return rough
 
@@ -119,7 +138,8 @@ class Solver:
         seconds = self._second_axes(value, accesses, axis)
         for w in self._widths(value, axis, width):
             for a in seconds:
-                for t in range(2, min(15, self.span[a] + 1)):
+                most = self.target.registers * self.lanes // max(w, self.lanes)
+                for t in range(2, min(15, self.span[a] + 1, most + 1)):
                     yield {axis: w, a: t}
         if axis in value.over and len(seconds) > 1:
             yield from self._dots(axis, seconds)
@@ -162,16 +182,32 @@ def unlaned(value: Value) -> frozenset[str]:
     return frozenset(scanned) | frozenset(value.store.ordered if value.store else ())
 
 
+def _operations(facts: Facts, group: list[Value]) -> list[Work]:
+    """The operations of a group, equal ones once; the product under a sum is part of its fma."""
+    seen: dict[Apply, None] = {}
+    found: list[Work] = []
+    for v in group:
+        skipped = v.body if is_product_sum(v) else None
+        if v.reduction is not None:
+            found.append((1.0, frozenset(v.points), False))
+        seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
+    for e in seen:
+        found.append((SCALARS[e.op].cost, facts.axes_of(e), e.op == "cast"))
+    return found
+
+
 class _Score:
     """The cost of one tile shape."""
 
     def __init__(
-        self, solver: Solver, group: list[Value], accesses: list[Access], lane: str,
-        sizes: dict[str, int], pair: Pair | None, copies: bool,
+        self, solver: Solver, group: list[Value], accesses: list[Access],
+        work: list[Work], lane: str, sizes: dict[str, int],
+        pair: Pair | None, copies: bool,
     ) -> None:  # fmt: skip
         self.solver, self.facts, self.target = solver, solver.facts, solver.target
         self.span, self.width = solver.span, solver.lanes
         self.group, self.value, self.accesses = group, group[0], accesses
+        self.work = work
         self.lane, self.sizes, self.pair, self.may_copy = lane, sizes, pair, copies
         self.reduces = self.value.reduction is not None
         self.reduced = lane in self.value.over
@@ -236,7 +272,7 @@ class _Score:
     def _cost(self, x: Access) -> float:
         """Plain vector loads that one vector of this access costs."""
         masked = MASKED if self._masked(x) else 1.0
-        if self.facts.packable(x):
+        if x.packable:
             return 1.0
         if x.stride(self.lane) == 1:
             if self.may_copy and self.reduces and x.load is not None and self._scattered(x):
@@ -253,10 +289,10 @@ class _Score:
         return GATHER * self.width / 16
 
     def _masked(self, x: Access) -> bool:
-        return any(self.lane in c.names() for c in x.guards)
+        return any(self.lane in c.names() for c in x.conditions)
 
     def _transposable(self, x: Access) -> bool:
-        return x.dtype.bytes == 4 and not x.guards and (x.load is None or not x.load.slots)
+        return x.dtype.bytes == 4 and not x.conditions and (x.load is None or not x.load.slots)
 
     def _stream(self, x: Access, vectors: float) -> None:
         """Bytes that do not stay in the first cache while the tile runs."""
@@ -292,7 +328,7 @@ class _Score:
             if a == self.lane:
                 continue
             for x in self.accesses:
-                if x.load is None or self.facts.packable(x) or a not in x.axes:
+                if x.load is None or x.packable or a not in x.axes:
                     continue
                 step = x.stride(a) * x.dtype.bytes
                 most = self.target.l1_ways * (0.75 if step % self.target.page == 0 else 1.0)
@@ -304,24 +340,17 @@ class _Score:
 
     def _registers(self) -> float:
         """Vectors alive beside the accumulators. Written-out taps share broadcasts: all stay."""
-        if any(x.guards for x in self.accesses) and is_product_sum(self.value):
+        if any(x.conditions for x in self.accesses) and is_product_sum(self.value):
             rows = [t for a, t in self.sizes.items() if a != self.lane]
             return max(self.held, self.live) + max(rows, default=0)
         return min(max(self.held, self.live), 4)
 
     def _arithmetic(self) -> float:
-        seen: set[Apply] = set()
-        total = 0.0
-        for v in self.group:
-            skipped = v.body if is_product_sum(v) else None
-            if self.reduces:
-                total += self._vectors(frozenset(v.points))
-            for e in walk(v.body):
-                if isinstance(e, Apply) and e is not skipped and e not in seen:
-                    seen.add(e)
-                    if not (self.pair and e.op == "cast"):
-                        total += SCALARS[e.op].cost * self._vectors(self.facts.axes_of(e))
-        return total
+        """Vector operations of one step of the tile."""
+        casts = self.pair is None  # the instruction widens its operands itself
+        return sum(
+            cost * self._vectors(axes) for cost, axes, is_cast in self.work if casts or not is_cast
+        )
 
     def _steps(self, work: float, accumulators: float, partial: int) -> float:
         steps = max(work / self.target.fma_ports, self.loads / self.target.load_ports)

@@ -24,6 +24,7 @@ from .tree import Item, Leaf, Node
 from .values import Registers, Values
 from .walk_limits import Limits
 
+LARGEST_BLOCK = 256  # turns of a loop that may be written out
 Body = Callable[[Place], None]
 
 
@@ -123,6 +124,8 @@ class Walk:
         most = span.constant if span.is_constant else place.most[axis]
         if most is None:
             raise Illegal(f"{node.loop} would write out an axis without a bound")
+        if most > LARGEST_BLOCK * step:
+            raise Illegal(f"{node.loop} would be written out {most // step} times")
         return [self._child(node, place, start, most, fixed) for start in range(0, most, step)]
 
     def _child(self, node: Node, place: Place, start: int, most: int, fixed: bool) -> Place:

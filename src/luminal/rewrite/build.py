@@ -18,6 +18,7 @@ class Builder:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.terms = Terms(space)
+        self._reads: dict[tuple[int, tuple[tuple[str, Index], ...]], int] = {}
         self._domains: dict[tuple[int, bool], Domain | None] = {}
 
     def node(self, term: int) -> Term:
@@ -64,37 +65,47 @@ class Builder:
         return self.terms.add("load", (buffer,), None, self.node(buffer).dtype)
 
     def read(self, term: int, mapping: Mapping[str, Index]) -> int:
-        """The term at other indices; axes that the mapping lacks stay."""
+        """The term at other indices, which stay inside it wherever the result is looked at.
+
+        Axes that the mapping lacks stay. Reads of reads are one read, and guards are read branch by
+        branch: what is only moved is never stored.
+        """
         node = self.node(term)
         entries = self.entries(self.axes(term), mapping)
         if all(index.text == axis for axis, index in entries):
             return term
+        key = (term, entries)
+        if key not in self._reads:
+            self._reads[key] = self._read(term, node, entries)
+        return self._reads[key]
+
+    def _read(self, term: int, node: Term, entries: tuple[tuple[str, Index], ...]) -> int:
+        mapping = dict(entries)
         if node.op == "index":
-            return self.index(self.space.substitute(node.attribute, dict(entries)), node.dtype)
+            return self.index(self.space.substitute(node.attribute, mapping), node.dtype)
+        if node.op == "guard":
+            conditions = [self.space.substitute(c, mapping) for c in node.attribute]
+            body, other = (self.read(child, mapping) for child in node.children)
+            return self.guard(conditions, body, other)
         if node.op == "read":
-            whole = self._compose(node, dict(entries))
-            if whole is not None:
-                return whole
+            (buffer,) = node.children
+            inner = {a: self.space.substitute(i, mapping) for a, i in node.attribute.entries}
+            if all(index.text == axis for axis, index in inner.items()):
+                return self._load(buffer)
+            whole = Map(self.entries(inner, inner))
+            return self.terms.add("read", (buffer,), whole, node.dtype)
         return self.terms.add("read", (self.buffer(term),), Map(entries), node.dtype)
+
+    def _load(self, buffer: int) -> int:
+        """load(store e) = e."""
+        node = self.node(buffer)
+        return node.children[0] if node.op == "store" else self.load(buffer)
 
     def entries(
         self, axes: Iterable[str], mapping: Mapping[str, Index]
     ) -> tuple[tuple[str, Index], ...]:
         names = sorted(axes, key=axis_key)
         return tuple((name, mapping.get(name, Index.of(name))) for name in names)
-
-    def _compose(self, node: Term, outer: dict[str, Index]) -> int | None:
-        """A read of a read, where the outer one provably stays inside the value in between."""
-        axes = self.space.axes
-        if not all(self.space.inside(index, axes[axis]) for axis, index in outer.items()):
-            return None
-        (buffer,) = node.children
-        inner = {a: self.space.substitute(i, outer) for a, i in node.attribute.entries}
-        conditions = tuple(self.space.substitute(c, outer) for c in node.attribute.conditions)
-        if not conditions and all(index.text == axis for axis, index in inner.items()):
-            return self.load(buffer)
-        whole = Map(self.entries(inner, inner), conditions)
-        return self.terms.add("read", (buffer,), whole, node.dtype)
 
     def gather(self, term: int, slot: int, mapping: Mapping[str, Index]) -> int:
         """The term at indices that mention the slot."""

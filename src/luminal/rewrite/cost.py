@@ -201,7 +201,7 @@ class _Priced:
     def seconds(self) -> float:
         model = self.model
         multiply, vector = self._work()
-        compute = multiply / model.flops + vector / model.vector
+        compute = multiply / model.flops + vector / model.vector * self._serial()
         memory = self._memory()
         return max(memory, compute) + 0.2 * min(memory, compute) + model.launch
 
@@ -223,6 +223,13 @@ class _Priced:
             elif c not in inside:
                 vector += self.cost(node) * points
         return multiply, vector
+
+    def _serial(self) -> float:
+        """Reducing an axis of which an inner reduction wants every point apart (pooling of
+        normalised rows) leaves few points for threads to share."""
+        inner = [(self.axes[c], use) for c in self.order if self.node[c].over for use in self.uses[c]]
+        lost = any(mask > 0 and mask & axes for axes, (mask, _) in inner)
+        return 3.0 if lost else 1.0
 
     def _beside(self, c: int, node: ENode) -> float:
         """A row's statistic beside a contraction is made once for each tile of its columns."""

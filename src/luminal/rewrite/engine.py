@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -47,7 +48,10 @@ class Engine(Protocol):
         """The rows of these functions; literals as Python values, classes as (sort, number)."""
 
     def requests(self) -> list[tuple[int, int, int]]:
-        """The rows of the relation `need`."""
+        """The rows of the relation `need`; none if there is no new one."""
+
+    def close(self) -> None:
+        """The engine is not used any more."""
 
 
 @lru_cache(maxsize=None)
@@ -92,17 +96,41 @@ def _program(program: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(c for text in program for c in _parsed(text))
 
 
+class _Idle(threading.local):
+    """E-graphs that have read a program and hold no terms: reading it takes 15 ms, reuse 5.
+
+    An e-graph may be used only by the thread that made it.
+    """
+
+    def __init__(self) -> None:
+        self.graphs: dict[tuple[str, ...], list[Any]] = {}
+
+
+_idle = _Idle()
+
+
 class Egglog:
     """The egglog engine. Use it from the thread that made it."""
 
     def __init__(self, program: tuple[str, ...]) -> None:
         b = load_bindings()
         assert b is not None
-        self.bindings = b
-        self.graph = b.EGraph()
+        self.bindings, self.program = b, program
         self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
         self.terms: list[str] = []  # operation of each inserted term
-        self._run(_program(program))
+        self.requested = 0  # rows of `need` when they were last looked at
+        idle = _idle.graphs.get(program)
+        if idle:
+            self.graph = idle.pop()
+        else:
+            self.graph = b.EGraph()
+            self._run(_program(program))
+        self._run(_parsed("(push 1)"))
+
+    def close(self) -> None:
+        self._run(_parsed("(pop 1)"))
+        _idle.graphs.setdefault(self.program, []).append(self.graph)
+        del self.graph
 
     def insert(self, terms: Sequence[Inserted]) -> None:
         b, span = self.bindings, self.span
@@ -137,14 +165,21 @@ class Egglog:
         self._run(_parsed(f"(run-schedule (saturate (run {ruleset})))"))
 
     def size(self) -> int:
-        sizes = dict(self._run(_parsed("(print-size)"))[0].sizes)
+        sizes = self._sizes()
         return sum(sizes.get(op, 0) for op in OPERATIONS)
+
+    def _sizes(self) -> dict[str, int]:
+        return dict(self._run(_parsed("(print-size)"))[0].sizes)
 
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
         functions = self.graph.freeze().functions
         return {n: self._rows(functions[n]) if n in functions else [] for n in names}
 
     def requests(self) -> list[tuple[int, int, int]]:
+        count = self._sizes().get("need", 0)
+        if count == self.requested:
+            return []
+        self.requested = count
         found = self.graph.freeze().functions.get("need")
         value = self.graph.value_to_i64
         rows = found.rows if found is not None else ()

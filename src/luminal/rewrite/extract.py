@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
@@ -57,6 +57,7 @@ class Classes:
     constant: list[bool]
     roots: list[int]
     needs: list[frozenset[Index]]
+    order: list[int] = field(default_factory=list)  # operands before what is made of them
 
     @property
     def nodes(self) -> int:
@@ -130,7 +131,7 @@ def _finish(
         [False] * count, roots,
         [empty] * count,
     )  # fmt: skip
-    order = ordered(classes)
+    order = classes.order = ordered(classes)
     _find_dtypes(classes, order, region)
     _find_constants(classes, order)
     _find_needs(classes, order)
@@ -286,22 +287,19 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
     """Choices by bottom-up dynamic programming: fewest operations ("work"), fewest dependent
     reductions first ("depth"), or what is read at a map taken as made once ("written": nearly the
     program as it was written). With `rng` the weights are random."""
-    scale: dict[ENode, float] = {}
-
     def weight(node: ENode) -> float:
-        if rng is not None and node not in scale:
-            scale[node] = rng.uniform(0.2, 3.0)
-        return _WEIGHTS.get(node.op, 1.0) * scale.get(node, 1.0)
+        return _WEIGHTS.get(node.op, 1.0) * (rng.uniform(0.2, 3.0) if rng is not None else 1.0)
 
     count = len(classes.alternatives)
+    weights = [[weight(n) for n in options] for options in classes.alternatives]
     best = [(INFINITE, INFINITE)] * count
     choice = [0] * count
     changed = True
     while changed:
         changed = False
-        for c, options in enumerate(classes.alternatives):
-            for i, node in enumerate(options):
-                found = _total(classes, c, node, weight(node), best, mode)
+        for c in classes.order:
+            for i, node in enumerate(classes.alternatives[c]):
+                found = _total(classes, c, node, weights[c][i], best, mode)
                 if found < best[c]:
                     best[c], choice[c], changed = found, i, True
     return choice

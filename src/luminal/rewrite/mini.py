@@ -146,6 +146,9 @@ class Mini:
     def requests(self) -> list[tuple[int, int, int]]:
         return [(kind, first, second) for kind, first, second in self.rows["need"]]
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
     def _plain(self, name: str) -> Iterator[Row]:
         inputs, output = self.signature[name]
 

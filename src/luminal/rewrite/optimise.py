@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .cost import CostModel, Pricer
 from .extract import Classes, classes_of, seed
 from .language import REDUCTIONS
-from .plan import Cyclic, Plan, form, make_plan
+from .plan import Cyclic, Plan, Planner
 from .rules import DEFAULT
 from .saturate import Limits, saturate
 from .terms import Region
@@ -40,6 +40,7 @@ def optimise(
     """The plan of a region."""
     engine, encoding, growth = saturate(region, families, limits)
     classes = classes_of(engine, encoding, region)
+    engine.close()
     plan = choose(classes, model, budget, seed)
     state = "saturated" if growth.complete else "stopped at a limit"
     plan.notes = (
@@ -52,18 +53,18 @@ def optimise(
 
 def choose(classes: Classes, model: CostModel, budget: Budget, number: int) -> Plan:
     """The best plan that was found."""
-    search = _Search(classes, Pricer(classes, model), budget)
+    search = _Search(classes, Planner(classes, Pricer(classes, model)), budget)
     for start in search.best_starts(number):
         search.descend(*start)
     best, choice, stored = search.best
     assert best < INFINITE
-    return make_plan(classes, choice, stored, search.pricer)
+    return search.planner.plan(choice, stored)
 
 
 @dataclass
 class _Search:
     classes: Classes
-    pricer: Pricer
+    planner: Planner
     budget: Budget
     priced: int = 0
     best: tuple[float, list[int], frozenset[int]] = (INFINITE, [], frozenset())
@@ -76,7 +77,7 @@ class _Search:
         if found is None:
             self.priced += 1
             try:
-                found = form(self.classes, choice, stored, self.pricer)[1]
+                found = self.planner.form(choice, stored)[1]
             except Cyclic:
                 found = INFINITE
             self.known[key] = found
@@ -169,12 +170,12 @@ class _Search:
         node = classes.alternatives[c][choice[c]]
         if node.op in ("Load", "Read"):
             return False
-        return self.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
+        return self.planner.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
 
     def _source_bytes(self, choice: list[int], c: int) -> float:
         node = self.classes.alternatives[c][choice[c]]
         if node.op in ("Load", "Read", "Gather"):
-            return self.pricer.bytes(node.children[0])
+            return self.planner.pricer.bytes(node.children[0])
         return sum(self._source_bytes(choice, x) for x in node.children)
 
     # ---- coordinate descent
@@ -201,7 +202,7 @@ class _Search:
         """Drop bits of values that no kernel stores in the end: they would only hide moves."""
         if self.price(choice, stored) == INFINITE:
             return choice, stored
-        pieces, cost = form(self.classes, choice, stored, self.pricer)
+        pieces, cost = self.planner.form(choice, stored)
         used = frozenset(r for piece in pieces for r in piece.roots) & stored
         return (choice, used) if self.price(choice, used) <= cost else (choice, stored)
 

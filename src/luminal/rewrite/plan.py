@@ -6,8 +6,10 @@ stored, at the same points, may become one kernel with it that stores both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
 
 from .cost import Pricer
 from .extract import Classes, ENode
@@ -64,98 +66,129 @@ class Cyclic(Exception):
     """These choices compute a value from itself."""
 
 
-def form(
-    classes: Classes, choice: Sequence[int], stored: frozenset[int], pricer: Pricer
-) -> tuple[list[Piece], float]:
-    """The kernels of these choices and their modelled time. Raises Cyclic."""
-    former = _Former(classes, choice, stored)
-    for root in classes.roots:
-        former.need(root)
-    pieces, costs = _merge(classes, former.pieces, pricer)
-    return pieces, sum(costs)
+class Planner:
+    """Forms the kernels of choices. A piece is remembered with the choices and bits that it was
+    formed under: neighbouring plans share most of their pieces."""
+
+    def __init__(self, classes: Classes, pricer: Pricer) -> None:
+        self.classes, self.pricer = classes, pricer
+        self.memory: dict[int, list[Remembered]] = {}
+
+    def form(
+        self, choice: Sequence[int], stored: frozenset[int]
+    ) -> tuple[list[Piece], float]:
+        """The kernels of these choices and their modelled time. Raises Cyclic."""
+        former = _Former(self.classes, choice, stored, self.memory)
+        for root in self.classes.roots:
+            former.need(root)
+        pieces, costs = _merge(self.classes, former.pieces, self.pricer)
+        return pieces, sum(costs)
+
+    def plan(self, choice: Sequence[int], stored: frozenset[int]) -> Plan:
+        """The plan of these choices. Raises Cyclic."""
+        pieces, cost = self.form(choice, stored)
+        return Plan(self.classes, list(choice), stored, pieces, cost)
 
 
-def make_plan(
-    classes: Classes, choice: Sequence[int], stored: frozenset[int], pricer: Pricer
-) -> Plan:
-    """The plan of these choices. Raises Cyclic."""
-    pieces, cost = form(classes, choice, stored, pricer)
-    return Plan(classes, list(choice), stored, pieces, cost)
-
-
-def _memory(classes: Classes, choice: Sequence[int], c: int) -> int:
+def _memory(
+    classes: Classes, choice: Sequence[int], c: int, touched: dict[int, None] | None = None
+) -> int:
+    """The class that stands for the memory of a class; notes the classes whose choice decides."""
     while True:
         if classes.is_buffer[c]:
             if classes.source(c) != "Store":
                 return c
             c = classes.held(c)
-        else:
-            node = classes.alternatives[c][choice[c]]
-            if node.op != "Load":
-                return c
-            c = node.children[0]
+            continue
+        if touched is not None:
+            touched[c] = None
+        node = classes.alternatives[c][choice[c]]
+        if node.op != "Load":
+            return c
+        c = node.children[0]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A piece, and the state of all classes on which its form depends."""
+
+    look: Callable[[Sequence[int]], Any]  # the states of those classes
+    states: Any
+    piece: Piece
+    needs: tuple[int, ...]
 
 
 class _Former:
     """Walks from the roots and cuts at stored values."""
 
-    def __init__(self, classes: Classes, choice: Sequence[int], stored: frozenset[int]) -> None:
+    def __init__(
+        self,
+        classes: Classes,
+        choice: Sequence[int],
+        stored: frozenset[int],
+        memory: dict[int, list[Remembered]],
+    ) -> None:
         self.classes, self.choice, self.stored = classes, choice, stored
+        self.memory = memory
+        self.states = [2 * option for option in choice]
+        for c in stored:
+            self.states[c] += 1
         self.pieces: list[Piece] = []
-        self.state: dict[int, int] = {}  # 1: being made, 2: made
+        self.progress: dict[int, int] = {}  # 1: being made, 2: made
 
     def need(self, c: int) -> None:
         """See to it that a class is in memory."""
         c = _memory(self.classes, self.choice, c)
-        state = self.state.get(c)
-        if state == 2:
+        progress = self.progress.get(c)
+        if progress == 2:
             return
-        if state == 1:
+        if progress == 1:
             raise Cyclic
-        self.state[c] = 1
-        if self.classes.is_buffer[c]:
-            if self.classes.source(c) == "Scatter":
-                self._scatter(c)
+        self.progress[c] = 1
+        if not self.classes.is_buffer[c] or self.classes.source(c) == "Scatter":
+            found = self._recall(c) or self._walk(c)
+            for read in found.needs:
+                self.need(read)
+            self.pieces.append(found.piece)
+        self.progress[c] = 2
+
+    def _recall(self, c: int) -> Remembered | None:
+        for found in self.memory.get(c, ()):
+            if found.look(self.states) == found.states:
+                return found
+        return None
+
+    def _walk(self, c: int) -> Remembered:
+        scatter = self.classes.alternatives[c][0] if self.classes.is_buffer[c] else None
+        walk = _Walk(self, c)
+        if scatter is None:
+            walk.visit(c)
         else:
-            node = self.classes.alternatives[c][self.choice[c]]
-            self._piece(c, (c,), None, [c], node)
-        self.state[c] = 2
-
-    def _scatter(self, c: int) -> None:
-        node = self.classes.alternatives[c][0]
-        base, slot, values = node.children
-        self.need(base)
-        self._piece(c, (), node, [slot, values], None)
-
-    def _piece(
-        self, c: int, tops: tuple[int, ...], scatter: ENode | None, starts: list[int],
-        node: ENode | None,
-    ) -> None:  # fmt: skip
-        walk = _Walk(self, frozenset(tops))
-        for start in starts:
-            walk.visit(start)
-        for read in walk.reads:
-            self.need(read)
-        reads = set(walk.reads)
-        if scatter is not None:
-            reads.add(_memory(self.classes, self.choice, scatter.children[0]))
-        self.pieces.append(
-            Piece((c,), tuple(walk.body), frozenset(reads), (c, *walk.key), scatter,
-                  frozenset(walk.moved))
+            walk.memory_of(scatter.children[0])
+            walk.visit(scatter.children[1])
+            walk.visit(scatter.children[2])
+        piece = Piece(
+            (c,), tuple(walk.body), frozenset(walk.reads), (c, *walk.key), scatter,
+            frozenset(walk.moved),
         )  # fmt: skip
+        look = itemgetter(*walk.touched)
+        found = Remembered(look, look(self.states), piece, tuple(walk.reads))
+        self.memory.setdefault(c, []).append(found)
+        return found
 
 
 class _Walk:
-    """The inline piece below some classes."""
+    """The inline piece below a class."""
 
-    def __init__(self, former: _Former, tops: frozenset[int]) -> None:
-        self.former, self.tops = former, tops
+    def __init__(self, former: _Former, top: int) -> None:
+        self.former, self.top = former, top
         self.body: list[tuple[int, ENode]] = []
         self.key: list[int] = []
         self.reads: dict[int, None] = {}
         self.moved: set[int] = set()
         self.seen: set[int] = set()
         self.path: set[int] = set()
+        self.touched: dict[int, None] = {top: None}
 
     def visit(self, c: int) -> None:
         if c in self.seen:
@@ -163,17 +196,16 @@ class _Walk:
         if c in self.path:
             raise Cyclic
         former = self.former
+        self.touched[c] = None
         option = former.choice[c]
         node = former.classes.alternatives[c][option]
-        if node.op == "Load" or (c in former.stored and c not in self.tops):
+        if node.op == "Load" or (c in former.stored and c != self.top):
             self._load(c)
             return
         self.path.add(c)
         for child in node.children:
             if former.classes.is_buffer[child]:
-                memory = _memory(former.classes, former.choice, child)
-                self.reads[memory] = None
-                self.moved.add(memory)
+                self.moved.add(self.memory_of(child))
             else:
                 self.visit(child)
         self.path.discard(c)
@@ -181,11 +213,16 @@ class _Walk:
         self.body.append((c, node))
         self.key.append(c * _STRIDE + option)
 
-    def _load(self, c: int) -> None:
-        memory = _memory(self.former.classes, self.former.choice, c)
+    def memory_of(self, c: int) -> int:
+        """The memory of a class, which this piece reads."""
+        former = self.former
+        memory = _memory(former.classes, former.choice, c, self.touched)
         self.reads[memory] = None
+        return memory
+
+    def _load(self, c: int) -> None:
+        self.body.append((c, ENode("Load", (), (self.memory_of(c),))))
         self.seen.add(c)
-        self.body.append((c, ENode("Load", (), (memory,))))
         self.key.append(c * _STRIDE + _LOADED)
 
 

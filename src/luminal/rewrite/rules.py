@@ -75,8 +75,6 @@ GUARD = """
 """
 
 PUSH = """
-(rule ((seen e x m) (= x (Const d v))) ((union e x)))                         ; (at constant) --> constant
-(rule ((seen e x m) (= x (Literal i))) ((union e x)))                         ; (at constant) --> constant
 (rule ((seen e x m) (= x (Add p q))) ((union e (Add (at p) (at q)))))         ; (at p + q) --> (at p) + (at q)
 (rule ((seen e x m) (= x (Mul p q))) ((union e (Mul (at p) (at q)))))         ; (at p q) --> (at p) (at q)
 (rule ((seen e x m) (= x (Div p q))) ((union e (Div (at p) (at q)))))         ; (at p / q) --> (at p) / (at q)

@@ -14,12 +14,15 @@ from .rules import DEFAULT, program
 from .terms import Region
 
 
+MOVEMENT = ("read", "guard", "push")
+
+
 @dataclass(frozen=True)
 class Limits:
     """Where saturation stops: e-nodes, rounds, seconds."""
 
     nodes: int = 20_000
-    rounds: int = 40
+    rounds: int = 100
     seconds: float = 5.0
 
 
@@ -53,22 +56,34 @@ def saturate(
     )
     engine.saturate("analysis")
     before = engine.size()
-    rounds, complete, fired = 0, False, set()
-    while rounds < limits.rounds and not complete:
-        rounds += 1
-        complete = True
-        for family in families:
-            if engine.step(family):
-                complete = False
-                fired.add(family)
-                engine.saturate("analysis")
-        facts = encoding.answer(engine.requests())
-        if facts:
-            engine.tell(facts)
+    fired: set[str] = set()
+    moving = [f for f in families if f in MOVEMENT]
+    other = [f for f in families if f not in MOVEMENT]
+
+    def apply(family: str) -> bool:
+        changed = engine.step(family)
+        if changed:
+            fired.add(family)
             engine.saturate("analysis")
-            complete = False
-        if engine.size() > limits.nodes or time.perf_counter() - start > limits.seconds:
-            break
+        return changed
+
+    def serve() -> bool:
+        facts = encoding.answer(engine.requests())
+        engine.tell(facts)
+        if facts:
+            engine.saturate("analysis")
+        return bool(facts)
+
+    rounds, complete = 0, False
+    while not complete and rounds < limits.rounds:
+        moved = True
+        while moved and rounds < limits.rounds:  # views first: nothing else waits for their tables
+            rounds += 1
+            moved = any([*map(apply, moving), serve()])
+            if engine.size() > limits.nodes or time.perf_counter() - start > limits.seconds:
+                rounds = limits.rounds
+        complete = not moved and not any([apply(family) for family in other])
+    rounds = min(rounds, limits.rounds)
     seconds = time.perf_counter() - start
     growth = Growth(before, engine.size(), rounds, seconds, complete, frozenset(fired))
     return engine, encoding, growth

@@ -15,36 +15,27 @@ from __future__ import annotations
 
 from .target import Machine
 
-GENERATION, ARRIVED, TABLE, COUNT, BASE, THREADS, SLEEPERS, HOME, TAKEN = (
-    0, 64, 128, 136, 144, 152, 192, 256, 384,
-)  # fmt: skip
-CONTROL_BYTES = 384 + 1024
+CONTROL = {  # byte offsets
+    "GENERATION": 0, "ARRIVED": 64, "TABLE": 128, "COUNT": 136, "BASE": 144, "THREADS": 152,
+    "SPINS": 160, "PATIENCE": 168, "SLEEPERS": 192, "RESTING": 256, "HOME": 320, "TAKEN": 448,
+}  # fmt: skip
+CONTROL_BYTES = CONTROL["TAKEN"] + 1024
 CPUS = 1024  # HOME: a set of CPUs as bits, TAKEN: a byte for each CPU that has a worker
-SPINS = 10_000  # pauses before a worker sleeps: 0.2 to 0.5 ms
-PATIENCE = 4_000  # pauses at a barrier before the CPU is offered to others
 
 FUTEX = {"x86_64": 202, "aarch64": 98}
 
 
 def crew_text(machine: Machine) -> str:
     """The module for this machine; `work` and `lead` only where threads can sleep on a futex."""
-    parts = [_COMMON]
-    if can_sleep(machine):
-        parts.append(_FUTEX)
+    sleeps = can_sleep(machine)
+    text = _COMMON + (_FUTEX if sleeps else _NO_FUTEX)
     pause = "pause" if machine.is_x86 else "yield"
-    give_way = "%y = call i32 @sched_yield()" if can_sleep(machine) else ""
-    text = "\n".join(parts) + "\n"
     names = {
         "PAUSE": f'call void asm sideeffect "{pause}", "~{{memory}}"()',
-        "GIVE_WAY": give_way,
-        "FUTEX": str(FUTEX.get(machine.triple.split("-")[0], 0)),
+        "FUTEX": FUTEX.get(machine.triple.split("-")[0], 0),
+        **CONTROL,
     }
-    offsets = {
-        "GENERATION": GENERATION, "ARRIVED": ARRIVED, "TABLE": TABLE, "COUNT": COUNT, "BASE": BASE,
-        "THREADS": THREADS, "SLEEPERS": SLEEPERS, "HOME": HOME, "TAKEN": TAKEN,
-        "SPINS": SPINS, "PATIENCE": PATIENCE,
-    }  # fmt: skip
-    for name, value in {**names, **offsets}.items():
+    for name, value in names.items():
         text = text.replace(f"${name}$", str(value))
     return text
 
@@ -55,26 +46,48 @@ def can_sleep(machine: Machine) -> bool:
 
 
 _COMMON = """
+define void @pauses(i64 %count) {
+entry:
+  br label %look
+look:
+  %turn = phi i64 [0, %entry], [%next, %look]
+  $PAUSE$
+  %next = add i64 %turn, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %look, label %out
+out:
+  ret void
+}
+
+define internal void @arrive(ptr %control) {
+  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
+  call void @wake_resting(ptr %control)
+  ret void
+}
+
 define internal i64 @barrier(ptr %control, i64 %before, i64 %threads) {
 entry:
   %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
-  %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
+  %patience.at = getelementptr i8, ptr %control, i64 $PATIENCE$
+  %patience = load i64, ptr %patience.at, align 8
   %all = add i64 %before, %threads
+  call void @arrive(ptr %control)
   br label %look
 look:
-  %turn = phi i64 [0, %entry], [%next, %wait], [%next, %yield]
+  %turn = phi i64 [0, %entry], [%next, %wait], [0, %rest]
   %now = load atomic i64, ptr %arrived acquire, align 8
   %done = icmp sge i64 %now, %all
-  br i1 %done, label %out, label %wait_longer
-wait_longer:
+  br i1 %done, label %out, label %longer
+longer:
   %next = add i64 %turn, 1
-  %patient = icmp slt i64 %next, $PATIENCE$
-  br i1 %patient, label %wait, label %yield
+  %patient = icmp slt i64 %next, %patience
+  br i1 %patient, label %wait, label %rest
 wait:
   $PAUSE$
   br label %look
-yield:
-  $GIVE_WAY$
+rest:
+  call void @rest(ptr %control, i64 %now)
   br label %look
 out:
   ret i64 %all
@@ -134,8 +147,7 @@ define void @post(ptr %control, ptr %table, i64 %count) {
 
 define void @step(ptr %control, i64 %thread) {
   %end = call i64 @execute(ptr %control, i64 %thread)
-  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
-  %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
+  call void @arrive(ptr %control)
   ret void
 }
 
@@ -148,9 +160,17 @@ define void @finish(ptr %control) {
 }
 """
 
+_NO_FUTEX = """
+define internal void @wake_resting(ptr %control) {
+  ret void
+}
+define internal void @rest(ptr %control, i64 %seen) {
+  ret void
+}
+"""
+
 _FUTEX = """
 declare i64 @syscall(i64, ...)
-declare i32 @sched_yield()
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
@@ -159,6 +179,8 @@ define void @work(ptr %control, i64 %thread) {
 entry:
   %sleepers = getelementptr i8, ptr %control, i64 $SLEEPERS$
   %count.at = getelementptr i8, ptr %control, i64 $COUNT$
+  %spins.at = getelementptr i8, ptr %control, i64 $SPINS$
+  %spins = load i64, ptr %spins.at, align 8
   br label %idle
 idle:
   %last = phi i32 [0, %entry], [%generation, %run]
@@ -171,7 +193,7 @@ look:
 wait:
   $PAUSE$
   %next = add i64 %turn, 1
-  %patient = icmp slt i64 %next, $SPINS$
+  %patient = icmp slt i64 %next, %spins
   br i1 %patient, label %look, label %sleep
 sleep:
   %more = atomicrmw add ptr %sleepers, i32 1 seq_cst
@@ -193,6 +215,33 @@ go:
 run:
   call void @step(ptr %control, i64 %thread)
   br label %idle
+out:
+  ret void
+}
+
+define internal void @rest(ptr %control, i64 %seen) {
+entry:
+  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %resting = getelementptr i8, ptr %control, i64 $RESTING$
+  %low = trunc i64 %seen to i32
+  %more = atomicrmw add ptr %resting, i32 1 seq_cst
+  %r = call i64 (i64, ...)
+    @syscall(i64 $FUTEX$, ptr %arrived, i32 128, i32 %low, ptr null, ptr null, i32 0)
+  %fewer = atomicrmw sub ptr %resting, i32 1 seq_cst
+  ret void
+}
+
+define internal void @wake_resting(ptr %control) {
+entry:
+  %resting.at = getelementptr i8, ptr %control, i64 $RESTING$
+  %resting = load atomic i32, ptr %resting.at seq_cst, align 4
+  %some = icmp ne i32 %resting, 0
+  br i1 %some, label %call, label %out
+call:
+  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %r = call i64 (i64, ...)
+    @syscall(i64 $FUTEX$, ptr %arrived, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  br label %out
 out:
   ret void
 }

@@ -13,6 +13,7 @@ import ctypes
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,6 +22,9 @@ from ...errors import DeviceError
 from ..contract import Entry
 from . import crew_text, jit, memory
 from .target import host, host_machine
+
+SPIN_SECONDS = 5e-4  # a worker without a plan waits so long before it sleeps
+PATIENCE_SECONDS = 1e-4  # at a barrier: then the core is left to whatever holds up the others
 
 CallType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 StepType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -92,7 +96,9 @@ class Workers:
         native = _native()
         self._control = memory.zeros((crew_text.CONTROL_BYTES,), np.uint8)
         self._address = self._control.ctypes.data
-        self._control[crew_text.THREADS :][:8].view(np.int64)[0] = self._threads
+        self._set("THREADS", self._threads)
+        self._set("SPINS", int(SPIN_SECONDS / native.pause_seconds))
+        self._set("PATIENCE", int(PATIENCE_SECONDS / native.pause_seconds))
         uses_futex = self._sleep == "futex"
         self._lead = native.lead if uses_futex else self._lead_by_condition
         cpus = self._places()
@@ -107,6 +113,9 @@ class Workers:
             member.start()
             self._members.append(member)
         self._started = True
+
+    def _set(self, name: str, value: int) -> None:
+        self._control[crew_text.CONTROL[name] :][:8].view(np.int64)[0] = value
 
     def _stop(self) -> None:
         if self._sleep == "futex":
@@ -129,9 +138,9 @@ class Workers:
         cpus = sorted(os.sched_getaffinity(0))
         if not 1 < self._threads <= len(cpus) or cpus[-1] >= crew_text.CPUS:
             return []
-        self._control[crew_text.HOME + cpus[0] // 8] = 1 << (cpus[0] % 8)
+        self._control[crew_text.CONTROL["HOME"] + cpus[0] // 8] = 1 << (cpus[0] % 8)
         for cpu in cpus[1 : self._threads]:
-            self._control[crew_text.TAKEN + cpu] = 1
+            self._control[crew_text.CONTROL["TAKEN"] + cpu] = 1
         return cpus
 
     def _work(self, control: np.ndarray, thread: int, cpu: int | None) -> None:
@@ -166,6 +175,7 @@ class Native:
     def __init__(self) -> None:
         machine = host_machine()
         self._object = jit.build([crew_text.crew_text(machine)], host())[0]
+        self.pause_seconds = self._time_pause()
         self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))
         self.finish: Callable[[int], None] = FinishType(self._object.address("finish"))
@@ -173,6 +183,16 @@ class Native:
             self.lead: Callable[[int, int, int], None] = CallType(self._object.address("lead"))
             self.work: Callable[[int, int], None] = StepType(self._object.address("work"))
             self.wake: Callable[[int], None] = FinishType(self._object.address("wake"))
+
+    def _time_pause(self) -> float:
+        """A pause takes 5 to 140 cycles, as the processor has it."""
+        pauses = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._object.address("pauses"))
+        samples = []
+        for _ in range(5):
+            start = time.perf_counter()
+            pauses(1000)
+            samples.append((time.perf_counter() - start) / 1000)
+        return max(1e-9, min(samples))
 
 
 @functools.cache

@@ -6,12 +6,16 @@ import functools
 
 import numpy as np
 import pytest
-from plan_nets import NETS, inputs_for, program
+from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 from plan_terms import Meaning
+from rule_cases import CASES, masked_rows, rule_case
 
 from luminal.rewrite.evaluate import Values
 from luminal.rewrite.extract import Classes, classes_of
-from luminal.rewrite.rules import DEFAULT
+from luminal.rewrite.mini import Mini
+from luminal.rewrite.optimise import optimise
+from luminal.rewrite.rules import DEFAULT, FAMILIES, laws
+from luminal.rewrite.rules import program as rule_program
 from luminal.rewrite.saturate import saturate
 
 ALL_RULES = (*DEFAULT, "weak")
@@ -20,10 +24,12 @@ EXACT_RULES = ("read", "guard", "push", "exact")
 
 @functools.lru_cache(maxsize=4)
 def saturated(name: str, families: tuple[str, ...]):
-    case = program(name)
+    case = program(name) if name in NETS else rule_case(name)
     engine, encoding, growth = saturate(case.region, families)
     assert growth.complete
-    return case, classes_of(engine, encoding, case.region)
+    classes = classes_of(engine, encoding, case.region)
+    engine.close()
+    return case, classes
 
 
 def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
@@ -50,14 +56,47 @@ def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [*NETS, *CASES])
 def test_all_rules_on_ordinary_values(name):
     case, classes = saturated(name, ALL_RULES)
     assert not differences(classes, inputs_for(case), case.sizes, 2e-3)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [*NETS, *CASES])
 def test_exact_rules_on_hostile_values(name):
     case, classes = saturated(name, EXACT_RULES)
     with np.errstate(all="ignore"):
         assert not differences(classes, inputs_for(case, "hostile"), case.sizes, 1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plans_of_hand_made_regions(name):
+    case = rule_case(name)
+    arrays = inputs_for(case, "positive")
+    assert close(run_plan(optimise(case.region), case, arrays), expected(case, arrays))
+
+
+def test_online_sums_on_masked_rows():
+    case = rule_case("weights_of_a_maximum")
+    arrays = masked_rows(case)
+    plan = optimise(case.region)
+    assert any(n.op == "OSum" for piece in plan.pieces for _, n in piece.body)
+    with np.errstate(all="ignore"):
+        found, wanted = run_plan(plan, case, arrays), expected(case, arrays)
+    for f, w in zip(found, wanted):
+        rows = np.isfinite(w) | np.isneginf(w)  # a row of -inf alone is NaN as written, 0 online
+        np.testing.assert_allclose(f[rows], w[rows], 1e-5)
+    assert not np.isnan(found[1]).any() and np.isneginf(found[3][1])
+
+
+def test_every_rule_fires_somewhere():
+    families = tuple(FAMILIES)
+    fired: set[tuple[str, int]] = set()
+    for name in [n for n in NETS if n != "bert_layer"] + list(CASES):
+        case = program(name) if name in NETS else rule_case(name)
+        engine = Mini(rule_program(families))
+        saturate(case.region, families, engine=engine)
+        fired |= {(f, i) for f in families for i, r in enumerate(engine.rules[f]) if r.applied}
+    idle = [laws(f)[i][1] for f in families for i in range(len(laws(f))) if (f, i) not in fired]
+    assert not idle
+    assert all(meaning for family in families for _, meaning in laws(family))

@@ -1,0 +1,373 @@
+"""Modules beside PyTorch's: the state goes over by name, the outputs must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from luminal import nn
+from luminal.errors import WeightsError
+from luminal.graph import Graph, Tensor
+from luminal.graph.reference import evaluate
+
+
+def value(tensor: Tensor, feeds: dict[Tensor, Any] | None = None, **sizes: int) -> np.ndarray:
+    return evaluate(tensor.graph, [tensor.node], feeds or {}, sizes)[tensor.node]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def numpy_state(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """The state with every parameter random, so that ones and zeros cannot hide a mistake."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, tensor in module.state_dict().items():
+            if tensor.dtype.is_floating_point:
+                tensor.copy_(
+                    torch.rand_like(tensor) if "var" in name else torch.randn_like(tensor) * 0.3
+                )
+    return {name: t.numpy() for name, t in module.state_dict().items()}
+
+
+def parts(result: Any) -> list[Any]:
+    if isinstance(result, (tuple, list)):
+        return [leaf for part in result for leaf in parts(part)]
+    return [result]
+
+
+Build = Callable[[Graph], nn.Module]
+MODULES: dict[str, tuple[Build, torch.nn.Module, tuple[np.ndarray, ...]]] = {
+    "Linear": (lambda g: nn.Linear(g, 5, 3), torch.nn.Linear(5, 3), (normal(2, 5),)),
+    "Linear no bias": (
+        lambda g: nn.Linear(g, 5, 3, bias=False),
+        torch.nn.Linear(5, 3, False),
+        (normal(5),),
+    ),
+    "Bilinear": (
+        lambda g: nn.Bilinear(g, 4, 5, 3),
+        torch.nn.Bilinear(4, 5, 3),
+        (normal(2, 4), normal(2, 5)),
+    ),
+    "Embedding": (
+        lambda g: nn.Embedding(g, 7, 4),
+        torch.nn.Embedding(7, 4),
+        (np.array([[1, 6], [0, 1]]),),
+    ),
+    "Conv1d": (
+        lambda g: nn.Conv1d(g, 4, 6, 3, 2, 1),
+        torch.nn.Conv1d(4, 6, 3, 2, 1),
+        (normal(2, 4, 9),),
+    ),
+    "Conv2d": (
+        lambda g: nn.Conv2d(g, 4, 6, 3, padding=2, dilation=2, groups=2),
+        torch.nn.Conv2d(4, 6, 3, padding=2, dilation=2, groups=2),
+        (normal(2, 4, 7, 8),),
+    ),
+    "Conv2d reflect": (
+        lambda g: nn.Conv2d(g, 2, 3, 3, padding=(1, 2), padding_mode="reflect"),
+        torch.nn.Conv2d(2, 3, 3, padding=(1, 2), padding_mode="reflect"),
+        (normal(1, 2, 6, 7),),
+    ),
+    "Conv3d": (lambda g: nn.Conv3d(g, 2, 3, 2), torch.nn.Conv3d(2, 3, 2), (normal(1, 2, 4, 5, 3),)),
+    "ConvTranspose2d": (
+        lambda g: nn.ConvTranspose2d(g, 4, 6, 3, 2, 1, 1),
+        torch.nn.ConvTranspose2d(4, 6, 3, 2, 1, 1),
+        (normal(2, 4, 5, 6),),
+    ),
+    "LayerNorm": (lambda g: nn.LayerNorm(g, 6), torch.nn.LayerNorm(6), (normal(3, 6),)),
+    "RMSNorm": (lambda g: nn.RMSNorm(g, 6, 1e-6), torch.nn.RMSNorm(6, 1e-6), (normal(3, 6),)),
+    "GroupNorm": (lambda g: nn.GroupNorm(g, 2, 6), torch.nn.GroupNorm(2, 6), (normal(3, 6, 4),)),
+    "BatchNorm1d": (lambda g: nn.BatchNorm1d(g, 6), torch.nn.BatchNorm1d(6), (normal(3, 6),)),
+    "BatchNorm2d": (lambda g: nn.BatchNorm2d(g, 3), torch.nn.BatchNorm2d(3), (normal(2, 3, 4, 5),)),
+    "InstanceNorm": (
+        lambda g: nn.InstanceNorm2d(g, 3, affine=True),
+        torch.nn.InstanceNorm2d(3, affine=True),
+        (normal(2, 3, 4, 5),),
+    ),
+    "Sequential": (
+        lambda g: nn.Sequential(
+            g, nn.Flatten(g), nn.Linear(g, 12, 5), nn.GELU(g, "tanh"), nn.Dropout(g)
+        ),
+        torch.nn.Sequential(
+            torch.nn.Flatten(),
+            torch.nn.Linear(12, 5),
+            torch.nn.GELU(approximate="tanh"),
+            torch.nn.Dropout(),
+        ),
+        (normal(2, 3, 4),),
+    ),
+    "pools": (
+        lambda g: nn.Sequential(
+            g, [nn.MaxPool2d(g, 2), nn.AvgPool2d(g, 2, 1), nn.AdaptiveAvgPool2d(g, 2)]
+        ),
+        torch.nn.Sequential(
+            torch.nn.MaxPool2d(2), torch.nn.AvgPool2d(2, 1), torch.nn.AdaptiveAvgPool2d(2)
+        ),
+        (normal(1, 2, 9, 8),),
+    ),
+    "RNNCell": (
+        lambda g: nn.RNNCell(g, 4, 5),
+        torch.nn.RNNCell(4, 5),
+        (normal(2, 4), normal(2, 5)),
+    ),
+    "GRUCell": (
+        lambda g: nn.GRUCell(g, 4, 5),
+        torch.nn.GRUCell(4, 5),
+        (normal(2, 4), normal(2, 5)),
+    ),
+    "LSTMCell": (lambda g: nn.LSTMCell(g, 4, 5), torch.nn.LSTMCell(4, 5), (normal(2, 4),)),
+    "RNN": (
+        lambda g: nn.RNN(g, 4, 5, 2),
+        torch.nn.RNN(4, 5, 2),
+        (normal(3, 2, 4), normal(2, 2, 5)),
+    ),
+    "RNN relu": (
+        lambda g: nn.RNN(g, 4, 5, nonlinearity="relu"),
+        torch.nn.RNN(4, 5, nonlinearity="relu"),
+        (normal(3, 2, 4),),
+    ),
+    "GRU": (
+        lambda g: nn.GRU(g, 4, 5, bidirectional=True),
+        torch.nn.GRU(4, 5, bidirectional=True),
+        (normal(3, 2, 4),),
+    ),
+    "LSTM": (
+        lambda g: nn.LSTM(g, 4, 5, 2, batch_first=True, bidirectional=True),
+        torch.nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True),
+        (normal(2, 3, 4),),
+    ),
+    "encoder layer": (
+        lambda g: nn.TransformerEncoderLayer(g, 8, 2, 16),
+        torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(),
+        (normal(2, 5, 8),),
+    ),
+    "encoder layer norm first": (
+        lambda g: nn.TransformerEncoderLayer(g, 8, 2, 16, activation="gelu", norm_first=True),
+        torch.nn.TransformerEncoderLayer(
+            8, 2, 16, activation="gelu", norm_first=True, batch_first=True
+        ).eval(),
+        (normal(2, 5, 8),),
+    ),
+    "decoder layer": (
+        lambda g: nn.TransformerDecoderLayer(g, 8, 2, 16),
+        torch.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True).eval(),
+        (normal(2, 5, 8), normal(2, 3, 8)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_like_torch(name: str) -> None:
+    build, theirs, inputs = MODULES[name]
+    theirs.eval()
+    graph = Graph()
+    module = build(graph)
+    module.load_state_dict(numpy_state(theirs))
+    tensors = [graph.tensor(a.shape, a.dtype) for a in inputs]
+    feeds = dict(zip(tensors, inputs))
+    with torch.no_grad():
+        expected = parts(theirs(*map(torch.from_numpy, inputs)))
+    got = parts(module(*tensors))
+    assert len(got) == len(expected)
+    for ours, wanted in zip(got, expected):
+        np.testing.assert_allclose(value(ours, feeds), wanted.numpy(), rtol=2e-5, atol=2e-5)
+
+
+def test_multihead_attention() -> None:
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    graph = Graph()
+    module = nn.MultiheadAttention(graph, 8, 2)
+    module.load_state_dict(numpy_state(theirs))
+    query, memory = normal(2, 5, 8), normal(2, 7, 8)
+    q, m = graph.tensor(query.shape), graph.tensor(memory.shape)
+    with torch.no_grad():
+        expected = theirs(*map(torch.from_numpy, (query, memory, memory)), need_weights=False)[0]
+    got = value(module(q, m), {q: query, m: memory})
+    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+# ---- rotary positions and the cache
+
+
+def test_decoder_block_like_llama() -> None:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=11,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        rms_norm_eps=1e-5,
+    )
+    torch.manual_seed(0)
+    theirs = LlamaForCausalLM(config).eval().model
+    graph = Graph()
+    rotary = nn.RotaryEmbedding(graph, 8, 64)
+    block = nn.DecoderBlock(graph, 32, 4, 2, 48, rotary)
+    block.load_state_dict(numpy_state(theirs.layers[0]))
+    x = graph.tensor((1, 6, 32))
+    array = normal(1, 6, 32)
+    with torch.no_grad():
+        theirs.norm = torch.nn.Identity()
+        expected = theirs(inputs_embeds=torch.from_numpy(array)).last_hidden_state.numpy()
+    np.testing.assert_allclose(value(block(x), {x: array}), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_cache_step_by_step_equals_all_at_once() -> None:
+    graph = Graph()
+    graph.dim("p", 0, 15)
+    graph.dim("s", 1, 16)
+    rotary = nn.RotaryEmbedding(graph, 8, 16)
+    block = nn.DecoderBlock(graph, 32, 4, 2, 48, rotary)
+    cache = nn.KVCache(graph, 1, 2, 16, 8)
+    whole, part = graph.tensor((1, 7, 32)), graph.tensor((1, "s", 32))
+    step = block(part, cache, "p").output()
+    array = normal(1, 7, 32)
+    expected = value(block(whole), {whole: array})
+    states = {
+        cache.keys: np.zeros((1, 2, 16, 8), np.float32),
+        cache.values: np.zeros((1, 2, 16, 8), np.float32),
+    }
+    got, position = [], 0
+    for size in (3, 1, 1, 2):
+        chunk = array[:, position : position + size]
+        nodes = [step.node] + [new.node for _, new in graph.states]
+        result = evaluate(graph, nodes, {part: chunk, **states}, {"p": position})
+        states = {state: result[new.node] for state, new in graph.states}
+        got.append(result[step.node])
+        position += size
+    np.testing.assert_allclose(np.concatenate(got, 1), expected, rtol=1e-5, atol=1e-5)
+
+
+# ---- the tree
+
+
+class Net(nn.Module):
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.body = nn.ModuleList(nn.Linear(graph, 4, 4) for _ in range(2))
+        self.head = nn.Sequential(graph, nn.Linear(graph, 4, 2), nn.ReLU(graph))
+        self.norm = nn.BatchNorm(graph, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.body:
+            x = layer(x)
+        return self.norm(self.head(x))
+
+
+NAMES = [
+    "body.0.weight",
+    "body.0.bias",
+    "body.1.weight",
+    "body.1.bias",
+    "head.0.weight",
+    "head.0.bias",
+    "norm.weight",
+    "norm.bias",
+    "norm.running_mean",
+    "norm.running_var",
+]
+
+
+def test_dotted_names() -> None:
+    graph = Graph()
+    net = Net(graph)
+    assert list(net.state_dict()) == NAMES
+    assert [name for name, _ in net.named_parameters()] == NAMES[:-2]
+    assert [t.node.attribute.name for t in graph.parameters] == NAMES
+    assert len(list(net.parameters())) == 8
+    assert [name for name, _ in net.named_modules()][:3] == ["", "body", "body.0"]
+
+
+def test_tied_parameters_are_one() -> None:
+    graph = Graph()
+    net = nn.ModuleDict({"a": nn.Linear(graph, 3, 3), "b": nn.Linear(graph, 3, 3)})
+    net["b"].weight = net["a"].weight
+    assert len(list(net.parameters())) == 3
+    assert np.shares_memory(net.state_dict()["a.weight"], net.state_dict()["b.weight"])
+
+
+def test_train_and_eval() -> None:
+    graph = Graph()
+    net = nn.Sequential(graph, nn.Linear(graph, 4, 4), nn.Dropout(graph, 0.5))
+    x = graph.tensor((50, 4))
+    assert not any(module.training for module in net.modules())
+    plain = net(x)
+    assert net.train().training and net[1].training
+    dropped = net(x)
+    net.eval()
+    assert net(x) is plain
+    array = normal(50, 4)
+    zeros = (value(dropped, {x: array}) == 0).mean()
+    assert 0.3 < zeros < 0.7
+
+
+def test_batch_norm_updates_its_statistics() -> None:
+    graph, theirs = Graph(), torch.nn.BatchNorm1d(3).train()
+    norm = nn.BatchNorm1d(graph, 3).train()
+    x, array = graph.tensor((8, 3)), normal(8, 3)
+    out = norm(x)
+    expected = theirs(torch.from_numpy(array)).detach()
+    np.testing.assert_allclose(value(out, {x: array}), expected, rtol=1e-5, atol=1e-5)
+    states = {state.node.attribute.name: value(new, {x: array}) for state, new in graph.states}
+    np.testing.assert_allclose(states["running_mean"], theirs.running_mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(states["running_var"], theirs.running_var, rtol=1e-5, atol=1e-6)
+
+
+def test_load_refuses_and_changes_nothing() -> None:
+    net = Net(Graph())
+    before = {n: v.copy() for n, v in net.state_dict().items()}
+    state = {n: v + 1 for n, v in before.items()}
+    bad = {
+        "1 missing: body.0.bias": {n: v for n, v in state.items() if n != "body.0.bias"},
+        "1 unexpected: extra": {**state, "extra": np.zeros(1)},
+        r"head.0.weight: expected shape \(2, 4\), got \(4, 2\)": {
+            **state,
+            "head.0.weight": np.zeros((4, 2)),
+        },
+        "norm.bias": {**state, "norm.bias": np.array(["a", "b"])},
+    }
+    for message, given in bad.items():
+        with pytest.raises(WeightsError, match=message):
+            net.load_state_dict(given)
+    for name, old in before.items():
+        np.testing.assert_array_equal(net.state_dict()[name], old)
+    net.load_state_dict({"head.0.bias": np.ones(2), "extra": np.zeros(1)}, strict=False)
+    np.testing.assert_array_equal(net.state_dict()["head.0.bias"], [1, 1])
+
+
+def test_initial_values_are_seeded() -> None:
+    def weights(seed: int | None) -> np.ndarray:
+        graph = Graph()
+        if seed is not None:
+            nn.init.seed(graph, seed)
+        return nn.Linear(graph, 64, 32).state_dict()["weight"]
+
+    assert np.array_equal(weights(None), weights(None)) and np.array_equal(
+        weights(0), weights(None)
+    )
+    assert not np.array_equal(weights(1), weights(2))
+    assert np.abs(weights(3)).max() <= 1 / 8 and weights(3).std() == pytest.approx(
+        1 / 8 / 3**0.5, rel=0.1
+    )
+    with nn.uninitialised():
+        assert not weights(1).any()
+
+
+def test_half_precision_parameters() -> None:
+    graph = Graph()
+    layer = nn.Linear(graph, 4, 3, dtype="bf16")
+    layer.load_state_dict({"weight": normal(3, 4), "bias": normal(3)})
+    x = graph.tensor((2, 4), "bf16")
+    assert layer(x).dtype.name == "bf16"
+    assert layer.state_dict()["weight"].dtype == layer.weight.dtype.numpy

@@ -1,0 +1,86 @@
+"""Random numbers: known bits, distributions, determinism."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from luminal import ops
+from luminal.errors import DTypeError
+from luminal.graph import Graph, Tensor
+from luminal.graph.reference import evaluate
+
+
+def value(tensor: Tensor, feeds: dict[Tensor, np.ndarray] | None = None) -> np.ndarray:
+    return evaluate(tensor.graph, [tensor.node], feeds or {})[tensor.node]
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "expected"),
+    [  # the test vectors of the Random123 library, threefry2x32 with 20 rounds
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((2**32 - 1, 2**32 - 1), (2**32 - 1, 2**32 - 1), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_known_answers(key: tuple, counter: tuple, expected: tuple) -> None:
+    graph = Graph()
+    words = [ops.full(graph, (1,), n, "u32") for n in (*key, *counter)]
+    result = ops.random.threefry((words[0], words[1]), (words[2], words[3]))
+    assert tuple(int(value(word)[0]) for word in result) == expected
+
+
+def test_uniform_and_normal() -> None:
+    graph = Graph()
+    unit, normal = value(ops.rand(graph, (100, 200), seed=3)), value(ops.randn(graph, (100, 200)))
+    assert unit.dtype == np.float32 and unit.min() >= 0 and unit.max() < 1
+    assert abs(unit.mean() - 0.5) < 0.01 and abs(unit.var() - 1 / 12) < 0.002
+    assert np.isfinite(normal).all()
+    assert abs(normal.mean()) < 0.02 and abs(normal.std() - 1) < 0.02
+    assert abs(np.corrcoef(unit[:, :-1].ravel(), unit[:, 1:].ravel())[0, 1]) < 0.02
+    double = value(ops.rand(graph, (50,), dtype="f64"))
+    assert double.dtype == np.float64 and len(np.unique(double)) == 50
+    half = value(ops.rand(graph, (4000,), dtype="bf16"))
+    assert half.max() < 1
+
+
+def test_seed_and_stream() -> None:
+    first, second = Graph(), Graph()
+    a, b = ops.rand(first, (5,), seed=1), ops.rand(first, (5,), seed=1)
+    assert not np.array_equal(value(a), value(b))  # streams of one graph differ
+    assert np.array_equal(value(a), value(ops.rand(second, (5,), seed=1)))
+    assert not np.array_equal(value(a), value(ops.rand(first, (5,), seed=2, stream=0)))
+    large = ops.rand(first, (5,), seed=1 + (1 << 32), stream=0)
+    assert not np.array_equal(value(a), value(large))
+
+
+def test_seed_as_input() -> None:
+    graph = Graph()
+    seed = graph.tensor((), "i64")
+    sample = ops.randint(graph, -3, 4, (1000,), seed)
+    one, two = (value(sample, {seed: np.int64(n)[...]}) for n in (1, 2))
+    assert not np.array_equal(one, two)
+    assert set(one) == set(range(-3, 4))
+
+
+def test_dropout() -> None:
+    graph = Graph()
+    x = ops.ones(graph, (100, 100))
+    assert ops.dropout(x, 0.3, training=False) is x
+    dropped = value(ops.dropout(x, 0.3))
+    assert abs((dropped == 0).mean() - 0.3) < 0.02
+    np.testing.assert_allclose(dropped[dropped != 0], 1 / 0.7, rtol=1e-6)
+    assert (value(ops.dropout(x, 1.0)) == 0).all()
+    with pytest.raises(DTypeError, match="probability"):
+        ops.dropout(x, 1.5)
+
+
+def test_other_distributions() -> None:
+    graph = Graph()
+    assert sorted(value(ops.randperm(graph, 50))) == list(range(50))
+    p = ops.full(graph, (5000,), 0.2)
+    assert abs(value(ops.bernoulli(p)).mean() - 0.2) < 0.02
+    assert abs(value(ops.exponential(graph, (5000,), 2.0)).mean() - 0.5) < 0.03
+    weights = ops.full(graph, (4000, 3), 1.0) * graph.constant(np.array([1, 0, 3], np.float32))
+    counts = np.bincount(value(ops.multinomial(weights))[:, 0], minlength=3)
+    assert counts[1] == 0 and abs(counts[2] / 4000 - 0.75) < 0.03

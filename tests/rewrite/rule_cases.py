@@ -1,0 +1,166 @@
+"""Hand-made regions in which rules act that ordinary networks seldom need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from plan_nets import Program
+
+from luminal.graph.dtype import DType, boolean, f32, i64
+from luminal.graph.index import Index
+from luminal.graph.space import Space
+from luminal.rewrite.terms import SLOT, Leaf, Map, Region, Root, Terms
+
+N, K = 6, 4
+CASES: dict[str, Callable[["Maker"], list[int]]] = {}
+
+
+class Maker:
+    """Writes terms over the axes a0 (6), a1 (4), a2 (5), a3 (6)."""
+
+    def __init__(self) -> None:
+        space = Space({}, {"a0": N, "a1": K, "a2": N - 1, "a3": N})
+        self.terms = Terms(space)
+        self.dtypes: dict[int, DType] = {}
+
+    def input(self, *axes: str, dtype: DType = f32, constant: bool = False) -> int:
+        leaf = Leaf(len(self.dtypes), axes, constant)
+        self.dtypes[leaf.number] = dtype
+        return self.terms.add("load", (self.terms.add("input", (), leaf, dtype),), None, dtype)
+
+    def __call__(self, op: str, *args: int | float, dtype: DType = f32) -> int:
+        return self.terms.add(op, tuple(map(self.term, args)), None, dtype)
+
+    def term(self, x: int | float) -> int:
+        return self.terms.add("const", (), x, f32) if isinstance(x, float) else x
+
+    def over(self, op: str, x: int, *axes: str) -> int:
+        return self.terms.add(op, (x,), axes, self.terms.nodes[x].dtype)
+
+    def guard(self, condition: Index | int, x: int | float, y: int | float) -> int:
+        children = (self.term(x), self.term(y))
+        return self.terms.add("guard", children, (Index.of(condition),), f32)
+
+    def index(self, index: Index, dtype: DType = i64) -> int:
+        return self.terms.add("index", (), index, dtype)
+
+    def at(self, x: int, slot: int | None = None, **moved: Index) -> int:
+        """x, kept in memory, at other indices."""
+        dtype = self.terms.nodes[x].dtype
+        buffer = self.terms.add("store", (x,), None, dtype)
+        axes = sorted(self.terms.axes[x])
+        found = Map(tuple((a, moved.get(a, Index.of(a))) for a in axes))
+        children = (buffer,) if slot is None else (buffer, slot)
+        return self.terms.add("read" if slot is None else "gather", children, found, dtype)
+
+
+def case(build: Callable[[Maker], list[int]]) -> Callable[[Maker], list[int]]:
+    CASES[build.__name__] = build
+    return build
+
+
+def rule_case(name: str) -> Program:
+    make = Maker()
+    found = CASES[name](make)
+    roots = tuple(Root(t, tuple(sorted(make.terms.axes[t]))) for t in found)
+    numbers = tuple(range(len(make.dtypes)))
+    region = Region(name, make.terms, roots, numbers, tuple(range(len(roots))))
+    return Program(region, make.dtypes, {})
+
+
+SHIFTED = Index.of("a2") + 1  # stays inside a0
+
+
+@case
+def views_of_computed_values(m: Maker) -> list[int]:
+    x, y = m.input("a0", "a1"), m.input("a0")
+    less = m("less", x, y, dtype=boolean)
+    values = [
+        m("div", x, y), m("recip", x), m("sqrt", x), m("max", x, y), m("select", less, x, y),
+        m.guard(Index.of("a0") - 2, x, y), m("cast", m.index(Index.of("a0") * 2)),
+        m.over("max", x, "a1"), m("mul", m("exp2", x), y),
+    ]  # fmt: skip
+    return [m.at(v, a0=SHIFTED) for v in values]
+
+
+@case
+def a_window_leaves_the_buffer(m: Maker) -> list[int]:
+    x = m("exp2", m.input("a0"))
+    inside = m.at(x, a0=Index.of("a3") - 2)
+    padded = m.guard(Index.of("a3") - 2, inside, -1.0)
+    again = m.at(padded, a3=Index.of("a0") + 1)
+    return [padded, m.guard(N - 2 - Index.of("a0"), again, 3.0)]
+
+
+@case
+def gathers(m: Maker) -> list[int]:
+    x, i = m.input("a0", "a1"), m.input("a3", dtype=i64)
+    picked = m.at(x, slot=i, a0=Index.of(SLOT))
+    plain = m.at(x, slot=m.index(Index.of("a2") + 1), a0=Index.of(SLOT))
+    outside = m.at(x, slot=m.index(Index.of("a3") + 2), a0=Index.of(SLOT))
+    return [m.at(picked, a3=SHIFTED), plain, outside]
+
+
+@case
+def guards(m: Maker) -> list[int]:
+    x, y = m.input("a0"), m.input("a0")
+    inner = m.guard(Index.of("a0") - 3, x, y)
+    return [
+        m.guard(0, x, y), m.guard(-1, x, y), m.guard(Index.of("a0") - 1, x, x),
+        m.guard(4 - Index.of("a0"), inner, y),
+    ]  # fmt: skip
+
+
+@case
+def constants(m: Maker) -> list[int]:
+    x = m.input("a0")
+    return [
+        m("add", x, m("add", 2.0, 3.0)), m("mul", x, m("mul", 2.0, 3.0)), m("div", x, 1.0),
+        m("add", m("mul", 1.0, x), -0.0), m("add", 0.0, x), m("mul", 0.0, x),
+    ]  # fmt: skip
+
+
+@case
+def factors_leave_sums(m: Maker) -> list[int]:
+    p, q, r = m.input("a0", "a1"), m.input("a1"), m.input("a0")
+    products = [
+        m("div", p, r), m("mul", m("mul", r, p), q), m("mul", q, m("mul", r, p)),
+        m("mul", m("div", p, r), q), m("mul", q, m("div", p, r)), m("mul", r, p),
+    ]  # fmt: skip
+    return [m.over("sum", x, "a1") for x in products]
+
+
+@case
+def weights_take_factors(m: Maker) -> list[int]:
+    x, y = m.input("a0", "a1"), m.input("a0", "a3")
+    w, c = m.input("a1", "a3", constant=True), m.input("a3", constant=True)
+    b = m.input("a3", constant=True)
+    first = m.over("sum", m("mul", x, w), "a1")
+    second = m.over("sum", m("mul", w, x), "a1")
+    return [
+        m("mul", c, m("add", first, b)), m("mul", c, first), m("mul", second, c), m("div", y, c),
+        m("mul", m("add", y, b), c), m("mul", m("mul", y, b), c),
+    ]  # fmt: skip
+
+
+@case
+def weights_of_a_maximum(m: Maker) -> list[int]:
+    x, f = m.input("a0", "a1"), m.input("a1", "a3")
+    top = m.over("max", x, "a1")
+    p = m("exp2", m("add", x, m("mul", top, -1.0)))
+    q = m("exp2", m("mul", m("add", x, m("mul", top, -1.0)), 0.5))
+    sums = [m.over("sum", m("mul", f, p), "a1"), m.over("sum", p, "a1"),
+            m.over("sum", m("mul", q, f), "a1")]  # fmt: skip
+    return [*sums, top]
+
+
+def masked_rows(case: Program) -> dict[int, np.ndarray]:
+    """Scores with ties, minus infinity in places and in a whole row, and huge negative numbers."""
+    scores = np.zeros((N, K), np.float32)
+    scores[0] = [1, 1, -np.inf, 0]
+    scores[1] = -np.inf
+    scores[2] = np.finfo(np.float32).min
+    scores[3] = [np.finfo(np.float32).min, 5, -3e38, 2]
+    scores[4] = [-np.inf, -np.inf, -np.inf, 7]
+    return {0: scores, 1: np.ones((K, N), np.float32)}

@@ -1,0 +1,182 @@
+"""Where programs are cut, and that equal pieces are found to be equal."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from meaning import check
+from programs import programs
+
+from luminal import ops
+from luminal.graph import reference
+from luminal.graph.graph import Graph
+from luminal.rewrite.evaluate import run_regions
+from luminal.rewrite.normalise import normalise
+from luminal.rewrite.regions import MAX_AXES, MAX_TERMS, regions
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(steps=10))
+def test_regions_mean_what_the_graph_means(program):
+    graph, outputs, feeds = program
+    expected = reference.evaluate(graph, outputs, feeds)
+    normal = normalise(graph.space, outputs)
+    found = run_regions(normal, regions(normal), feeds)
+    for node in outputs:
+        np.testing.assert_array_equal(found[node], expected[node])
+
+
+def encoder_layer(graph, x, mask, width, heads):
+    """A post-norm transformer layer, as in BERT."""
+    batch, length, _ = x.shape
+
+    def linear(t, n):
+        return ops.linear(t, graph.parameter((n, t.shape[-1])), graph.parameter((n,)))
+
+    def split(t):
+        return t.reshape(batch, length, heads, width // heads).permute(0, 2, 1, 3)
+
+    q, k, v = (split(linear(x, width)) for _ in range(3))
+    out = ops.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    out = linear(out.permute(0, 2, 1, 3).reshape(batch, length, width), width)
+    x = ops.layer_norm(out + x, width, graph.parameter((width,)), graph.parameter((width,)))
+    out = linear(ops.gelu(linear(x, 2 * width)), width)
+    return ops.layer_norm(out + x, width, graph.parameter((width,)), graph.parameter((width,)))
+
+
+def encoder(layers):
+    graph = Graph()
+    graph.dim("b", 1, 8)
+    graph.dim("s", 1, 64)
+    ids = graph.tensor(("b", "s"), dtype="i64")
+    mask = graph.tensor(("b", "s"), dtype="bool").unsqueeze(1).unsqueeze(1)
+    table = graph.parameter((10, 16))
+    x = ops.layer_norm(ops.embedding(ids, table), 16)
+    for _ in range(layers):
+        x = encoder_layer(graph, x, mask, 16, 4)
+    return graph, x
+
+
+def test_equal_layers_are_equal_regions():
+    graph, x = encoder(6)
+    _, pieces = check(graph, [x], {"b": 2, "s": 5}, tolerance=1e-3)
+    assert len(pieces) == 13
+    assert len({piece.key for piece in pieces}) == 3
+
+
+def test_depth_adds_no_distinct_region():
+    keys = []
+    for layers in (2, 5):
+        graph, x = encoder(layers)
+        pieces = regions(normalise(graph.space, [x.node]))
+        keys.append({piece.key for piece in pieces})
+    assert keys[0] == keys[1]
+
+
+def test_equal_regions_share_terms_but_not_buffers():
+    graph, x = encoder(2)
+    pieces = regions(normalise(graph.space, [x.node]))
+    first, second = pieces[1], pieces[3]
+    assert first.key == second.key and first.terms is second.terms
+    assert set(first.outputs).isdisjoint(second.outputs)
+
+
+def test_a_key_tells_extents_dtypes_and_constness_apart():
+    def key(size, dtype, kind):
+        graph = Graph()
+        x, w = graph.tensor((4, size), dtype=dtype), getattr(graph, kind)((size,), dtype=dtype)
+        (piece,) = regions(normalise(graph.space, [(x * w.expand(4, size)).node]))
+        return piece.key
+
+    base = key(8, "f32", "tensor")
+    assert base == key(8, "f32", "tensor")
+    others = [key(9, "f32", "tensor"), key(8, "f64", "tensor"), key(8, "f32", "parameter")]
+    assert base not in others
+
+
+def test_softmax_and_norms_are_one_region():
+    graph = Graph()
+    x = graph.tensor((8, 64))
+    for out in (ops.softmax(x, -1), ops.layer_norm(x, 64), ops.rms_norm(x, 64)):
+        _, pieces = check(graph, [out])
+        assert len(pieces) == 1
+
+
+def test_a_norm_before_one_layer_is_not_cut_off():
+    graph = Graph()
+    x, w = graph.tensor((8, 64)), graph.parameter((64, 32))
+    _, pieces = check(graph, [ops.matmul(ops.rms_norm(x, 64), w)], tolerance=1e-4)
+    assert len(pieces) == 1
+
+
+def test_an_operand_of_several_layers_is_stored_once():
+    graph = Graph()
+    x = graph.tensor((8, 64))
+    h = ops.rms_norm(x, 64)
+    out = sum((ops.matmul(h, graph.parameter((64, 32))) for _ in range(2)), ops.zeros(graph, 1))
+    normal, pieces = check(graph, [out], tolerance=1e-4)
+    assert len(pieces) == 2
+    assert [normal.buffers[n].kind for n in pieces[0].outputs] == ["temporary"]
+
+
+def test_the_parts_of_a_concatenation_are_stored_not_the_whole():
+    graph = Graph()
+    x, w = graph.tensor((2, 4, 8, 8)), graph.parameter((4, 4, 3, 3))
+    a = ops.relu(ops.conv2d(x, w, padding=1))
+    b = ops.relu(ops.conv2d(a, w, padding=1))
+    out = ops.conv2d(ops.cat([a, b], 1), graph.parameter((4, 8, 3, 3)), padding=1)
+    normal, pieces = check(graph, [out], tolerance=1e-4)
+    stored = [info.shape for info in normal.buffers if info.kind == "temporary"]
+    assert len(pieces) == 3 and len(stored) == 2
+
+
+def test_outputs_that_share_a_reduction_are_one_region():
+    graph = Graph()
+    x = graph.tensor((8, 64))
+    _, pieces = check(graph, [ops.softmax(x, -1), ops.log_softmax(x, -1), ops.logsumexp(x, -1)])
+    assert len(pieces) == 1 and len(pieces[0].roots) == 3
+
+
+def test_an_output_on_the_way_joins_what_it_leads_to():
+    graph = Graph()
+    x = graph.tensor((8, 64))
+    y = ops.softmax(x, -1)
+    _, pieces = check(graph, [y, y * 2.0, y])
+    assert len(pieces) == 1 and len(pieces[0].roots) == 2
+
+
+def test_expensive_values_that_layers_share_are_computed_once():
+    graph = Graph()
+    angles, x = graph.tensor((8, 4)), graph.tensor((8, 4))
+    w = [graph.parameter((4, 4)) for _ in range(2)]
+    y = ops.matmul(x * ops.cos(angles), w[0])
+    y = y + ops.matmul(y * ops.cos(angles), w[1])
+    _, pieces = check(graph, [y], tolerance=1e-4)
+    cosines = [p for p in pieces if any(t.op == "cos" for t in p.terms.nodes)]
+    assert len(cosines) == 1
+
+
+def test_long_chains_are_cut_evenly():
+    graph = Graph()
+    x = graph.tensor((8, 16))
+    for _ in range(40):
+        x = ops.relu(ops.matmul(x, graph.parameter((16, 16))))
+    pieces = regions(normalise(graph.space, [x.node]))
+    assert len({piece.key for piece in pieces}) == 1
+    y = graph.tensor((8, 16))
+    for number in range(400):
+        y = ops.tanh(y) * float(number)
+    for piece in regions(normalise(graph.space, [y.node])):
+        assert len(piece.terms.nodes) <= MAX_TERMS + 1
+        assert len(piece.terms.space.axes) <= MAX_AXES
+
+
+def test_regions_come_in_the_order_of_execution():
+    graph, x = encoder(3)
+    normal = normalise(graph.space, [x.node])
+    known = set(normal.sources.values())
+    for piece in regions(normal):
+        assert set(piece.inputs) <= known
+        assert known.isdisjoint(piece.outputs)
+        known |= set(piece.outputs)
+    assert set(normal.outputs.values()) <= known
