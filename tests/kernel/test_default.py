@@ -14,6 +14,7 @@ from luminal.kernel.default import default_schedule
 from luminal.kernel.evaluate import evaluate
 from luminal.kernel.interpret import interpret
 from luminal.kernel.layout import pack
+from luminal.kernel.legal import check
 from luminal.kernel.lower import lower
 from luminal.kernel.prepare import prepare
 from luminal.kernel.schedule import Schedule
@@ -78,6 +79,36 @@ def test_attention_shares_one_loop_over_keys():
     assert shared == {"k/64"}
 
 
+EMPTY = {
+    "gemm no rows": (cases.gemm("s", 7, 9, sizes={"s": (0, 8)}), {"s": 0}),
+    "gemm no sum": (cases.gemm(4, 7, 0), {}),
+    "softmax no rows": (cases.softmax("s", 6, sizes={"s": (0, 8)}), {"s": 0}),
+    "scalar": (cases.gemm(1, 1, 1), {}),
+    "chain of nothing": (cases.chain(0, 5), {}),
+    "attention of one": (cases.attention(1, 1, 1, 1), {}),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_and_single_sizes_run_right(name):
+    assert_right(*EMPTY[name], TARGETS[0])
+
+
+DYNAMIC = {
+    "gemm": cases.gemm("s", 40, 33, sizes={"s": (1, 64)}),
+    "softmax": cases.softmax("s", "s", sizes={"s": (1, 64)}),
+    "layer_norm": cases.layer_norm("s", 37, sizes={"s": (1, 64)}),
+    "attention": cases.attention(2, "s", "s", 20, sizes={"s": (1, 80)}),
+    "full attention": cases.attention(2, "s", "s", 20, causal=False, sizes={"s": (1, 80)}),
+}
+
+
+@pytest.mark.parametrize("size", [1, 5, 37])
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_one_program_serves_all_sizes(name, size):
+    assert_right(DYNAMIC[name], {"s": size}, TARGETS[0])
+
+
 def test_a_column_sum_has_its_lanes_along_the_columns():
     assert path(cases.column_sum(2048, 2048), "acc")[-1] == "k/1#"
 
@@ -87,6 +118,7 @@ def interpreted(kernel, arrays, sizes, target):
     arrays = {name: x.copy() for name, x in arrays.items()}
     for prepared in prepare(kernel, target):
         scheduled, schedule = default_schedule(prepared, target)
+        check(scheduled, schedule)
         program = lower(scheduled, schedule, target)
         verify(program)
         packed = {}

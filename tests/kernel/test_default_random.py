@@ -15,7 +15,7 @@ from test_default import TARGETS, assert_right
 from luminal.graph.dtype import f32, f64, i32
 from luminal.kernel.kernel import Guard, Reduction
 
-EXTENTS = st.sampled_from([1, 2, 3, 5, 7, 8, 16, 17, 33, 40])
+EXTENTS = st.sampled_from([0, 1, 2, 3, 5, 7, 8, 16, 17, 33, 40])
 NAMES = "abcd"
 
 

@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     table_elementwise,
     table_images,
     table_layers,
+    table_more,
     table_products,
     table_reduction,
     table_shape,

@@ -41,7 +41,7 @@ def check(
     graph: Graph, outputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None,
     given: Mapping[Tensor, np.ndarray] | None = None, tolerance: float = 1e-5,
 ) -> tuple[Normal, list[Region]]:  # fmt: skip
-    """Terms and regions of the outputs, after proving by example that they mean what they should."""
+    """Terms and regions of the outputs, which mean the same on an example."""
     sizes = sizes or {}
     nodes = [t.node for t in outputs]
     feeds = random_feeds(graph, sizes, given or {})

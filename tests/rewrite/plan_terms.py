@@ -1,4 +1,4 @@
-"""E-graph classes back as terms, so that the oracle of the terms gives every alternative a meaning."""
+"""E-graph classes back as terms: the oracle of terms gives every alternative a meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCALAR = {name: op for op, name in VISIBLE.items()}
 
 
 class Meaning:
-    """One term for each class (its first alternative that needs no later class), more on request."""
+    """One term for each class (its first alternative that can be), more on request."""
 
     def __init__(self, classes: Classes) -> None:
         self.classes, self.encoding = classes, classes.encoding

@@ -147,7 +147,7 @@ def random_where(draw: Draw, x: Tensor, y: Tensor) -> Tensor:
 
 @st.composite
 def programs(draw: Draw, steps: int = 6) -> tuple[Graph, list[Any], dict[Any, np.ndarray]]:
-    """(graph, output nodes, values of the sources); small integers in f64, so that sums are exact."""
+    """(graph, output nodes, values of the sources): small integers in f64, so sums are exact."""
     graph = Graph()
     rng = np.random.default_rng(ints(draw, 0, 999))
     pool: list[Tensor] = []

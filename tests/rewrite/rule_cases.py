@@ -13,7 +13,7 @@ from luminal.graph.space import Space
 from luminal.rewrite.terms import SLOT, Leaf, Map, Region, Root, Terms
 
 N, K = 6, 4
-CASES: dict[str, Callable[["Maker"], list[int]]] = {}
+CASES: dict[str, Callable[[Maker], list[int]]] = {}
 
 
 class Maker:

@@ -11,7 +11,8 @@ from luminal.rewrite.extract import classes_of
 from luminal.rewrite.language import OPERATIONS
 from luminal.rewrite.mini import Mini
 from luminal.rewrite.optimise import optimise
-from luminal.rewrite.rules import DEFAULT, program as rule_program
+from luminal.rewrite.rules import DEFAULT
+from luminal.rewrite.rules import program as rule_program
 from luminal.rewrite.saturate import Limits, saturate
 
 needs_egglog = pytest.mark.skipif(load_bindings() is None, reason="egglog is not installed")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
+from programs import programs
 
 from luminal.graph import reference
 from luminal.rewrite.evaluate import run
 from luminal.rewrite.normalise import normalise
-from programs import programs
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -21,10 +21,10 @@ from .target import Target
 
 
 def default_schedule(kernel: Kernel, target: Target) -> tuple[Kernel, Schedule]:
-    """A good legal schedule for a prepared kernel, and the kernel that it belongs to: with operand
-    values added, cheap values written into their readers, and tiles' axes in memory order.
+    """A good legal schedule for a prepared kernel, and the kernel that it belongs to: with
+    operand values added, cheap values written into their readers, tiles' axes in memory order.
 
-    Run-time sizes are taken at `kernel.hints`, else at `target.hint`; the schedule is legal for all.
+    Run-time sizes are taken at `kernel.hints`, else at `target.hint`; it is legal for all sizes.
     """
     found = outline(kernel, target)
     kernel, operands = add_operands(found)

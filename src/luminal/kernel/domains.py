@@ -1,12 +1,12 @@
-"""Domains: where the body of a reduction is more than its identity, and a value is looked at at all.
+"""Domains: where the body of a reduction is more than its identity, where a value is looked at.
 
 Found by what an expression is where a condition fails: `Guard(c, x, 0)` is 0 there, so is a product
 with it, `Guard(c, x, -inf) - y` is -inf and its exp2 is 0. A sum whose summand is 0 where
-`q - k < 0` needs no k beyond q. The guards stay: a domain is a fact that lets loops end early, and
-what is computed beyond it within a block is still right.
+`q - k < 0` needs no k beyond q. The guards stay: a domain is a fact that lets loops end early,
+and what is computed beyond it within a block is still right.
 
-Contract: factors and shifts at positions that a mask or padding excludes count as finite (a NaN or an
-infinity there does not reach the result, as in every kernel that skips masked work).
+Contract: factors and shifts at positions that a mask or padding excludes count as finite (a NaN
+or an infinity there does not reach the result, as in every kernel that skips masked work).
 """
 
 from __future__ import annotations

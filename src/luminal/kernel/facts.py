@@ -1,7 +1,7 @@
 """What a schedule may look at: sizes, work, and which access moves how along which axis.
 
-Pure functions of a kernel and a target. No operation is named here but the product under a sum, which
-is what multiply-and-add instructions compute.
+Pure functions of a kernel and a target. No operation is named here but the product under a sum,
+which is what multiply-and-add instructions compute.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Facts:
         hints = {**{n: _typical(kernel, n, target) for n in kernel.sizes}, **kernel.hints}
         self.hints = {n: h for n, h in hints.items()}
         self.size = {a: max(1, self.number(e)) for a, e in kernel.axes.items()}
+        self.single = {a for a, e in kernel.axes.items() if e == 1}
         self.static = {a: e.is_constant for a, e in kernel.axes.items()}
         self.buffers = {b.name: b for b in kernel.buffers}
         self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
@@ -110,7 +111,8 @@ class Facts:
         return kept
 
     def _bound(self, value: Value, values: tuple[Value, ...]) -> bool:
-        rescales = {v.reduction.rescale.value for v in values if v.reduction and v.reduction.rescale}
+        rescales = {v.reduction.rescale.value for v in values
+                    if v.reduction and v.reduction.rescale}  # fmt: skip
         return bool(
             value.reduction or value.store or value.name in rescales or value.name in self.kept
         ) or any(isinstance(e, Read) and e.so_far for e in walk(value.body))
@@ -198,7 +200,7 @@ class Facts:
             for monomial, coefficient in index.terms:
                 for axis, move in self._moves(monomial, coefficient, slots):
                     strides[axis] = strides.get(axis, 0) + move * step
-            step *= max(1, self.number(extent))
+            step *= self.number(extent)
         return strides
 
     def _moves(
@@ -273,7 +275,8 @@ def weight(expression: Expression) -> float:
 
 
 def reads(value: Value, name: str) -> bool:
-    return any(isinstance(e, Read) and e.value == name for b in value.expressions() for e in walk(b))
+    found = (e for body in value.expressions() for e in walk(body))
+    return any(isinstance(e, Read) and e.value == name for e in found)
 
 
 def guarded(

@@ -37,7 +37,7 @@ def tile_frame(draft: Draft) -> None:
     room = Room()
     for a in order:
         step = blocks.get(a, 1)
-        if step < draft.size[a] or not draft.facts.static[a] or a == order[-1] and not room.outer:
+        if step < draft.size[a] or not draft.facts.static[a] or (a == order[-1] and not room.outer):
             room = room.add(parallel(a, step))
     base = room
     for a in written:
@@ -252,7 +252,7 @@ def _put_joint(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
     lanes = [Loop(tile.lane, tile.width, "unroll")] if tile.size(tile.lane) > tile.width else []
     lanes.append(Loop(tile.lane, 1, "vector"))
     over: list[Loop] = []
-    own = [a for a in v.over if a not in nest.within and draft.size[a] > 1]
+    own = [a for a in v.over if a not in nest.within and a not in draft.facts.single]
     paired = tile.pair if v is draft.found.main else None
     for a in own:
         if paired and a == paired[1]:

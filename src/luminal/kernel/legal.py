@@ -160,6 +160,19 @@ def _streams(tree: Tree, value: Value) -> Iterator[str]:
         depth = shared_depth(tree.paths[value.name], tree.paths[name])
         if depth <= tree.first(other) < len(tree.paths[name]):
             yield f"{value.name}: does not share the loop in which {name} runs"
+    for name in reads(value, so_far=True) - {value.name}:
+        if name in values and _shares_steps(tree, values[name], value):
+            yield f"{value.name}: reads {name} in the middle of a step"
+    rescale = _name(value.reduction.rescale) if value.reduction else None
+    if rescale in values and _shares_steps(tree, value, values[rescale]):
+        yield f"{value.name}: is rescaled in the middle of a step"
+
+
+def _shares_steps(tree: Tree, running: Value, other: Value) -> bool:
+    """Whether a value stands inside a part of a step, which is a turn of the outermost loop."""
+    path = tree.paths[running.name]
+    shared = path[tree.first(running) + 1 : shared_depth(path, tree.paths[other.name])]
+    return any(n.loop.axis in running.over for n in shared)
 
 
 def _running(values: dict[str, Value], value: Value, seen: set[str]) -> set[str]:

@@ -1,14 +1,15 @@
 """Fewer axes: axes of one position are dropped, axes that all accesses walk together become one.
 
-Rows and columns of an image under a 1x1 convolution, batch and sequence of a linear layer: the graph
-splits them, only the kernel knows that everything walks them side by side. Buffers keep their bytes
-in row-major order; they lose dimensions.
+Rows and columns of an image under a 1x1 convolution, batch and sequence of a linear layer: the
+graph splits them, only the kernel knows that everything walks them side by side. Buffers keep their
+bytes in row-major order; they lose dimensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from ..graph.index import Index
 from .kernel import (
@@ -151,12 +152,13 @@ def _without(v: Value, axes: set[str]) -> Value:
 def _pairs(kernel: Kernel) -> Iterator[tuple[str, str]]:
     """Neighbouring axes that every value keeps, reduces or lacks together."""
     seen = dict.fromkeys(
-        pair for v in kernel.values for axes in (v.axes, v.over) for pair in zip(axes, axes[1:])
+        pair for v in kernel.values for axes in (v.axes, v.over) for pair in pairwise(axes)
     )
     for a, b in seen:
-        if all(_together(v.axes, a, b) and _together(v.over, a, b) for v in kernel.values) and not any(
-            {a, b} & {*v.domain, *_serial(v)} for v in kernel.values
-        ):
+        together = all(
+            _together(v.axes, a, b) and _together(v.over, a, b) for v in kernel.values
+        )
+        if together and not any({a, b} & {*v.domain, *_serial(v)} for v in kernel.values):
             yield a, b
 
 

@@ -1,8 +1,8 @@
 """Operands that become values of their own: copied into a good layout, or computed once.
 
 A factor of a sum of products is copied where its layout is bad for the chosen lanes and it is read
-again often enough; computed ones (dequantised, scaled, normalised) where they would be computed eight
-times or more.
+again often enough; computed ones (dequantised, scaled, normalised) where they would be computed
+eight times or more.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from .solver import Solver, Tile, unlaned
 from .target import Target
 
 HEAVY = 0.1  # part of all the work that makes a value count
-NEGLIGIBLE = 5e-4  # part of all the work that may be repeated freely
+NEGLIGIBLE = 1e-4  # part of all the work that may be repeated freely
 
 
 @dataclass
@@ -62,9 +62,7 @@ def outline(kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> Outline
     total = sum(work.values())
     reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
     main = max(reductions, key=lambda v: work[v.name], default=None)
-    group = [v for v in reductions if main and set(v.axes) == set(main.axes) and v.over == main.over
-             and v.reduction and main.reduction and v.reduction.op == main.reduction.op
-             and v.domain == main.domain]  # fmt: skip
+    group = [v for v in reductions if main and _alike(v, main)]
     found = Outline(
         facts,
         [v for v in facts.values if v.store],
@@ -82,18 +80,28 @@ def outline(kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> Outline
     return found
 
 
+def _alike(v: Value, main: Value) -> bool:
+    """They may share all loops, and one tile."""
+    assert v.reduction is not None and main.reduction is not None
+    same = set(v.axes) == set(main.axes) and v.over == main.over and v.domain == main.domain
+    return same and v.reduction.op == main.reduction.op
+
+
 def _independent(group: list[Value]) -> list[Value]:
     """Those of a group that do not read another one of it."""
     names = {v.name for v in group}
-    return [v for v in group if not any(
-        isinstance(e, Read) and e.value in names for b in v.expressions() for e in walk(b))]  # fmt: skip
+    return [
+        v for v in group
+        if not any(isinstance(e, Read) and e.value in names
+                   for b in v.expressions() for e in walk(b))
+    ]  # fmt: skip
 
 
 def _streams(facts: Facts) -> list[str]:
     online = [v for v in facts.values if v.reduction and v.reduction.rescale]
-    online += [v for v in facts.values if v.reduction and not v.reduction.scan
-               and any(isinstance(e, Read) and e.value == v.name and e.so_far
-                       for u in facts.values for b in u.expressions() for e in walk(b))]  # fmt: skip
+    seen = {e.value for u in facts.values for b in u.expressions() for e in walk(b)
+            if isinstance(e, Read) and e.so_far}  # fmt: skip
+    online += [v for v in facts.values if v.name in seen]
     return list(dict.fromkeys(a for v in online for a in v.over))
 
 
@@ -106,7 +114,7 @@ def _common(found: Outline) -> list[str]:
     return [
         a for a in order
         if all(a in v.axes for v in keep) and a not in serial
-        and not (facts.static[a] and facts.size[a] == 1)
+        and a not in facts.single
     ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The loops of one value below those that it shares: its register tile, written as a path.
 
-Every constant loop stands inside a serial loop of exactly its tile, so constant steps always divide;
-a loop that runs once costs nothing.
+Every constant loop stands inside a serial loop of exactly its tile, so constant steps always
+divide; a loop that runs once costs nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _fit(tile: Tile, room: Mapping[str, int]) -> Tile:
 
 def point(axis: str, facts: Facts, room: Mapping[str, int]) -> bool:
     """The axis has only one place left."""
-    return room.get(axis) == 1 or (facts.static[axis] and facts.size[axis] == 1)
+    return room.get(axis) == 1 or axis in facts.single
 
 
 def _lanes(tile: Tile) -> list[Loop]:

@@ -77,11 +77,12 @@ class Place:
         return other
 
     def with_lanes(self, axis: str, size: int, collapsed: bool, guarded: bool) -> Place:
-        """With a vector over the rest of an axis."""
+        """With a vector over the rest of an axis; collapsed lanes are the innermost."""
         other = self.at(axis, Index.of(lane_name(axis, size)), 1, 1, guarded)
-        other.lanes = self.lanes + ((axis, size),)
         if collapsed:
             other.collapsed = self.collapsed | {axis}
+        lanes = self.lanes + ((axis, size),)
+        other.lanes = tuple(sorted(lanes, key=lambda lane: lane[0] in other.collapsed))
         return other
 
     def moved(self, axis: str, offset: int) -> Place:

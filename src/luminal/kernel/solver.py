@@ -1,8 +1,8 @@
-"""The register tile of one value (or of several reductions over the same axes): solved, not searched.
+"""The register tile of a value (or of several reductions over the same axes): solved, not searched.
 
 For each lane axis and tile the cycles a point are the largest of arithmetic over ports, loads over
-ports, bytes over the rate of the second cache, and latency over independent chains; all from strides.
-The least wins; among those within 2% the one with fewer loads and less ragged edges.
+ports, bytes over the rate of the second cache, and latency over independent chains; all from
+strides. The least wins; among those within 2% the one with fewer loads and less ragged edges.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it i
 class Tile:
     """lane: the lane axis ("" for none). sizes: axis -> elements held in registers, lane included.
 
-    reduced: the lane axis is reduced. pair: instruction that collapses an axis. partial: accumulators
-    of each vector. across: an axis walked `lanes` at a time, for transposing in registers. copies:
-    accesses that want to be copied into a better layout first. loads: a vector operation.
+    reduced: the lane axis is reduced. pair: instruction that collapses an axis. partial:
+    accumulators of each vector. across: an axis walked `lanes` at a time, for transposing in
+    registers. copies: accesses that want to be copied into a better layout first. loads: a vector
+    operation.
     """
 
     lane: str
@@ -267,7 +268,8 @@ class _Score:
         if x.axes & self.over:
             self._stream(x, vectors)
         self.loads += vectors * self._cost(x)
-        self.held = max(self.held, vectors)
+        together = self.held + vectors if is_product_sum(self.value) else 0.0
+        self.held = max(self.held, vectors, together)  # factors stay while the rows go by
 
     def _cost(self, x: Access) -> float:
         """Plain vector loads that one vector of this access costs."""

@@ -1,8 +1,8 @@
 """Two kernels for a long reduction whose kept axes cannot occupy the threads.
 
-acc[m] = sum_k f(m, k)   -->   part[p, m] = sum_k f(m, p size + k);   acc[m] = sum_p part[p, m]
+acc[m] = sum_k f(m, k)  -->  part[p, m] = sum_k f(m, p size + k); acc[m] = sum_p part[p, m]
 
-The second kernel goes on with the rest (the epilogue). Only where the sums are worth a second launch.
+The second kernel goes on with the rest (the epilogue). Only where a second launch is worth it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from math import prod
 
 from ..graph.index import Index
 from .facts import Facts, reads
-from .kernel import Buffer, Expression, Guard, Kernel, Load, Position, Store, Value
-from .kernel import children, rebuild, walk
+from .kernel import (
+    Buffer,
+    Expression,
+    Guard,
+    Kernel,
+    Load,
+    Position,
+    Store,
+    Value,
+    children,
+    rebuild,
+    walk,
+)
 from .target import Target
 
 LEAST_WORK = 1 << 18  # points below which one thread is faster than a second kernel

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from . import (
     activation, elementwise, indexing, linalg, logits, math, methods, reduction, scans, shape,
-    sorting,
+    sorting, special,
 )  # fmt: skip
 from .elementwise import (
     abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
@@ -38,7 +38,8 @@ from .logits import (
     gumbel_softmax, hardmax, log_softmax, softmax, softmin,
 )  # fmt: skip
 from .linalg import (
-    addmm, baddbmm, bilinear, bmm, dot, einsum, linear, matmul, mm, mv, outer, tensordot,
+    addmm, baddbmm, bilinear, bmm, cdist, cross, dot, einsum, kron, linear, matmul, mm, mv, outer,
+    tensordot,
 )  # fmt: skip
 from .conv import (
     channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
@@ -76,9 +77,10 @@ from .loss import (
     smooth_l1_loss, soft_margin_loss, triplet_margin_loss,
 )  # fmt: skip
 from .shape import (
-    cat, chunk, concat, concatenate, diag, diag_embed, flip, hstack, meshgrid, pad, permute,
-    reshape, roll, rot90, split, stack, tensor_split, tile, trace, transpose, tril, triu, unbind,
-    vstack,
+    broadcast_to, cat, chunk, concat, concatenate, diag, diag_embed, diagonal, expand, flatten,
+    flip, hstack, meshgrid, movedim, narrow, pad, permute, repeat_interleave, reshape, roll,
+    rot90, select, split, squeeze, stack, tensor_split, tile, trace, transpose, tril, triu,
+    unbind, unflatten, unsqueeze, vstack,
 )  # fmt: skip
 from .creation import (
     arange, eye, full, linspace, logspace, ones, ones_like, size_tensor, tri, tril_indices, zeros,
@@ -88,9 +90,13 @@ from .random import (
     bernoulli, dropout, exponential, gumbel, multinomial, normal, rand, randint, randn,
     random_bits, randperm, uniform,
 )  # fmt: skip
+from .special import (
+    copysign, deg2rad, entr, heaviside, hypot, rad2deg, signbit, sinc, xlog1py, xlogy,
+)  # fmt: skip
 
 _WITH_METHODS: tuple[ModuleType, ...] = (
     elementwise, math, activation, reduction, logits, linalg, indexing, scans, sorting, shape,
+    special,
 )  # fmt: skip
 
 methods.register(_WITH_METHODS)

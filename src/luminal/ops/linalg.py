@@ -9,8 +9,8 @@ from ..graph.dtype import f32
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import broadcast_shapes, dim_of, extent, operands, result_type, same_size
-from .elementwise import add, mul
-from .reduction import reduce
+from .elementwise import add, mul, sub
+from .reduction import norm, reduce
 
 
 def contract(a: Tensor, b: Tensor, dims: Sequence[int]) -> Tensor:
@@ -116,6 +116,32 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[Sequence[int], Sequence[in
         x = x.unsqueeze(len(rest_a))
     x, y = operands(x, y)
     return contract(x, y, range(len(rest_a) + len(rest_b), x.ndim))
+
+
+def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows: (..., n, d), (..., m, d)
+    to (..., n, m)."""
+    return norm(sub(a.unsqueeze(-2), b.unsqueeze(-3)), p, -1)
+
+
+def kron(a: Tensor, b: Tensor) -> Tensor:
+    """The Kronecker product of two tensors of equal rank."""
+    x, y = a, b
+    for d in range(a.ndim):
+        x, y = x.unsqueeze(2 * d + 1), y.unsqueeze(2 * d)
+    product = mul(x, y)
+    for d in range(a.ndim):
+        product = product.flatten(d, d + 1)
+    return product
+
+
+def cross(a: Tensor, b: Tensor, dim: int = -1) -> Tensor:
+    """The vector product along a dimension of size 3."""
+    x, y = operands(a, b)
+    dim = dim_of(x, dim)
+    turned = [(t.roll(-1, dim), t.roll(-2, dim)) for t in (x, y)]
+    (x1, x2), (y1, y2) = turned
+    return sub(mul(x1, y2), mul(x2, y1))
 
 
 # ---- einsum

@@ -162,6 +162,61 @@ def reshape(x: Tensor, shape: Sequence[Size]) -> Tensor:
     return x.reshape(shape)
 
 
+def expand(x: Tensor, shape: Sequence[Size]) -> Tensor:
+    """Dimensions of size 1 repeated; -1 keeps a size."""
+    return x.expand(shape)
+
+
+broadcast_to = expand
+
+
+def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Without dimensions of size 1."""
+    return x.squeeze(dim)
+
+
+def unsqueeze(x: Tensor, dim: int) -> Tensor:
+    """With a new dimension of size 1."""
+    return x.unsqueeze(dim)
+
+
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Several dimensions merged into one."""
+    return x.flatten(start_dim, end_dim)
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[Size]) -> Tensor:
+    """One dimension split into several."""
+    return x.unflatten(dim, sizes)
+
+
+def movedim(x: Tensor, source: int, destination: int) -> Tensor:
+    """One dimension at another place."""
+    return x.movedim(source, destination)
+
+
+def narrow(x: Tensor, dim: int, start: Size, length: Size) -> Tensor:
+    """`length` elements along a dimension, from `start`."""
+    return x.narrow(dim, start, length)
+
+
+def select(x: Tensor, dim: int, index: Size) -> Tensor:
+    """One element along a dimension, which is dropped."""
+    return x.select(dim, index)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A diagonal of two dimensions, as a new last dimension."""
+    return x.diagonal(offset, dim1, dim2)
+
+
+def repeat_interleave(x: Tensor, repeats: Size, dim: int | None = None) -> Tensor:
+    """Each element `repeats` times in a row; without dim in the flattened tensor."""
+    if dim is None:
+        return x.flatten().repeat_interleave(repeats, 0)
+    return x.repeat_interleave(repeats, dim)
+
+
 def tile(x: Tensor, counts: Sequence[Size]) -> Tensor:
     """The tensor side by side."""
     return x.tile(*counts)

@@ -1,8 +1,8 @@
 """Axes while they are being found: equal axes are merged, an axis may be cut into several.
 
 An axis is a number here (it gets its name once all are known). A dimension of a value is a
-*composite*: the axes whose mixed-radix number, major first, is the position along it. None stands for
-a dimension that the value does not depend on (broadcast, or of size 1).
+*composite*: the axes whose mixed-radix number, major first, is the position along it. None stands
+for a dimension that the value does not depend on (broadcast, or of size 1).
 """
 
 from __future__ import annotations

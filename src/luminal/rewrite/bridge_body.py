@@ -1,17 +1,15 @@
 """One piece of a plan as values of a kernel.
 
-A value is a reduction, a node used twice, or what is stored; everything else is part of an expression.
-Sums over one online maximum share four values: the maximum before a step, after it, the factor by
-which sums shrink, and the weights. Products under a sum are regrouped into two factors by their axes,
-since the association that the e-graph leaves is arbitrary.
+A value is a reduction, a node used twice, or what is stored; everything else is part of an
+expression. Sums over one online maximum share four values: the maximum before a step, after it, the
+factor by which sums shrink, and the weights. Products under a sum are regrouped into two factors by
+their axes, since the association that the e-graph leaves is arbitrary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from ..errors import CompileError
 from ..graph.dtype import ALL, DType
@@ -31,6 +29,7 @@ from ..kernel.kernel import (
     Value,
     walk,
 )
+from .bridge_parts import exponential, heads, lowest, multiply, zero
 from .encode import Indexed, Literal, Operation, Running, conditions_of
 from .extract import Classes, ENode, map_of
 from .language import VISIBLE
@@ -189,9 +188,9 @@ class Body:
         load = Load(place.buffer.name, index, dtype, slots)
         conditions = conditions_of(self.space, found)
         if conditions is None:
-            return _zero(dtype)
+            return zero(dtype)
         missing = tuple(c for c in conditions if not self.space.implies(known, c))
-        return Guard(missing, load, _zero(dtype)) if missing else load
+        return Guard(missing, load, zero(dtype)) if missing else load
 
     def _guard(self, node: ENode, known: Known) -> Expression:
         domain = self.encoding.domain(int(node.literals[0]))
@@ -226,7 +225,7 @@ class Body:
         return self.value(c, name, body, Reduction(op, self.axes(node.over)))
 
     def _defined(self, child: int, op: str, body: Expression) -> Expression:
-        """A guard with a neutral fill in place of one with zero (max, min, prod of partial reads)."""
+        """Partial reads under max, min, prod: guarded with a neutral fill, not with zero."""
         needs = tuple(sorted(self.classes.needs[child], key=str))
         if op == "sum" or not needs:
             return body
@@ -241,7 +240,7 @@ class Body:
             top: Expression = Read(f"{self._stream_values(node)}_top", dtype)
         else:
             top = self._maximum(over, score)
-        return _exponential(self.expression(score, known), top, scale, dtype)
+        return exponential(self.expression(score, known), top, scale, dtype)
 
     def _maximum(self, over: int, score: int) -> Expression:
         for c, node in self.node.items():
@@ -256,7 +255,7 @@ class Body:
         return Read(name, dtype)
 
     def _stream_values(self, node: ENode) -> str:
-        """Running maximum of x over k, its correction, and the weights 2^(c (x - maximum so far))."""
+        """Running maximum of x over k, its correction, the weights 2^(c (x - maximum so far))."""
         key = _stream(node)
         if key in self.online:
             return self.online[key]
@@ -270,10 +269,10 @@ class Body:
             body = self._add(f"{name}_x", self.axes(self.classes.axes[score] | over), body, dtype)
         running = Read(f"{name}_top", dtype, so_far=True)
         before = self._add(f"{name}_before", kept, running, dtype)
-        lowest = Constant(_lowest(dtype), dtype)
-        self._add(f"{name}_top", kept, body, dtype, Reduction("max", self.axes(over), lowest))
-        self._add(f"{name}_shrink", kept, _exponential(before, running, scale, dtype), dtype)
-        weight = _exponential(body, running, scale, dtype)
+        start = Constant(lowest(dtype), dtype)
+        self._add(f"{name}_top", kept, body, dtype, Reduction("max", self.axes(over), start))
+        self._add(f"{name}_shrink", kept, exponential(before, running, scale, dtype), dtype)
+        weight = exponential(body, running, scale, dtype)
         self._add(f"{name}_p", self.axes(self.classes.axes[score] | over), weight, dtype)
         return name
 
@@ -299,15 +298,15 @@ class Body:
             return factors[0]
         dtype = self.classes.dtype[c]
         axes = [self.axes_of(x) for x in factors]
-        heads = _heads(axes)
-        if heads is None:
-            return _multiply(factors, dtype)
-        sides: dict[int, list[Expression]] = {h: [factors[h]] for h in heads}
+        pair = heads(axes)
+        if pair is None:
+            return multiply(factors, dtype)
+        sides: dict[int, list[Expression]] = {h: [factors[h]] for h in pair}
         for i, factor in enumerate(factors):
-            if i not in heads:
-                fit = [h for h in heads if axes[i] <= axes[h]] or list(heads)
+            if i not in pair:
+                fit = [h for h in heads if axes[i] <= axes[h]] or list(pair)
                 sides[min(fit, key=lambda h: self._points(axes[h]))].append(factor)
-        return Apply("mul", tuple(_multiply(side, dtype) for side in sides.values()), dtype)
+        return Apply("mul", tuple(multiply(side, dtype) for side in sides.values()), dtype)
 
     def _flatten(self, c: int, factors: list[Expression]) -> None:
         node = self.node[c]
@@ -321,8 +320,7 @@ class Body:
     def _points(self, axes: frozenset[str]) -> float:
         total = 1.0
         for axis in axes:
-            low, high = self.space.bounds(self.space.axes[axis])
-            total *= min(high, 1 << 20)
+            total *= min(self.space.bounds(self.space.axes[axis])[1], 1 << 20)
         return total
 
     def axes_of(self, expression: Expression) -> frozenset[str]:
@@ -365,38 +363,3 @@ def _stream(node: ENode) -> tuple[int, int, float]:
 
 def _plain_store(place: Place) -> Store:
     return Store(place.buffer.name, tuple(Index.of(a) for a in place.axes))
-
-
-def _zero(dtype: DType) -> Constant:
-    return Constant(0.0 if dtype.is_float else False if dtype.kind == "bool" else 0, dtype)
-
-
-def _lowest(dtype: DType) -> float:
-    """The smallest finite number: 2^(x - lowest) is defined also where all x are minus infinity."""
-    if dtype.name == "bf16":
-        return -3.3895313892515355e38
-    return float(np.finfo(dtype.numpy).min)
-
-
-def _exponential(x: Expression, top: Expression, scale: float, dtype: DType) -> Expression:
-    difference = Apply("add", (x, Apply("mul", (top, Constant(-1.0, dtype)), dtype)), dtype)
-    if scale != 1.0:
-        difference = Apply("mul", (difference, Constant(scale, dtype)), dtype)
-    return Apply("exp2", (difference,), dtype)
-
-
-def _heads(axes: list[frozenset[str]]) -> tuple[int, int] | None:
-    """Two factors, neither of which has all axes of the other, that together span the most."""
-    best, found = 0, None
-    for j in range(len(axes)):
-        for i in range(j):
-            if axes[i] - axes[j] and axes[j] - axes[i] and len(axes[i] | axes[j]) > best:
-                best, found = len(axes[i] | axes[j]), (i, j)
-    return found
-
-
-def _multiply(factors: list[Expression], dtype: DType) -> Expression:
-    total = factors[0]
-    for factor in factors[1:]:
-        total = Apply("mul", (total, factor), dtype)
-    return total

@@ -1,8 +1,8 @@
 """In which order the axes of a temporary stand in memory.
 
-The orders of inputs and outputs say which axes belong outside of which. Where they say nothing, axes
-of the data that changes stand outside of those that only constants have (a projection's features stay
-contiguous), then axes that are wanted innermost by a reader's own output stand inside.
+The orders of inputs and outputs say which axes belong outside of which. Where they say nothing,
+axes of the data that changes stand outside of those that only constants have (a projection's
+features stay contiguous).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A roofline for kernels of a plan: enough to choose what to store, not to choose schedules.
 
-What it counts, and why: multiply-adds of contractions at the rate of the multiply-add units, all else
-in vector operations; memory once for each buffer, again for each pass over rows that do not fit the
-cache; work that a loop over foreign axes repeats (a computed operand is made once for each tile of
-them); a contraction whose result is needed in several passes, since that spoils its register tile.
+What it counts, and why: multiply-adds of contractions at the rate of the multiply-add units, all
+else in vector operations; memory once for each buffer, again for each pass over rows that do not fit
+the cache; work that a loop over foreign axes repeats (a computed operand is made once for each tile
+of them); a contraction whose result is needed in several passes, since that spoils its register tile.
 A guard costs nothing: it cuts a loop. A view costs nothing: it is an address.
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class CostModel:
     """A machine in a few numbers, for all its threads together. Rates per second.
 
-    flops: of contractions; vector: element operations; bandwidth: bytes from memory; cache_bandwidth:
-    bytes of buffers that fit `cache` bytes; row: bytes of a row that passes over it may keep; tile:
-    points of foreign axes that share one computed operand; launch: seconds of a kernel and its
+    flops: of contractions; vector: element operations; bandwidth: bytes from memory;
+    cache_bandwidth: bytes of buffers that fit `cache` bytes; row: bytes of a row that several passes
+    find in the cache; tile: points of foreign axes that share one computed operand; launch: seconds of a kernel and its
     barrier; hint: assumed value of a run-time size.
     """
 
@@ -119,7 +119,7 @@ class _Priced:
         return level
 
     def _hidden_maximum(self, node: ENode) -> bool:
-        """Weights 2^(x - max_k x) need a pass for the maximum, unless an online sum runs over it."""
+        """2^(x - max_k x) needs a pass for the maximum, unless an online sum runs over it."""
         return node.op == "Wexp" and (node.literals, node.children[0]) not in self.streams
 
     def _products(self) -> dict[int, list[int]]:
@@ -178,7 +178,7 @@ class _Priced:
         self._use(node.children[0], self.axes[c] | node.over, again, (node.over, self.level[c]))
 
     def _again(self, c: int, least: float) -> float:
-        """How often a reduction around it makes a value anew: once for each tile of foreign axes."""
+        """How often a reduction around it makes a value anew: for each tile of foreign axes."""
         missing = self.inner.get(c, 0) & ~self.axes[c] & ~self.node[c].over
         if not missing:
             return 1.0
@@ -227,7 +227,8 @@ class _Priced:
     def _serial(self) -> float:
         """Reducing an axis of which an inner reduction wants every point apart (pooling of
         normalised rows) leaves few points for threads to share."""
-        inner = [(self.axes[c], use) for c in self.order if self.node[c].over for use in self.uses[c]]
+        reductions = [c for c in self.order if self.node[c].over]
+        inner = [(self.axes[c], use) for c in reductions for use in self.uses[c]]
         lost = any(mask > 0 and mask & axes for axes, (mask, _) in inner)
         return 3.0 if lost else 1.0
 

@@ -1,8 +1,8 @@
 """Which values every sensible plan stores: there a program is cut into regions.
 
 - What was computed (reduced, gathered) and a window reads: each reader would compute it again.
-- What was computed and contractions of several consumers read, or one contraction and a way
-  around it: the residual stream, the operand of Q, K and V. Softmax and norms fork as well, but their
+- What was computed and contractions of several consumers read, or one contraction and a way around
+  it: the residual stream, the operand of Q, K and V. Softmax and norms fork as well, but their
   branches meet again before any contraction.
 - What is expensive and several regions need.
 """
@@ -26,9 +26,12 @@ EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
 
 @dataclass
 class Facts:
-    """What cuts depend on, for each term. ends: the roots. users: among live terms. computed: some
-    reduction, scan, gather or scatter is below it. fixed: known before the program runs. contraction: the
-    reductions that are matrix products, see `_outer_axes`."""
+    """What cuts depend on, for each term.
+
+    ends: the roots. users: among live terms. computed: some reduction, scan, gather or scatter is
+    below it. fixed: known before the program runs. contraction: the reductions that are matrix
+    products, see `_outer_axes`.
+    """
 
     terms: Terms
     ends: frozenset[int]
@@ -85,7 +88,7 @@ def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> froze
     contraction (a matrix product): its operands are used again and again.
     """
     node, mine = terms.nodes[t], terms.axes[t]
-    if node.op not in SCALARS and node.op != "guard" or is_reduction(node):
+    if (node.op not in SCALARS and node.op != "guard") or is_reduction(node):
         return frozenset()
     found: frozenset[str] = frozenset().union(
         *(known.get(c, frozenset()) for c in node.children if terms.axes[c] == mine)
@@ -109,9 +112,10 @@ def _read_repeatedly(facts: Facts) -> set[int]:
     terms = facts.terms
     for t in facts.live:
         term = terms.nodes[t]
-        if term.op in ("read", "gather") and facts.computed[term.children[0]]:
-            if term.op == "gather" or not injective(term.attribute, terms.space):
-                found |= _sources(facts, term.children[0])
+        if term.op not in ("read", "gather") or not facts.computed[term.children[0]]:
+            continue
+        if term.op == "gather" or not injective(term.attribute, terms.space):
+            found |= _sources(facts, term.children[0])
     return found
 
 
@@ -197,7 +201,7 @@ def _real_users(facts: Facts, t: int) -> set[int]:
 
 
 def _meeting_points(facts: Facts) -> tuple[dict[int, int], dict[int, int]]:
-    """For each term: its immediate post-dominator, and the most contractions on a way to the end."""
+    """For each term: its immediate post-dominator; the most contractions on a way to the end."""
     meeting: dict[int, int] = {}
     depth: dict[int, int] = {SINK: 0}
     passed: dict[int, int] = {SINK: 0}

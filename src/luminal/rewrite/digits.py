@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import TypeAlias
 
 from ..graph.index import Floor, Index, Monomial
@@ -77,7 +78,7 @@ def _digits(p: int, size: Index, strides: list[Index]) -> list[tuple[str, Index]
     """Digits of a position, major first; strides are minor first."""
     bounds = [ONE, *strides, size]
     digits = []
-    for number, (low, high) in enumerate(zip(bounds, bounds[1:])):
+    for number, (low, high) in enumerate(pairwise(bounds)):
         extent = quotient(high, low)
         assert extent is not None
         digits.append((f"{position(p)}_{number}", extent))
@@ -141,7 +142,7 @@ def _cuts(p: int, size: Index, indices: list[Index]) -> list[Index]:
     found.pop(size, None)
     chain = sorted(found, key=cmp_to_key(_by_division))
     links = [ONE, *chain, size]
-    if any(quotient(high, low) is None for low, high in zip(links, links[1:])):
+    if any(quotient(high, low) is None for low, high in pairwise(links)):
         return []
     return chain
 

@@ -1,9 +1,9 @@
 """From terms to the e-graph: axes become bits, maps, domains and indices become numbers.
 
 Index arithmetic stays in Python. A rule that needs a composed map asks for it (relation `need`);
-`Encoding.answer` does the arithmetic, and the rule fires in the next round. Maps are partial functions:
-a composed map keeps the conditions under which the buffer in between was read inside its bounds, so
-that two reads that differ in where they are defined stay different classes.
+`Encoding.answer` does the arithmetic, and the rule fires in the next round. Maps are partial
+functions: a composed map keeps the conditions under which the buffer in between was read inside its
+bounds, so that two reads that differ in where they are defined stay different classes.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Encoding:
             assert isinstance(item, Map)
             used = [i.names() for _, i in item.entries]
             used += [c.names() for c in item.conditions]
-            self.facts.append(("range", (number,), self.mask(frozenset().union(*used))))
+            self.facts.append(("mentions", (number,), self.mask(frozenset().union(*used))))
         elif kind == "domain":
             assert item is None or isinstance(item, tuple)
             used = [c.names() for c in item or ()]
@@ -277,7 +277,7 @@ class Encoding:
         return self.number("domain", whole)
 
     def _fill(self, number: int, index: int) -> int | None:
-        """A gather clamps its slot, a read does not: only an index that stays inside may replace it."""
+        """A gather clamps its slot, a read does not: only an index that stays inside may do."""
         found, value = self.map(number), self.index(index).index
         entries = tuple(
             (a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries
@@ -322,7 +322,7 @@ def _bound_axes(terms: list[Term]) -> set[str]:
 
 
 def within(space: Space, found: Map) -> list[Index]:
-    """The conditions under which every entry stays inside its axis (a slot is clamped: no condition)."""
+    """The conditions under which every entry stays inside its axis (a slot is clamped)."""
     conditions = []
     for axis, index in found.entries:
         if SLOT not in index.names():

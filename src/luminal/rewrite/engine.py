@@ -1,8 +1,8 @@
-"""The e-graph engine behind one small interface: the egglog extension, or `mini.py` where it is missing.
+"""The e-graph engine behind one small interface: the egglog extension, else `mini.py`.
 
-Only the low-level bindings of egglog 13.2 are used, loaded without the rest of the package. An engine
-is given declarations and rules as text, terms and facts as data, is stepped one ruleset at a time, and
-gives its tables back as plain tuples.
+Only the low-level bindings of egglog 13.2 are used, loaded without the rest of the package. An
+engine is given declarations and rules as text, terms and facts as data, is stepped one ruleset at a
+time, and gives its tables back as plain tuples.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 from ..errors import CompileError
@@ -54,9 +54,9 @@ class Engine(Protocol):
         """The engine is not used any more."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_bindings() -> Any | None:
-    """The extension module alone (25 ms; the whole package takes 280), or None where it is missing."""
+    """The extension module alone (25 ms; the whole package takes 280), or None without it."""
     found = sys.modules.get("egglog.bindings")
     if found is not None:
         return found

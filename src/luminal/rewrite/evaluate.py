@@ -137,21 +137,19 @@ class Values:
         found = []
         for axis, index in entries:
             here = np.broadcast_to(np.asarray(index.evaluate(known)), legal.shape)
-            inside = np.clip(here, 0, self.extents[axis] - 1)
             if not (clamp and SLOT in index.names()):
-                legal = legal & (here == inside)
-            found.append(inside)
+                legal = legal & (here >= 0) & (here < self.extents[axis])
+            found.append(np.clip(here, 0, self.extents[axis] - 1))
         return found, legal
 
     def _read(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
-        buffer, (mapping, slots) = self.values[term.children[0]], (term.attribute, term.children[1:])
+        buffer, mapping = self.values[term.children[0]], term.attribute
         assert isinstance(mapping, Map)
-        order = [a for a, _ in sorted(mapping.entries, key=lambda e: axis_key(e[0]))]
-        assert tuple(order) == self.order(term.children[0]), "a map is total on its buffer"
-        slot = self.at(slots[0], axes) if slots else None
-        indices, legal = self._indices(
-            sorted(mapping.entries, key=lambda e: axis_key(e[0])), axes, slot, clamp=True
-        )
+        entries = sorted(mapping.entries, key=lambda e: axis_key(e[0]))
+        total = tuple(a for a, _ in entries) == self.order(term.children[0])
+        assert total, "a map is total on its buffer"
+        slot = self.at(term.children[1], axes) if term.op == "gather" else None
+        indices, legal = self._indices(entries, axes, slot, clamp=True)
         legal = legal & self._holds(mapping.conditions, axes)
         if buffer.size == 0:
             return np.full(legal.shape, poison(term.dtype), term.dtype.numpy)

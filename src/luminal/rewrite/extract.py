@@ -1,8 +1,8 @@
 """A saturated e-graph as plain classes and alternatives, and seeds for choosing among them.
 
-An extraction is one alternative for every class and one bit for every value: stored or inline. Classes
-of values and of buffers share one numbering. Which buffer alternative to take is no choice: an input is
-free, a scatter says how it is made, else the value is stored.
+An extraction is one alternative for every class and one bit for every value: stored or inline.
+Classes of values and of buffers share one numbering. Which buffer alternative to take is no choice:
+an input is free, a scatter says how it is made, else the value is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The language of the e-graph: two sorts, its operations, what is known about every class.
 
-E: the value of an expression at a point of its axes; T: a buffer. Literals are integers (i) and floats
-(f). Axis sets are bit masks; maps, domains, indices and the names of opaque operations are numbers of
-things interned in `encode.py`.
+E: the value of an expression at a point of its axes; T: a buffer. Literals are integers (i) and
+floats (f). Axis sets are bit masks; maps, domains, indices and the names of opaque operations are
+numbers of things interned in `encode.py`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def declarations() -> tuple[str, ...]:
         "(relation fixed (E))",  # known before the program runs
         "(relation fixedT (T))",
         "(relation under (i64 E))",  # a factor somewhere inside a sum over these axes
-        "(function range (i64) i64 :no-merge)",  # axes that a map's entries mention
-        "(function mentions (i64) i64 :no-merge)",  # axes that a domain or index mentions
+        "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...
         "(function state (i64) i64 :no-merge)",  # of a domain: 0 never, 1 always, 2 it depends
         "(relation need (i64 i64 i64))",
         *(f"(function {name} (i64 i64) i64 :no-merge)" for name in tables),

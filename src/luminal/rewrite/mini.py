@@ -1,8 +1,8 @@
 """A small e-graph engine in plain Python that runs the same rule text as egglog.
 
-It is the oracle of the tests and the fallback where there is no wheel. Tables are dictionaries, classes
-are union-find numbers, a rule is matched atom by atom through indices on the columns that are bound.
-Every step looks at all rows again (no semi-naive evaluation), which is fine for one region.
+It is the oracle of the tests and the fallback where there is no wheel. Tables are dictionaries,
+classes are union-find numbers, a rule is matched atom by atom through indices on the columns that
+are bound. Every step looks at all rows again (no semi-naive evaluation), fine for one region.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeAlias
 
 from ..errors import CompileError
@@ -61,7 +61,7 @@ class Rule:
     applied: set[tuple[Any, ...]] = field(default_factory=set)
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(text: str) -> Sexp:
     """The nested lists of one command."""
     stack: list[list[Any]] = [[]]
@@ -229,10 +229,6 @@ class Mini:
             self.rules[command[1]] = []
         elif head == "rule":
             self._rule(command[1], command[2], command[-1])
-        elif head == "rewrite":
-            when = command[command.index(":when") + 1] if ":when" in command else []
-            body = [["=", "$root", command[1]], *when]
-            self._rule(body, [["union", "$root", command[2]]], command[-1])
         else:
             raise CompileError(f"unknown command {head}")
 
@@ -252,7 +248,9 @@ class Mini:
 
     # ---- matching
 
-    def _matches(self, rule: Rule, depth: int = 0, bound: Binding | None = None) -> Iterator[Binding]:
+    def _matches(
+        self, rule: Rule, depth: int = 0, bound: Binding | None = None
+    ) -> Iterator[Binding]:
         bound = bound if bound is not None else {}
         if depth == len(rule.steps):
             yield bound
@@ -358,9 +356,7 @@ class _Flattener:
         return result
 
     def _equate(self, first: Any, second: Any) -> None:
-        if isinstance(first, Variable) and isinstance(second, Variable):
-            self._rename(second, first)
-        elif isinstance(second, Variable) and not isinstance(first, Computed):
+        if isinstance(second, Variable) and not isinstance(first, Computed):
             self._rename(second, first)
         elif isinstance(first, Variable) and not isinstance(second, Computed):
             self._rename(first, second)
@@ -381,17 +377,19 @@ class _Flattener:
         steps: list[tuple[Atom, list[Any]]] = []
         atoms, tests, bound = list(self.atoms), list(self.tests), set[str]()
         while atoms:
-            def score(atom: Atom) -> tuple[int, bool, int]:
-                free = sum(isinstance(c, Variable) and c.name not in bound for c in atom.columns)
-                return len(atom.columns) - free, atom.table in OPERATIONS, -free
-
-            best = max(atoms, key=score)
+            best = max(atoms, key=lambda atom, known=frozenset(bound): _promise(atom, known))
             atoms.remove(best)
             bound |= {c.name for c in best.columns if isinstance(c, Variable)}
             ready = [t for t in tests if _names(t) <= bound]
             tests = [t for t in tests if t not in ready]
             steps.append((best, ready))
         return steps
+
+
+def _promise(atom: Atom, bound: frozenset[str]) -> tuple[int, bool, int]:
+    """How far the bound columns narrow an atom's rows."""
+    free = sum(isinstance(c, Variable) and c.name not in bound for c in atom.columns)
+    return len(atom.columns) - free, atom.table in OPERATIONS, -free
 
 
 def _names(item: Any) -> set[str]:

@@ -15,8 +15,8 @@ class BufferInfo:
     """Memory at the border of a program or between its regions; its number is its position.
 
     kind: "input", "parameter", "constant" (of the Source node), "output", or "temporary" (added by
-    `regions`). shape: that of the node, or of a temporary one size for each axis. axes: the order of
-    axes in memory, row-major. node: where it comes from; None for temporaries.
+    `regions`). shape: that of the node, or of a temporary one size for each axis. axes: the order
+    of axes in memory, row-major. node: where it comes from; None for temporaries.
     """
 
     kind: str

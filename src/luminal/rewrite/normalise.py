@@ -297,7 +297,7 @@ class _Emitter:
 
 
 def within(space: Space, index: Index, conditions: Sequence[Index]) -> Index:
-    """An index that matters only where the conditions hold: floors that are 0 there are left out."""
+    """An index that matters only where the conditions hold: without floors that are 0 there."""
     if not conditions or not any(isinstance(a, Floor) for m, _ in index.terms for a in m):
         return index
     total = Index.of(0)

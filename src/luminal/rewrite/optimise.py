@@ -1,4 +1,4 @@
-"""A region to its plan: saturate, then choose. Deterministic under a seed; bounded; no search needed.
+"""A region to its plan: saturate, then choose. Deterministic under a seed, and bounded.
 
 Starts are seeds of choices with several densities of stored values; the best ones are improved by
 coordinate descent over every choice and every bit, priced by the roofline.
@@ -15,7 +15,7 @@ from .extract import Classes, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Plan, Planner
 from .rules import DEFAULT
-from .saturate import Limits, saturate
+from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 
 INFINITE = float("inf")
@@ -29,13 +29,17 @@ class Budget:
     random_seeds: int = 0
 
 
+DEFAULT_MODEL = CostModel()
+DEFAULT_BUDGET = Budget()
+
+
 def optimise(
     region: Region,
-    model: CostModel = CostModel(),
+    model: CostModel = DEFAULT_MODEL,
     seed: int = 0,
-    budget: Budget = Budget(),
+    budget: Budget = DEFAULT_BUDGET,
     families: tuple[str, ...] = DEFAULT,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Plan:
     """The plan of a region."""
     engine, encoding, growth = saturate(region, families, limits)

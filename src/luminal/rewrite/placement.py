@@ -1,9 +1,9 @@
 """Gives every dimension of every node its axes (the first half of the normaliser).
 
-Elementwise operations unify the axes of their operands, dimension by dimension; views rename, split
-and merge axes where they can and read at an index map over fresh axes where they cannot. Two
-dimensions of one value never get the same axis: an operand that would need that is renamed, which is
-a read with a map, too.
+Elementwise operations unify the axes of their operands, dimension by dimension; views rename,
+split and merge axes where they can and read at an index map over fresh axes where they cannot. Two
+dimensions of one value never get the same axis: an operand that would need that is renamed, which
+is a read with a map, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .digits import DigitView, analyse
 
 @dataclass
 class ViewPlace:
-    """A view: mapped[i] = (composite of the source, its index over digits); digits -> composites."""
+    """A view. mapped: composites of the source, their indices over digits; digits: composites."""
 
     mapped: list[tuple[Composite, Index]]
     digits: dict[str, Composite]
@@ -37,9 +37,11 @@ class ScatterPlace:
 
 @dataclass
 class Placement:
-    """Where everything is. dims[node]: axes of its dimensions. renames[node, operand]: composites of
-    the operand and what they are read at. operands[node]: the dimensions before a reduction, scan
-    or gather took place, with axes where the operation needs them."""
+    """Where everything is.
+
+    dims[node]: axes of its dimensions. operands[node]: those of the operand of a reduction or
+    gather. renames[node, operand]: composites of the operand and what they are read at.
+    """
 
     axes: Axes = field(default_factory=Axes)
     dims: dict[Node, Dims] = field(default_factory=dict)
@@ -143,7 +145,7 @@ class _Placer:
     def _bind(
         self, digits: DigitView, dims: Dims
     ) -> tuple[dict[str, Composite], list[tuple[Composite, Index]]]:
-        """Digits of structural dimensions are axes of the source; the other dimensions are mapped."""
+        """Digits of structural dimensions are the source's axes; other dimensions are mapped."""
         extents = {name: extent for position in digits.positions for name, extent in position}
         bound: dict[str, Composite] = {}
         mapped: list[tuple[Composite, Index]] = []
@@ -207,7 +209,7 @@ class _Placer:
     def _join_dim(
         self, node: Node, found: list[tuple[int, Composite]], before: list[Composite | None]
     ) -> Composite:
-        """One dimension: the axes of the first operand that can give them, and renames of others."""
+        """One dimension: the axes of the first operand that can give them; the others follow."""
         axes = self.axes
         taken = {a for c in before if c for a in axes.resolve(c)}
         target: Composite | None = None

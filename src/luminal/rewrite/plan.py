@@ -320,4 +320,5 @@ def describe(classes: Classes, piece: Piece) -> str:
     constant = ", once" if classes.constant[piece.roots[0]] else ""
     stores = "" if len(piece.roots) == 1 else f", {len(piece.roots)} stores"
     work = " ".join([*reductions, f"{operations} elementwise"])
-    return f"{kind} [{extents(classes.axes[root])}]: {work}, {len(piece.reads)} reads{stores}{constant}"
+    head = f"{kind} [{extents(classes.axes[root])}]: {work}"
+    return f"{head}, {len(piece.reads)} reads{stores}{constant}"

@@ -214,7 +214,7 @@ def _buffers(
     normal: Normal, facts: Facts, groups: Iterable[Group]
 ) -> dict[int, tuple[int, tuple[str, ...], bool]]:
     """(buffer, axes, constant) of values that regions read: that of an output, or a temporary."""
-    stored = {}
+    stored: dict[int, tuple[int, tuple[str, ...], bool]] = {}
     for target, root in zip(normal.targets, normal.roots):
         if frozenset(root.axes) == normal.terms.axes[root.term]:
             stored.setdefault(root.term, (target, root.axes, facts.fixed[root.term]))

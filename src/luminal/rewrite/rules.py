@@ -1,150 +1,116 @@
-"""The laws, one a line: what is matched, then `before --> after`.
+"""The laws, one a line: `before --> after  if conditions`, or `pattern asks (need ...)`.
 
-`(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(at x)` is x, kept in memory, read through
-the map m. A law in `read`, `guard`, `push` and `exact` holds for every value, inf, NaN and -0.0
-included. `algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings: they
-may differ where a step in between overflows, underflows or is infinite (a masked score is not such a
-step). `weak` loses digits (variance as E[x^2] - m^2) and is used only when asked for.
+`(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
+runs and an array; `(fixed x)`: known before the program runs. `(at x)` is x, kept in memory, read
+through the map m. A law asks for index arithmetic that Python does (`encode.py`) and another one
+fires when the answer is in its table.
+
+A law in `read`, `guard`, `push` and `exact` holds for every value, inf, NaN and -0.0 included.
+`algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings: they may
+differ where a step in between overflows, underflows or is infinite. `online` makes weights of zero
+in a row of minus infinities alone, where the program as written has NaN. `weak` loses digits
+(variance as E[x^2] - m^2) and is used only when asked for.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cache
 
-from .language import declarations
-
-ANALYSIS = """
-(rule ((= t (Input i)) (= m (mentions i))) ((set (axT t) m)))
-(rule ((= t (Store e)) (= m (ax e))) ((set (axT t) m)))
-(rule ((= t (Scatter s b i v)) (= m (mentions s))) ((set (axT t) m)))
-(rule ((= e (Load t)) (= m (axT t))) ((set (ax e) m)))
-(rule ((= e (Read t i)) (= m (range i))) ((set (ax e) m)))
-(rule ((= e (Gather t i x)) (= m (range i)) (= n (ax x))) ((set (ax e) (| m n))))
-(rule ((= e (Const d v))) ((set (ax e) 0)))
-(rule ((= e (Literal i))) ((set (ax e) 0)))
-(rule ((= e (One))) ((set (ax e) 0)))
-(rule ((= e (Index i)) (= m (mentions i))) ((set (ax e) m)))
-(rule ((= e (Add p q)) (= m (ax p)) (= n (ax q))) ((set (ax e) (| m n))))
-(rule ((= e (Mul p q)) (= m (ax p)) (= n (ax q))) ((set (ax e) (| m n))))
-(rule ((= e (Div p q)) (= m (ax p)) (= n (ax q))) ((set (ax e) (| m n))))
-(rule ((= e (Recip p)) (= m (ax p))) ((set (ax e) m)))
-(rule ((= e (Exp2 p)) (= m (ax p))) ((set (ax e) m)))
-(rule ((= e (Unary o p)) (= m (ax p))) ((set (ax e) m)))
-(rule ((= e (Binary o p q)) (= m (ax p)) (= n (ax q))) ((set (ax e) (| m n))))
-(rule ((= e (Ternary o c p q)) (= l (ax c)) (= m (ax p)) (= n (ax q))) ((set (ax e) (| l (| m n)))))
-(rule ((= e (Guard d p q)) (= l (mentions d)) (= m (ax p)) (= n (ax q))) ((set (ax e) (| l (| m n)))))
-(rule ((= e (Sum k p)) (= m (ax p))) ((set (ax e) (& m (not-i64 k)))))
-(rule ((= e (Max k p)) (= m (ax p))) ((set (ax e) (& m (not-i64 k)))))
-(rule ((= e (Fold o k p)) (= m (ax p))) ((set (ax e) (& m (not-i64 k)))))
-(rule ((= e (Scan o p)) (= m (ax p)) (= n (mentions o))) ((set (ax e) (| m n))))
-(rule ((= e (Wexp k p c)) (= m (ax p))) ((set (ax e) m)))
-(rule ((= e (OSum k p c f)) (= m (ax p)) (= n (ax f))) ((set (ax e) (& (| m n) (not-i64 k)))))
-(rule ((= e (Load t)) (fixedT t)) ((fixed e)))
-(rule ((= e (Read t m)) (fixedT t)) ((fixed e)))
-(rule ((= t (Store e)) (fixed e)) ((fixedT t)))
-(rule ((= e (Const d v))) ((fixed e)))
-(rule ((= e (Literal i))) ((fixed e)))
-(rule ((= e (Add p q)) (fixed p) (fixed q)) ((fixed e)))
-(rule ((= e (Mul p q)) (fixed p) (fixed q)) ((fixed e)))
-(rule ((= e (Div p q)) (fixed p) (fixed q)) ((fixed e)))
-(rule ((= e (Recip p)) (fixed p)) ((fixed e)))
-(rule ((= e (Exp2 p)) (fixed p)) ((fixed e)))
-(rule ((= e (Unary o p)) (fixed p)) ((fixed e)))
-(rule ((= e (Binary o p q)) (fixed p) (fixed q)) ((fixed e)))
-"""
+from .language import OPERATIONS, declarations
 
 READ = """
-(rewrite (Store (Load t)) t)                                                  ; store(load t) --> t
-(rewrite (Load (Store e)) e)                                                  ; load(store e) --> e
-(rule ((= e (Read t m)) (= a (axT t))) ((need 1 m a)))                        ; asks for the next two
-(rule ((= e (Read t m)) (= r (restrict m (axT t))) (>= r 0) (!= r m)) ((union e (Read t r)))) ; t[m] --> t[m on the axes of t]
-(rule ((= e (Read t m)) (= -1 (restrict m (axT t)))) ((union e (Load t))))    ; t[identity] --> t
-(rule ((= e (Gather t m (Index i)))) ((need 6 m i)))                          ; asks for the next
-(rule ((= e (Gather t m (Index i))) (= r (fill m i))) ((union e (Read t r)))) ; t[m, slot = index] --> t[m with the index]
+(Store (Load t)) --> t
+(Load (Store e)) --> e
+(Read t m) asks (need 1 m (axT t))
+(Read t m) --> (Read t r)  if (= r (restrict m (axT t))) (>= r 0) (!= r m)
+(Read t m) --> (Load t)  if (= -1 (restrict m (axT t)))
+(Gather t m (Index i)) asks (need 6 m i)
+(Gather t m (Index i)) --> (Read t r)  if (= r (fill m i))
 """
 
 GUARD = """
-(rule ((= e (Guard d p q)) (= 1 (state d))) ((union e p)))                    ; always ? p : q --> p
-(rule ((= e (Guard d p q)) (= 0 (state d))) ((union e q)))                    ; never ? p : q --> q
-(rewrite (Guard d p p) p)                                                     ; d ? p : p --> p
-(rule ((= e (Guard d (Guard f p q) q))) ((need 5 d f)))                       ; asks for the next
-(rule ((= e (Guard d (Guard f p q) q)) (= g (both d f))) ((union e (Guard g p q)))) ; d ? (f ? p : q) : q --> d and f ? p : q
-(rule ((= e (Guard d p q)) (= p (Read t m)) (= q (Read t n)) (!= m n)) ((need 7 m n))) ; asks for the next
-(rule ((= e (Guard d p q)) (= p (Read t m)) (= q (Read t n)) (= d (whole_domain m n)) (= w (whole m n))) ((union e (Read t w)))) ; d ? t[m if d] : t[m if not d] --> t[m]
+(Guard d p q) --> p  if (= 1 (state d))
+(Guard d p q) --> q  if (= 0 (state d))
+(Guard d p p) --> p
+(Guard d (Guard f p q) q) asks (need 5 d f)
+(Guard d (Guard f p q) q) --> (Guard g p q)  if (= g (both d f))
+(Guard d (Read t m) (Read t n)) asks (need 7 m n)  if (!= m n)
+(Guard d (Read t m) (Read t n)) --> (Read t w)  if (= d (whole_domain m n)) (= w (whole m n))
 """
 
 PUSH = """
-(rule ((seen e x m) (= x (Add p q))) ((union e (Add (at p) (at q)))))         ; (at p + q) --> (at p) + (at q)
-(rule ((seen e x m) (= x (Mul p q))) ((union e (Mul (at p) (at q)))))         ; (at p q) --> (at p) (at q)
-(rule ((seen e x m) (= x (Div p q))) ((union e (Div (at p) (at q)))))         ; (at p / q) --> (at p) / (at q)
-(rule ((seen e x m) (= x (Recip p))) ((union e (Recip (at p)))))              ; (at 1 / p) --> 1 / (at p)
-(rule ((seen e x m) (= x (Exp2 p))) ((union e (Exp2 (at p)))))                ; (at 2^p) --> 2^(at p)
-(rule ((seen e x m) (= x (Unary o p))) ((union e (Unary o (at p)))))          ; (at f p) --> f (at p)
-(rule ((seen e x m) (= x (Binary o p q))) ((union e (Binary o (at p) (at q))))) ; (at f p q) --> f (at p) (at q)
-(rule ((seen e x m) (= x (Ternary o c p q))) ((union e (Ternary o (at c) (at p) (at q))))) ; (at f c p q) --> f (at c) (at p) (at q)
-(rule ((seen e x m) (= x (Guard d p q))) ((need 2 d m)))                      ; asks for the next
-(rule ((seen e x m) (= x (Guard d p q)) (= f (domain_at d m))) ((union e (Guard f (at p) (at q))))) ; (at d ? p : q) --> d.m ? (at p) : (at q)
-(rule ((seen e x m) (= x (Index i))) ((need 3 i m)))                          ; asks for the next
-(rule ((seen e x m) (= x (Index i)) (= j (index_at i m))) ((union e (Index j)))) ; (at index) --> index.m
-(rule ((seen e x m) (= x (Read u n)) (= n (restrict n (axT u)))) ((need 0 n m))) ; asks for the next
-(rule ((seen e x m) (= x (Read u n)) (= n (restrict n (axT u))) (= c (compose n m))) ((union e (Read u c)))) ; (at u[n]) --> u[n.m]
-(rule ((seen e x m) (= x (Gather u n i))) ((need 0 n m)))                     ; asks for the next
-(rule ((seen e x m) (= x (Gather u n i)) (= c (compose n m))) ((union e (Gather u c (at i))))) ; (at u[n, i]) --> u[n.m, (at i)]
-(rule ((seen e x m) (= x (Sum k p))) ((need 4 m k)))                          ; asks for the next
-(rule ((seen e x m) (= x (Sum k p)) (= f (extend m k)) (>= f 0)) ((union e (Sum k (Read (Store p) f))))) ; (at sum_k p) --> sum_k p[m, k], m injective
-(rule ((seen e x m) (= x (Max k p))) ((need 4 m k)))                          ; asks for the next
-(rule ((seen e x m) (= x (Max k p)) (= f (extend m k)) (>= f 0)) ((union e (Max k (Read (Store p) f))))) ; (at max_k p) --> max_k p[m, k], m injective
+(at (Add p q)) --> (Add (at p) (at q))
+(at (Mul p q)) --> (Mul (at p) (at q))
+(at (Div p q)) --> (Div (at p) (at q))
+(at (Recip p)) --> (Recip (at p))
+(at (Exp2 p)) --> (Exp2 (at p))
+(at (Unary o p)) --> (Unary o (at p))
+(at (Binary o p q)) --> (Binary o (at p) (at q))
+(at (Ternary o c p q)) --> (Ternary o (at c) (at p) (at q))
+(at (Guard d p q)) asks (need 2 d m)
+(at (Guard d p q)) --> (Guard f (at p) (at q))  if (= f (domain_at d m))
+(at (Index i)) asks (need 3 i m)
+(at (Index i)) --> (Index j)  if (= j (index_at i m))
+(at (Read u n)) asks (need 0 n m)  if (= n (restrict n (axT u)))
+(at (Read u n)) --> (Read u c)  if (= n (restrict n (axT u))) (= c (compose n m))
+(at (Gather u n i)) asks (need 0 n m)
+(at (Gather u n i)) --> (Gather u c (at i))  if (= c (compose n m))
+(at (Sum k p)) asks (need 4 m k)
+(at (Sum k p)) --> (Sum k (Read (Store p) f))  if (= f (extend m k)) (>= f 0)
+(at (Max k p)) asks (need 4 m k)
+(at (Max k p)) --> (Max k (Read (Store p) f))  if (= f (extend m k)) (>= f 0)
 """
 
 EXACT = """
-(rewrite (Add (Const d p) (Const d q)) (Const d (+ p q)) :when ((!= 0.0 (+ p q)) (< -1e30 (+ p q)) (< (+ p q) 1e30))) ; p + q --> their sum
-(rewrite (Mul (Const d p) (Const d q)) (Const d (* p q)) :when ((moderate p) (moderate q))) ; p q --> their product
-(rewrite (Mul x (Const d 1.0)) x)                                             ; x 1 --> x
-(rewrite (Div x (Const d 1.0)) x)                                             ; x / 1 --> x
-(rewrite (Mul (Const d p) x) (Mul x (Const d p)))                             ; p x --> x p
-(rewrite (Add (Const d p) x) (Add x (Const d p)))                             ; p + x --> x + p
+(Add (Const d p) (Const d q)) --> (Const d (+ p q))  if (!= 0.0 (+ p q)) (moderate p) (moderate q)
+(Mul (Const d p) (Const d q)) --> (Const d (* p q))  if (moderate p) (moderate q)
+(Mul x (Const d 1.0)) --> x
+(Div x (Const d 1.0)) --> x
+(Mul (Const d p) x) --> (Mul x (Const d p))
+(Add (Const d p) x) --> (Add x (Const d p))
 """
 
 ALGEBRA = """
-(rewrite (Mul (Mul x (Const d p)) (Const d q)) (Mul x (Const d (* p q))) :when ((moderate p) (moderate q))) ; (x p) q --> x (p q)
-(rule ((= e (Sum k (Mul p q))) (inv k q)) ((union e (Mul (Sum k p) q))))      ; sum_k p q --> (sum_k p) q, q free of k
-(rule ((= e (Sum k (Mul q p))) (inv k q)) ((union e (Mul (Sum k p) q))))      ; sum_k q p --> (sum_k p) q, q free of k
-(rule ((= e (Sum k (Div p q))) (inv k q)) ((union e (Div (Sum k p) q))))      ; sum_k p / q --> (sum_k p) / q, q free of k
-(rule ((= s (Sum k e))) ((under k e)))                                        ; where the next may act
-(rule ((under k e) (= e (Mul p q)) (dep k p)) ((under k p)))                  ; ... and its factors
-(rule ((under k e) (= e (Mul p q)) (dep k q)) ((under k q)))                  ; ... and its factors
-(rule ((under k e) (= e (Mul (Mul p r) q)) (inv k r) (dep k q) (dep k p)) ((union e (Mul (Mul p q) r)))) ; (p r) q --> (p q) r
-(rule ((under k e) (= e (Mul (Mul r p) q)) (inv k r) (dep k q) (dep k p)) ((union e (Mul (Mul p q) r)))) ; (r p) q --> (p q) r
-(rule ((under k e) (= e (Mul q (Mul p r))) (inv k r) (dep k q) (dep k p)) ((union e (Mul (Mul q p) r)))) ; q (p r) --> (q p) r
-(rule ((under k e) (= e (Mul q (Mul r p))) (inv k r) (dep k q) (dep k p)) ((union e (Mul (Mul q p) r)))) ; q (r p) --> (q p) r
-(rule ((under k e) (= e (Mul (Div p r) q)) (inv k r) (dep k q) (dep k p)) ((union e (Div (Mul p q) r)))) ; (p / r) q --> (p q) / r
-(rule ((under k e) (= e (Mul q (Div p r))) (inv k r) (dep k q) (dep k p)) ((union e (Div (Mul q p) r)))) ; q (p / r) --> (q p) / r
+(Mul (Mul x (Const d p)) (Const d q)) --> (Mul x (Const d (* p q)))  if (moderate p) (moderate q)
+(Sum k (Mul p q)) --> (Mul (Sum k p) q)  if (inv k q)
+(Sum k (Mul q p)) --> (Mul (Sum k p) q)  if (inv k q)
+(Sum k (Div p q)) --> (Div (Sum k p) q)  if (inv k q)
+(Sum k x) asks (under k x)
+(Mul p q) asks (under k p)  if (under k e) (dep k p)
+(Mul p q) asks (under k q)  if (under k e) (dep k q)
+(Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (dep k q) (dep k p)
+(Mul (Mul r p) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (dep k q) (dep k p)
+(Mul q (Mul p r)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (dep k q) (dep k p)
+(Mul q (Mul r p)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (dep k q) (dep k p)
+(Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (dep k q) (dep k p)
+(Mul q (Div p r)) --> (Div (Mul q p) r)  if (under k e) (inv k r) (dep k q) (dep k p)
 """
 
 FOLD = """
-(rule ((= e (Mul (Add x y) c)) (fixed y) (fixed c) (!= 0 (ax c))) ((union e (Add (Mul x c) (Mul y c))))) ; (x + y) c --> x c + y c, y and c known
-(rule ((= e (Mul c (Add x y))) (fixed y) (fixed c) (!= 0 (ax c))) ((union e (Add (Mul x c) (Mul y c))))) ; c (x + y) --> x c + y c, y and c known
-(rewrite (Add (Add x y) z) (Add x (Add y z)) :when ((fixed y) (fixed z)))     ; (x + y) + z --> x + (y + z), y and z known
-(rule ((= e (Mul (Mul x y) z)) (fixed y) (fixed z) (!= 0 (ax y)) (!= 0 (ax z))) ((union e (Mul x (Mul y z))))) ; (x y) z --> x (y z), y and z known
-(rule ((= e (Mul (Sum k (Mul x w)) c)) (fixed w) (fixed c) (!= 0 (ax c)) (dep k w) (inv k c)) ((union e (Sum k (Mul x (Mul w c)))))) ; (sum_k x w) c --> sum_k x (w c), w and c known
-(rule ((= e (Mul c (Sum k (Mul x w)))) (fixed w) (fixed c) (!= 0 (ax c)) (dep k w) (inv k c)) ((union e (Sum k (Mul x (Mul w c)))))) ; c (sum_k x w) --> sum_k x (w c), w and c known
-(rule ((= e (Mul (Sum k (Mul w x)) c)) (fixed w) (fixed c) (!= 0 (ax c)) (dep k w) (inv k c)) ((union e (Sum k (Mul x (Mul w c)))))) ; (sum_k w x) c --> sum_k x (w c), w and c known
-(rule ((= e (Div x c)) (fixed c) (!= 0 (ax c))) ((union e (Mul x (Recip c))))) ; x / c --> x (1 / c), c known, with axes
+(Mul (Add x y) c) --> (Add (Mul x c) (Mul y c))  if (fixed y) (weight c)
+(Mul c (Add x y)) --> (Add (Mul x c) (Mul y c))  if (fixed y) (weight c)
+(Add (Add x y) z) --> (Add x (Add y z))  if (fixed y) (fixed z)
+(Mul (Mul x y) z) --> (Mul x (Mul y z))  if (weight y) (weight z)
+(Mul (Sum k (Mul x w)) c) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
+(Mul c (Sum k (Mul x w))) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
+(Mul (Sum k (Mul w x)) c) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
+(Div x c) --> (Mul x (Recip c))  if (weight c)
 """
 
 ONLINE = """
-(rewrite (Exp2 (Mul (Add x (Mul (Max k x) (Const d -1.0))) (Const d c))) (Wexp k x c) :when ((< 0.0 c))) ; 2^((x - max_k x) c) --> wexp(k, x, c), c > 0
-(rewrite (Exp2 (Add x (Mul (Max k x) (Const d -1.0)))) (Wexp k x 1.0))        ; 2^(x - max_k x) --> wexp(k, x, 1)
-(rewrite (Sum k (Wexp k x c)) (OSum k x c (One)))                             ; sum_k wexp --> online sum of 1
-(rewrite (Sum k (Mul (Wexp k x c) f)) (OSum k x c f))                         ; sum_k wexp f --> online sum of f
-(rewrite (Sum k (Mul f (Wexp k x c))) (OSum k x c f))                         ; sum_k f wexp --> online sum of f
+(Exp2 (Mul (Add x (Mul (Max k x) (Const d -1.0))) (Const d c))) --> (Wexp k x c)  if (< 0.0 c)
+(Exp2 (Add x (Mul (Max k x) (Const d -1.0)))) --> (Wexp k x 1.0)
+(Sum k (Wexp k x c)) --> (OSum k x c (One))
+(Sum k (Mul (Wexp k x c) f)) --> (OSum k x c f)
+(Sum k (Mul f (Wexp k x c))) --> (OSum k x c f)
 """
 
 WEAK = """
-(rewrite (Sum k (Add p q)) (Add (Sum k p) (Sum k q)))                         ; sum_k p + q --> sum_k p + sum_k q
-(rule ((= e (Sum k (Mul (Add p q) y))) (inv k q) (dep k y)) ((union e (Add (Sum k (Mul p y)) (Mul (Sum k y) q))))) ; sum_k (p + q) y --> sum_k p y + (sum_k y) q
-(rule ((= e (Sum k (Mul y (Add p q)))) (inv k q) (dep k y)) ((union e (Add (Sum k (Mul y p)) (Mul (Sum k y) q))))) ; sum_k y (p + q) --> sum_k y p + (sum_k y) q
+(Sum k (Add p q)) --> (Add (Sum k p) (Sum k q))
+(Sum k (Mul (Add p q) y)) --> (Add (Sum k (Mul p y)) (Mul (Sum k y) q))  if (inv k q) (dep k y)
+(Sum k (Mul y (Add p q))) --> (Add (Sum k (Mul y p)) (Mul (Sum k y) q))  if (inv k q) (dep k y)
 """
 
 FAMILIES: dict[str, str] = {
@@ -158,46 +124,88 @@ FAMILIES: dict[str, str] = {
     "weak": WEAK,
 }
 DEFAULT = ("read", "guard", "push", "exact", "algebra", "fold", "online")
-EXACT_FAMILIES = frozenset(("read", "guard", "push", "exact"))
 
 _ABBREVIATIONS = (
     (re.compile(r"\(inv (\S+) (\S+?)\)"), r"(= 0 (& \1 (ax \2)))"),
     (re.compile(r"\(dep (\S+) (\S+?)\)"), r"(!= 0 (& \1 (ax \2)))"),
+    (re.compile(r"\(weight (\S+?)\)"), r"(fixed \1) (!= 0 (ax \1))"),
     (re.compile(r"\(at (\w+)\)"), r"(Read (Store \1) m)"),
-    (re.compile(r"\(seen e x m\)"), "(= e (Read t m)) (= t (Store x)) (= m (restrict m (axT t)))"),
     (
         re.compile(r"\(moderate (\w)\)"),
         r"(!= 0.0 \1) (< -1e15 \1) (< \1 1e15) (< 1e-15 (* \1 \1))",
     ),
 )
+_KEPT = "(= e (Read t m)) (= t (Store x)) (= m (restrict m (axT t))) (= x {})"
 
 
-def laws(family: str) -> list[tuple[str, str]]:
-    """(engine text without its ruleset, `before --> after`) of every rule of a family."""
-    found = []
-    for line in FAMILIES[family].strip().splitlines():
-        text, _, meaning = line.partition(";")
-        found.append((_expand(text.strip()), meaning.strip()))
-    return found
+def laws(family: str) -> list[str]:
+    """The laws of a family as they are written."""
+    return FAMILIES[family].strip().splitlines()
 
 
-def _expand(text: str) -> str:
+def rule(law: str, family: str) -> str:
+    """A law as a rule of the engine."""
+    head, _, conditions = law.partition("  if ")
+    before, arrow, after = head.partition(" --> ")
+    if not arrow:
+        before, _, after = head.partition(" asks ")
+    kept = re.fullmatch(r"\(at (\(.*\))\)", before)
+    body = _KEPT.format(kept[1]) if kept else f"(= e {before})"
+    action = f"(union e {after})" if arrow else _bound(after)
+    if not arrow and "(axT t)" in after:  # actions may not look into tables
+        body += " (= a (axT t))"
+    text = f"(rule ({body} {conditions}) ({action}) :ruleset {family})"
     for pattern, replacement in _ABBREVIATIONS:
         text = pattern.sub(replacement, text)
     return text
 
 
-def _within(text: str, ruleset: str) -> str:
-    assert text.endswith(")")
-    return f"{text[:-1]} :ruleset {ruleset})"
+def _bound(request: str) -> str:
+    return request.replace("(axT t)", "a")
 
 
-@lru_cache(maxsize=None)
+# ---- what is known of every class: its axes, and whether it is fixed
+
+_MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
+_BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
+_FIXED = (
+    "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Unary",
+    "Binary", "Ternary",
+)  # fmt: skip
+
+
+def _analysis() -> Iterator[str]:
+    for op, kinds in OPERATIONS.items():
+        names = [f"x{i}" for i in range(len(kinds))]
+        fact = f"(= e ({' '.join([op, *names])}))"
+        buffer = op in ("Input", "Store", "Scatter")
+        mapped = op in ("Read", "Gather", "Scatter")
+        table = {"E": "ax", "T": "axT"}
+        known = [
+            (f"m{i}", f"(= m{i} ({table[k]} x{i}))") for i, k in enumerate(kinds)
+            if k in table and not (mapped and (k == "T" or buffer))
+        ]  # fmt: skip
+        if op in _MENTIONED:
+            known.append(("n", f"(= n (mentions x{_MENTIONED[op]}))"))
+        mask = "0"
+        for name, _ in known:
+            mask = name if mask == "0" else f"(| {mask} {name})"
+        if op in _BOUND:
+            mask = f"(& {mask} (not-i64 x{_BOUND[op]}))"
+        facts = " ".join([fact, *(f for _, f in known)])
+        yield f"(rule ({facts}) ((set ({'axT' if buffer else 'ax'} e) {mask})))"
+        if op in _FIXED:
+            of = {"E": "fixed", "T": "fixedT"}
+            facts = " ".join([fact, *(f"({of[k]} x{i})" for i, k in enumerate(kinds) if k in of)])
+            yield f"(rule ({facts}) (({'fixedT' if buffer else 'fixed'} e)))"
+
+
+@cache
 def program(families: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
     """Declarations and rules for an engine, one command a text."""
     texts = [*declarations(), "(ruleset analysis)"]
-    texts += [_within(line, "analysis") for line in ANALYSIS.strip().splitlines()]
+    texts += [f"{text[:-1]} :ruleset analysis)" for text in _analysis()]
     for family in families:
         texts.append(f"(ruleset {family})")
-        texts += [_within(text, family) for text, _ in laws(family)]
+        texts += [rule(law, family) for law in laws(family)]
     return tuple(texts)

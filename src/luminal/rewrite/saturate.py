@@ -1,4 +1,4 @@
-"""From a region to its e-graph: insert, apply the rule families in turn, serve their requests, stop.
+"""From a region to its e-graph: insert, apply the families in turn, serve their requests, stop.
 
 Stops at a fixed point, or gracefully at a limit: whatever is there by then is used.
 """
@@ -13,7 +13,6 @@ from .engine import Engine, new_engine
 from .rules import DEFAULT, program
 from .terms import Region
 
-
 MOVEMENT = ("read", "guard", "push")
 
 
@@ -24,6 +23,9 @@ class Limits:
     nodes: int = 20_000
     rounds: int = 100
     seconds: float = 5.0
+
+
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Growth:
 def saturate(
     region: Region,
     families: tuple[str, ...] = DEFAULT,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
     engine: Engine | None = None,
 ) -> tuple[Engine, Encoding, Growth]:
     """The e-graph of a region."""

@@ -1,9 +1,9 @@
 """The form in which programs are rewritten: values as functions of named axes, and buffers.
 
-Two sorts. A *value* (E) is an expression at a point of its axes. A *buffer* (T) is memory. Dimensions
-are gone: every dimension has become a tuple of axes, an axis has a name ("a0", "a1", ...) and an
-extent, elementwise operations share axes, broadcasting is "the axis is not mentioned", and a view
-that is no renaming of axes is an index map on a read.
+Two sorts. A *value* (E) is an expression at a point of its axes. A *buffer* (T) is memory.
+Dimensions are gone: every dimension has become a tuple of axes, an axis has a name ("a0", "a1",
+...) and an extent, elementwise operations share axes, broadcasting is "the axis is not mentioned",
+and a view that is no renaming of axes is an index map on a read.
 
     op         children        attribute            meaning
     input      ()              Leaf                 T: a buffer from outside the region
@@ -15,7 +15,7 @@ that is no renaming of axes is an index map on a read.
     const      ()              number               E
     index      ()              Index                E: the value of an index expression
     <scalar>   (E, ...)        None                 E: a row of SCALARS
-    guard      (E, E)          Domain               E: the first where the domain holds, else the second
+    guard      (E, E)          Domain               E: the first where the domain holds, else 2nd
     sum max min prod  (E)      axes (tuple)         E: reduction; binds the axes (an axis that the
                                                     operand does not mention repeats it)
     scan       (E)             (op, axis)           E: running reduction; keeps the axis
@@ -52,9 +52,9 @@ class Map:
 class ScatterMap:
     """Where a scatter writes: axis of the result -> Index over the axes of the points and SLOT.
 
-    `along`: the axes of all points that write, in row-major order (later writes win). The result has
-    the axes of `entries`; the base may lack some (it is repeated along them). A slot outside its axis
-    writes nothing. mode: as in graph.node.Scatter."""
+    `along`: the axes of all points that write, in row-major order (later writes win). The result
+    has the axes of `entries`; the base may lack some (it is repeated along them). A slot outside
+    its axis writes nothing. mode: as in graph.node.Scatter."""
 
     entries: tuple[tuple[str, Index], ...]
     along: tuple[str, ...]
@@ -63,8 +63,8 @@ class ScatterMap:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A buffer from outside: its number among the region's (or program's) buffers, its axes in memory
-    order (row-major), whether its contents are known before the program runs."""
+    """A buffer from outside: its number among the region's (or program's) buffers, its axes in
+    memory order (row-major), whether its contents are known before the program runs."""
 
     number: int
     axes: tuple[str, ...]
@@ -97,7 +97,7 @@ class Terms:
 
     def add(self, op: str, children: tuple[int, ...], attribute: Any, dtype: DType) -> int:
         """The number of this term; made once."""
-        key = (op, children, attribute, dtype.name)
+        key: tuple[Any, ...] = (op, children, attribute, dtype.name)
         if op == "const":
             key = (op, type(attribute), repr(attribute), dtype.name)
         found = self.numbers.get(key)
@@ -150,8 +150,9 @@ class Root:
 class Region:
     """A piece of a program that is optimised on its own: from stored values to stored values.
 
-    `terms` uses axes a0, a1, ... numbered by first use, and leaves 0, 1, ... by first use, so that repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i,
-    `outputs[j]` the one behind root j. Buffer numbers of a program: see normalise.Normal.
+    `terms` uses axes a0, a1, ... numbered by first use, and leaves 0, 1, ... by first use, so that
+    repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i, `outputs[j]`
+    the one behind root j. Buffer numbers of a program: see normalise.Normal.
     """
 
     key: str

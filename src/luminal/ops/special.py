@@ -1,0 +1,91 @@
+"""Less common elementwise functions."""
+
+from __future__ import annotations
+
+import math
+
+from ..graph.tensor import Tensor
+from .base import Value, floating, full_like, operands
+from .elementwise import (
+    abs,
+    div,
+    eq,
+    logical_and,
+    logical_or,
+    lt,
+    mul,
+    neg,
+    reciprocal,
+    square,
+    where,
+)
+from .math import log, log1p, sin, sqrt
+
+
+def signbit(x: Tensor) -> Tensor:
+    """Whether the sign bit is set, also of -0 (1 / -0 is minus infinity)."""
+    if not x.dtype.is_float:
+        return lt(x, 0)
+    return logical_or(lt(x, 0), logical_and(eq(x, 0), lt(reciprocal(x), 0)))
+
+
+def copysign(size: Tensor, sign: Value) -> Tensor:
+    """|size| with the sign of the other, also of -0."""
+    x, y = operands(size, sign)
+    return where(signbit(y), neg(abs(x)), abs(x))
+
+
+def heaviside(x: Tensor, values: Tensor) -> Tensor:
+    """1 above 0, `values` at 0, else 0."""
+    return where(eq(x, 0), values, lt(0, x).cast(x.dtype))
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(x^2 + y^2) without overflow."""
+    a, b = operands(abs(x), abs(y))
+    high, low = a.graph.apply("max", [a, b]), a.graph.apply("min", [a, b])
+    ratio = where(eq(high, low), full_like(high, 1), div(low, high))
+    length = mul(high, sqrt(square(ratio) + 1))
+    infinite = logical_or(eq(a, float("inf")), eq(b, float("inf")))
+    return where(infinite, float("inf"), length)
+
+
+def xlogy(x: Tensor, y: Tensor) -> Tensor:
+    """x log y, and 0 where x is 0 and y is a number."""
+    return _product_of_log(x, y, log(y))
+
+
+def xlog1py(x: Tensor, y: Tensor) -> Tensor:
+    """x log(1 + y), and 0 where x is 0 and y is a number."""
+    return _product_of_log(x, y, log1p(y))
+
+
+def _product_of_log(x: Tensor, y: Tensor, logarithm: Tensor) -> Tensor:
+    silent = logical_and(eq(x, 0), eq(y, y))
+    return where(silent, full_like(logarithm, 0), mul(x, logarithm))
+
+
+@floating
+def sinc(x: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
+    angle = mul(x, math.pi)
+    return where(eq(x, 0.0), 1.0, div(sin(angle), angle))
+
+
+@floating
+def deg2rad(x: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return mul(x, math.pi / 180)
+
+
+@floating
+def rad2deg(x: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return mul(x, 180 / math.pi)
+
+
+@floating
+def entr(x: Tensor) -> Tensor:
+    """-x log x; 0 at 0, minus infinity below."""
+    value = where(eq(x, 0.0), 0.0, neg(mul(x, log(x))))
+    return where(lt(x, 0.0), float("-inf"), value)

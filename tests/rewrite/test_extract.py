@@ -1,0 +1,89 @@
+"""What the default choice decides: the kernels that an expert would write."""
+
+from __future__ import annotations
+
+import pytest
+from plan_nets import program
+
+from luminal.rewrite.bridge import bridge
+from luminal.rewrite.extract import classes_of
+from luminal.rewrite.optimise import optimise
+from luminal.rewrite.plan import Plan
+from luminal.rewrite.saturate import saturate
+
+KERNELS = {
+    "softmax": (1, 1), "layer_norm": (1, 1), "rms_norm_matmul": (1, 2),
+    "linear_gelu_residual": (1, 1), "gated_mlp": (1, 1), "attention_causal": (1, 1),
+    "attention_masked": (1, 1), "cross_entropy": (1, 1), "chain_30": (1, 1),
+    "conv_norm_relu": (1, 1), "depthwise_pointwise": (2, 2), "pools": (2, 2),
+    "embedding_norm": (1, 2), "embedding_dynamic": (1, 2), "lstm_cell": (1, 2),
+    "bert_layer": (9, 9), "int8_linear": (1, 1), "scans": (2, 2),
+}  # fmt: skip
+
+
+def plan_of(name: str) -> Plan:
+    return optimise(program(name, large=True).region)
+
+
+def work(plan: Plan) -> list:
+    return [piece for piece in plan.pieces if not plan.classes.constant[piece.roots[0]]]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_counts(name):
+    least, most = KERNELS[name]
+    plan = plan_of(name)
+    assert least <= len(work(plan)) <= most, plan.describe()
+
+
+@pytest.mark.parametrize("name", ["attention_causal", "attention_masked"])
+def test_attention_is_online_and_keeps_no_square(name):
+    plan = plan_of(name)
+    steps = bridge(plan)
+    assert any(n.op == "OSum" for piece in plan.pieces for _, n in piece.body)
+    assert all(ref.kind != "temporary" for step in steps for ref in step.arguments.values())
+    assert any(v.reduction and v.reduction.rescale for v in steps[0].kernel.values)
+
+
+def test_projections_are_not_made_inside_attention():
+    plan = plan_of("bert_layer")
+    online = [p for p in plan.pieces if any(n.op == "OSum" for _, n in p.body)]
+    assert len(online) == 1
+    assert sum(1 for _, n in online[0].body if n.op == "Sum") == 1  # the scores alone
+
+
+def test_a_contraction_is_a_product_of_two_factors():
+    (step,) = [s for s in bridge(plan_of("conv_norm_relu")) if not s.constant]
+    (value,) = [v for v in step.kernel.values if v.reduction]
+    assert value.body.op == "mul" and len(value.body.args) == 2
+    assert len(value.reduction.over) == 3
+
+
+def test_batch_norm_goes_into_the_weights_once():
+    steps = bridge(plan_of("conv_norm_relu"))
+    made = {s.arguments[b] for s in steps if s.constant for b in s.kernel.outputs}
+    assert made
+    (run,) = [s for s in steps if not s.constant]
+    packed = {run.arguments[b.name] for b in run.kernel.buffers if b.constant}
+    assert made & packed
+
+
+def test_int8_weights_are_not_widened_in_memory():
+    (step,) = bridge(plan_of("int8_linear"))
+    assert not step.constant
+    assert "i8" in {b.dtype.name for b in step.kernel.buffers}
+
+
+def test_a_scatter_copies_its_base_once_and_says_so():
+    steps = bridge(plan_of("cache_update"))
+    assert [s.copies for s in steps] == [True, False, True, False]
+    stores = [v.store for s in steps if not s.copies for v in s.kernel.values if v.store]
+    assert [s.mode for s in stores] == ["set", "sum"]
+    assert all(s.slots and s.ordered for s in stores)
+
+
+def test_every_class_has_a_dtype_and_an_order():
+    region = program("bert_layer").region
+    engine, encoding, _ = saturate(region)
+    classes = classes_of(engine, encoding, region)
+    assert len(classes.order) == len(classes.alternatives) == len(classes.dtype)
