@@ -227,6 +227,23 @@ def test_state_is_kept_between_runs() -> None:
         assert (rt[seen] == 2 * step).all() and (rt[state] == step).all()
 
 
+def test_a_cache_is_written_in_place() -> None:
+    cx = Graph()
+    cache, row = cx.tensor((16, 4), name="cache"), cx.tensor((1, 4), name="row")
+    position = cx.tensor((1,), dtype="i64", name="position")
+    updated = luminal.ops.index_copy(cache, 0, position, row)
+    cx.donate(cache, updated)
+    total = updated.sum(0).output()
+    rt = cx.compile()
+    rt[cache] = mine = np.zeros((16, 4), np.float32)
+    for step in range(4):
+        rt[row], rt[position] = np.full((1, 4), step + 1, np.float32), np.array([step])
+        rt.run()
+        assert (rt[total] == (step + 1) * (step + 2) / 2).all()
+        assert rt[cache][:, 0].tolist() == [1, 2, 3, 4][: step + 1] + [0] * (15 - step)
+    assert rt._report.plan.in_place and not mine.any()
+
+
 def test_an_output_may_be_an_input_and_may_repeat() -> None:
     cx = Graph()
     x = cx.tensor(("s", 3))

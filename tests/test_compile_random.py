@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -170,6 +171,11 @@ def feeds(graph: Graph, seed: int) -> dict[Any, np.ndarray]:
 @given(st.randoms(use_true_random=False), st.integers(0, 3))
 def test_compiled_is_reference(random: Random, seed: int) -> None:
     check(program(random), seed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_larger_programs(seed: int) -> None:
+    check(program(Random(seed), most=12), seed % 4)
 
 
 def check(graph: Graph, seed: int) -> None:

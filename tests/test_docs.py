@@ -1,4 +1,7 @@
-"""Every Python block of the documents runs, in order, and prints what the text block below it says."""
+"""Every Python block of the documents runs, in order, and prints what the text block below it says.
+
+`python tests/test_docs.py` writes what is printed now into the documents.
+"""
 
 import contextlib
 import io
@@ -9,24 +12,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "docs/architecture.md")
-BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.S)
+BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\s*```text\n(?P<text>.*?)```)?", re.S)
+
+
+def run_blocks(name):
+    """(match, what it printed) of each block of a document, in one shared scope."""
+    scope: dict = {}
+    for match in BLOCK.finditer((ROOT / name).read_text()):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(match["code"], name, "exec"), scope)
+        yield match, "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_document(name):
-    blocks = BLOCK.findall((ROOT / name).read_text())
+    blocks = list(run_blocks(name))
     assert blocks, f"{name} has no Python block"
-    scope: dict = {}
-    for code, expected in blocks:
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            exec(compile(code, name, "exec"), scope)
-        if expected:
-            assert tidy(output.getvalue()) == tidy(expected), code
-
-
-def tidy(text):
-    return [line.rstrip() for line in text.strip().splitlines()]
+    for match, printed in blocks:
+        assert match["text"] is None or printed == match["text"], match["code"]
 
 
 def test_quickstart(capsys):
@@ -35,3 +39,19 @@ def test_quickstart(capsys):
     exec(compile(file.read_text(), str(file), "exec"), scope)
     scope["main"]()
     assert "all right" in capsys.readouterr().out
+
+
+def update(name):
+    """Write what the blocks print into the document."""
+    parts, end = [], 0
+    text = (ROOT / name).read_text()
+    for match, printed in run_blocks(name):
+        if match["text"] is not None:
+            parts += [text[end : match.start("text")], printed]
+            end = match.end("text")
+    (ROOT / name).write_text("".join([*parts, text[end:]]))
+
+
+if __name__ == "__main__":
+    for document in DOCUMENTS:
+        update(document)

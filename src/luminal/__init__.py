@@ -1,14 +1,14 @@
 """A deep-learning compiler that stays small because it searches.
 
-    import luminal
+import luminal
 
-    graph = luminal.Graph()
-    x = graph.tensor(("s", 64))
-    y = x.softmax(-1).output()
-    rt = graph.compile()
-    rt[x] = array
-    rt.run()
-    print(rt[y])
+graph = luminal.Graph()
+x = graph.tensor(("s", 64))
+y = x.softmax(-1).output()
+rt = graph.compile()
+rt[x] = array
+rt.run()
+print(rt[y])
 """
 
 from . import nn, ops

@@ -240,12 +240,12 @@ def softmax(m: Any, k: Any, sizes: Any = None) -> Kernel:
 
 def layer_norm(m: Any, k: Any, count: int, sizes: Any = None) -> Kernel:
     x, d = load("X", "m", "k"), minus(load("X", "m", "k"), read("mean"))
+    variance = add(mul(read("squares"), num(1 / count)), num(1e-5))
     values = (
         total("total", "m", x, "k"),
         Value("mean", ("m",), mul(read("total"), num(1 / count)), f32),
         total("squares", "m", mul(d, d), "k"),
-        Value("scale", ("m",), op("recip", op("sqrt", add(mul(read("squares"), num(1 / count)),
-                                                           num(1e-5)))), f32),  # fmt: skip
+        Value("scale", ("m",), op("recip", op("sqrt", variance)), f32),
         stored("out", "mk", add(mul(mul(d, read("scale")), load("G", "k")), load("H", "k")), "Y"),
     )
     buffers = (buffer("X", f32, m, k), buffer("G", f32, k), buffer("H", f32, k),
@@ -253,7 +253,9 @@ def layer_norm(m: Any, k: Any, count: int, sizes: Any = None) -> Kernel:
     return Kernel("layer_norm", buffers, axes(m=m, k=k), values, sizes or {})
 
 
-def attention(heads: int, queries: Any, keys: Any, d: int, causal: bool, sizes: Any = None) -> Kernel:
+def attention(
+    heads: int, queries: Any, keys: Any, d: int, causal: bool, sizes: Any = None
+) -> Kernel:
     """One pass over the keys with a running maximum."""
     p, low = read("p"), -3.0e38
     masked: Expression = read("score")

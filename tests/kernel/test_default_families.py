@@ -41,7 +41,8 @@ def gemm_of(dtype):
 
 
 def gemm_bf16(m, n, k):
-    body = mul(cast(load("A", "m", "k", dtype=bf16), f32), cast(load("B", "k", "n", dtype=bf16), f32))
+    a, b = load("A", "m", "k", dtype=bf16), load("B", "k", "n", dtype=bf16)
+    body = mul(cast(a, f32), cast(b, f32))
     buffers = [buffer("A", m, k, dtype=bf16), buffer("B", k, n, dtype=bf16, constant=True),
                buffer("C", m, n)]  # fmt: skip
     values = [value("acc", "mn", body, total("k")),
@@ -130,7 +131,8 @@ def permuted():
 def scan_then_reduce():
     values = [value("c", "mk", X, total("k", scan=True)),
               value("t", "m", read("c"), total("k", "max")),
-              value("out", "mk", sub(read("c"), read("t")), store=store("Y", "m", "k"))]  # fmt: skip
+              value("out", "mk", sub(read("c"), read("t")),
+                    store=store("Y", "m", "k"))]  # fmt: skip
     return on_rows(values, [buffer("Y", 7, 20)])
 
 
@@ -169,7 +171,8 @@ def perceptron():
 def contraction_then_row_sum():
     values = [value("g", "mn", mul(X, load("A", "k", "n")), total("k")),
               value("t", "m", read("g"), total("n")),
-              value("out", "mn", sub(read("g"), read("t")), store=store("Y", "m", "n"))]  # fmt: skip
+              value("out", "mn", sub(read("g"), read("t")),
+                    store=store("Y", "m", "n"))]  # fmt: skip
     weights = [buffer("A", 20, 40, constant=True)]
     return on_rows(values, [buffer("Y", 7, 40)], inputs=weights, axes={"n": 40})
 

@@ -229,7 +229,7 @@ RANDOM = {
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_schedules_are_refused_or_right(name: str) -> None:
     rng, case, right = random.Random(5), RANDOM[name], 0
-    for _ in range(25):
+    for _ in range(12):
         plan = case.schedule
         for _ in range(6):
             candidate = mutated(rng, plan, case.kernel)
@@ -241,4 +241,4 @@ def test_random_schedules_are_refused_or_right(name: str) -> None:
             plan = candidate
         run(replace(case, schedule=plan))
         right += plan != case.schedule
-    assert right > 5
+    assert right > 3

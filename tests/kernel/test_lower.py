@@ -161,6 +161,20 @@ def band(path: str) -> Case:
     return Case(Kernel("band", buffers, axes(q=20, k=20), (value,)), schedule({"acc": path}))
 
 
+def triangle(e: str, total_: str) -> Case:
+    """A tile with a domain, written and read by loops of other steps and other tiles."""
+    limit = {"k": (None, ix("q") + 1)}
+    body = Guard((ix("q") - "k",), exp(load("X", "q", "k")), num(0.0))
+    values = (
+        Value("e", ("q", "k"), body, f32, domain=limit),
+        Value("sum", ("q",), read("e"), f32, Reduction("sum", ("k",)), domain=limit),
+        stored("out", "q", op("recip", read("sum")), "Y"),
+    )
+    buffers = (buffer("X", f32, 21, 21), buffer("Y", f32, 21))
+    paths = {"e": e, "sum": total_, "out": "q/8@ q/1!"}
+    return Case(Kernel("triangle", buffers, axes(q=21, k=21), values), schedule(paths))
+
+
 def dequantised() -> Case:
     weight = cast(bf16, mul(cast(f32, load("Q", "g", "u", "n", dtype=i8)), load("S", "g", "n")))
     a = cast(f32, load("A", "m", ix("g") * 8 + "u", dtype=bf16))
@@ -212,8 +226,8 @@ def siblings() -> Case:
 
 def started() -> Case:
     """A sum in lanes and partial accumulators that starts at a number of its own."""
-    value = Value("acc", ("m",), load("X", "m", "k"), f32,
-                  Reduction("sum", ("k",), start=load("S", "m")), Store("Y", (ix("m"),)))  # fmt: skip
+    reduction = Reduction("sum", ("k",), start=load("S", "m"))
+    value = Value("acc", ("m",), load("X", "m", "k"), f32, reduction, Store("Y", (ix("m"),)))
     buffers = (buffer("X", f32, 3, 70), buffer("S", f32, 3), buffer("Y", f32, 3))
     return Case(Kernel("start", buffers, axes(m=3, k=70), (value,)), schedule({"acc": ROW}))
 
@@ -274,6 +288,9 @@ CASES = {
     "band in memory": band("q/8@ k/4 q/2 k/1 q/1!"),
     "band in lanes": band("q/8@ k/1 q/1#"),
     "band dot": band("q/1@ k/8 k/1#"),
+    "triangle, wide tiles write": triangle("q/8@ k/4 q/1! k/1!", "q/8@ q/1 k/8 k/1#"),
+    "triangle, wide tiles read": triangle("q/8@ q/1 k/4 k/1#", "q/8@ k/8 q/1! k/1!"),
+    "triangle, lanes of rows": triangle("q/8@ q/1 k/1", "q/8@ k/2 k/1! q/1#"),
     "transpose": transpose(37, 53, "m/64@ k/16 m/16! k/1! m/1#"),
     "transpose in registers": transpose(64, 96, "m/32@ k/16 m/16! k/1! m/1#"),
     "transpose f64": transpose(64, 96, "m/32@ k/8 m/8! k/1! m/1#", f64),

@@ -7,7 +7,7 @@ import torch
 
 from luminal import ops
 
-from .cases import BF16, booleans, case, integers, normal
+from .cases import BF16, booleans, case, integers, normal, special
 
 X = normal(3, 4, 5)
 TIES = np.array([[3, 1, 3, 2, 1, 3], [0, 0, 0, 0, 0, 0], [5, 4, 3, 2, 1, 0]], np.float32)
@@ -141,6 +141,9 @@ for down in (False, True):
         ("int", integers(3, 9)),
         ("plain", X),
         ("long", normal(2, 700)),
+        ("long ties", integers(2, 600, low=0, high=5)),
+        ("long extremes", np.repeat(np.array([-128, 127, 0, 127, -128], np.int8), 130)),
+        ("long inf", np.tile(special(), 40)),
         ("long nan", np.where(normal(520) > 1, np.nan, normal(520))),
     ):
         case(

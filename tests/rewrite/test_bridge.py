@@ -10,7 +10,7 @@ import pytest
 from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 
 from luminal.rewrite.cost import CostModel, Pricer
-from luminal.rewrite.extract import classes_of, seed
+from luminal.rewrite.extract import acyclic, classes_of, seed
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Cyclic, Planner
 from luminal.rewrite.saturate import saturate
@@ -49,6 +49,15 @@ def test_random_plans(name, number):
     except Cyclic:
         pytest.skip("these choices are cyclic")
     assert close(run_plan(plan, case, arrays), expected(case, arrays), 2e-3), plan.describe()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_fallback_choice_is_never_cyclic(name):
+    case, classes, planner = classes_for(name)
+    arrays = inputs_for(case)
+    for stored in (frozenset(), frozenset(classes.roots)):
+        plan = planner.plan(acyclic(classes), stored)
+        assert close(run_plan(plan, case, arrays), expected(case, arrays), 2e-3)
 
 
 EXACT_NETS = ("pools", "concat_views", "halves_again", "cache_update", "scans")

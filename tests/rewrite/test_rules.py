@@ -27,7 +27,7 @@ def saturated(name: str, families: tuple[str, ...]):
     case = program(name) if name in NETS else rule_case(name)
     engine, encoding, growth = saturate(case.region, families)
     assert growth.complete
-    classes = classes_of(engine, encoding, case.region)
+    classes = classes_of(engine, encoding, case.region, everything=True)
     engine.close()
     return case, classes
 

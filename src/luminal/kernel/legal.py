@@ -26,6 +26,7 @@ def check(kernel: Kernel, schedule: Schedule) -> None:
 def problems(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
     """Reasons why a schedule is illegal."""
     yield from _names(kernel, schedule)
+    yield from _moved(kernel, schedule)
     tree = build(kernel, schedule)
     for value in tree.values:
         yield from _steps(kernel, tree, value)
@@ -63,6 +64,20 @@ def _names(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
     for axis, kind in schedule.tails.items():
         if kind not in ("peel", "guard") or axis not in kernel.axes:
             yield f"no tail {kind} of {axis}"
+
+
+def _moved(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
+    """A value without a path moves to its readers: not past a reduction that it sees running."""
+    order = {v.name: i for i, v in enumerate(kernel.values)}
+    early: dict[str, frozenset[str]] = {}  # moved value -> reductions that start after it
+    for value in kernel.values:
+        seen = reads(value, so_far=True).union(*(early.get(n, ()) for n in reads(value)))
+        here = order[value.name]
+        for name in sorted(n for n in reads(value) if n in early):
+            if any(order[running] < here for running in early[name]):
+                yield f"{name} has no path and would move behind a reduction that it sees running"
+        if value.name not in schedule.paths:
+            early[value.name] = frozenset(n for n in seen if order.get(n, here) > here)
 
 
 # ---- loops of one path

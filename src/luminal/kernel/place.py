@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from ..graph.index import Index
 from .program import Val
@@ -10,7 +10,7 @@ from .program import Val
 Lanes = tuple[tuple[str, int], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def lane_name(axis: str, size: int) -> str:
     """The variable that counts the lanes of an axis inside an index."""
     return f"~{axis}.{size}"

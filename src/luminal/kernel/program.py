@@ -18,7 +18,8 @@ from .schedule import Layout
 @dataclass(frozen=True)
 class Val:
     """An SSA value. `lanes`: ((axis, size), ...) it varies over inside a vector, outermost first; ()
-    is a scalar. dtype None: a pointer. A literal has no definition; `name` is its Python number."""
+    is a scalar. dtype None: a pointer. A literal has no definition; `name` is its Python number
+    (a bool: "0" or "1"), the same in all its lanes."""
 
     name: str
     dtype: DType | None
@@ -38,7 +39,8 @@ class Val:
 class Instruction:
     """out = op(args). Operations:
 
-    every row of SCALARS       elementwise; operands have the lanes of the result
+    every row of SCALARS       elementwise; operands have the lanes of the result; f16 and bf16
+                               are only cast, selected and moved, never computed with
     fma                        (acc, a, b): acc + a * b in one rounding
     <matrix instruction>       (acc, a, b) of `instructions.py`; a and b have the collapsed lanes too
     expand                     repeat over lanes that the operand lacks
@@ -81,7 +83,8 @@ class When:
 
 @dataclass
 class Claim:
-    """Threads share out units var = 0 .. count - 1: own contiguous range first, then others'."""
+    """Threads share out units var = 0 .. count - 1: own contiguous range first, then others'. A
+    program has exactly one, at its top level, and stores nothing outside it."""
 
     var: Val
     count: Val

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..graph.dtype import f64
+from ..graph.dtype import f64, u8
 from ..graph.tensor import Tensor
 from .base import Value, floating, full_like, literal, operands, result_type
 from .coefficients import ERF, ERFC
@@ -18,6 +18,7 @@ from .elementwise import (
     abs,
     add,
     bitwise_and,
+    bitwise_or,
     clamp,
     div,
     eq,
@@ -177,9 +178,13 @@ def _repeated_squaring(x: Tensor, exponent: int) -> Tensor:
 
 
 def _pow_integer(x: Tensor, y: Tensor) -> Tensor:
-    """Square and multiply over all bits; for y < 0 the whole part of 1 / x^|y|."""
+    """Square and multiply; for y < 0 the whole part of 1 / x^|y|. From 2^127 on, where all but 0, 1
+    and -1 have long overflowed, only whether y is odd counts."""
     result, power, one = full_like(x, 1), x, full_like(y, 1)
-    for bit in range(8 * y.dtype.bytes - (1 if y.dtype.is_signed else 0)):
+    bits = 8 if y.dtype is u8 else 7
+    if y.dtype.bytes > 1:
+        y = where(lt(y, 128), y, bitwise_or(full_like(y, 126), bitwise_and(y, one)))
+    for bit in range(bits):
         mask = full_like(y, 1 << bit)
         result = where(ne(bitwise_and(y, mask), 0), mul(result, power), result)
         power = square(power)

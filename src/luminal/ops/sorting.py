@@ -1,21 +1,21 @@
 """Sorting, always stable, with NaN as the largest value.
 
 Up to 512 elements, or for a size known only at run time, the place of an element is counted: how
-many stand before it. Longer dimensions run through a bitonic network, whose exchanges are views.
+many stand before it. Longer dimensions are cut into blocks that are sorted so and then merged.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..errors import ShapeError
-from ..graph.dtype import boolean, i64
+from ..graph.dtype import DType, boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import count, dim_of, extent, full_like, positions, size_value
 from .elementwise import (
     add,
-    bitwise_and,
     eq,
     isnan,
     logical_and,
@@ -29,7 +29,7 @@ from .reduction import Extreme, reduce
 from .shape import stack
 
 COUNTING_LIMIT = 512
-TOPK_BY_MAXIMA = 32  # so many maxima, one after the other, before a whole sort is cheaper
+TOPK_BY_MAXIMA = 16  # so many maxima, one after the other, before a whole sort is cheaper
 
 Order = Callable[[Tensor, Tensor], Tensor]
 
@@ -70,8 +70,15 @@ def _order(x: Tensor, reverse: bool) -> Tensor:
     size = extent(x, x.ndim - 1)
     before = descending if reverse else ascending
     if size.is_constant and size.constant > COUNTING_LIMIT:
-        return _bitonic(x, size.constant, before)
+        return _merged(x, size.constant, before, _last_value(x.dtype, reverse))
     return _counted(x, before)
+
+
+def _last_value(kind: DType, reverse: bool) -> float:
+    """What no value comes after; of equal ones the earlier comes first, so padding stays last."""
+    if reverse:
+        return kind.lowest
+    return float("nan") if kind.is_float else kind.highest
 
 
 def _counted(x: Tensor, before: Order) -> Tensor:
@@ -85,51 +92,45 @@ def _counted(x: Tensor, before: Order) -> Tensor:
     return full_like(rank, 0).scatter_node(rank, positions(x, last - 1), last - 1, "set")
 
 
-# ---- bitonic network
+# ---- merging sorted blocks
 
 
-def _bitonic(x: Tensor, size: int, before: Order) -> Tensor:
-    """The permutation, by a network over the next power of two; padding stays at the end."""
-    width = 1 << (size - 1).bit_length()
-    values = x.pad([(0, 0)] * (x.ndim - 1) + [(0, width - size)], 0)
-    places = positions(values, x.ndim - 1)
-    block = 2
-    while block <= width:
-        step = block // 2
-        while step:
-            values, places = _exchange(values, places, size, block, step, before)
-            step //= 2
-        block *= 2
-    return places.narrow(x.ndim - 1, 0, size)
+def _merged(x: Tensor, size: int, before: Order, last: float) -> Tensor:
+    """The permutation: sort blocks by counting, then find the place of every element in every other
+    block by bisection; its rank is the sum. `last` is a value that no other comes after."""
+    block = 1 << round(math.log2(8 * math.sqrt(size)))
+    blocks = -(-size // block)
+    padded = x.pad([(0, 0)] * (x.ndim - 1) + [(0, blocks * block - size)], last)
+    split = padded.unflatten(-1, (blocks, block))
+    order = _counted(split, before)
+    values = split.gather_node(order, split.ndim - 1).flatten(-2, -1)
+    rank = reduce("sum", _places(values, blocks, block, before), -1)
+    origin = add(order, _block_start(order, block)).flatten(-2, -1)
+    sorted_origin = full_like(rank, 0).scatter_node(rank, origin, rank.ndim - 1, "set")
+    return sorted_origin.narrow(-1, 0, size)
 
 
-def _exchange(
-    values: Tensor, places: Tensor, size: int, block: int, step: int, before: Order
-) -> tuple[Tensor, Tensor]:
-    """Compare each element with the one `step` away; blocks alternate in direction."""
-    value, place = _partner(values, step), _partner(places, step)
-    at = positions(values, values.ndim - 1)
-    lower = eq(bitwise_and(at, step), 0)
-    upward = eq(bitwise_and(at, block), 0)
-    partner_first = _comes_first(value, place, values, places, size, before)
-    self_first = _comes_first(values, places, value, place, size, before)
-    take = where(eq(lower, upward), partner_first, self_first)
-    return where(take, value, values), where(take, place, places)
+def _block_start(order: Tensor, block: int) -> Tensor:
+    return order.graph.iota(order.shape, Index.of(f"i{order.ndim - 2}") * block)
 
 
-def _comes_first(
-    a: Tensor, i: Tensor, b: Tensor, j: Tensor, size: int, before: Order
-) -> Tensor:
-    """(a, i) stands before (b, j): padding last, then by value, then by position."""
-    tie = logical_and(logical_not(before(b, a)), lt(i, j))
-    first = logical_or(before(a, b), tie)
-    return logical_and(lt(i, size), logical_or(logical_not(lt(j, size)), first))
-
-
-def _partner(x: Tensor, step: int) -> Tensor:
-    """out[i] = x[i xor step], for a power of two."""
-    pairs = x.unflatten(-1, (-1, 2, step))
-    return pairs.flip(-2).reshape(x.shape)
+def _places(values: Tensor, blocks: int, block: int, before: Order) -> Tensor:
+    """(..., blocks * block, blocks): how many elements of each block stand before each element, for
+    the values of sorted blocks (..., blocks * block)."""
+    graph, last = values.graph, values.ndim
+    shape = [*values.shape, blocks]
+    here, there = Index.of(f"i{last - 1}") // block, Index.of(f"i{last}")
+    wanted = values.unsqueeze(-1).expand(shape)
+    earlier = lt(graph.iota(shape, there - here), 0)
+    start = graph.iota(shape, there * block)
+    place = full_like(start, 0)
+    for step in [block >> n for n in range(1, block.bit_length())] + [1]:
+        index = add(start, add(place, step - 1)).flatten(-2, -1)
+        probe = values.gather_node(index, last - 1).reshape(shape)
+        ahead = where(earlier, logical_not(before(wanted, probe)), before(probe, wanted))
+        place = where(ahead, add(place, step), place)
+    own = graph.iota(shape, Index.of(f"i{last - 1}") - here * block)
+    return where(eq(graph.iota(shape, there - here), 0), own, place)
 
 
 # ---- selections

@@ -49,6 +49,7 @@ class _Bridge:
         self.space = self.encoding.space
         self.shared = self._shared_memory()
         self.orders = memory_orders(plan)
+        self.constant = self._constant_memory()
         self.refs: dict[int, Ref] = {}
         self.temporaries = 0
         self.extra_roots: list[int] = []
@@ -76,11 +77,25 @@ class _Bridge:
                 found[base] = piece.roots[0]
         return found
 
+    def _constant_memory(self) -> set[int]:
+        """What kernels that run once make: constants made of constants only."""
+        found: set[int] = set()
+        for piece in self.plan.pieces:
+            given = all(self._is_fixed_input(r) or r in found for r in piece.reads)
+            if given and self.classes.constant[piece.roots[0]]:
+                found.update(piece.roots)
+        return found
+
+    def _is_input(self, c: int) -> bool:
+        return self.classes.is_buffer[c] and self.classes.source(c) == "Input"
+
+    def _is_fixed_input(self, c: int) -> bool:
+        return self._is_input(c) and self.classes.leaf(c).constant
+
     def _place_roots(self) -> None:
         for number, root in enumerate(self.classes.roots):
             memory = self._final(self.plan.buffer_of(root))
-            is_input = self.classes.is_buffer[memory] and self.classes.source(memory) == "Input"
-            if is_input or memory in self.refs:
+            if self._is_input(memory) or memory in self.refs:
                 self.extra_roots.append(number)
             else:
                 self.refs[memory] = Ref("output", number)
@@ -93,7 +108,7 @@ class _Bridge:
     def ref(self, memory: int) -> Ref:
         """Where a class lives."""
         memory = self._final(memory)
-        if self.classes.is_buffer[memory] and self.classes.source(memory) == "Input":
+        if self._is_input(memory):
             return Ref("input", self.classes.leaf(memory).number)
         if memory not in self.refs:
             self.refs[memory] = Ref("temporary", self.temporaries)
@@ -110,7 +125,7 @@ class _Bridge:
         elif ref.kind == "output":
             axes, constant = self.classes.region.roots[ref.number].axes, False
         else:
-            axes, constant = self.orders[final], self.classes.constant[final]
+            axes, constant = self.orders[final], final in self.constant
         return self._place(ref, axes, memory, constant)
 
     def _place(self, ref: Ref, axes: tuple[str, ...], memory: int, constant: bool) -> Place:
@@ -178,7 +193,7 @@ class _Bridge:
             buffers[buffer.name] = buffer
             arguments[buffer.name] = self.ref(memory)
         kernel = self._make(name, list(buffers.values()), values)
-        return Step(kernel, arguments, self.classes.constant[root])
+        return Step(kernel, arguments, root in self.constant)
 
     def _make(self, name: str, buffers: list[Buffer], values: list[Value]) -> Kernel:
         names = dict.fromkeys(a for v in values for a in v.points)

@@ -304,7 +304,7 @@ class Body:
         sides: dict[int, list[Expression]] = {h: [factors[h]] for h in pair}
         for i, factor in enumerate(factors):
             if i not in pair:
-                fit = [h for h in heads if axes[i] <= axes[h]] or list(pair)
+                fit = [h for h in pair if axes[i] <= axes[h]] or list(pair)
                 sides[min(fit, key=lambda h: self._points(axes[h]))].append(factor)
         return Apply("mul", tuple(multiply(side, dtype) for side in sides.values()), dtype)
 

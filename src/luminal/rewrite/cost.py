@@ -1,9 +1,9 @@
 """A roofline for kernels of a plan: enough to choose what to store, not to choose schedules.
 
 What it counts, and why: multiply-adds of contractions at the rate of the multiply-add units, all
-else in vector operations; memory once for each buffer, again for each pass over rows that do not fit
-the cache; work that a loop over foreign axes repeats (a computed operand is made once for each tile
-of them); a contraction whose result is needed in several passes, since that spoils its register tile.
+else in vector operations; memory once for each buffer, again for each pass over rows that do not
+fit the cache; work that a loop over foreign axes repeats (a computed operand is made once for each
+tile of them); a contraction whose result several passes need, which spoils its register tile.
 A guard costs nothing: it cuts a loop. A view costs nothing: it is an address.
 """
 
@@ -25,9 +25,9 @@ class CostModel:
     """A machine in a few numbers, for all its threads together. Rates per second.
 
     flops: of contractions; vector: element operations; bandwidth: bytes from memory;
-    cache_bandwidth: bytes of buffers that fit `cache` bytes; row: bytes of a row that several passes
-    find in the cache; tile: points of foreign axes that share one computed operand; launch: seconds of a kernel and its
-    barrier; hint: assumed value of a run-time size.
+    cache_bandwidth: bytes of buffers that fit `cache` bytes; row: bytes of a row that several
+    passes find in the cache; tile: points of foreign axes that share one computed operand; launch:
+    seconds of a kernel and its barrier; hint: assumed value of a run-time size.
     """
 
     flops: float = 2.4e11

@@ -183,7 +183,7 @@ class Egglog:
         found = self.graph.freeze().functions.get("need")
         value = self.graph.value_to_i64
         rows = found.rows if found is not None else ()
-        return [tuple(value(v) for v in row.inputs) for row in rows]  # type: ignore[misc]
+        return [tuple(value(v) for v in row.inputs) for row in rows]
 
     # ---- to and from the bindings
 

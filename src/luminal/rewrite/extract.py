@@ -77,8 +77,11 @@ class Classes:
         return item
 
 
-def classes_of(engine: Engine, encoding: Encoding, region: Region) -> Classes:
-    """The e-graph of a region as plain data, without alternatives that are never worth taking."""
+def classes_of(
+    engine: Engine, encoding: Encoding, region: Region, everything: bool = False
+) -> Classes:
+    """The e-graph of a region as plain data, without alternatives that are never worth taking
+    (`everything`: with those, for tests of the rules)."""
     tables = engine.tables([*OPERATIONS, "ax", "axT", "fixed", "fixedT", "term"])
     numbers: dict[object, int] = {}
     alternatives: list[list[ENode]] = []
@@ -110,6 +113,11 @@ def classes_of(engine: Engine, encoding: Encoding, region: Region) -> Classes:
                 fixed[numbers[value]] = True
     terms = {inputs[0]: output for inputs, output in tables["term"]}
     roots = [numbers[terms[root.term]] for root in region.roots]
+    if not everything:
+        alternatives = [
+            _worthwhile(number, options, alternatives, encoding)
+            for number, options in enumerate(alternatives)
+        ]
     return _finish(encoding, region, alternatives, is_buffer, axes, fixed, roots)
 
 
@@ -122,8 +130,6 @@ def _finish(
     fixed: list[bool],
     roots: list[int],
 ) -> Classes:
-    for number, options in enumerate(alternatives):
-        alternatives[number] = _worthwhile(number, options, alternatives, encoding)
     count = len(alternatives)
     empty: frozenset[Index] = frozenset()
     classes = Classes(
@@ -135,6 +141,11 @@ def _finish(
     _find_dtypes(classes, order, region)
     _find_constants(classes, order)
     _find_needs(classes, order)
+    before = list(classes.alternatives)
+    _drop_less_defined(classes)
+    classes.order = ordered(classes)
+    if len(classes.order) < len(order):  # what is left only leads in circles
+        classes.alternatives, classes.order = before, order
     return classes
 
 
@@ -228,16 +239,20 @@ def _find_constants(classes: Classes, order: list[int]) -> None:
 
 
 def _find_needs(classes: Classes, order: list[int]) -> None:
-    """Where each class is defined: its most defined alternative; less defined ones are dropped."""
-    for c in order:
-        options = [(_needs(classes, n), n) for n in classes.alternatives[c]]
-        best = min((needs for needs, _ in options), key=len)
-        classes.needs[c] = best
-        if any(n.op in ("Read", "Gather", "Guard") for _, n in options):
-            kept = [n for needs, n in options if _implied(classes, needs, best)]
-            classes.alternatives[c] = kept
-    for c in order:  # what was not known the first time round (operands that come later)
-        classes.needs[c] = min((_needs(classes, n) for n in classes.alternatives[c]), key=len)
+    """Where each class is defined: where its most defined alternative is."""
+    for _ in range(2):  # the second time operands that come later are known, too
+        for c in order:
+            classes.needs[c] = min((_needs(classes, n) for n in classes.alternatives[c]), key=len)
+
+
+def _drop_less_defined(classes: Classes) -> None:
+    """A reader may stand where only the most defined alternative is."""
+    for c, options in enumerate(classes.alternatives):
+        if any(n.op in ("Read", "Gather", "Guard") for n in options):
+            best = classes.needs[c]
+            classes.alternatives[c] = [
+                n for n in options if _implied(classes, _needs(classes, n), best)
+            ]
 
 
 def _implied(classes: Classes, needs: frozenset[Index], best: frozenset[Index]) -> bool:
@@ -302,6 +317,18 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
                 found = _total(classes, c, node, weights[c][i], best, mode)
                 if found < best[c]:
                     best[c], choice[c], changed = found, i, True
+    return choice
+
+
+def acyclic(classes: Classes) -> list[int]:
+    """For every class the first alternative whose operands come before it: never a cycle. (Sums of
+    tree costs are huge where values are shared, and then too coarse to tell a cycle from none.)"""
+    done: set[int] = set()
+    choice = [0] * len(classes.alternatives)
+    for c in classes.order:
+        options = enumerate(classes.alternatives[c])
+        choice[c] = next(i for i, n in options if done.issuperset(n.children))
+        done.add(c)
     return choice
 
 

@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from ..errors import CompileError
@@ -377,7 +377,7 @@ class _Flattener:
         steps: list[tuple[Atom, list[Any]]] = []
         atoms, tests, bound = list(self.atoms), list(self.tests), set[str]()
         while atoms:
-            best = max(atoms, key=lambda atom, known=frozenset(bound): _promise(atom, known))
+            best = max(atoms, key=partial(_promise, bound=frozenset(bound)))
             atoms.remove(best)
             bound |= {c.name for c in best.columns if isinstance(c, Variable)}
             ready = [t for t in tests if _names(t) <= bound]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .cost import CostModel, Pricer
-from .extract import Classes, classes_of, seed
+from .extract import Classes, acyclic, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Plan, Planner
 from .rules import DEFAULT
@@ -111,6 +111,8 @@ class _Search:
     def _choices(self, number: int) -> Iterator[list[int]]:
         for mode in ("work", "depth", "written"):
             yield seed(self.classes, mode)
+        if self.best[0] == INFINITE:
+            yield acyclic(self.classes)
         for i in range(self.budget.random_seeds):
             rng = random.Random(number * 1000 + i)
             yield seed(self.classes, "depth" if i % 2 else "work", rng)

@@ -69,11 +69,6 @@ class Report(Protocol):
     def text(self) -> str: ...
 
     @property
-    def sizes(self) -> dict[str, Range]:
-        """The run-time sizes that the program needs, with their bounds."""
-        return dict(self._bounds)
-
-    @property
     def kernels(self) -> Sequence[Any]: ...
 
 

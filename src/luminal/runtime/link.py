@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..graph.dtype import DType
 from ..graph.index import Index
@@ -89,6 +89,7 @@ class Linker:
         )  # fmt: skip
         plan.verify()
         share_states(plan)
+        drop_unused_kernels(plan)
         return plan
 
 
@@ -113,6 +114,14 @@ def _copy_that_may_go(plan: Plan, old: int, new: int) -> Call | None:
     if not changes or any(old in reads for reads, _ in touched[changes[0] :]):
         return None
     return plan.calls[copies[0]]
+
+
+def drop_unused_kernels(plan: Plan) -> None:
+    """Kernels without a call are not compiled; the others keep their order."""
+    used = sorted({call.kernel for call in plan.calls})
+    numbers = {old: new for new, old in enumerate(used)}
+    plan.kernels[:] = [plan.kernels[old] for old in used]
+    plan.calls[:] = [replace(call, kernel=numbers[call.kernel]) for call in plan.calls]
 
 
 def uses(kernel: Kernel) -> tuple[frozenset[str], frozenset[str]]:
