@@ -180,3 +180,29 @@ def test_regions_come_in_the_order_of_execution():
         assert known.isdisjoint(piece.outputs)
         known |= set(piece.outputs)
     assert set(normal.outputs.values()) <= known
+
+
+def test_values_that_are_moved_again_and_again_are_stored():
+    graph = Graph()
+    x = y = graph.tensor((4, 32))
+    for step in range(12):
+        y = ops.maximum(y * 0.5, y.roll(step, 1)) + y.flip(1)
+    assert x.shape == y.shape
+    _, pieces = check(graph, [y])
+    assert len(pieces) >= 4
+
+
+def test_a_cache_that_is_written_and_read_is_stored_by_the_write():
+    graph = Graph()
+    graph.dim("s", 1, 16)
+    cache, w = graph.tensor((48, 8)), graph.parameter((8, 8))
+    x, at = graph.tensor(("s", 8)), graph.tensor(("s",), dtype="i64")
+    where = at.reshape("s", 1).expand("s", 8)
+    updated = cache.scatter_node(where, ops.matmul(x, w), 0)
+    out = ops.matmul(ops.softmax(ops.matmul(x, updated.T), -1), updated)
+    normal, pieces = check(
+        graph, [updated, out], {"s": 3}, {at: np.array([4, 5, 6])}, tolerance=1e-3
+    )
+    assert len(pieces) == 2
+    assert pieces[0].outputs == (normal.outputs[updated.node],)
+    assert normal.outputs[updated.node] in pieces[1].inputs

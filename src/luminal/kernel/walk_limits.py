@@ -12,6 +12,7 @@ from ..graph.index import Atom, Floor, Index
 from ..graph.space import Space
 from .homes import Homes
 from .indexing import Indexing, split_extrema
+from .kernel import Value
 from .place import Place, lane_name
 from .tree import Node, Tree
 
@@ -24,6 +25,7 @@ class Limits:
     def __init__(self, tree: Tree, homes: Homes, indexing: Indexing) -> None:
         self.tree, self.homes, self.indexing = tree, homes, indexing
         self.space: Space = indexing.space
+        self._domains: dict[int, tuple[Bound, Bound]] = {}
         self.unit: dict[str, int] = {}
         for path in tree.paths.values():
             for node in path:
@@ -32,13 +34,33 @@ class Limits:
                     self.unit[axis] = math.lcm(self.unit.get(axis, 1), node.loop.step)
 
     def domain(self, node: Node) -> tuple[Bound, Bound]:
-        """The bounds that all values below a loop agree on."""
+        """The bounds that all values below a loop agree on, and all who read their tiles."""
+        found = self._domains.get(id(node))
+        if found is None:
+            found = self._domains[id(node)] = self._domain(node)
+        return found
+
+    def _domain(self, node: Node) -> tuple[Bound, Bound]:
+        if not all(self._followed(value, node) for value in node.leaves()):
+            return None, None
         domains = {v.domain.get(node.loop.axis, (None, None)) for v in node.leaves()}
         lows, highs = {low for low, _ in domains}, {high for _, high in domains}
         return (
             lows.pop() if len(lows) == 1 else None,
             highs.pop() if len(highs) == 1 else None,
         )
+
+    def _followed(self, value: Value, node: Node) -> bool:
+        """Whether those who read what this loop writes walk no more of the axis than it does."""
+        axis, home = node.loop.axis, self.homes.by_name.get(value.name)
+        if axis not in value.axes or home is None or home.depth >= node.depth:
+            return True
+        ends = value.domain.get(axis)
+        for reader in self.tree.readers(value.name):
+            loops = [n.loop for n in self.tree.paths[reader.name] if n.loop.axis == axis]
+            if not loops or loops[0].kind != "serial" or reader.domain.get(axis) != ends:
+                return False
+        return True
 
     def start(self, node: Node, place: Place) -> Place | None:
         """The place at which the loop starts, with the span that it has to walk; None: all of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import ops
+from .. import nn, ops
 from ..errors import InputError, WeightsError
 from ..graph import Graph, Tensor
 from ..weights import Safetensors
@@ -57,7 +57,8 @@ class SentenceEncoder:
         graph.dim("tokens", 1, self.max_tokens)
         self.ids = graph.tensor(("batch", "tokens"), dtype="i64", name="ids")
         self.mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
-        model = Bert(graph, self.config)
+        with nn.uninitialised():  # the checkpoint has every weight
+            model = Bert(graph, self.config)
         self.vectors = pool(model(self.ids, self.mask), self.mask).output("vectors")
         model.load_state_dict(self._weights(set(model.state_dict())))
         self.program = graph.compile(device=device, threads=threads)

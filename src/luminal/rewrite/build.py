@@ -119,6 +119,10 @@ class Builder:
         """An elementwise operation."""
         if op == "select":
             return self.select(*children)
+        twice = self._negated(Term(op, children, None, dtype))
+        inner = None if twice is None else self._negated(self.node(twice))
+        if inner is not None:  # not (not c) = c
+            return inner
         if dtype.is_integer:
             indices = [self.as_index(child) for child in children]
             if all(i is not None for i in indices):

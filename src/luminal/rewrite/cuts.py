@@ -4,6 +4,8 @@
 - What was computed and contractions of several consumers read, or one contraction and a way around
   it: the residual stream, the operand of Q, K and V. Softmax and norms fork as well, but their
   branches meet again before any contraction.
+- What is moved again and again: elementwise values that are read at another place, combined, read
+  at another place ... double the work with each such step (sorting networks, stencils in time).
 - What is expensive and several regions need.
 """
 
@@ -21,6 +23,7 @@ from .terms import Map, Terms, is_reduction
 SINK = -1
 MOVEMENT = ("guard", "read", "load", "store")
 LEAVES = ("input", "const", "index")
+MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
 EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
 
 
@@ -88,7 +91,7 @@ def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> froze
     contraction (a matrix product): its operands are used again and again.
     """
     node, mine = terms.nodes[t], terms.axes[t]
-    if (node.op not in SCALARS and node.op != "guard") or is_reduction(node):
+    if node.op != "guard" and not _elementwise(terms, t):
         return frozenset()
     found: frozenset[str] = frozenset().union(
         *(known.get(c, frozenset()) for c in node.children if terms.axes[c] == mine)
@@ -101,7 +104,8 @@ def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> froze
 
 def cuts_of(facts: Facts) -> set[int]:
     """The values that every sensible plan stores."""
-    return _read_repeatedly(facts) | _forks(facts)
+    found = _read_repeatedly(facts) | _forks(facts)
+    return found | _many_steps(facts, found)
 
 
 # ---- values that windows and gathers read
@@ -169,6 +173,29 @@ def _wraps_once(wrapped: Index, reach: Index, space: Space) -> bool:
         if not space.nonnegative(divisors[0] - reach - 1):
             return False
     return len(wrapped.terms) == 1
+
+
+def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:
+    """Elementwise values that are read elsewhere after others were, a few times over."""
+    terms = facts.terms
+    steps: dict[int, int] = {}
+    found: set[int] = set()
+    for t in facts.live:
+        node = terms.nodes[t]
+        stored = node.op == "store" and _elementwise(terms, node.children[0])
+        if is_reduction(node) or node.op in ("scan", "scatter") or t in cuts:
+            steps[t] = 0
+            continue
+        steps[t] = stored + max((steps[c] for c in node.children), default=0)
+        if steps[t] > MAX_STEPS and not facts.fixed[t]:
+            found.add(node.children[0])
+            steps[t] = 0
+    return found
+
+
+def _elementwise(terms: Terms, t: int) -> bool:
+    node = terms.nodes[t]
+    return node.op in SCALARS and not is_reduction(node)
 
 
 # ---- forks whose branches meet behind a contraction

@@ -140,9 +140,8 @@ def _finish(
     order = classes.order = ordered(classes)
     _find_dtypes(classes, order, region)
     _find_constants(classes, order)
-    _find_needs(classes, order)
     before = list(classes.alternatives)
-    _drop_less_defined(classes)
+    _find_needs(classes, order)
     classes.order = ordered(classes)
     if len(classes.order) < len(order):  # what is left only leads in circles
         classes.alternatives, classes.order = before, order
@@ -239,20 +238,16 @@ def _find_constants(classes: Classes, order: list[int]) -> None:
 
 
 def _find_needs(classes: Classes, order: list[int]) -> None:
-    """Where each class is defined: where its most defined alternative is."""
-    for _ in range(2):  # the second time operands that come later are known, too
-        for c in order:
-            classes.needs[c] = min((_needs(classes, n) for n in classes.alternatives[c]), key=len)
-
-
-def _drop_less_defined(classes: Classes) -> None:
-    """A reader may stand where only the most defined alternative is."""
-    for c, options in enumerate(classes.alternatives):
-        if any(n.op in ("Read", "Gather", "Guard") for n in options):
-            best = classes.needs[c]
-            classes.alternatives[c] = [
-                n for n in options if _implied(classes, _needs(classes, n), best)
-            ]
+    """Where each class is defined: its most defined alternative; less defined ones are dropped."""
+    for c in order:
+        options = [(_needs(classes, n), n) for n in classes.alternatives[c]]
+        best = min((needs for needs, _ in options), key=len)
+        classes.needs[c] = best
+        if any(n.op in ("Read", "Gather", "Guard") for _, n in options):
+            kept = [n for needs, n in options if _implied(classes, needs, best)]
+            classes.alternatives[c] = kept
+    for c in order:  # what was not known the first time round (operands that come later)
+        classes.needs[c] = min((_needs(classes, n) for n in classes.alternatives[c]), key=len)
 
 
 def _implied(classes: Classes, needs: frozenset[Index], best: frozenset[Index]) -> bool:

@@ -2,7 +2,7 @@
 
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
 runs and an array; `(fixed x)`: known before the program runs. `(at x)` is x, kept in memory, read
-through the map m. A law asks for index arithmetic that Python does (`encode.py`) and another one
+through the map m; e is the class of the left side. A law asks for index arithmetic that Python does (`encode.py`) and another one
 fires when the answer is in its table.
 
 A law in `read`, `guard`, `push` and `exact` holds for every value, inf, NaN and -0.0 included.
@@ -22,7 +22,7 @@ from .language import OPERATIONS, declarations
 
 READ = """
 (Store (Load t)) --> t
-(Load (Store e)) --> e
+(Load (Store x)) --> x
 (Read t m) asks (need 1 m (axT t))
 (Read t m) --> (Read t r)  if (= r (restrict m (axT t))) (>= r 0) (!= r m)
 (Read t m) --> (Load t)  if (= -1 (restrict m (axT t)))
