@@ -292,6 +292,7 @@ CASES = {
     "triangle, wide tiles read": triangle("q/8@ q/1 k/4 k/1#", "q/8@ k/8 q/1! k/1!"),
     "triangle, lanes of rows": triangle("q/8@ q/1 k/1", "q/8@ k/2 k/1! q/1#"),
     "triangle, all is read": triangle("q/8@ q/1 k/1", "q/8@ k/1! q/1#"),
+    "triangle, guards stay": triangle("q/8@ q/1 k/1", "q/8@ k/1 k/1! q/1#"),
     "transpose": transpose(37, 53, "m/64@ k/16 m/16! k/1! m/1#"),
     "transpose in registers": transpose(64, 96, "m/32@ k/16 m/16! k/1! m/1#"),
     "transpose f64": transpose(64, 96, "m/32@ k/8 m/8! k/1! m/1#", f64),

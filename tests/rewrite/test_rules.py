@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -100,3 +101,8 @@ def test_every_rule_fires_somewhere():
         fired |= {(f, i) for f in families for i, r in enumerate(engine.rules[f]) if r.applied}
     idle = [law for f in families for i, law in enumerate(laws(f)) if (f, i) not in fired]
     assert not idle
+
+
+def test_e_stands_for_the_class_itself_only():
+    for law in (law for family in FAMILIES for law in laws(family)):
+        assert not re.search(r"[ (]e[ )]", re.split(" --> | asks ", law)[0]), law

@@ -97,13 +97,17 @@ class Limits:
 
     def _around(self, node: Node, place: Place) -> Place:
         """The widest place from which a tile written below this loop is read."""
+        return self._outside(node) or place
+
+    def _outside(self, node: Node) -> Place | None:
+        """Where the home of a tile stands that this loop writes a part of."""
         for value in node.leaves():
             home = self.homes.by_name.get(value.name)
             if home is None or home.registers or home.place is None:
                 continue
             if node.loop.axis in value.axes and home.depth < node.depth:
                 return home.place
-        return place
+        return None
 
     def extreme(self, index: Index, place: Place, upper: bool) -> Bound:
         """The smallest or largest value of an index over a tile; None where it is not known."""
@@ -155,7 +159,7 @@ class Limits:
         """The place knowing its domain, where single steps follow it exactly."""
         axis = node.loop.axis
         low, high = self.domain(node)
-        if self.unit[axis] != 1 or place.span[axis] != 1:
+        if self.unit[axis] != 1 or place.span[axis] != 1 or self._outside(node) is not None:
             return place
         facts: list[Index] = []
         here = place.index[axis]

@@ -304,10 +304,8 @@ class Mini:
             elif action[0] == "set":
                 arguments = tuple(self._build(a, bound) for a in action[1][1:])
                 self._set(action[1][0], arguments, self._build(action[2], bound))
-            elif self.signature[action[0]][1] == "Unit":
+            else:  # a relation
                 self._set(action[0], tuple(self._build(a, bound) for a in action[1:]), True)
-            else:
-                self._build(action, bound)
 
     def _build(self, expression: Sexp, bound: Binding) -> Any:
         if isinstance(expression, str):

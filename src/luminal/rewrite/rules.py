@@ -2,8 +2,8 @@
 
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
 runs and an array; `(fixed x)`: known before the program runs. `(at x)` is x, kept in memory, read
-through the map m; e is the class of the left side. A law asks for index arithmetic that Python does (`encode.py`) and another one
-fires when the answer is in its table.
+through the map m; `e` is the class of the left side. A law asks for index arithmetic that Python
+does (`encode.py`) and another one fires when the answer is in its table.
 
 A law in `read`, `guard`, `push` and `exact` holds for every value, inf, NaN and -0.0 included.
 `algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings: they may
