@@ -109,8 +109,13 @@ class Graph:
 
     # ---- sizes
 
-    def dim(self, name: str, low: int = 1, high: int = DEFAULT_BOUNDS[1]) -> Index:
-        """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened."""
+    def dim(
+        self, name: str, low: int = 1, high: int = DEFAULT_BOUNDS[1], hint: int | None = None
+    ) -> Index:
+        """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened.
+
+        hint: the usual value, for the compiler's estimates; the program is right for all.
+        """
         check_name(name)
         if not 0 <= low <= high:
             raise DimError(f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
@@ -120,6 +125,10 @@ class Graph:
                 f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "
                 "declare a size before its first use"
             )
+        if hint is not None:
+            if not low <= hint <= high:
+                raise DimError(f"dim {name}: the hint {hint} is not in {low} .. {high}")
+            self.space.hints[name] = hint
         if old != (low, high):
             self._declare(name, low, high)
         return Index.of(name)

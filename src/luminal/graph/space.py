@@ -24,14 +24,17 @@ class Space:
     """Ranges of sizes (inclusive) and extents of axes.
 
     `sizes`: name -> (low, high); a name that is nowhere is unbounded. `axes`: name -> extent.
+    `hints`: usual values of sizes, for estimates only.
     """
 
     def __init__(
         self,
         sizes: Mapping[str, Range] | None = None,
         axes: Mapping[str, IndexLike] | None = None,
+        hints: Mapping[str, int] | None = None,
     ) -> None:
         self.sizes: dict[str, Range] = dict(sizes or {})
+        self.hints: dict[str, int] = dict(hints or {})
         self.axes: dict[str, Index] = {name: Index.of(e) for name, e in (axes or {}).items()}
         self._bounds: dict[Index, Range] = {}
         self._floors: dict[tuple[Index, Index], Index] = {}
@@ -45,6 +48,13 @@ class Space:
         self.sizes[name] = (low, high)
         self._bounds.clear()
         self._floors.clear()
+
+    def usual(self, default: int) -> dict[str, int]:
+        """A value for every size: its hint, or the default within its bounds."""
+        return {
+            name: self.hints.get(name, int(min(max(default, low), high)))
+            for name, (low, high) in self.sizes.items()
+        }
 
     # ---- bounds
 

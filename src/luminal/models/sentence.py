@@ -53,8 +53,8 @@ class SentenceEncoder:
 
     def _build(self, threads: int | None, device: str) -> None:
         graph = Graph()
-        graph.dim("batch", 1, MAX_BATCH)
-        graph.dim("tokens", 1, self.max_tokens)
+        graph.dim("batch", 1, MAX_BATCH, hint=1)
+        graph.dim("tokens", 1, self.max_tokens, hint=min(128, self.max_tokens))
         self.ids = graph.tensor(("batch", "tokens"), dtype="i64", name="ids")
         self.mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
         with nn.uninitialised():  # the checkpoint has every weight

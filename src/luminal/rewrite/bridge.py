@@ -203,7 +203,8 @@ class _Bridge:
         for value in values:
             used |= _sizes(value)
         sizes = {n: self.space.sizes[n] for n in sorted(used) if n in self.space.sizes}
-        return Kernel(name, tuple(buffers), axes, tuple(values), sizes)
+        hints = {n: h for n, h in self.space.hints.items() if n in sizes}
+        return Kernel(name, tuple(buffers), axes, tuple(values), sizes, hints)
 
 
 def _sizes(value: Value) -> set[str]:

@@ -19,7 +19,7 @@ class Canonical:
 
     def __init__(self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...], bool]]) -> None:
         self.old, self.leaves = terms, leaves
-        self.terms = Terms(Space(terms.space.sizes))
+        self.terms = Terms(Space(terms.space.sizes, hints=terms.space.hints))
         self.names: dict[str, str] = {}
         self.made: dict[int, int] = {}
         self.inputs: dict[int, int] = {}  # buffer of the program -> number of the leaf

@@ -54,9 +54,7 @@ class Pricer:
     def __init__(self, classes: Classes, model: CostModel) -> None:
         self.classes, self.model = classes, model
         space = classes.encoding.space
-        sizes = {
-            n: int(min(max(model.hint, low), high)) for n, (low, high) in space.sizes.items()
-        }
+        sizes = space.usual(model.hint)
         self.extents = [
             max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes
         ]

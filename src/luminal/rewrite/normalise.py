@@ -47,7 +47,7 @@ class _Emitter:
 
     def __init__(self, sizes: Space, placement: Placement) -> None:
         self.place = placement
-        self.space = Space(sizes.sizes)
+        self.space = Space(sizes.sizes, hints=sizes.hints)
         self.build = Builder(self.space)
         self.terms: dict[Node, int] = {}
         self.names: dict[int, str] = {}
