@@ -1,4 +1,4 @@
-"""The first five minutes: a graph, a symbolic size, a small network. Checks every number it prints."""
+"""The first five minutes: a graph, a symbolic size, a small network. Checks what it prints."""
 
 import numpy as np
 

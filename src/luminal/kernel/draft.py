@@ -11,7 +11,8 @@ from .outline import Outline
 from .panels import panels
 from .paths import Room, inner, point
 from .schedule import Layout, Path, Schedule
-from .solver import Solver, Tile, unlaned
+from .score import Tile
+from .solver import Solver, unlaned
 
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 

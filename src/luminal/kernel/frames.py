@@ -12,7 +12,7 @@ from .kernel import Value
 from .panels import read_once
 from .paths import Room
 from .schedule import Loop
-from .solver import Tile
+from .score import Tile
 
 UNITS = 4  # units of work a thread, so that claiming evens out
 BLOCK = 128  # elements of a row axis in a block

@@ -1,8 +1,8 @@
 """A fused kernel as pure data: values over axes. `evaluate.py` gives its meaning in NumPy.
 
 A kernel names buffers and axes and computes values in program order. A value is an expression over
-its axes, optionally reduced over further ones, optionally stored. Nothing here says how it runs: that
-is a schedule.
+its axes, optionally reduced over further ones, optionally stored. Nothing here says how it runs:
+that is a schedule.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Position:
 class Load:
     """An element of a buffer: one Index for each dimension, over axes, sizes and slots.
 
-    A slot is a variable ("$0", "$1", ...) whose value is data: an integer expression. Where the data
-    lies outside the dimension it is clamped into it.
+    A slot is a variable ("$0", "$1", ...) whose value is data: an integer expression. Where it lies
+    outside the dimension it is clamped into it.
     """
 
     buffer: str
@@ -105,8 +105,8 @@ class Reduction:
 class Store:
     """Where a value is written: one Index for each dimension of the buffer, over axes and slots.
 
-    mode: "set", or "sum", "max", "min", "prod" to combine with what stands there. A slot outside its
-    dimension, and a point at which a condition fails, writes nothing. Where two points write one
+    mode: "set", or "sum", "max", "min", "prod" to combine with what stands there. A slot outside
+    its dimension, and a point at which a condition fails, writes nothing. Where two points write one
     element the last in the order of the value's axes wins: `ordered` axes run serially.
     """
 

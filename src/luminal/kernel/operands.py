@@ -13,7 +13,8 @@ from typing import TypeAlias
 from .facts import is_product_sum, weight
 from .kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from .outline import Outline
-from .solver import Solver, Tile
+from .score import Tile
+from .solver import Solver
 
 AGAIN = 8  # an operand is worth its own value if it is computed so often
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from .facts import Facts
 from .kernel import Kernel, Read, Value, walk
-from .solver import Solver, Tile, unlaned
+from .score import Tile
+from .solver import Solver, unlaned
 from .target import Target
 
 HEAVY = 0.1  # part of all the work that makes a value count

@@ -8,7 +8,7 @@ from .facts import Access, Facts
 from .kernel import Value
 from .outline import Outline
 from .schedule import Layout, Path
-from .solver import Tile
+from .score import Tile
 
 
 def panels(

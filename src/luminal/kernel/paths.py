@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from .facts import Facts
 from .kernel import Value
 from .schedule import Loop
-from .solver import Tile
+from .score import Tile
 
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
 

@@ -1,7 +1,7 @@
 """The loop program: structured SSA, the same for all targets. A backend renders it as text.
 
-A statement is an Instruction, a For with carried values, a When, or a Claim (work units that threads
-take). `verify.py` checks the rules, `interpret.py` runs it slowly on NumPy.
+A statement is an Instruction, a For with carried values, a When, or a Claim (work units that
+threads take). `verify.py` checks the rules, `interpret.py` runs it slowly on NumPy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .schedule import Layout
 
 @dataclass(frozen=True)
 class Val:
-    """An SSA value. `lanes`: ((axis, size), ...) it varies over inside a vector, outermost first; ()
+    """An SSA value. `lanes`: ((axis, size), ...) it varies over in a vector, outermost first; ()
     is a scalar. dtype None: a pointer. A literal has no definition; `name` is its Python number
     (a bool: "0" or "1"), the same in all its lanes."""
 
@@ -42,15 +42,15 @@ class Instruction:
     every row of SCALARS       elementwise; operands have the lanes of the result; f16 and bf16
                                are only cast, selected and moved, never computed with
     fma                        (acc, a, b): acc + a * b in one rounding
-    <matrix instruction>       (acc, a, b) of `instructions.py`; a and b have the collapsed lanes too
+    <matrix instruction>       (acc, a, b); a and b have the collapsed lanes too
     expand                     repeat over lanes that the operand lacks
-    iota                       attrs (step,): step * lane number, an integer vector over one lane axis
+    iota                       attrs (step,): step * lane number, integers over one lane axis
     pack                       scalars -> one vector
     shuffle                    (a, b) attrs (picks...): lanes of the two, numbered through
     across.sum|max|min|prod    reduce all lanes to a scalar
     offset                     (pointer, i64): pointer + bytes
-    load                       (pointer[, mask]) attrs (byte offset,): contiguous; masked lanes are 0
-    gather                     (pointer[, mask]) attrs (byte offset, byte stride): lanes a constant stride apart
+    load                       (pointer[, mask]) attrs (byte offset,): contiguous; 0 where masked
+    gather                     (pointer[, mask]) attrs (byte offset, byte stride): lanes apart
     gather_at                  (pointer, i64 byte offsets vector[, mask]): arbitrary lanes
     store                      (value, pointer[, mask]) attrs (byte offset,)
     scatter_at                 (value, pointer, i64 byte offsets vector[, mask]): lanes in order
@@ -64,8 +64,8 @@ class Instruction:
 
 @dataclass
 class For:
-    """Counts var = 0 .. count - 1. carried: (phi, initial, next, result) quadruples; the results are
-    the initials where count is 0."""
+    """Counts var = 0 .. count - 1. carried: (phi, initial, next, result); the results are the
+    initials where count is 0."""
 
     var: Val
     count: Val
@@ -75,7 +75,7 @@ class For:
 
 @dataclass
 class When:
-    """The body runs if the condition (a scalar bool) holds; it defines nothing that is used later."""
+    """The body runs if the condition (a scalar bool) holds; it defines nothing used later."""
 
     condition: Val
     body: list[Statement]

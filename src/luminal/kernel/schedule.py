@@ -6,8 +6,8 @@
 
 A loop walks its axis, inside the enclosing loop on the same axis, in steps of `step`. Kinds: serial
 (no mark), `@` parallel, `!` unrolled, `#` vector lane, `$` lane collapsed by an instruction, `*`
-unrolled with an accumulator of its own. Values whose paths share a prefix share those loops: that is
-fusion. A value without a path is inlined into its readers.
+unrolled with an accumulator of its own. Values whose paths share a prefix share those loops: that
+is fusion. A value without a path is inlined into its readers.
 """
 
 from __future__ import annotations

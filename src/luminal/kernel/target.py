@@ -1,4 +1,4 @@
-"""What a schedule may know about a machine: lanes, registers, ports, caches, matrix instructions."""
+"""What a schedule may know about a machine: lanes, registers, ports, caches, instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BERT encoders (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), with Hugging Face's names."""
+"""BERT encoders (Devlin et al. 2018, arXiv 1810.04805), under Hugging Face's names."""
 
 from __future__ import annotations
 
