@@ -16,7 +16,8 @@ from luminal.models.sentence import default_directory
 from luminal.weights import Safetensors
 
 SENTENCES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
-WORDS = ("the quick brown fox jumps over a lazy dog while seven compilers wait in silence").split()
+TEXT = "the quick brown fox jumps over a lazy dog while seven compilers wait in silence"
+WORDS = TEXT.split()
 
 
 @pytest.fixture(scope="module")
