@@ -106,8 +106,8 @@ class Store:
     """Where a value is written: one Index for each dimension of the buffer, over axes and slots.
 
     mode: "set", or "sum", "max", "min", "prod" to combine with what stands there. A slot outside
-    its dimension, and a point at which a condition fails, writes nothing. Where two points write one
-    element the last in the order of the value's axes wins: `ordered` axes run serially.
+    its dimension, and a point at which a condition fails, writes nothing. Where two points write
+    one element the last in the order of the value's axes wins: `ordered` axes run serially.
     """
 
     buffer: str

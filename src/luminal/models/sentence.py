@@ -33,7 +33,7 @@ class SentenceEncoder:
     """Turns texts into unit vectors with one compiled program for all lengths and batch sizes.
 
     directory: config.json, tokenizer.json and *.safetensors as Hugging Face writes them; None is
-    the packaged all-MiniLM-L6-v2. max_tokens: longer texts are cut (all-MiniLM was trained with 256).
+    the packaged all-MiniLM-L6-v2. max_tokens: longer texts are cut (it was trained with 256).
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Format (https://huggingface.co/docs/safetensors): 8 bytes little-endian length of a JSON header; the
 header maps names to dtype, shape and [begin, end) offsets into the data that follows. A sharded
-model has an index file, `*.safetensors.index.json`, whose `weight_map` names the file of each tensor.
+model has an index file, `*.safetensors.index.json`, whose `weight_map` tells each tensor's file.
 """
 
 from __future__ import annotations
