@@ -12,7 +12,7 @@ The arguments of a program are an array of 8-byte slots: one pointer per buffer,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,6 +95,15 @@ class Backend(Protocol):
 
     def table(self, entries: Sequence[Entry]) -> Table:
         """A plan in executable form."""
+        ...
+
+    def fingerprint(self, target: Target) -> str:
+        """What generated code and its speed depend on: a tuning database is keyed on it."""
+        ...
+
+    def rates(self, threads: int) -> Mapping[str, float]:
+        """Measured now: Giga-operations a second of each multiplying instruction ("fma", ...), and
+        GB/s of a plain "read"."""
         ...
 
     def crew(self, threads: int) -> Crew:

@@ -1,4 +1,4 @@
-"""Commands: `luminal embed`, `luminal search`, `luminal info`."""
+"""Commands: `luminal embed`, `luminal search`, `luminal info`, `luminal bench`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from ..errors import LuminalError
+from .bench import bench
 
 MODEL_OPTION = click.option(
     "--model",
@@ -26,6 +27,9 @@ THREADS_OPTION = click.option(
 @click.version_option(package_name="luminal")
 def main() -> None:
     """A deep-learning compiler that works by search."""
+
+
+main.add_command(bench)
 
 
 @main.command()

@@ -27,7 +27,8 @@ def _dividing(tile: Tile, room: Room) -> Tile:
         return tile
     others = {a: t for a, t in tile.sizes.items() if a not in (tile.lane, tile.across)}
     if width < LEAST_LANES:
-        return replace(tile, lane="", reduced=False, sizes=others, width=1, partial=1, across="")
+        plain = replace(tile, lane="", reduced=False, sizes=others, width=1, across="")
+        return replace(plain, partial=1, pair=None)
     return replace(tile, sizes={tile.lane: width, **others}, width=width, partial=1, across="")
 
 

@@ -187,6 +187,11 @@ class Facts:
             return x
         return replace(x, strides={a: 1 if a == lane else FAR for a in x.axes}, free=False)
 
+    def bytes(self, buffer: str) -> int:
+        """The size of a buffer, usually."""
+        found = self.buffers[buffer]
+        return found.dtype.bytes * prod(self.number(n) for n in found.shape)
+
     def store_stride(self, value: Value, axis: str) -> int:
         """Elements between neighbours along an axis where the value is stored."""
         assert value.store is not None

@@ -6,6 +6,8 @@ joint   a sum of sums (groups of a quantised weight): both in one nest, in regis
 
 from __future__ import annotations
 
+from math import lcm
+
 from .draft import Draft
 from .facts import reads, round_up
 from .kernel import Value
@@ -16,6 +18,8 @@ from .score import Tile
 
 UNITS = 4  # units of work a thread, so that claiming evens out
 BLOCK = 128  # elements of a row axis in a block
+THIRD = 16  # times the second cache: what the third may hold
+FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 WRITTEN = 16  # tiles of a padded row that are written out
 
 
@@ -48,9 +52,7 @@ def tile_frame(draft: Draft) -> None:
         _place(draft, v, base, room, block, tile)
 
 
-def _place(
-    draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Tile
-) -> None:
+def _place(draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Tile) -> None:
     """base: the outer loops. room: with the tiles that are written out. block: of the sums."""
     found = draft.found
     assert found.main is not None
@@ -73,15 +75,27 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
     blocks = dict(least)
     for a in rows:
         t = tile.size(a)
-        wanted = min(max(least[a], BLOCK // t * t), max(least[a], _cache_block(draft, a, t)))
+        unit = _unit(draft, tile, a)
+        wanted = min(max(least[a], BLOCK // unit * unit), max(least[a], _cache_block(draft, a, t)))
         parts = -(-size[a] // wanted)
-        blocks[a] = max(least[a], round_up(-(-size[a] // parts), t))  # equal blocks
+        blocks[a] = max(least[a], round_up(-(-size[a] // parts), unit))  # equal blocks
     while rows and _units(draft, blocks) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
         if blocks[a] <= least[a] or a in written:
             break
         blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
     return blocks
+
+
+def _unit(draft: Draft, tile: Tile, axis: str) -> int:
+    """What a block of a row axis is a multiple of: its tile, and whole vectors of it where a
+    value is stored along it instead of along the lanes."""
+    turned = any(
+        axis in v.axes and not draft.storable(v, tile.lane) and draft.storable(v, axis)
+        for v in draft.found.stored if v.reduction is None
+    )  # fmt: skip
+    both = lcm(tile.size(axis), draft.facts.lanes)
+    return both if turned and both <= BLOCK else tile.size(axis)
 
 
 def _order(
@@ -99,6 +113,12 @@ def _order(
     outside = [a for a in rows if a not in inside]
     if after and _small_operands(draft, after):  # weights stay in the first cache: walk the image
         return before + after + outside
+    if (
+        lanes
+        and after + outside
+        and _rereads(draft, tile, blocks, True) > _rereads(draft, tile, blocks, False)
+    ):
+        return before + after + outside + lanes
     if after and outside:
         return before + lanes + after + outside
     return before + (outside + lanes if lacking else lanes + outside) + after
@@ -152,8 +172,10 @@ def _written(draft: Draft, among: list[str]) -> list[str]:
             short = [a for a in names & set(found.main.over) if draft.size[a] <= WRITTEN]
             near = [a for a in among if a in names and a in found.main.axes
                     and draft.facts.static[a]]  # fmt: skip
-            if short and near and all(
-                -(-draft.size[a] // found.tile.size(a)) <= WRITTEN for a in near
+            if (
+                short
+                and near
+                and all(-(-draft.size[a] // found.tile.size(a)) <= WRITTEN for a in near)
             ):
                 rows += near
                 taps |= set(short)
@@ -178,6 +200,21 @@ def _reduced_block(draft: Draft, tile: Tile) -> list[Loop]:
     while panel > draft.target.l2 // 4 and block % 2 == 0:
         block, panel = block // 2, panel // 2
     return [Loop(axis, block)] if block < size[axis] else []
+
+
+def _rereads(draft: Draft, tile: Tile, blocks: dict[str, int], lanes_outside: bool) -> float:
+    """Bytes from beyond the second cache, at the price of the third, if the loop over the lane axis
+    stands outside the loops over the other axes, or inside."""
+    main, size, total = draft.found.main, draft.size, 0.0
+    assert main is not None
+    for x in draft.facts.accesses(main):
+        held = draft.facts.bytes(x.name) if x.load else 0
+        again = 1
+        for a in main.axes if held > draft.target.l2 // 2 else ():
+            if a not in x.axes and (a == tile.lane) == lanes_outside:
+                again *= -(-size[a] // blocks.get(a, 1))
+        total += held * again * (1 if held <= THIRD * draft.target.l2 else FAR_MEMORY)
+    return total
 
 
 def _small_operands(draft: Draft, axes: list[str]) -> bool:

@@ -124,8 +124,7 @@ def _choose_lane(found: Outline) -> None:
     heavy = [v for v in found.heavy if v.reduction]
     if not heavy or not found.common:
         return
-    solver = Solver(found.facts)
-    costs = {lane: _lane_cost(found, heavy, solver, lane) for lane in [*found.common, None]}
+    costs = {lane: _lane_cost(found, heavy, lane) for lane in [*found.common, None]}
     least = min(cost for cost, _ in costs.values())
     near = [lane for lane in costs if lane and costs[lane][0] <= 1.05 * least]
     if near and costs[None][0] > costs[near[0]][0] / 1.05:
@@ -133,17 +132,22 @@ def _choose_lane(found: Outline) -> None:
         found.lane = best if costs[None][0] > costs[best][0] / 1.05 else None
 
 
-def _lane_cost(
-    found: Outline, heavy: list[Value], solver: Solver, lane: str | None
-) -> tuple[float, int]:
-    """(cycles, copies and transposed stores) of all heavy reductions."""
+def _lane_cost(found: Outline, heavy: list[Value], lane: str | None) -> tuple[float, int]:
+    """(cycles, copies and transposed stores): heavy reductions, and what is stored after them."""
+    facts, solver = found.facts, Solver(found.facts)
     total, extra = 0.0, 0
     for v in heavy:
         tile = solver.solve(found.group if v in found.group else [v], lane)
-        total += tile.cycles * found.facts.points(v)
+        facts.lane_of[v.name] = None if tile.reduced else tile.lane
+        total += tile.cycles * facts.points(v)
         extra += len(tile.copies)
-    if lane:
-        extra += sum(found.facts.store_stride(v, lane) != 1 for v in found.stored)
+    for v in found.stored:
+        turned = lane is not None and facts.store_stride(v, lane) != 1
+        extra += turned
+        if v.reduction is None:
+            last = solver.solve([v], None if turned else lane, copies=False)
+            total += last.cycles * facts.points(v)
+    facts.lane_of.clear()
     return total, extra
 
 

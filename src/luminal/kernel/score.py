@@ -173,15 +173,18 @@ class Score:
     def _cold(self, x: Access) -> float:
         """Cycles of waiting for memory in a step of the tile, where each reduced step lands on
         another page: only the first of the tiles that read an element waits for it."""
-        if x.load is None or x.packable or self._bytes(x) <= self.target.l2 or not any(
-            x.stride(a) * x.dtype.bytes >= self.target.page for a in x.axes & self.over
-        ):  # fmt: skip
+        far = (x.stride(a) * x.dtype.bytes >= self.target.page for a in x.axes & self.over)
+        if x.load is None or x.packable or not any(far):
+            return 0.0
+        held = self.facts.bytes(x.name)
+        if held <= self.target.l2:
             return 0.0
         run = x.dtype.bytes
         for a, t in self.sizes.items():
             run *= t if a in self.kept and x.stride(a) == 1 else 1
         lines = -(-run // LINE) + bool(run % LINE)
-        return COLD * min(2, lines) / self._reuse(x)
+        again = self._reuse(x) * max(1.0, self._bytes(x) / held)
+        return COLD * min(2, lines) / again
 
     def _bytes(self, x: Access) -> int:
         total = x.dtype.bytes

@@ -47,6 +47,7 @@ class Target:
     l1_ways: int = 8
     l2: int = 1 << 20
     l2_rate: int = 24
+    l3: int = 32 << 20
     page: int = 4096
     threads: int = 1
     hint: int = 128

@@ -44,6 +44,7 @@ class Native:
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
         self._persistent = persistent
         self._temporaries = sorted(self._lives(persistent))
+        self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
         self._shared = {new: old for old, new in plan.in_place}
@@ -61,6 +62,14 @@ class Native:
     def _result_memories(self) -> list[int]:
         new = [output for _, output in self._plan.states]
         return sorted(set(self._plan.outputs) | set(new))
+
+    def _placing_sizes(self) -> list[str]:
+        """The run-time sizes that a placement depends on: not a position in a cache, usually."""
+        shapes = (self._plan.memories[m].shape for m in self._temporaries)
+        return sorted({name for shape in shapes for extent in shape for name in extent.names()})
+
+    def _binding_key(self) -> tuple[int, ...]:
+        return tuple(self._sizes.get(name, 0) for name in self._placing)
 
     # ---- Engine
 
@@ -84,7 +93,7 @@ class Native:
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)
-        key = tuple(sizes.values())
+        key = self._binding_key()
         binding = self._bindings.pop(key, None) or self._make_binding()
         self._bindings[key] = binding  # the youngest last
         if len(self._bindings) > REMEMBERED:
@@ -122,7 +131,7 @@ class Native:
     @property
     def peak_bytes(self) -> int:
         own = sum(block.bytes for block in (*self._blocks.values(), *self._small.values()))
-        binding = self._bindings.get(tuple(self._sizes.values()))
+        binding = self._bindings.get(self._binding_key())
         arena = binding.placement.bytes if binding else 0
         return own + arena + self._constants.bytes + self._slots.workspace.bytes
 

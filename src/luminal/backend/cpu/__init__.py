@@ -6,11 +6,19 @@ As a module it is a `backend.contract.Backend`.
 from .jit import build, load
 from .memory import empty
 from .render import counter_bytes, render, workspace_bytes
-from .target import cores, describe, host, named
+from .target import cores, describe, fingerprint, host, named
 from .workers import Table as table
 from .workers import crew
 
 target = host
+
+
+def rates(threads: int) -> dict[str, float]:
+    """What this machine can do at most, measured now (see `ceilings`)."""
+    from .ceilings import measure
+
+    return measure(threads)
+
 
 __all__ = [
     "build",
@@ -19,9 +27,11 @@ __all__ = [
     "crew",
     "describe",
     "empty",
+    "fingerprint",
     "host",
     "load",
     "named",
+    "rates",
     "render",
     "table",
     "target",

@@ -89,6 +89,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def fingerprint(target: Target) -> str:
+    """What generated code and its speed depend on, as text: never the name of the CPU."""
+    wanted = machine(target)
+    plain = replace(target, threads=1, hint=0)
+    return f"{wanted.triple} {wanted.level} {wanted.features} {plain!r}"
+
+
 def describe() -> str:
     """The machine in a few lines, for people."""
     target, flags = host(cores()), host_machine().flags
@@ -153,6 +160,7 @@ def _host() -> Target:
         l1=caches.get((1, "Data"), (base.l1, 8))[0],
         l1_ways=caches.get((1, "Data"), (0, base.l1_ways))[1],
         l2=caches.get((2, "Unified"), (base.l2, 8))[0],
+        l3=caches.get((3, "Unified"), (base.l3, 8))[0],
         page=os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096,
         instructions=available(machine.flags),
     )

@@ -1,0 +1,97 @@
+"""What is measured: a computation in our library, and the same as a PyTorch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ..graph import Graph, Tensor
+
+if TYPE_CHECKING:
+    import torch
+
+State: TypeAlias = Mapping[str, np.ndarray]
+Record: TypeAlias = Callable[[Graph, Sequence[Tensor], State], Tensor]
+Shape: TypeAlias = tuple[int, ...]
+
+TOLERANCE = {"f32": 1e-4, "bf16": 4e-2}  # largest difference over largest value
+
+
+@dataclass
+class Work:
+    """inputs: what changes from run to run. module: in PyTorch, with its weights. record: ours on
+    these inputs and the module's weights by name. flops: of a run, None to have them counted."""
+
+    inputs: list[np.ndarray]
+    module: torch.nn.Module
+    record: Record
+    flops: float | None = None
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The module's weights."""
+        return {name: value.numpy() for name, value in self.module.state_dict().items()}
+
+
+@dataclass(frozen=True)
+class Case:
+    """kind: "ops" or "models". make: builds it (only when its turn comes). short: part of the short
+    suite."""
+
+    name: str
+    kind: str
+    make: Callable[[], Work]
+    short: bool = False
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    """The same normally distributed values each time."""
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def operation(
+    name: str,
+    ours: Callable[..., Tensor],
+    theirs: Callable[..., Any],
+    inputs: Sequence[Shape],
+    weights: Sequence[Shape | Callable[[], np.ndarray]] = (),
+    flops: float = 0,
+    short: bool = False,
+) -> Case:
+    """A case of one function. ours: (inputs..., weights...). theirs: the same after
+    torch.nn.functional. Weights are normal, scaled by their last dimension, or what is given."""
+
+    def record(graph: Graph, tensors: Sequence[Tensor], state: State) -> Tensor:
+        fixed = [graph.parameter(a.shape, str(a.dtype)).set(a) for a in state.values()]
+        return ours(*tensors, *fixed)
+
+    def make() -> Work:
+        import torch
+
+        from .twins import Function
+
+        arrays = [normal(*shape, seed=number) for number, shape in enumerate(inputs)]
+        fixed = [w() if callable(w) else weight(w, number) for number, w in enumerate(weights)]
+        module = Function(theirs, [torch.from_numpy(array) for array in fixed])
+        return Work(arrays, module, record, flops)
+
+    return Case(name, "ops", make, short)
+
+
+def weight(shape: Shape, seed: int) -> np.ndarray:
+    """Values of a size that keeps the results of a contraction near 1."""
+    fan_in = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+    return normal(*shape, seed=100 + seed) / np.float32(np.sqrt(fan_in))
+
+
+def difference(got: np.ndarray, want: np.ndarray) -> float:
+    """Largest difference over the largest value; infinite for another shape or values that are no
+    numbers where numbers are wanted."""
+    if got.shape != want.shape:
+        return float("inf")
+    with np.errstate(invalid="ignore"):
+        error = np.abs(got.astype(np.float64) - want).max(initial=0.0)
+    scale = np.abs(want).max(initial=0.0)
+    return float(error / max(scale, 1e-30)) if np.isfinite(error) else float("inf")

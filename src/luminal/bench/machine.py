@@ -1,0 +1,113 @@
+"""The machine under measurement: its name, its ceilings, and threads that stay where they are."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..backend.cpu import ceilings
+from .paired import Call
+
+PACKAGES = ("luminal", "numpy", "llvmlite", "torch", "onnxruntime", "openvino")
+PEAKS = {"f32": ("fma",), "bf16": ("tdpbf16ps", "dpbf16ps", "fma")}  # the best that is there
+TASKS = Path("/proc/self/task")
+WARM_SECONDS = 0.05
+BUSY = 0.25  # share of the busiest thread's time from which a thread counts as a worker
+
+
+@dataclass(frozen=True)
+class Machine:
+    """cpu: its name. threads: of every side. ceilings: Gop/s of each instruction and GB/s of
+    reading, as `backend.cpu.ceilings` measures them. versions: of the packages that took part."""
+
+    cpu: str
+    threads: int
+    precision: str
+    ceilings: dict[str, float]
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def flops(self) -> float:
+        """Operations a second of the best multiplying instruction for the precision."""
+        return 1e9 * max(self.ceilings.get(name, 0.0) for name in PEAKS[self.precision])
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of a plain read."""
+        return 1e9 * self.ceilings["read"]
+
+
+def measured(threads: int, precision: str = "f32", seconds: float = 0.2) -> Machine:
+    """This machine, with its ceilings measured now."""
+    found = ceilings.measure(threads, seconds)
+    return Machine(cpu_name(), threads, precision, found, versions())
+
+
+def cpu_name() -> str:
+    """The processor's name, as the system tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+# ---- threads on processors (Linux; elsewhere the system decides)
+
+
+def pin_workers(run: Call, threads: int) -> bool:
+    """Hold the threads that work during `run` on a processor each, the caller on the first. True
+    if it was done: only where as many threads work as should."""
+    before = _busy_nanoseconds()
+    end = time.perf_counter() + WARM_SECONDS
+    run()
+    while time.perf_counter() < end:
+        run()
+    spent = {t: n - before.get(t, 0) for t, n in _busy_nanoseconds().items() if t != os.getpid()}
+    workers = sorted(t for t, n in spent.items() if n > BUSY * max(spent.values()))
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if not threads - 1 <= len(workers) <= threads <= len(cpus) or not workers:
+        return False
+    for thread, cpu in zip(workers, cpus[threads - len(workers) :]):
+        with contextlib.suppress(OSError):  # it has ended, or it may not be moved
+            os.sched_setaffinity(thread, {cpu})
+    return True
+
+
+def _busy_nanoseconds() -> dict[int, int]:
+    """Thread -> nanoseconds on a processor; {} where the system does not tell."""
+    found = {}
+    if hasattr(os, "sched_setaffinity"):
+        for task in TASKS.glob("*"):
+            with contextlib.suppress(OSError, ValueError):
+                found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return found
+
+
+@contextlib.contextmanager
+def on_first_processor() -> Iterator[None]:
+    """Inside, the calling thread stays on the first processor that it may use."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)

@@ -1,0 +1,180 @@
+"""Operations of the suite. Sizes are those that people quote; weights are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..graph import Tensor
+from .case import Case, operation
+
+
+def all_ops() -> Iterator[Case]:
+    """Every case, in order of printing."""
+    yield from gemms()
+    yield from fused_gemms()
+    yield from gemvs()
+    yield from rows()
+    yield from elementwise()
+    yield from attentions()
+    yield from convolutions()
+
+
+def gemms() -> Iterator[Case]:
+    for m, k, n in ((128, 2048, 2048), (512, 2048, 8192), (1024, 1024, 1024)):
+        yield operation(
+            f"gemm {m}x{k}x{n}",
+            ops.linear,
+            lambda F, x, w: F.linear(x, w),
+            [(m, k)],
+            [(n, k)],
+            flops=2 * m * n * k,
+            short=(m == 128),
+        )
+
+
+def fused_gemms() -> Iterator[Case]:
+    m, k, n = 128, 2048, 2048
+
+    yield operation(
+        f"rms norm + gemm {m}x{k}x{n}",
+        lambda x, gain, w: ops.linear(ops.rms_norm(x, (k,), gain, 1e-5), w),
+        lambda F, x, gain, w: F.linear(F.rms_norm(x, (k,), gain, 1e-5), w),
+        [(m, k)],
+        [(k,), (n, k)],
+        flops=2 * m * n * k,
+    )
+    yield operation(
+        f"gemm + bias + silu + residual {m}x{k}x{n}",
+        lambda x, rest, w, b: ops.silu(ops.linear(x, w, b)) + rest,
+        lambda F, x, rest, w, b: F.silu(F.linear(x, w, b)) + rest,
+        [(m, k), (m, n)],
+        [(n, k), (n,)],
+        flops=2 * m * n * k,
+        short=True,
+    )
+    yield operation(
+        f"gated gemm (SwiGLU) {m}x{k}x{n}",
+        lambda x, gate, up: ops.silu(ops.linear(x, gate)) * ops.linear(x, up),
+        lambda F, x, gate, up: F.silu(F.linear(x, gate)) * F.linear(x, up),
+        [(m, k)],
+        [(n, k), (n, k)],
+        flops=4 * m * n * k,
+    )
+
+
+def gemvs() -> Iterator[Case]:
+    for k, n in ((2048, 8192), (8192, 2048)):
+        yield operation(
+            f"gemv f32 {n}x{k}",
+            ops.linear,
+            lambda F, x, w: F.linear(x, w),
+            [(1, k)],
+            [(n, k)],
+            flops=2 * n * k,
+            short=(k == 2048),
+        )
+    for n, k in ((8192, 8192),):
+        yield operation(
+            f"gemv int8 {n}x{k}",
+            lambda x, w, scale: ops.linear(x, w.cast("f32")) * scale,
+            lambda F, x, w, scale: F.linear(x, w.to(x.dtype)) * scale,
+            [(1, k)],
+            [lambda n=n, k=k: _bytes(n, k), (n,)],
+            flops=2 * n * k,
+            short=True,
+        )
+
+
+def _bytes(n: int, k: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-127, 128, (n, k), dtype=np.int8)
+
+
+def rows() -> Iterator[Case]:
+    m, n = 512, 2048
+    yield operation(
+        f"softmax {m}x{n}",
+        lambda x: ops.softmax(x, -1),
+        lambda F, x: F.softmax(x, -1),
+        [(m, n)],
+        short=True,
+    )
+    yield operation(
+        f"rms norm {m}x{n}",
+        lambda x, w: ops.rms_norm(x, (n,), w, 1e-5),
+        lambda F, x, w: F.rms_norm(x, (n,), w, 1e-5),
+        [(m, n)],
+        [(n,)],
+    )
+    yield operation(
+        f"layer norm {m}x{n}",
+        lambda x, w, b: ops.layer_norm(x, (n,), w, b),
+        lambda F, x, w, b: F.layer_norm(x, (n,), w, b),
+        [(m, n)],
+        [(n,), (n,)],
+        short=True,
+    )
+
+
+def elementwise() -> Iterator[Case]:
+    def ten(x: Any) -> Any:
+        """Ten operations, written the same in both libraries."""
+        y = (x * 1.1 + 0.5).tanh() * x
+        return (y.exp() + 1.0).log() * 0.3 + (x - y)
+
+    for n, short in ((1024, True), (4096, False)):
+        yield operation(
+            f"chain of 10 elementwise {n}x{n}", ten, lambda F, x: ten(x), [(n, n)], short=short
+        )
+
+
+def attentions() -> Iterator[Case]:
+    heads = 8
+    for depth in (64, 128):
+        for length in (128, 512, 2048):
+            for causal in (True, False):
+                flops = 4 * heads * length * length * depth
+
+                def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool = causal) -> Tensor:
+                    return ops.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+                def theirs(F: Any, q: Any, k: Any, v: Any, causal: bool = causal) -> Any:
+                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+                yield operation(
+                    f"attention {heads}x{length}x{depth}" + " causal" * causal,
+                    ours,
+                    theirs,
+                    [(1, heads, length, depth)] * 3,
+                    flops=flops / 2 if causal else flops,
+                    short=(length, depth) == (512, 64),
+                )
+
+
+def convolutions() -> Iterator[Case]:
+    shapes = (  # name, channels in and out, size, kernel, stride, groups, short
+        ("conv 3x3 64", 64, 64, 56, 3, 1, 1, True),
+        ("conv 3x3 128", 128, 128, 28, 3, 1, 1, False),
+        ("conv 3x3 256", 256, 256, 14, 3, 1, 1, False),
+        ("conv 3x3 512", 512, 512, 7, 3, 1, 1, False),
+        ("conv 1x1 256 to 64", 256, 64, 56, 1, 1, 1, True),
+        ("conv 1x1 1024 to 256", 1024, 256, 14, 1, 1, 1, False),
+        ("conv 3x3 stride 2 128", 128, 128, 56, 3, 2, 1, False),
+        ("conv 3x3 depthwise 128", 128, 128, 56, 3, 1, 128, False),
+        ("conv 7x7 stride 2 3 to 64", 3, 64, 224, 7, 2, 1, False),
+    )
+    for name, inputs, outputs, size, kernel, stride, groups, short in shapes:
+        options = {"stride": stride, "padding": kernel // 2, "groups": groups}
+        end = -(-size // stride)
+        yield operation(
+            f"{name}, {size}x{size}",
+            lambda x, w, b, options=options: ops.conv2d(x, w, b, **options),
+            lambda F, x, w, b, options=options: F.conv2d(x, w, b, **options),
+            [(1, inputs, size, size)],
+            [(outputs, inputs // groups, kernel, kernel), (outputs,)],
+            flops=2 * outputs * end * end * (inputs // groups) * kernel * kernel,
+            short=short,
+        )

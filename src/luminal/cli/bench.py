@@ -1,0 +1,104 @@
+"""`luminal bench`: the benchmark suite."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import LuminalError
+
+if TYPE_CHECKING:
+    from ..bench import Case, Options
+
+FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["all", "ops", "models"]), default="all")
+@click.option("--only", default="", metavar="WORD", help="Only cases with this in their names.")
+@click.option("--short", is_flag=True, help="A few cases, few rounds: a minute or two.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+@click.option("--peers", default=None, help="Comma-separated; default: all that are installed.")
+@click.option("--precision", type=click.Choice(["f32", "bf16"]), default="f32")
+@click.option("--search", default="0", help="Budget of our search: kernels to try, or a time: 30s.")
+@click.option("--rounds", type=click.IntRange(3), default=None, help="Default: 15, short: 7.")
+@click.option("--timeout", type=float, default=600.0, help="Seconds for a case.")
+@click.option("--json", "json_file", type=FILE, default=None, help="Write all figures here.")
+@click.option("--plot", type=FILE, default=None, help="Write a picture here: .html or .png.")
+@click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
+def bench(
+    kind: str, only: str, short: bool, threads: int | None, peers: str | None, precision: str,
+    search: str, rounds: int | None, timeout: float, json_file: Path | None, plot: Path | None,
+    listed: bool,
+) -> None:  # fmt: skip
+    """Time our programs beside what a user would pick instead, paired in one run.
+
+    Results are checked against PyTorch; a wrong one is an error, never a time. Ends with 1 if any
+    case of ours failed.
+    """
+    from ..backend.cpu.target import cores
+    from ..bench.measure import Options
+    from ..bench.suite import select
+
+    try:
+        chosen = select(kind, only, short)
+        if listed:
+            click.echo("\n".join(case.name for case in chosen))
+            return
+        budget = int(search) if search.isdecimal() else search
+        options = Options(
+            threads or cores(), _peers(peers), precision, budget, rounds or (7 if short else 15)
+        )
+        faults = _report(chosen, options, timeout, json_file, plot)
+    except LuminalError as error:
+        click.echo(f"luminal: {error}", err=True)
+        sys.exit(1)
+    sys.exit(1 if faults else 0)
+
+
+def _peers(wanted: str | None) -> tuple[str, ...]:
+    """The peers that take part; the others are named with the reason."""
+    from ..bench.peers import PEERS
+    from ..errors import InputError
+
+    names = list(PEERS) if wanted is None else [n.strip() for n in wanted.split(",") if n.strip()]
+    if unknown := [name for name in names if name not in PEERS]:
+        raise InputError(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
+    if reason := PEERS["torch"].missing():
+        raise InputError(f"results are checked against PyTorch: {reason}")
+    found = []
+    for name in names:
+        reason = PEERS[name].missing()
+        if reason is None:
+            found.append(name)
+        else:
+            click.echo(f"skipped: {name}: {reason}", err=True)
+    return tuple(found)
+
+
+def _report(
+    chosen: list[Case], options: Options, timeout: float, json_file: Path | None,
+    plot: Path | None,
+) -> int:  # fmt: skip
+    """Run the cases, print each as it comes, write the files. How many of ours failed."""
+    from ..bench.machine import measured
+    from ..bench.plot import check_ending, write_plot
+    from ..bench.suite import run
+    from ..bench.table import closing, heading, line, write_json
+
+    if plot is not None:
+        check_ending(plot)
+    machine, rows = measured(options.threads, options.precision), []
+    click.echo(heading(machine, options.peers))
+    for row in run(chosen, options, timeout):
+        rows.append(row)
+        click.echo(line(row, machine, options.peers))
+        if json_file is not None:  # after each case: a long run that is stopped keeps its rows
+            write_json(json_file, rows, machine)
+    click.echo("\n" + closing(rows, options.peers))
+    if plot is not None:
+        write_plot(plot, rows, machine, options.peers)
+    return sum(row.ours.fault is not None for row in rows)

@@ -1,0 +1,54 @@
+"""Tensors as NumPy arrays over the same memory, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ...graph.dtype import ALL, DType
+
+TORCH_NAMES = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64",
+    "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64", "u32": "uint32",
+    "u16": "uint16", "u8": "uint8", "bool": "bool",
+}  # fmt: skip
+TO_TORCH = {kind: getattr(torch, TORCH_NAMES[kind.name]) for kind in ALL}
+FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
+BFLOAT16 = next(kind.numpy for kind in ALL if kind.name == "bf16")
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's own memory as an array; bfloat16 as ml_dtypes has it."""
+    plain = tensor.detach()
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(BFLOAT16)
+    return plain.numpy()
+
+
+def tensor_of(array: np.ndarray, kind: DType) -> torch.Tensor:
+    """A tensor over the array's memory, which lives as long as the tensor."""
+    if kind.name == "bf16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def memory_order(strides: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...] | None:
+    """The dimensions from the slowest to the fastest in memory; None where elements overlap or
+    leave gaps. Dimensions of size 1 take part by the stride that they claim."""
+    dims = sorted(range(len(sizes)), key=lambda d: (-strides[d], -sizes[d], d))
+    expected = 1
+    for d in reversed(dims):
+        if sizes[d] != 1 and strides[d] != expected:
+            return None
+        expected *= sizes[d]
+    return tuple(dims)
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes one."""
+    result = [0] * len(order)
+    for place, dim in enumerate(order):
+        result[dim] = place
+    return tuple(result)

@@ -1,0 +1,158 @@
+"""What torch.compile calls, and what it asks of AOTAutograd.
+
+Forward, backward and inference graphs all come here as functional ATen graphs: AOTAutograd has
+removed mutation and aliasing, and puts their effects back after each call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
+
+from ...errors import InputError, LuminalError
+from . import report
+from .decompose import decompositions
+from .fingerprint import fingerprint
+from .program import Options, Program
+from .record import Recorder
+from .split import Part, assemble, is_number, parts_of, size_sources, sizes_of, trial
+
+MOST_PROGRAMS = 512  # kept for graphs that come again
+
+_programs: dict[str, Program] = {}
+_lock = threading.RLock()
+
+
+def backend(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """torch.compile's backend "luminal". options: the fields of `Options`. mode is not used.
+
+    Raises InputError for an unknown option. What cannot run natively runs in PyTorch; see
+    `luminal.torch.report()`.
+    """
+    chosen = read_options(options or {})
+    compiler = aot_autograd(
+        fw_compiler=partial(compile_graph, options=chosen, frozen=False),
+        bw_compiler=partial(compile_graph, options=chosen, frozen=False),
+        inference_compiler=partial(compile_graph, options=chosen, frozen=True),
+        decompositions=decompositions,
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    return compiler(module, inputs)
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    known = [field.name for field in fields(Options)]
+    for name in given:
+        if name not in known:
+            raise InputError(f"there is no option {name!r}; the options are {', '.join(known)}")
+    return Options(**given)
+
+
+def reset() -> None:
+    """Forget all compiled programs and the report."""
+    with _lock:
+        _programs.clear()
+        report.clear()
+
+
+# ---- one functional graph
+
+
+def compile_graph(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Options, frozen: bool
+) -> Callable[..., Any]:
+    """The graph with all that can run natively compiled. frozen: weights seldom change."""
+    with _lock:
+        report.count_graph()
+        statics = static_nodes(module.graph) if frozen else frozenset()
+        recorder, refused = trial(module.graph, statics)
+        sources = size_sources(module.graph)
+        for node, why in refused.items():
+            if not _follows(node, refused):
+                report.count_fallback(node, why)
+        parts = parts_of(module.graph, refused)
+        compiled = []
+        for part in parts:
+            whole = recorder if len(parts) == 1 and not refused else None
+            made = compile_part(part, statics, sources, options, whole)
+            if made is not None:
+                compiled.append(made)
+        return make_boxed_func(assemble(module, compiled).forward) if compiled else eager(module)
+
+
+def eager(module: fx.GraphModule) -> Callable[..., Any]:
+    return make_boxed_func(module.forward)
+
+
+def _follows(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:
+    """A part of a result that PyTorch computes: no operation of its own."""
+    source = node.args[0] if node.args else None
+    return source in refused and not isinstance(node.target, torch._ops.OpOverload)
+
+
+def static_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
+    """Weights and constants: inputs that AOTAutograd knows to stay, and that are not mutated."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    constants = [node for node in graph.nodes if node.op == "get_attr"]
+    if metadata is None:
+        return frozenset(constants)
+    mutated = {n for n, info in enumerate(metadata.input_info) if info.mutates_data}
+    given = [node for node in graph.nodes if node.op == "placeholder"]
+    chosen = [n for n in metadata.static_input_indices if n not in mutated and n < len(given)]
+    return frozenset(constants + [given[n] for n in chosen])
+
+
+def compile_part(
+    part: Part, statics: frozenset[fx.Node], sources: Mapping[str, fx.Node], options: Options,
+    recorder: Recorder | None,
+) -> tuple[Part, Program, list[fx.Node]] | None:  # fmt: skip
+    """(part, its program, the nodes that the program reads); None where our compiler fails."""
+    names = sorted({n for node in part.nodes for n in sizes_of(node)} & sources.keys())
+    key = None
+    try:
+        if recorder is None:
+            recorder = Recorder(statics)
+            for node in part.nodes:
+                recorder.record(node)
+        for node in part.outputs:
+            recorder.output(node)
+        reads = [put.node for put in recorder.inputs] + [sources[name] for name in names]
+        key = fingerprint(part, recorder, names, options)
+        program = _programs.get(key)
+        reused = program is not None
+        program = program or Program(recorder, names, options)
+    except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
+        _failed(part, error)
+        return None
+    _remember(key, program)
+    report.count_native(sum(not is_number(n) for n in part.nodes), reused)
+    return part, program, reads
+
+
+def _remember(key: str, program: Program) -> None:
+    _programs.pop(key, None)
+    _programs[key] = program  # the youngest last
+    if len(_programs) > MOST_PROGRAMS:
+        del _programs[next(iter(_programs))]
+
+
+def _failed(part: Part, error: Exception) -> None:
+    first = next((node for node in part.nodes if report.where(node)), part.nodes[0])
+    kind = type(error).__name__
+    text = f"{error}".split("\n")[0]
+    report.count_failure(f"{len(part.nodes)} operations: {kind}: {text}\n    {report.where(first)}")
+    for node in part.nodes:
+        report.count_fallback(node, f"{kind} in its part")

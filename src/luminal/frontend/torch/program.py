@@ -1,0 +1,159 @@
+"""A part of an FX graph as a native program: tensors in, tensors out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .arrays import array_of, inverse, tensor_of
+from .record import Recorder
+from .sizes import hint
+
+MOST_CHANGES = 8  # of a weight; a program whose weights change more often reads them in place
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `torch.compile(..., options={...})` takes.
+
+    search: budget of the search (0: sound defaults). precision: "f32" keeps every dtype as it is.
+    threads: None means as many as PyTorch uses.
+    """
+
+    search: int = 0
+    precision: str = "f32"
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class InSpec:
+    """How a tensor becomes an array: its dimensions in memory order."""
+
+    order: tuple[int, ...]
+    plain: bool
+    static: bool
+
+
+@dataclass(frozen=True)
+class OutSpec:
+    """How an array becomes a tensor. back: the permutation to PyTorch's order of dimensions."""
+
+    number: int
+    kind: Any
+    back: tuple[int, ...] | None
+    strides: tuple[int, ...] | None
+    copy: bool
+
+
+class Program(torch.nn.Module):
+    """A callable: the tensors of the recording's inputs, then its sizes. Calls may be concurrent:
+    they run one after the other."""
+
+    def __init__(self, recorder: Recorder, sizes: Sequence[str], options: Options) -> None:
+        super().__init__()
+        graph = recorder.graph
+        self._sizes = tuple(sizes)
+        self._ins = [
+            InSpec(put.order, put.order == tuple(range(len(put.order))), put.static)
+            for put in recorder.inputs
+        ]
+        self._outs = _out_specs(recorder)
+        self._weights = [put.tensor for put in recorder.inputs if put.static]
+        self._known: list[Any] = [None] * len(self._weights)
+        self._changes = 0
+        self._random = recorder.seed is not None
+        self._lock = threading.Lock()
+        threads = options.threads or torch.get_num_threads()
+        self._run = graph.compile(
+            search=options.search, precision=options.precision, threads=threads
+        )
+        self._needed = self._run.sizes.keys()
+
+    @property
+    def restless(self) -> bool:
+        """The weights change so often that packing them costs more than it gains."""
+        return self._changes > MOST_CHANGES * max(1, len(self._weights))
+
+    def forward(self, *values: Any) -> tuple[torch.Tensor, ...]:
+        count = len(self._ins)
+        sizes = {
+            name: int(size)
+            for name, size in zip(self._sizes, values[count:])
+            if name in self._needed
+        }
+        with self._lock:
+            arrays = self._arrays(values[:count])
+            results = self._run(*arrays, **sizes)
+        listed = results if isinstance(results, tuple) else (results,)
+        return tuple(_tensor(listed[spec.number], spec) for spec in self._outs)
+
+    def _arrays(self, tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
+        """The inputs in the order of recording; weights are set where they have changed."""
+        arrays, weight = [], 0
+        for tensor, spec in zip(tensors, self._ins):
+            if not spec.static:
+                arrays.append(_array(tensor, spec))
+                continue
+            self._set_weight(weight, tensor, spec)
+            weight += 1
+        if self._random:
+            arrays.append(np.asarray(draw_seed(), np.int64))
+        return arrays
+
+    def _set_weight(self, number: int, tensor: torch.Tensor, spec: InSpec) -> None:
+        state = version(tensor)
+        if state is None or state != self._known[number]:
+            self._changes += self._known[number] is not None
+            self._run[self._weights[number]] = _array(tensor, spec)
+            self._known[number] = state
+
+
+def version(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """What changes when a tensor's contents do; None for tensors that keep no count."""
+    if tensor.is_inference():
+        return None
+    return tensor.data_ptr(), tensor._version
+
+
+def draw_seed() -> int:
+    """A random number from PyTorch's default generator, so that `torch.manual_seed` rules it."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+def _array(tensor: torch.Tensor, spec: InSpec) -> np.ndarray:
+    laid = tensor if spec.plain else tensor.permute(spec.order)
+    return array_of(laid if laid.is_contiguous() else laid.contiguous())
+
+
+def _tensor(array: np.ndarray, spec: OutSpec) -> torch.Tensor:
+    tensor = tensor_of(array.copy() if spec.copy else array, spec.kind)
+    if spec.back is not None:
+        tensor = tensor.permute(spec.back)
+    if spec.strides is not None:
+        return torch.empty_strided(tensor.shape, spec.strides, dtype=tensor.dtype).copy_(tensor)
+    return tensor
+
+
+def _out_specs(recorder: Recorder) -> list[OutSpec]:
+    specs: list[OutSpec] = []
+    seen: set[int] = set()
+    for out in recorder.outputs:
+        plain = out.order == tuple(range(len(out.order)))
+        value = out.node.meta["val"]
+        fixed = not any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
+        strides = None
+        if not out.dense and fixed:
+            strides = tuple(hint(stride) for stride in value.stride())
+            strides = None if 0 in strides else strides
+        back = None if plain else inverse(out.order)
+        specs.append(OutSpec(out.number, out.kind, back, strides, out.number in seen))
+        seen.add(out.number)
+    return specs
+
+
+Compiled = Callable[..., Sequence[torch.Tensor]]

@@ -1,0 +1,206 @@
+"""Nodes of an FX graph, recorded in a graph of ours."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from ...errors import DeviceError, LuminalError, ShapeError, Unsupported
+from ...graph.dtype import DType
+from ...graph.graph import Graph
+from ...graph.index import Index
+from ...graph.tensor import Tensor
+from .arrays import FROM_TORCH, inverse, memory_order
+from .sizes import hint, index_of, number_of
+from .table import RULES, SOURCES
+
+PLACEMENT = frozenset(
+    ("layout", "device", "pin_memory", "memory_format", "requires_grad", "non_blocking", "implicit")
+)
+NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+REFUSALS = (LuminalError, TypeError, ValueError, KeyError, IndexError, AssertionError)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor from outside. order: its dimensions as they lie in memory. static: a weight."""
+
+    node: fx.Node
+    tensor: Tensor
+    order: tuple[int, ...]
+    static: bool
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor for outside. number: among the program's outputs. order: as it lies in memory.
+    strides: where eager's tensor has gaps or overlaps, and so must be laid out afterwards."""
+
+    node: fx.Node
+    number: int
+    kind: DType
+    order: tuple[int, ...]
+    dense: bool
+
+
+class Recorder:
+    """A graph of ours that grows by one FX node at a time.
+
+    What it reads and has not recorded becomes an input; `statics` among them become parameters.
+    """
+
+    def __init__(self, statics: Collection[fx.Node] = ()) -> None:
+        self.graph = Graph()
+        self.statics = statics
+        self.inputs: list[Input] = []
+        self.outputs: list[Output] = []
+        self.seed: Tensor | None = None
+        self._values: dict[fx.Node, Any] = {}
+
+    def record(self, node: fx.Node) -> None:
+        """Raises an error of REFUSALS where the node cannot run natively."""
+        self._values[node] = self._checked(node, self._apply(node))
+
+    def _apply(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            return self._item(node)
+        name = name_of(node.target)
+        rule = RULES.get(name) or SOURCES.get(name)
+        if rule is None:
+            raise Unsupported("no rule for it")
+        for tensor in tensors_in(node.meta.get("val")):
+            check_kind(tensor)
+        args = [self._argument(arg) for arg in node.args]
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in PLACEMENT}
+        return rule(self, *args, **kwargs) if name in SOURCES else rule(*args, **kwargs)
+
+    def _item(self, node: fx.Node) -> Any:
+        source, number = node.args
+        whole = self._values.get(source) if isinstance(source, fx.Node) else None
+        if not isinstance(whole, (tuple, list)):
+            raise Unsupported("a part of what PyTorch computes")
+        return whole[number]  # type: ignore[index]
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, fx.Node):
+            return self._value(arg)
+        if isinstance(arg, (list, tuple)):
+            return [self._argument(part) for part in arg]
+        if isinstance(arg, torch.dtype):
+            return kind_of(arg)
+        if isinstance(arg, complex):
+            raise Unsupported("complex numbers")
+        return arg
+
+    def _value(self, node: fx.Node) -> Any:
+        """What a node stands for: what was recorded, a size, or an input."""
+        if node in self._values:
+            return self._values[node]
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            return _plain(index_of(self.graph, value))
+        if isinstance(value, torch.SymFloat):
+            return number_of(self.graph, value)
+        if isinstance(value, (bool, int, float)):
+            return value
+        if not isinstance(value, torch.Tensor):
+            raise Unsupported(f"an input of type {type(value).__name__}")
+        return self._input(node, value)
+
+    def _input(self, node: fx.Node, value: torch.Tensor) -> Tensor:
+        kind = check_kind(value)
+        sizes = [index_of(self.graph, size) for size in value.shape]
+        order, _ = layout(value)
+        static = node in self.statics
+        make = self.graph.parameter if static else self.graph.tensor
+        tensor = make([sizes[d] for d in order], kind, name=node.name)
+        self.inputs.append(Input(node, tensor, order, static))
+        self._values[node] = result = tensor.permute(inverse(order)) if order else tensor
+        return result
+
+    def _checked(self, node: fx.Node, result: Any) -> Any:
+        """The result with the dtypes of PyTorch's; shapes must agree."""
+        wanted = node.meta.get("val")
+        if isinstance(wanted, (tuple, list)) and isinstance(result, (tuple, list)):
+            return tuple(self._agree(r, w) for r, w in zip(result, wanted))
+        return self._agree(result, wanted)
+
+    def _agree(self, result: Any, wanted: Any) -> Any:
+        if not isinstance(result, Tensor) or not isinstance(wanted, torch.Tensor):
+            return result
+        shape = [index_of(self.graph, size) for size in wanted.shape]
+        mine = result.node.shape
+        fits = len(mine) == len(shape) and all(
+            a is b or not (a.is_constant and b.is_constant) for a, b in zip(mine, shape)
+        )
+        if not fits:
+            raise ShapeError(f"recorded as {result}, where PyTorch has {tuple(shape)}")
+        return result.cast(kind_of(wanted.dtype))
+
+    def random_seed(self) -> Tensor:
+        """A number that is drawn anew for each run."""
+        if self.seed is None:
+            self.seed = self.graph.tensor((), "i64", name="random seed")
+        return self.seed
+
+    def output(self, node: fx.Node) -> None:
+        """Mark a recorded tensor as a result, laid out as eager would."""
+        tensor, value = self._values[node], node.meta["val"]
+        order, dense = layout(value)
+        laid = tensor.permute(order) if order else tensor
+        known = self.graph.outputs
+        number = next((n for n, t in enumerate(known) if t is laid), len(known))
+        laid.output()
+        self.outputs.append(Output(node, number, laid.dtype, order, dense))
+
+
+def _plain(index: Index) -> int | Index:
+    return index.constant if index.is_constant else index
+
+
+def name_of(target: Any) -> str:
+    """"add.Tensor" for torch.ops.aten.add.Tensor; other namespaces keep theirs."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target).removeprefix("aten.")
+    return getattr(target, "__name__", str(target))
+
+
+def kind_of(theirs: torch.dtype) -> DType:
+    """Our dtype. Raises Unsupported."""
+    kind = FROM_TORCH.get(theirs)
+    if kind is None:
+        raise Unsupported(f"dtype {theirs}")
+    return kind
+
+
+def check_kind(value: torch.Tensor) -> DType:
+    """The dtype of a tensor that we can hold: strided, on the CPU. Raises Unsupported."""
+    if value.layout is not torch.strided:
+        raise Unsupported(f"layout {value.layout}")
+    if value.device.type != "cpu":
+        raise DeviceError(f"a tensor on {value.device}")
+    return kind_of(value.dtype)
+
+
+def tensors_in(value: Any) -> Sequence[torch.Tensor]:
+    """The tensors of a result."""
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return [part for part in parts if isinstance(part, torch.Tensor)]
+
+
+def layout(value: torch.Tensor) -> tuple[tuple[int, ...], bool]:
+    """(dimensions from slowest to fastest in memory, elements lie side by side)."""
+    sizes = [hint(size) for size in value.shape]
+    plain = tuple(range(len(sizes)))
+    if 0 in sizes:
+        return plain, True
+    order = memory_order([hint(stride) for stride in value.stride()], sizes)
+    return (plain, False) if order is None else (order, True)
+
+
+Rule = Callable[..., Any]

@@ -1,0 +1,93 @@
+"""What PyTorch still computes itself: which operations, where in the user's code, and why."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """One operation that PyTorch computes. where: the user's file and line, as PyTorch knows it."""
+
+    op: str
+    why: str
+    where: str
+
+
+@dataclass
+class Report:
+    """Since the last `reset()`. graphs: given by AOTAutograd. parts: compiled natively.
+
+    fallbacks: operations left to PyTorch, with the number of graphs in which they occur.
+    failures: whole parts that our compiler refused, and why; they run in PyTorch too.
+    """
+
+    graphs: int = 0
+    parts: int = 0
+    reused: int = 0
+    native: int = 0
+    fallbacks: Counter[Fallback] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        eager = sum(self.fallbacks.values())
+        lines = [
+            f"{self.graphs} graphs: {self.native} operations in {self.parts} native programs "
+            f"({self.reused} of them reused), {eager} operations in PyTorch"
+        ]
+        for fallback, count in self.fallbacks.most_common():
+            lines.append(f"  {fallback.op} x {count}: {fallback.why}")
+            lines += [f"    {line}" for line in fallback.where.splitlines()]
+        for failure in self.failures:
+            lines.append(f"  NOT COMPILED: {failure}")
+        return "\n".join(lines)
+
+
+_lock = threading.Lock()
+_report = Report()
+
+
+def report() -> Report:
+    """What the backend did since the last `reset()`; print it."""
+    return _report
+
+
+def clear() -> None:
+    """An empty report."""
+    _report.__init__()  # type: ignore[misc]
+
+
+def count_graph() -> None:
+    with _lock:
+        _report.graphs += 1
+
+
+def count_native(operations: int, reused: bool) -> None:
+    """One part that runs natively."""
+    with _lock:
+        _report.parts += 1
+        _report.native += operations
+        _report.reused += reused
+
+
+def count_fallback(node: fx.Node, why: str) -> None:
+    """One node that PyTorch computes."""
+    with _lock:
+        _report.fallbacks[Fallback(str(node.target), why, where(node))] += 1
+
+
+def count_failure(why: str) -> None:
+    """A part that our compiler refused."""
+    with _lock:
+        _report.failures.append(why)
+
+
+def where(node: fx.Node) -> str:
+    """The innermost line of the user's that the node comes from; "" where PyTorch lost it."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    files = [n for n, line in enumerate(lines) if line.startswith("File ")]
+    return "\n".join(lines[files[-1] : files[-1] + 2]) if files else ""

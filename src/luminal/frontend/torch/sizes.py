@@ -1,0 +1,128 @@
+"""PyTorch's symbolic sizes (sympy expressions over s0, s1, ...) as our indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import free_symbols
+
+from ...errors import Unsupported
+from ...graph.dtype import f64
+from ...graph.graph import DEFAULT_BOUNDS, Graph
+from ...graph.index import Index
+from ...graph.tensor import Tensor
+from ...ops import cast, div, mul, pow, size_tensor
+from ...ops.base import literal
+
+FLOORS = ("FloorDiv", "CleanDiv", "IntTrueDivExact")
+
+
+def hint(size: Any) -> int:
+    """The value that a size had when the program was traced. Adds no guard."""
+    if isinstance(size, torch.SymInt):
+        return int(size.node.hint) if size.node.hint is not None else 2
+    return int(size)
+
+
+def symbols(value: Any) -> set[str]:
+    """The names of the symbols in a size or a shape."""
+    return {str(symbol) for symbol in free_symbols(value)}
+
+
+def index_of(graph: Graph, size: Any) -> Index:
+    """A size as an Index; its symbols are declared with the bounds that PyTorch has for them."""
+    if not isinstance(size, torch.SymInt):
+        return Index.of(int(size))
+    expression = size.node.expr
+    for symbol in expression.free_symbols:
+        declare(graph, symbol, size.node.shape_env)
+    return convert(expression)
+
+
+def declare(graph: Graph, symbol: sympy.Symbol, environment: Any) -> None:
+    """Make a symbol a size of the graph."""
+    name = str(symbol)
+    if name in graph.space.sizes:
+        return
+    ends = environment.var_to_range.get(symbol)
+    low = _whole(ends.lower, 0) if ends is not None else 0
+    high = _whole(ends.upper, DEFAULT_BOUNDS[1]) if ends is not None else DEFAULT_BOUNDS[1]
+    low, high = max(low, 0), min(high, DEFAULT_BOUNDS[1])
+    known = environment.backed_var_to_val.get(symbol)
+    usual = int(known) if known is not None and low <= int(known) <= high else None
+    graph.dim(name, low, high, hint=usual)
+
+
+def _whole(bound: Any, default: int) -> int:
+    return int(bound) if getattr(bound, "is_Integer", False) else default
+
+
+def convert(expression: sympy.Expr) -> Index:
+    """A sympy expression of integers as an Index. Raises Unsupported."""
+    if expression.is_Integer:
+        return Index.of(int(expression))
+    if expression.is_Symbol:
+        return Index.of(str(expression))
+    return _combine(type(expression).__name__, expression)
+
+
+def _combine(name: str, expression: sympy.Expr) -> Index:
+    if name == "Pow":
+        base, power = expression.args
+        if power.is_Integer and 0 <= int(power) <= 8:
+            return _fold(iter([convert(base)] * int(power)), "Mul", Index.of(1))
+    parts = iter([convert(part) for part in expression.args])
+    if name in ("Add", "Mul", "Min", "Max"):
+        return _fold(parts, name, next(parts))
+    if name in FLOORS:
+        return next(parts) // next(parts)
+    if name in ("Mod", "PythonMod"):
+        return next(parts) % next(parts)
+    if name == "ModularIndexing":
+        base, divisor, modulus = parts
+        return base // divisor % modulus
+    raise Unsupported(f"the size {expression} ({name})")
+
+
+def _fold(parts: Iterator[Index], name: str, total: Index) -> Index:
+    for part in parts:
+        if name in ("Add", "Mul"):
+            total = total + part if name == "Add" else total * part
+        else:
+            total = total.minimum(part) if name == "Min" else total.maximum(part)
+    return total
+
+
+def number_of(graph: Graph, value: torch.SymFloat) -> Tensor:
+    """A symbolic float (the square root of a size, say) as an f64 scalar of the graph."""
+    expression = value.node.expr
+    for symbol in expression.free_symbols:
+        declare(graph, symbol, value.node.shape_env)
+    return _float(graph, expression)
+
+
+def _float(graph: Graph, expression: sympy.Expr) -> Tensor:
+    if expression.is_number:
+        return literal(graph, float(expression), f64)
+    name = type(expression).__name__
+    if name == "ToFloat":
+        return cast(size_tensor(graph, convert(expression.args[0])), "f64")
+    if name in ("FloatPow", "FloatTrueDiv", "IntTrueDiv", "Mul"):
+        parts = [_float(graph, part) for part in expression.args]
+        return _FLOAT[name](*parts)
+    if expression.is_integer:
+        return cast(size_tensor(graph, convert(expression)), "f64")
+    raise Unsupported(f"the number {expression} ({name})")
+
+
+def _product(*parts: Tensor) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = mul(total, part)
+    return total
+
+
+_FLOAT = {"FloatPow": pow, "FloatTrueDiv": div, "IntTrueDiv": div, "Mul": _product}

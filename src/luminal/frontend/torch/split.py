@@ -1,0 +1,153 @@
+"""Which nodes of an FX graph run natively: a graph in which native parts are single calls.
+
+Every node has a stage. A native node joins the stage of what it reads, and goes one stage further
+where it reads what PyTorch computes; PyTorch's nodes stay in the stage of what they read. So all
+native nodes of a stage need only earlier stages: they are one part, and parts form no cycle.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from .record import NUMBERS, REFUSALS, Recorder
+from .sizes import symbols
+
+
+@dataclass
+class Part:
+    """Native nodes that run as one program. sizes: symbol -> the node that tells its value."""
+
+    nodes: list[fx.Node]
+    outputs: list[fx.Node]
+
+
+def trial(graph: fx.Graph, statics: Collection[fx.Node]) -> tuple[Recorder, dict[fx.Node, str]]:
+    """Everything recorded that can be, and why the other nodes cannot."""
+    recorder, refused = Recorder(statics), {}
+    for node in graph.nodes:
+        if node.op != "call_function" or is_number(node):
+            continue
+        try:
+            recorder.record(node)
+        except REFUSALS as error:
+            refused[node] = f"{error}".split("\n")[0] or type(error).__name__
+    return recorder, refused
+
+
+def is_number(node: fx.Node) -> bool:
+    """A size, or another Python number: PyTorch computes it, and we know it by its formula."""
+    return isinstance(node.meta.get("val"), NUMBERS)
+
+
+def parts_of(graph: fx.Graph, refused: Mapping[fx.Node, str]) -> list[Part]:
+    """The native nodes, stage by stage."""
+    stages = _stages(graph, refused)
+    parts: dict[int, Part] = {}
+    for node, stage in stages.items():
+        if is_native(node, refused):
+            parts.setdefault(stage, Part([], [])).nodes.append(node)
+    for part in parts.values():
+        inside = set(part.nodes)
+        part.outputs = [n for n in part.nodes if any(user not in inside for user in n.users)]
+    return [parts[stage] for stage in sorted(parts) if parts[stage].outputs]
+
+
+def is_native(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:
+    return node.op == "call_function" and node not in refused and not is_number(node)
+
+
+def _stages(graph: fx.Graph, refused: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
+    """The stage of every node. Numbers that a native node knows by formula do not bind it."""
+    stages: dict[fx.Node, int] = {}
+    sources = size_sources(graph)
+    for node in graph.nodes:
+        native, stage = is_native(node, refused), 0
+        for source in _needs(node, native, sources):
+            further = native and not is_native(source, refused) and source.op == "call_function"
+            stage = max(stage, stages.get(source, 0) + further)
+        stages[node] = stage
+    return stages
+
+
+def _needs(node: fx.Node, native: bool, sources: Mapping[str, fx.Node]) -> list[fx.Node]:
+    """What must be there before a node runs."""
+    if not native:
+        return list(node.all_input_nodes)
+    tensors = [source for source in node.all_input_nodes if not is_number(source)]
+    return tensors + [sources[name] for name in sizes_of(node) if name in sources]
+
+
+def sizes_of(node: fx.Node) -> list[str]:
+    """The symbols in a node's result and in the numbers that it reads."""
+    names: set[str] = set()
+    for source in (node, *node.all_input_nodes):
+        value = source.meta.get("val")
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, (torch.Tensor, torch.SymInt, torch.SymFloat)):
+                names |= symbols(part)
+    return sorted(names)
+
+
+def size_sources(graph: fx.Graph) -> dict[str, fx.Node]:
+    """symbol -> the first node whose value it is."""
+    sources: dict[str, fx.Node] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            sources.setdefault(str(value.node.expr), node)
+    return sources
+
+
+def assemble(
+    module: fx.GraphModule,
+    parts: list[tuple[Part, Any, list[fx.Node]]],
+) -> fx.GraphModule:
+    """The module with each part replaced by one call. parts: with its program and its inputs."""
+    native = {node: number for number, (part, _, _) in enumerate(parts) for node in part.nodes}
+    builder = _Builder(module, parts, native)
+    for node in module.graph.nodes:
+        builder.need(node)
+    return fx.GraphModule(builder.root, builder.graph)
+
+
+class _Builder:
+    """Copies a graph in an order in which every part finds what it reads."""
+
+    def __init__(self, module: fx.GraphModule, parts: Any, native: dict[fx.Node, int]) -> None:
+        self.graph, self.root = fx.Graph(), module
+        self._parts, self._native = parts, native
+        self._copies: dict[fx.Node, fx.Node] = {}
+        self._done: set[int] = set()
+
+    def need(self, node: fx.Node) -> None:
+        """Copy a node, or the part that it is in, after what that reads."""
+        todo = [node]
+        while todo:
+            current = todo[-1]
+            number = self._native.get(current)
+            if current in self._copies or number in self._done:
+                todo.pop()
+                continue
+            reads = current.all_input_nodes if number is None else self._parts[number][2]
+            missing = [n for n in reads if n not in self._copies]
+            if missing:
+                todo += missing
+            elif number is None:
+                self._copies[current] = self.graph.node_copy(current, self._copies.__getitem__)
+            else:
+                self._call(number)
+
+    def _call(self, number: int) -> None:
+        part, program, reads = self._parts[number]
+        name = f"luminal_part_{number}"
+        self.root.add_submodule(name, program)
+        call = self.graph.call_module(name, tuple(self._copies[n] for n in reads))
+        for place, node in enumerate(part.outputs):
+            self._copies[node] = self.graph.call_function(operator.getitem, (call, place))
+        self._done.add(number)

@@ -1,0 +1,14 @@
+"""ATen's operations in ours: one short function for each.
+
+RULES: by name of the overload ("add.Tensor"), a function of the operands. SOURCES: the same, of
+the recorder first, for what makes tensors from nothing. Arguments come in ATen's order and under
+ATen's names; dtypes and sizes are ours already. The recorder casts each result to the dtype that
+PyTorch has for it.
+"""
+
+from . import backward, elementwise, index, matrix, neural, pool, reduction, shape, source
+from .base import RULES, SOURCES
+
+TABLES = (backward, elementwise, index, matrix, neural, pool, reduction, shape, source)
+
+__all__ = ["RULES", "SOURCES", "TABLES"]

@@ -1,0 +1,49 @@
+"""Matrix products. Narrow floats are added up in f32 with what follows, rounded once."""
+
+from __future__ import annotations
+
+from .... import ops
+from ....graph.dtype import f32
+from ....graph.tensor import Tensor
+from ....ops.base import result_type
+from .base import rule, same
+
+same("mm.default", ops.mm)
+same("bmm.default", ops.bmm)
+same("mv.default", ops.mv)
+same("dot.default vdot.default", ops.dot)
+
+
+@rule("addmm.default", "baddbmm.default")
+def addmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha a b; x does not count where beta is 0."""
+    kind = result_type(a, b)
+    if kind.is_float and kind.bytes < 4:
+        x, a, b = x.cast(f32), a.cast(f32), b.cast(f32)
+    product = ops.matmul(a, b)
+    product = product if alpha == 1 else ops.mul(product, alpha)
+    if beta != 0:
+        product = ops.add(product, x if beta == 1 else ops.mul(x, beta))
+    return product.cast(kind)
+
+
+@rule("addmv.default")
+def addmv(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    return addmm(x, a, b, beta, alpha)
+
+
+@rule("addbmm.default")
+def addbmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """The products of a batch, added up."""
+    rows = a.transpose(0, 1).reshape((a.shape[1], -1))
+    return addmm(x, rows, b.reshape((-1, b.shape[2])), beta, alpha)
+
+
+@rule("_cdist_forward.default")
+def cdist(a: Tensor, b: Tensor, p: float, mode: int | None = None) -> Tensor:
+    return ops.cdist(a, b, p)
+
+
+@rule("_int_mm.default")
+def int_mm(a: Tensor, b: Tensor) -> Tensor:
+    return ops.matmul(a.cast("i32"), b.cast("i32"))

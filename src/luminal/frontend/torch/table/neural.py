@@ -1,0 +1,182 @@
+"""Convolutions, normalisations and attention, kept whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .... import ops
+from ....errors import Unsupported
+from ....graph.dtype import f32
+from ....graph.index import Index
+from ....graph.tensor import Tensor
+from ....ops.base import Size, Value, extent, literal, size_value
+from .base import rule, same
+
+same("pixel_shuffle.default", ops.pixel_shuffle)
+same("pixel_unshuffle.default", ops.pixel_unshuffle)
+
+
+@rule("convolution.default")
+def convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    n = weight.ndim - 2
+    if not 1 <= n <= 3:
+        raise Unsupported(f"a convolution over {n} dimensions")
+    if transposed:
+        name = f"conv_transpose{n}d"
+        args: tuple[Any, ...] = (stride, padding, output_padding, groups, dilation)
+    else:
+        name, args = f"conv{n}d", (stride, padding, dilation, groups)
+    kind = x.dtype
+    if kind.is_float and kind.bytes < 4:
+        x, weight = x.cast(f32), weight.cast(f32)
+        bias = None if bias is None else bias.cast(f32)
+    result: Tensor = getattr(ops, name)(x, weight, bias, *args)
+    return result.cast(kind)
+
+
+# ---- normalisations: (result, mean, 1 / deviation)
+
+
+def _moments(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(x standardised, mean, 1 / deviation), with dimensions of size 1 in place of dims."""
+    mean = ops.mean(x, dims, keepdim=True)
+    centred = ops.sub(x, mean)
+    variance = ops.mean(ops.square(centred), dims, keepdim=True)
+    factor = ops.rsqrt(ops.add(variance, eps))
+    return ops.mul(centred, factor), mean, factor
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else ops.mul(x, weight.cast(x.dtype))
+    return x if bias is None else ops.add(x, bias.cast(x.dtype))
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.cast(f32) if x.dtype.bytes < 4 else x
+
+
+@rule("native_layer_norm.default")
+def layer_norm(
+    x: Tensor, shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    dims = tuple(range(x.ndim - len(shape), x.ndim))
+    result, mean, factor = _moments(_wide(x), dims, eps)
+    return _affine(result, weight, bias).cast(x.dtype), mean, factor
+
+
+@rule("native_group_norm.default")
+def group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: Size, channels: Size,
+    rest: Size, groups: int, eps: float,
+) -> Any:  # fmt: skip
+    split = _wide(x).unflatten(1, (groups, -1))
+    result, mean, factor = _moments(split, tuple(range(2, split.ndim)), eps)
+    shape = (batch, groups)
+    whole = _affine(result.flatten(1, 2), _channels(x, weight), _channels(x, bias))
+    return whole.cast(x.dtype), mean.reshape(shape), factor.reshape(shape)
+
+
+def _channels(x: Tensor, values: Tensor | None) -> Tensor | None:
+    """(channels,) as it broadcasts along dimension 1 of x."""
+    return None if values is None else values.reshape((-1, *(1,) * (x.ndim - 2)))
+
+
+@rule("_native_batch_norm_legit_no_training.default")
+def batch_norm_inference(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    wide = _wide(x)
+    factor = ops.rsqrt(ops.add(variance.cast(wide.dtype), eps))
+    if weight is not None:
+        factor = ops.mul(factor, weight.cast(wide.dtype))
+    centred = ops.sub(wide, _channels(x, mean.cast(wide.dtype)))  # type: ignore[arg-type]
+    result = _affine(centred, _channels(x, factor), _channels(x, bias)).cast(x.dtype)
+    empty = literal(x.graph, 0, wide.dtype).expand((0,))
+    return result, empty, empty
+
+
+@rule("_native_batch_norm_legit_functional.default")
+def batch_norm_training(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None,
+    variance: Tensor | None, training: bool, momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    """(result, batch mean, 1 / batch deviation, new running mean, new running variance)."""
+    if not training:
+        raise Unsupported("a functional batch norm outside training")
+    result, own, factor, spread = _batch_statistics(x, weight, bias, eps)
+    number = Index.of(1)
+    for d in range(x.ndim):
+        number = number * (extent(x, d) if d != 1 else 1)
+    wide = spread.dtype
+    count, less = (size_value(x.graph, size, wide) for size in (number, number - 1))
+    unbiased = ops.mul(spread, ops.div(count, less))
+    return (
+        result, own, factor, _running(mean, own, momentum), _running(variance, unbiased, momentum),
+    )  # fmt: skip
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def batch_norm_alone(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float,
+    eps: float,
+) -> Any:  # fmt: skip
+    return _batch_statistics(x, weight, bias, eps)[:3]
+
+
+def _batch_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    dims = (0, *range(2, x.ndim))
+    wide = _wide(x)
+    result, mean, factor = _moments(wide, dims, eps)
+    whole = _affine(result, _channels(x, weight), _channels(x, bias)).cast(x.dtype)
+    spread = ops.mean(ops.square(ops.sub(wide, mean)), dims)
+    return whole, mean.reshape(-1), factor.reshape(-1), spread
+
+
+def _running(old: Tensor | None, new: Tensor, momentum: float) -> Tensor | None:
+    if old is None:
+        return None
+    wide = ops.mul(old.cast(new.dtype), 1 - momentum)
+    return ops.add(wide, ops.mul(new, momentum)).cast(old.dtype)
+
+
+@rule("_fused_rms_norm.default")
+def rms_norm(
+    x: Tensor, shape: Sequence[Size], weight: Tensor | None, eps: float | None
+) -> Any:
+    """(result, 1 / root mean square)."""
+    dims, wide = tuple(range(x.ndim - len(shape), x.ndim)), _wide(x)
+    small = {8: 2.0**-52}.get(wide.dtype.bytes, 2.0**-23) if eps is None else eps
+    factor = ops.rsqrt(ops.add(ops.mean(ops.square(wide), dims, keepdim=True), small))
+    return _affine(ops.mul(wide, factor), weight, None).cast(x.dtype), factor
+
+
+# ---- attention
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu.default")
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, is_causal: bool = False,
+    attn_mask: Tensor | None = None, scale: float | None = None,
+) -> Any:  # fmt: skip
+    """(result, log of the sum of exponentials of each row)."""
+    if dropout:
+        raise Unsupported("attention with dropout")
+    q, k, v = _wide(query), _wide(key), _wide(value)
+    mask = attn_mask
+    factor: Value = scale  # type: ignore[assignment]
+    if scale is None:
+        factor = ops.rsqrt(size_value(query.graph, extent(query, query.ndim - 1), q.dtype))
+    scores = ops.mul(ops.matmul(q, k.transpose(-1, -2)), factor)
+    if is_causal:
+        from ....ops.attention import causal
+
+        scores = ops.where(causal(scores), scores, float("-inf"))
+    if mask is not None:
+        scores = ops.add(scores, mask)
+    result = ops.matmul(ops.softmax(scores, -1), v)
+    return result.cast(query.dtype), ops.logsumexp(scores, -1)

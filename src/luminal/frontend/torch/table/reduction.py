@@ -1,0 +1,212 @@
+"""Reductions, running reductions, and orders. Narrow floats are added up in f32, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .... import ops
+from ....graph.dtype import DType, f32, i64
+from ....graph.tensor import Tensor
+from ....ops.base import dim_of, dims_of, full_like
+from .base import rule, same
+
+Dims = Sequence[int] | int | None
+
+same("any.default any.dim any.dims", ops.any)
+same("all.default all.dim all.dims", ops.all)
+same("logcumsumexp.default", ops.logcumsumexp)
+same("cummax.default", ops.cummax)
+same("cummin.default", ops.cummin)
+same("sort.default", ops.sort)
+same("topk.default", ops.topk)
+same("kthvalue.default", ops.kthvalue)
+same("logsumexp.default", ops.logsumexp)
+
+
+def _wide(x: Tensor, kind: DType | None) -> Tensor:
+    """x in the dtype in which it is added up."""
+    wanted = kind or (x.dtype if x.dtype.is_float else i64)
+    return x.cast(f32 if wanted.is_float and wanted.bytes < 4 else wanted)
+
+
+@rule("sum.default")
+def total(x: Tensor, dtype: DType | None = None) -> Tensor:
+    return ops.sum(_wide(x, dtype))
+
+
+@rule("sum.dim_IntList")
+def sum_over(
+    x: Tensor, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
+    return ops.sum(_wide(x, dtype), dims, keepdim)
+
+
+@rule("mean.default")
+def mean(x: Tensor, dtype: DType | None = None) -> Tensor:
+    return ops.mean(_wide(x, dtype))
+
+
+@rule("mean.dim")
+def mean_over(
+    x: Tensor, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
+    return ops.mean(_wide(x, dtype), dims, keepdim)
+
+
+@rule("prod.default")
+def product(x: Tensor, dtype: DType | None = None) -> Tensor:
+    return ops.prod(_wide(x, dtype))
+
+
+@rule("prod.dim_int")
+def product_over(
+    x: Tensor, dim: int, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
+    return ops.prod(_wide(x, dtype), dim, keepdim)  # type: ignore[arg-type]
+
+
+@rule("amax.default")
+def amax(x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
+    return ops.amax(x, dims or None, keepdim)
+
+
+@rule("amin.default")
+def amin(x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
+    return ops.amin(x, dims or None, keepdim)
+
+
+@rule("max.default")
+def max_of(x: Tensor) -> Tensor:
+    return ops.amax(x)
+
+
+@rule("min.default")
+def min_of(x: Tensor) -> Tensor:
+    return ops.amin(x)
+
+
+@rule("max.dim")
+def max_over(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return ops.amax(x, dim, keepdim), ops.argmax(x, dim, keepdim)
+
+
+@rule("min.dim")
+def min_over(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return ops.amin(x, dim, keepdim), ops.argmin(x, dim, keepdim)
+
+
+@rule("argmax.default")
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return ops.argmax(x, dim, keepdim)
+
+
+@rule("argmin.default")
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return ops.argmin(x, dim, keepdim)
+
+
+@rule("var.correction")
+def var(
+    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    return ops.var(x, dims, _correction(correction), keepdim)
+
+
+@rule("std.correction")
+def std(
+    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    return ops.std(x, dims, _correction(correction), keepdim)
+
+
+@rule("var_mean.correction")
+def var_mean(
+    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    return var(x, dims, correction, keepdim), ops.mean(x, dims, keepdim)
+
+
+@rule("std_mean.correction")
+def std_mean(
+    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    return std(x, dims, correction, keepdim), ops.mean(x, dims, keepdim)
+
+
+def _correction(value: float | None) -> int:
+    """ATen allows fractions, which nobody uses; they stay with PyTorch."""
+    number = 1 if value is None else value
+    assert int(number) == number, f"correction {number} is no whole number"
+    return int(number)
+
+
+@rule("cumsum.default")
+def cumsum(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    return ops.cumsum(_wide(x, dtype), dim)
+
+
+@rule("cumprod.default")
+def cumprod(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    return ops.cumprod(_wide(x, dtype), dim)
+
+
+@rule("sort.stable")
+def stable_sort(
+    x: Tensor, stable: bool | None = True, dim: int = -1, descending: bool = False
+) -> Any:
+    return ops.sort(x, dim, descending)
+
+
+@rule("argsort.default")
+def argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+    return ops.argsort(x, dim, descending) if x.ndim else full_like(x, 0, i64)
+
+
+@rule("argsort.stable")
+def stable_argsort(
+    x: Tensor, stable: bool = True, dim: int = -1, descending: bool = False
+) -> Tensor:
+    return argsort(x, dim, descending)
+
+
+@rule("median.dim")
+def median_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    return ops.median(x, dim, keepdim)
+
+
+@rule("median.default")
+def median(x: Tensor) -> Any:
+    return ops.median(x)
+
+
+@rule("linalg_vector_norm.default")
+def vector_norm(
+    x: Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:  # fmt: skip
+    return ops.norm(_wide(x, dtype), float(order), dims, keepdim)
+
+
+@rule("count_nonzero.dim_IntList")
+def count_nonzero(x: Tensor, dims: Dims = None) -> Tensor:
+    return ops.count_nonzero(x, dims)
+
+
+@rule("_softmax.default")
+def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    return ops.softmax(x.cast(f32) if half_to_float else x, dim_of(x, dim)) if x.ndim else (
+        full_like(x, 1)
+    )
+
+
+@rule("_log_softmax.default")
+def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    wide = x.cast(f32) if half_to_float else x
+    return ops.log_softmax(wide, dim_of(x, dim)) if x.ndim else full_like(wide, 0)
+
+
+@rule("aminmax.default")
+def aminmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    dims = dims_of(x, dim)
+    return ops.amin(x, dims, keepdim), ops.amax(x, dims, keepdim)

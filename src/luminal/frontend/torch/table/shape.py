@@ -1,0 +1,188 @@
+"""Movement: views, slices, concatenation, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .... import ops
+from ....errors import Unsupported
+from ....graph.dtype import boolean
+from ....graph.index import Index
+from ....graph.tensor import Tensor
+from ....ops.base import Size, Value, dim_of, extent, same_size, tensor_of
+from .base import rule, same
+
+END = 2**63 - 1  # ATen's word for "to the end"
+
+same("permute.default", ops.permute)
+same("unsqueeze.default", ops.unsqueeze)
+same("flip.default", ops.flip)
+same("diagonal.default", ops.diagonal)
+same("cat.default", ops.cat)
+same("stack.default", ops.stack)
+same("tril.default", ops.tril)
+same("triu.default", ops.triu)
+same("roll.default", ops.roll)
+
+
+@rule("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default",
+      "contiguous.default", "lift_fresh.default")  # fmt: skip
+def clone(x: Tensor) -> Tensor:
+    return x
+
+
+@rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default")
+def view(x: Tensor, shape: Sequence[Size]) -> Tensor:
+    if any(size == 0 for size in x.shape) and -1 in shape:
+        raise Unsupported("a view of nothing with a size to be found")
+    return x.reshape(tuple(shape))
+
+
+@rule("view.dtype")
+def view_as(x: Tensor, kind: Any) -> Tensor:
+    if kind is not x.dtype:
+        raise Unsupported("bits read as another dtype")
+    return x
+
+
+@rule("expand.default")
+def expand(x: Tensor, shape: Sequence[Size], implicit: bool = False) -> Tensor:
+    return x.expand(tuple(shape))
+
+
+@rule("squeeze.dim", "squeeze.dims", "squeeze.default")
+def squeeze(x: Tensor, dims: int | Sequence[int] | None = None) -> Tensor:
+    if not x.ndim:
+        return x
+    listed = range(x.ndim) if dims is None else (dims,) if isinstance(dims, int) else dims
+    return x.squeeze([dim_of(x, d) for d in listed])
+
+
+@rule("transpose.int")
+def transpose(x: Tensor, first: int, second: int) -> Tensor:
+    return x.transpose(first, second) if x.ndim else x
+
+
+@rule("t.default")
+def t(x: Tensor) -> Tensor:
+    return x.T if x.ndim == 2 else x
+
+
+@rule("select.int")
+def select(x: Tensor, dim: int, index: Size) -> Tensor:
+    return x.select(dim, index)
+
+
+@rule("slice.Tensor")
+def slice_of(
+    x: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+) -> Tensor:
+    dim = dim_of(x, dim)
+    stop = None if isinstance(end, int) and end >= END else end
+    key = (slice(None),) * dim + (slice(start, stop, step),)
+    return x[key]
+
+
+@rule("split_with_sizes.default")
+def split_with_sizes(x: Tensor, sizes: Sequence[Size], dim: int = 0) -> Any:
+    return ops.split(x, sizes, dim)
+
+
+@rule("split.Tensor")
+def split(x: Tensor, size: Size, dim: int = 0) -> Any:
+    return ops.split(x, size, dim)
+
+
+@rule("unbind.int")
+def unbind(x: Tensor, dim: int = 0) -> Any:
+    return ops.unbind(x, dim)
+
+
+@rule("repeat.default")
+def repeat(x: Tensor, counts: Sequence[Size]) -> Tensor:
+    return x.repeat(tuple(counts))
+
+
+@rule("unfold.default")
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    return x.unfold(dim, size, step) if x.ndim else x.reshape(1)
+
+
+@rule("constant_pad_nd.default")
+def constant_pad(x: Tensor, widths: Sequence[Size], value: Value = 0) -> Tensor:
+    if x.dtype.is_integer:
+        value = int(value)  # type: ignore[arg-type]
+    return x.pad(list(widths), value)  # type: ignore[arg-type]
+
+
+@rule("as_strided.default")
+def as_strided(
+    x: Tensor, shape: Sequence[Size], strides: Sequence[Size], offset: Size = 0
+) -> Tensor:
+    """Of a tensor that lies contiguous from the start of its memory."""
+    index = Index.of(offset or 0)
+    for d, stride in enumerate(strides):
+        index = index + Index.of(f"i{d}") * Index.of(stride)
+    return x.reshape(-1).read(tuple(shape), [index])
+
+
+# ---- a tensor with a part replaced
+
+
+@rule("select_scatter.default")
+def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    dim = dim_of(x, dim)
+    if isinstance(index, int) and index < 0:
+        first: Size = extent(x, dim) + index
+    else:
+        first = index
+    return slice_scatter(x, source.unsqueeze(dim), dim, first, Index.of(first) + 1)
+
+
+@rule("slice_scatter.default")
+def slice_scatter(
+    x: Tensor, source: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
+    """x with a slice replaced: what was written where the position is one of the slice's."""
+    dim = dim_of(x, dim)
+    size = extent(x, dim)
+    first = _bound(0 if start is None else start, size)
+    count = extent(source, dim)
+    if same_size(count, size) and step == 1:
+        return source
+    here = Index.of(f"i{dim}") - first
+    inside = [here, (count - 1) * step - here]
+    if step != 1:
+        inside += [-(here % step)]
+    index = [Index.of(f"i{d}") for d in range(x.ndim)]
+    index[dim] = here // step
+    written = source.cast(x.dtype).read(x.shape, index, inside, 0)
+    there = tensor_of(x.graph, True, boolean).expand(source.shape)
+    return ops.where(there.read(x.shape, index, inside, False), written, x)
+
+
+def _bound(value: Size, size: Index) -> Index:
+    """A start of a slice as ATen reads it: negative ones count from the end."""
+    if isinstance(value, int):
+        bound = Index.of(value) if value >= 0 else (size + value).maximum(0)
+        return bound.minimum(size)
+    return Index.of(value)
+
+
+@rule("diagonal_scatter.default")
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, a: int = 0, b: int = 1) -> Tensor:
+    a, b = dim_of(x, a), dim_of(x, b)
+    row, column = Index.of(f"i{a}"), Index.of(f"i{b}")
+    on = column - row - offset
+    rest = [Index.of(f"i{d}") for d in range(x.ndim) if d not in (a, b)]
+    along = row if offset >= 0 else column
+    written = source.cast(x.dtype).read(x.shape, [*rest, along], [on, -on], 0)
+    there = tensor_of(x.graph, True, boolean).expand(source.shape)
+    return ops.where(there.read(x.shape, [*rest, along], [on, -on], False), written, x)
+
+
+@rule("copy.default")
+def copy(x: Tensor, source: Tensor) -> Tensor:
+    return source.cast(x.dtype).expand(x.shape)

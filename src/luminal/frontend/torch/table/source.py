@@ -1,0 +1,224 @@
+"""Tensors from nothing: constants, ranges, random numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .... import ops
+from ....errors import Unsupported
+from ....graph.dtype import DType, boolean, f32, f64, i64
+from ....graph.index import Index
+from ....graph.node import Number
+from ....graph.tensor import Tensor
+from ....ops.base import Size, full_like, tensor_of
+from .base import rule, source
+
+if TYPE_CHECKING:
+    from ..record import Recorder
+
+Sizes = Sequence[Size]
+
+
+@source("full.default")
+def full(at: Recorder, shape: Sizes, value: Number, dtype: DType | None = None) -> Tensor:
+    kind = dtype or (boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32)
+    return tensor_of(at.graph, value, kind).expand(tuple(shape)) if shape else tensor_of(
+        at.graph, value, kind
+    )
+
+
+@source("scalar_tensor.default")
+def scalar_tensor(at: Recorder, value: Any, dtype: DType = f32) -> Tensor:
+    if isinstance(value, Index):
+        return ops.size_tensor(at.graph, value, dtype)
+    return tensor_of(at.graph, value, dtype)
+
+
+@source("empty.memory_format", "zeros.default")
+def zeros(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
+    return full(at, shape, 0, dtype)
+
+
+@source("empty_permuted.default")
+def empty_permuted(at: Recorder, shape: Sizes, order: Sequence[int], dtype: DType = f32) -> Tensor:
+    return full(at, shape, 0, dtype)
+
+
+@source("empty_strided.default")
+def empty_strided(at: Recorder, shape: Sizes, strides: Sizes, dtype: DType = f32) -> Tensor:
+    return full(at, shape, 0, dtype)
+
+
+@source("ones.default")
+def ones(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
+    return full(at, shape, 1, dtype)
+
+
+@rule("full_like.default")
+def filled(x: Tensor, value: Number, dtype: DType | None = None) -> Tensor:
+    return full_like(x, value, dtype)
+
+
+@rule("fill.Scalar", "fill.Tensor")
+def fill(x: Tensor, value: Any) -> Tensor:
+    return tensor_of(x.graph, value, x.dtype).expand(x.shape)
+
+
+@rule("zeros_like.default", "empty_like.default")
+def zeros_like(x: Tensor, dtype: DType | None = None) -> Tensor:
+    return full_like(x, 0, dtype)
+
+
+@rule("ones_like.default")
+def ones_like(x: Tensor, dtype: DType | None = None) -> Tensor:
+    return full_like(x, 1, dtype)
+
+
+@rule("new_zeros.default", "new_empty.default")
+def new_zeros(x: Tensor, shape: Sizes, dtype: DType | None = None) -> Tensor:
+    return new_full(x, shape, 0, dtype)
+
+
+@rule("new_ones.default")
+def new_ones(x: Tensor, shape: Sizes, dtype: DType | None = None) -> Tensor:
+    return new_full(x, shape, 1, dtype)
+
+
+@rule("new_full.default")
+def new_full(x: Tensor, shape: Sizes, value: Number, dtype: DType | None = None) -> Tensor:
+    return tensor_of(x.graph, value, dtype or x.dtype).expand(tuple(shape))
+
+
+@rule("new_empty_strided.default")
+def new_empty_strided(
+    x: Tensor, shape: Sizes, strides: Sizes, dtype: DType | None = None
+) -> Tensor:
+    return new_full(x, shape, 0, dtype)
+
+
+@source("arange.start_step")
+def arange(
+    at: Recorder, start: Any, end: Any, step: Any = 1, dtype: DType | None = None
+) -> Tensor:
+    """Floats: the number of elements in double precision, the elements in the wide dtype."""
+    if any(isinstance(number, float) for number in (start, end, step)):
+        if not all(isinstance(number, (int, float)) for number in (start, end, step)):
+            raise Unsupported("a range of floats between run-time sizes")
+        count = math.ceil((end - start) / step)
+        wide = f64 if dtype is None or dtype.is_float else i64
+        position = at.graph.iota((count,), "i0").cast(wide)
+        kind = dtype or f32
+        return ops.add(ops.mul(position, step), start).cast(kind)
+    return ops.arange(at.graph, start, end, step, i64).cast(dtype or i64)
+
+
+@source("arange.default")
+def arange_to(at: Recorder, end: Any, dtype: DType | None = None) -> Tensor:
+    return arange(at, 0, end, 1, dtype)
+
+
+@source("arange.start")
+def arange_from(at: Recorder, start: Any, end: Any, dtype: DType | None = None) -> Tensor:
+    return arange(at, start, end, 1, dtype)
+
+
+@source("prims.iota.default")
+def iota(at: Recorder, length: Size, start: Size, step: int, dtype: DType = i64) -> Tensor:
+    return at.graph.iota((length,), Index.of("i0") * step + Index.of(start)).cast(dtype)
+
+
+@source("eye.default")
+def eye(at: Recorder, n: Size, dtype: DType = f32) -> Tensor:
+    return ops.eye(at.graph, n, n, dtype)
+
+
+@source("eye.m")
+def eye_rectangular(at: Recorder, n: Size, m: Size, dtype: DType = f32) -> Tensor:
+    return ops.eye(at.graph, n, m, dtype)
+
+
+# ---- random numbers: one seed a run, one stream an operation
+
+
+@source("rand.default")
+def rand(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
+    return ops.rand(at.graph, tuple(shape), at.random_seed(), dtype=dtype)
+
+
+@source("randn.default")
+def randn(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
+    return ops.randn(at.graph, tuple(shape), at.random_seed(), dtype=dtype)
+
+
+@source("rand_like.default")
+def rand_like(at: Recorder, x: Tensor, dtype: DType | None = None) -> Tensor:
+    return rand(at, x.shape, dtype or x.dtype)
+
+
+@source("randn_like.default")
+def randn_like(at: Recorder, x: Tensor, dtype: DType | None = None) -> Tensor:
+    return randn(at, x.shape, dtype or x.dtype)
+
+
+@source("randint.default")
+def randint(at: Recorder, high: int, shape: Sizes, dtype: DType = i64) -> Tensor:
+    return randint_low(at, 0, high, shape, dtype)
+
+
+@source("randint.low")
+def randint_low(at: Recorder, low: int, high: int, shape: Sizes, dtype: DType = i64) -> Tensor:
+    return ops.randint(at.graph, low, high, tuple(shape), at.random_seed()).cast(dtype)
+
+
+@source("randint_like.low_dtype")
+def randint_like(at: Recorder, x: Tensor, low: int, high: int, dtype: DType | None = None) -> Tensor:
+    return randint_low(at, low, high, x.shape, dtype or x.dtype)
+
+
+@source("randint_like.default")
+def randint_like_to(at: Recorder, x: Tensor, high: int, dtype: DType | None = None) -> Tensor:
+    return randint_low(at, 0, high, x.shape, dtype or x.dtype)
+
+
+@source("randperm.default")
+def randperm(at: Recorder, n: int, dtype: DType = i64) -> Tensor:
+    return ops.randperm(at.graph, n, at.random_seed()).cast(dtype)
+
+
+@source("bernoulli.p")
+def bernoulli(at: Recorder, x: Tensor, p: float = 0.5) -> Tensor:
+    return ops.lt(rand(at, x.shape), p).cast(x.dtype)
+
+
+@source("bernoulli.default")
+def bernoulli_each(at: Recorder, x: Tensor) -> Tensor:
+    return ops.bernoulli(x, at.random_seed())
+
+
+@source("uniform.default")
+def uniform(at: Recorder, x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    unit = rand(at, x.shape, f64 if x.dtype is f64 else f32)
+    return ops.add(ops.mul(unit, high - low), low).cast(x.dtype)
+
+
+@source("normal_functional.default")
+def normal(at: Recorder, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    unit = randn(at, x.shape, f64 if x.dtype is f64 else f32)
+    return ops.add(ops.mul(unit, std), mean).cast(x.dtype)
+
+
+@source("exponential.default")
+def exponential(at: Recorder, x: Tensor, rate: float = 1.0) -> Tensor:
+    return ops.exponential(at.graph, x.shape, rate, at.random_seed()).cast(x.dtype)
+
+
+@source("native_dropout.default")
+def native_dropout(at: Recorder, x: Tensor, p: float, train: bool | None) -> Any:
+    """(x where kept, over 1 - p; what was kept)."""
+    if train is False or p == 0:
+        return x, full_like(x, True, boolean)
+    kept = ops.lt(rand(at, x.shape), 1.0 - p)
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+    return ops.mul(ops.mul(x, kept.cast(x.dtype)), scale), kept

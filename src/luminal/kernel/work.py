@@ -1,0 +1,67 @@
+"""How much a kernel does: operations and bytes at its usual sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from ..graph.index import Index
+from .kernel import Apply, Kernel, Value, walk
+
+USUAL_SIZE = 128  # of a run-time size without a hint
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call of a kernel does."""
+
+    flops: int
+    bytes: int
+
+
+def usual_sizes(kernel: Kernel) -> dict[str, int]:
+    """Every run-time size at its hint, or at 128 within its bounds."""
+    usual = {}
+    for name, (low, high) in kernel.sizes.items():
+        usual[name] = int(kernel.hints.get(name, max(low, min(high, USUAL_SIZE))))
+    return usual
+
+
+def extents_at(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The extents of the axes for these sizes."""
+    return {axis: _number(extent, sizes) for axis, extent in kernel.axes.items()}
+
+
+def work(kernel: Kernel, sizes: Mapping[str, int] | None = None) -> Work:
+    """Arithmetic operations, and bytes of all buffers once; at the usual sizes if none are given."""
+    sizes = usual_sizes(kernel) if sizes is None else sizes
+    extents = extents_at(kernel, sizes)
+    flops = sum(int(_operations(v) * _points(v, extents, sizes)) for v in kernel.values)
+    moved = sum(_elements(b.shape, sizes) * b.dtype.bytes for b in kernel.buffers)
+    return Work(flops, moved)
+
+
+def _points(value: Value, extents: Mapping[str, int], sizes: Mapping[str, int]) -> float:
+    """Points of a value; those of a domain as they are in the middle of the other axes."""
+    middle = {**sizes, **{axis: n // 2 for axis, n in extents.items()}}
+    points = 1.0
+    for axis in value.points:
+        low, high = value.domain.get(axis, (None, None))
+        first = 0 if low is None else int(low.evaluate(middle))
+        end = extents[axis] if high is None else int(high.evaluate(middle))
+        points *= max(0, min(end, extents[axis]) - max(0, first))
+    return points
+
+
+def _operations(value: Value) -> int:
+    arithmetic = sum(isinstance(e, Apply) and e.op != "cast" for e in walk(value.body))
+    return arithmetic + (1 if value.reduction else 0)
+
+
+def _elements(shape: Iterable[Index], sizes: Mapping[str, int]) -> int:
+    return prod(_number(extent, sizes) for extent in shape)
+
+
+def _number(extent: Index, sizes: Mapping[str, int]) -> int:
+    return max(0, int(extent.evaluate(sizes)))

@@ -1,0 +1,90 @@
+"""A directory of a language model: config, tensors under our names, checked before they are used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import WeightsError
+from ...weights import Safetensors
+from .config import DecoderConfig, Values
+from .families import Family, family_of
+
+EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
+SLICE = 1 << 20  # weights looked at together
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object. Raises WeightsError."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{file}: not a readable JSON file: {error}") from None
+    if not isinstance(values, dict):
+        raise WeightsError(f"{file}: not a JSON object")
+    return values
+
+
+def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
+    """The family and config of a directory. Raises WeightsError or Unsupported."""
+    file = directory / "config.json"
+    if not file.exists():
+        raise WeightsError(f"{directory}: no config.json in this directory")
+    values = Values(read_json(file), str(file))
+    family = family_of(values)
+    config = family.config(values)
+    more = directory / "generation_config.json"
+    ends = read_json(more).get("eos_token_id") if more.exists() else None
+    if ends is None:
+        return family, config
+    listed = tuple(ends) if isinstance(ends, list) else (ends,)
+    return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + listed)))
+
+
+def read_state(directory: Path, family: Family, config: DecoderConfig) -> dict[str, np.ndarray]:
+    """The memory-mapped tensors under our names. Raises WeightsError."""
+    state = family.adapt(dict(Safetensors(directory)), config)
+    state = {n: v for n, v in state.items() if not n.endswith("rotary_emb.inv_freq")}
+    if config.tied:
+        state.pop("lm_head.weight", None)
+    elif "lm_head.weight" not in state and "model.embed_tokens.weight" in state:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    return state
+
+
+def storage(state: Mapping[str, np.ndarray]) -> str:
+    """The float type of most weights: "f32", "bf16" or "f16"."""
+    sizes: dict[str, int] = {}
+    for value in state.values():
+        name = {"float16": "f16", "bfloat16": "bf16"}.get(value.dtype.name, "f32")
+        sizes[name] = sizes.get(name, 0) + value.size
+    return max(sizes, key=lambda name: sizes[name]) if sizes else "f32"
+
+
+def check_finite(state: Mapping[str, np.ndarray]) -> None:
+    """Raises WeightsError for the first tensor with an infinity or a NaN."""
+    for name, value in state.items():
+        mask = EXPONENTS.get(value.dtype.itemsize, {}).get(value.dtype.kind)
+        if mask is None:
+            finite = value.dtype.kind not in "fV" or bool(np.isfinite(value).all())
+        else:
+            finite = _all_below(value, mask)
+        if not finite:
+            raise WeightsError(f"tensor {name!r} holds an infinity or NaN")
+
+
+def _all_below(value: np.ndarray, exponent: int) -> bool:
+    """No element has all bits of its exponent set: read as integers, a slice at a time."""
+    bits = value.view(f"u{value.dtype.itemsize}")
+    rows = bits.reshape(-1) if bits.flags.c_contiguous else bits.T.reshape(-1)
+    kind = bits.dtype.type
+    top = kind(exponent)
+    return all(
+        int((rows[start : start + SLICE] & top).max()) < exponent
+        for start in range(0, len(rows), SLICE)
+    )

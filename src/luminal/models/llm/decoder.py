@@ -1,0 +1,262 @@
+"""A decoder-only transformer, built from its config. No batch dimension: one sequence at a time.
+
+Parameters have the names of Llama's checkpoints; a family renames its own when they are loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import nn, ops
+from ...errors import Unsupported
+from ...graph import Graph, Tensor
+from ...graph.index import Index
+from ...ops.base import Size
+from .config import DecoderConfig
+from .experts import MixtureOfExperts
+from .projection import Projection, projection
+from .rope import tables
+from .storage import Storage
+
+ACTIVATIONS = {
+    "silu": ops.silu,
+    "gelu": ops.gelu,
+    "relu": ops.relu,
+    "gelu_new": lambda x: ops.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate="tanh"),
+}
+
+
+def activation(name: str) -> Any:
+    """The function of that name."""
+    if name not in ACTIVATIONS:
+        raise Unsupported(f"activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+class ShiftedRMSNorm(nn.Module):
+    """RMS norm whose weights are stored minus one, as in Gemma."""
+
+    def __init__(self, graph: Graph, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.init.filled(graph, (width,), 0), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, (x.shape[-1],), self.weight + 1.0, self.eps)
+
+
+def norm(graph: Graph, config: DecoderConfig, width: int) -> nn.Module:
+    """The kind of norm that the config names."""
+    if config.norm == "layer":
+        return nn.LayerNorm(graph, width, config.eps)
+    if config.norm == "rms1":
+        return ShiftedRMSNorm(graph, width, config.eps)
+    return nn.RMSNorm(graph, width, config.eps)
+
+
+class Cache:
+    """Keys and values (kv heads, context, head_dim) of earlier tokens of one layer: donated states,
+    written in place."""
+
+    def __init__(self, graph: Graph, config: DecoderConfig, context: int, layer: int) -> None:
+        shape = (config.kv_heads, context, config.head_dim)
+        self.keys = graph.tensor(shape, name=f"keys{layer}")
+        self.values = graph.tensor(shape, name=f"values{layer}")
+
+    def update(self, key: Tensor, value: Tensor, position: Size) -> tuple[Tensor, Tensor]:
+        """Write at position, position + 1, ...; all keys and values that are there then."""
+        return _write(self.keys, key, position), _write(self.values, value, position)
+
+
+def _write(state: Tensor, new: Tensor, position: Size) -> Tensor:
+    """state with new (kv heads, tokens, head_dim) written at a position; up to its last token."""
+    graph, start, length = state.graph, state.graph.size(position), new.node.shape[1]
+    graph.require(state.node.shape[1] - start - length, "the context is full")
+    places = graph.iota(new.shape, Index.of("i1") + start)
+    whole = state.scatter_node(places, new, 1)
+    graph.donate(state, whole)
+    return whole.narrow(1, 0, start + length)
+
+
+class Rotary:
+    """Tables of one kind of rotary positions, shared by all layers that use it."""
+
+    def __init__(self, graph: Graph, config: DecoderConfig, kind: str, context: int) -> None:
+        cos, sin = tables(config.ropes[kind], config, context)
+        self.cos, self.sin = graph.constant(cos), graph.constant(sin)
+
+    def turn(self, x: Tensor, position: Size) -> Tensor:
+        """x (heads, tokens, head_dim), the first token at `position`; features i and i + half are a
+        pair, those beyond the turning ones stay."""
+        length, half = x.shape[1], int(self.cos.shape[1])
+        cos, sin = (table.narrow(0, position, length) for table in (self.cos, self.sin))
+        first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
+        parts = [first * cos - second * sin, second * cos + first * sin]
+        if x.shape[-1] != 2 * half:
+            parts.append(x[..., 2 * half :])
+        return ops.cat(parts, -1)
+
+
+class Attention(nn.Module):
+    """Causal attention over the cache: grouped heads, rotary positions, windows, soft caps."""
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None,
+        storage: Storage,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.config, self.rotary, self.window = config, rotary, config.windows[layer]
+        inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        bias = config.attention_bias
+        self.q_proj = projection(graph, config.width, inner, bias, storage, "q_proj")
+        self.k_proj = projection(graph, config.width, kv, bias, storage, "k_proj")
+        self.v_proj = projection(graph, config.width, kv, bias, storage, "v_proj")
+        bias = config.output_bias
+        self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
+        self.q_norm = norm(graph, config, config.head_dim) if config.qk_norm else None
+        self.k_norm = norm(graph, config, config.head_dim) if config.qk_norm else None
+
+    def forward(self, x: Tensor, cache: Cache, position: Size) -> Tensor:
+        """x: (tokens, width), the first token at `position`."""
+        query = self._heads(self.q_proj(x), self.config.heads)  # (heads, tokens, head_dim)
+        key = self._heads(self.k_proj(x), self.config.kv_heads)
+        value = self._heads(self.v_proj(x), self.config.kv_heads)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        if self.rotary is not None:
+            query, key = self.rotary.turn(query, position), self.rotary.turn(key, position)
+        key, value = cache.update(key, value, position)
+        out = self._attend(query, key, value, position)  # (heads, tokens, head_dim)
+        return self.o_proj(out.transpose(0, 1).flatten(1, 2))
+
+    def _heads(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, self.config.head_dim)).transpose(0, 1)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, position: Size) -> Tensor:
+        config = self.config
+        query = query.unflatten(0, (config.kv_heads, config.heads // config.kv_heads))
+        scale = config.attention_scale
+        scale = config.head_dim**-0.5 if scale is None else scale
+        # (kv heads, group, tokens, keys)
+        scores = ops.matmul(query, key.unsqueeze(1).transpose(-1, -2)) * scale
+        if config.attention_cap is not None:
+            scores = ops.tanh(scores * (1 / config.attention_cap)) * config.attention_cap
+        scores = ops.where(self._seen(scores, position), scores, float("-inf"))
+        return ops.matmul(ops.softmax(scores, -1), value.unsqueeze(1)).flatten(0, 1)
+
+    def _seen(self, scores: Tensor, position: Size) -> Tensor:
+        """Which keys each token may see: none that comes later, none before its window."""
+        graph = scores.graph
+        ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - graph.size(position))
+        seen = ahead < 1
+        return seen if self.window is None else seen & (ahead > -self.window)
+
+
+class FeedForward(nn.Module):
+    """Widen, activate, narrow; gated: activation(gate x) * up x between."""
+
+    def __init__(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
+        super().__init__()
+        width, hidden, bias = config.width, config.hidden, config.mlp_bias
+        self.activation = activation(config.activation)
+        self.gate_proj: Projection | None = None
+        if config.gated:
+            self.gate_proj = projection(graph, width, hidden, bias, storage, "gate_proj")
+        self.up_proj = projection(graph, width, hidden, bias, storage, "up_proj")
+        self.down_proj = projection(graph, hidden, width, bias, storage, "down_proj")
+
+    def forward(self, x: Tensor) -> Tensor:
+        up = self.up_proj(x)
+        if self.gate_proj is None:
+            return self.down_proj(self.activation(up))
+        return self.down_proj(self.activation(self.gate_proj(x)) * up)
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward part, each with a norm before it and a residual around."""
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None,
+        storage: Storage,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        width = config.width
+        self.input_layernorm = norm(graph, config, width)
+        self.self_attn = Attention(graph, config, layer, rotary, storage.below("self_attn"))
+        self.attention_output_norm = norm(graph, config, width) if config.sandwich else None
+        self.post_attention_layernorm = norm(graph, config, width)
+        self.mlp: nn.Module = FeedForward(graph, config, storage.below("mlp"))
+        if config.has_experts(layer):
+            self.mlp = MixtureOfExperts(graph, config, activation(config.activation), storage)
+        self.mlp_output_norm = norm(graph, config, width) if config.sandwich else None
+
+    def forward(self, x: Tensor, cache: Cache, position: Size) -> Tensor:
+        """x: (tokens, width)."""
+        attended = self.self_attn(self.input_layernorm(x), cache, position)
+        if self.attention_output_norm is not None:
+            attended = self.attention_output_norm(attended)
+        x = x + attended
+        widened = self.mlp(self.post_attention_layernorm(x))
+        if self.mlp_output_norm is not None:
+            widened = self.mlp_output_norm(widened)
+        return x + widened
+
+
+class Body(nn.Module):
+    """Embedding, layers, final norm."""
+
+    def __init__(self, graph: Graph, config: DecoderConfig, context: int, storage: Storage) -> None:
+        super().__init__()
+        self.config = config
+        width, rows = config.width, config.vocabulary
+        self.embed_tokens = projection(graph, width, rows, False, storage, "embed_tokens")
+        if config.learned_positions:
+            self.embed_positions = nn.Embedding(graph, config.context, config.width)
+        used = [name for name in config.rotary if name is not None]
+        rotaries = {name: Rotary(graph, config, name, context) for name in dict.fromkeys(used)}
+        self.layers = nn.ModuleList()
+        for n, name in enumerate(config.rotary):
+            rotary = None if name is None else rotaries[name]
+            self.layers.append(Layer(graph, config, n, rotary, storage.below(f"layers.{n}")))
+        self.norm = norm(graph, config, config.width)
+
+    def forward(self, ids: Tensor, caches: list[Cache], position: Size) -> Tensor:
+        """Hidden states (tokens, width) of ids (tokens,)."""
+        x = self.embed_tokens.rows(ids)
+        if self.config.embedding_scale is not None:
+            x = x * self.config.embedding_scale
+        if self.config.learned_positions:
+            x = x + self.embed_positions.weight.narrow(0, position, ids.shape[0])
+        for layer, cache in zip(self.layers, caches):
+            x = layer(x, cache, position)
+        return self.norm(x)
+
+
+class Decoder(nn.Module):
+    """ids (tokens,) i64 of one sequence -> logits (wanted, vocabulary) f32 of the last of them.
+
+    context: how many positions the caches hold. storage: how the matrices are stored.
+    """
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, context: int, storage: Storage
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Body(graph, config, context, storage.below("model"))
+        self.caches = [Cache(graph, config, context, n) for n in range(config.layers)]
+        self.lm_head: Projection | None = None
+        if not config.tied:
+            width, rows = config.width, config.vocabulary
+            self.lm_head = projection(graph, width, rows, False, storage, "lm_head")
+
+    def forward(self, ids: Tensor, position: Size = 0, wanted: Size = 1) -> Tensor:
+        """`position`: of the first token. wanted: for how many of the last tokens."""
+        graph = ids.graph
+        hidden = self.model(ids, self.caches, position)
+        count = graph.size(wanted)
+        last = hidden.narrow(0, ids.node.shape[0] - count, count)
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        logits = head(last)
+        cap = self.config.logit_cap
+        return logits if cap is None else ops.tanh(logits * (1 / cap)) * cap

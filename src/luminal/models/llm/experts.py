@@ -1,0 +1,57 @@
+"""Mixture of experts: each token goes through the few experts that a router picks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ... import nn, ops
+from ...graph import Graph, Tensor
+from .config import DecoderConfig
+from .storage import FLOATS, Storage
+
+
+class MixtureOfExperts(nn.Module):
+    """The chosen experts' matrices are gathered for each token: only they are read and multiplied.
+
+    Stacked weights: gate and up (experts, hidden, width), down (experts, width, hidden).
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: DecoderConfig,
+        activation: Callable[[Tensor], Tensor],
+        storage: Storage,
+    ) -> None:
+        super().__init__()
+        assert config.experts is not None
+        self.experts, self.activation = config.experts, activation
+        count, hidden, width = self.experts.count, self.experts.hidden, config.width
+        kind = storage.default if storage.default in FLOATS else "f32"  # no blocks yet
+        self.gate = nn.Linear(graph, width, count, bias=False)
+        self.gate_proj = nn.init.filled(graph, (count, hidden, width), 0, kind)
+        self.up_proj = nn.init.filled(graph, (count, hidden, width), 0, kind)
+        self.down_proj = nn.init.filled(graph, (count, width, hidden), 0, kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (tokens, width)."""
+        weights, chosen = self._route(x)  # (tokens, chosen)
+        gate = self._apply(self.gate_proj, chosen, x.unsqueeze(1))  # (tokens, chosen, hidden)
+        up = self._apply(self.up_proj, chosen, x.unsqueeze(1))
+        out = self._apply(self.down_proj, chosen, self.activation(gate) * up)
+        return (out * weights.unsqueeze(-1)).sum(1)
+
+    def _route(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and numbers of the experts chosen for each token."""
+        shares = ops.softmax(self.gate(x), -1)
+        top = ops.topk(shares, self.experts.chosen, -1)
+        weights, chosen = top
+        if self.experts.normalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights, chosen
+
+    def _apply(self, matrices: Tensor, chosen: Tensor, x: Tensor) -> Tensor:
+        """Each token's x (tokens, chosen or 1, in) through the matrices of its experts."""
+        picked = ops.index_select(matrices, 0, chosen.flatten())  # (tokens * chosen, out, in)
+        picked = picked.unflatten(0, chosen.shape).cast("f32")
+        return (picked * x.unsqueeze(-2)).sum(-1)  # (tokens, chosen, out)

@@ -1,0 +1,37 @@
+"""Families of language models: config.json -> DecoderConfig, names of a checkpoint -> ours.
+
+A new family is one short file with a `Family` in it, and its line here.
+"""
+
+from __future__ import annotations
+
+from ....errors import Unsupported
+from ..config import Values
+from .family import Family
+from .gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
+from .gpt2 import GPT2
+from .llama import LLAMA, MISTRAL
+from .mixtral import MIXTRAL
+from .phi import PHI3
+from .qwen import QWEN2, QWEN3, QWEN3_MOE
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, PHI3, GEMMA, GEMMA2, GEMMA3,
+        GEMMA3_TEXT, GPT2,
+    )
+}  # fmt: skip
+
+
+def family_of(values: Values) -> Family:
+    """The family that a config.json names by model_type. Raises Unsupported."""
+    name = values.get("model_type")
+    if name not in FAMILIES:
+        raise Unsupported(
+            f"{values.where}: unknown architecture {name!r}; there are {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[name]
+
+
+__all__ = ["FAMILIES", "Family", "family_of"]

@@ -1,0 +1,54 @@
+"""What a family is, and the renaming that most of them need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ..config import DecoderConfig, Values
+
+State: TypeAlias = dict[str, np.ndarray]
+
+
+def unchanged(state: State, config: DecoderConfig) -> State:
+    """The checkpoint has our names (those of Llama)."""
+    return state
+
+
+@dataclass(frozen=True)
+class Family:
+    """name: model_type of config.json. config: reads it. adapt: renames and splits the tensors of a
+    checkpoint (views; nothing is read)."""
+
+    name: str
+    config: Callable[[Values], DecoderConfig]
+    adapt: Callable[[State, DecoderConfig], State] = unchanged
+
+
+def renamed(state: State, parts: Mapping[str, str]) -> State:
+    """Parts of names between dots replaced: {"wte": "embed_tokens"}."""
+    return {
+        ".".join(parts.get(part, part) for part in name.split(".")): value
+        for name, value in state.items()
+    }
+
+
+def split_rows(state: State, name: str, parts: Mapping[str, int]) -> None:
+    """A packed tensor cut along its rows: {new name: rows}, in order."""
+    packed, start = state.pop(name), 0
+    for part, rows in parts.items():
+        state[part] = packed[start : start + rows]
+        start += rows
+
+
+def stack_experts(state: State, prefix: str, count: int, names: Mapping[str, str]) -> None:
+    """The matrices of single experts, {name in the checkpoint: ours}, stacked; what is stacked
+    already stays."""
+    for theirs, ours in names.items():
+        pieces = [state.pop(f"{prefix}experts.{n}.{theirs}.weight", None) for n in range(count)]
+        found = [piece for piece in pieces if piece is not None]
+        if len(found) == count:
+            state[f"{prefix}{ours}"] = np.stack(found)

@@ -1,0 +1,91 @@
+"""Gemma 1, 2 and 3: scaled embeddings, norms stored minus one; from 2 on sandwich norms and windows
+in most layers, soft caps (2), norms of queries and keys (3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..config import DecoderConfig, Rope, Values, common, layer_windows, rope
+from .family import Family, State, renamed
+
+# "Post attention" is what follows attention for Gemma, what precedes the MLP for Llama.
+SANDWICH = {
+    "post_attention_layernorm": "attention_output_norm",
+    "pre_feedforward_layernorm": "post_attention_layernorm",
+    "post_feedforward_layernorm": "mlp_output_norm",
+}
+
+
+def _shared(values: Values, **more: Any) -> DecoderConfig:
+    kind = values.get("hidden_activation", "gelu_pytorch_tanh")
+    settings = {
+        "norm": "rms1",
+        "activation": kind,
+        "embedding_scale": math.sqrt(values.count("hidden_size")),
+        "tied": bool(values.get("tie_word_embeddings", True)),
+        "head_dim": values.count("head_dim", 256),
+    }
+    return common(values, **settings | more)
+
+
+def _gemma2(values: Values) -> DecoderConfig:
+    return _shared(
+        values,
+        sandwich=True,
+        windows=layer_windows(values, alternating=2),
+        attention_scale=values.number("query_pre_attn_scalar", 256) ** -0.5,
+        attention_cap=values.get("attn_logit_softcapping"),
+        logit_cap=values.get("final_logit_softcapping"),
+    )
+
+
+def _gemma3(values: Values) -> DecoderConfig:
+    windows = layer_windows(values, alternating=values.get("sliding_window_pattern", 6))
+    return _shared(
+        values,
+        sandwich=True,
+        qk_norm=True,
+        windows=windows,
+        rotary=tuple("global" if window is None else "local" for window in windows),
+        ropes=_two_ropes(values),
+        attention_scale=values.number("query_pre_attn_scalar", 256) ** -0.5,
+        attention_cap=values.get("attn_logit_softcapping"),
+        logit_cap=values.get("final_logit_softcapping"),
+    )
+
+
+def _two_ropes(values: Values) -> dict[str, Rope]:
+    """Layers with a window turn with a base of their own."""
+    if "full_attention" in values.get("rope_parameters", {}):
+        local, whole = rope(values, "sliding_attention"), rope(values, "full_attention")
+        return {"local": local, "global": whole}
+    local = Rope(values.number("rope_local_base_freq", 10000.0))
+    return {"local": local, "global": rope(values)}
+
+
+def _gemma3_inside(values: Values) -> DecoderConfig:
+    """The language part of the model that also sees images."""
+    inner = values.get("text_config", {})
+    return _gemma3(Values({"model_type": "gemma3", **inner}, values.where))
+
+
+def _sandwich(state: State, config: DecoderConfig) -> State:
+    return renamed(state, SANDWICH)
+
+
+def _language_part(state: State, config: DecoderConfig) -> State:
+    found = {}
+    for name, value in state.items():
+        if "language_model." in name:
+            rest = name.split("language_model.", 1)[1]
+            found[rest if rest.startswith(("model.", "lm_head")) else f"model.{rest}"] = value
+        elif name.startswith("lm_head"):
+            found[name] = value
+    return renamed(found, SANDWICH)
+
+
+GEMMA = Family("gemma", _shared)
+GEMMA2 = Family("gemma2", _gemma2, _sandwich)
+GEMMA3_TEXT = Family("gemma3_text", _gemma3, _sandwich)
+GEMMA3 = Family("gemma3", _gemma3_inside, _language_part)

@@ -1,0 +1,59 @@
+"""GPT-2: learned positions, layer norms, biases everywhere, weights stored transposed."""
+
+from __future__ import annotations
+
+from ..config import DecoderConfig, Values, common
+from .family import Family, State, renamed, split_rows
+
+PARTS = {
+    "transformer": "model", "wte": "embed_tokens", "wpe": "embed_positions", "h": "layers",
+    "ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "ln_f": "norm",
+    "attn": "self_attn", "c_fc": "up_proj",
+}  # fmt: skip
+NAMES = {
+    "hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
+    "max_position_embeddings": "n_positions", "intermediate_size": "n_inner",
+    "hidden_act": "activation_function",
+}  # fmt: skip
+
+
+def _config(values: Values) -> DecoderConfig:
+    plain = dict(values.values)
+    plain.update({ours: plain.get(theirs) for ours, theirs in NAMES.items()})
+    plain["intermediate_size"] = plain["intermediate_size"] or 4 * values.count("n_embd")
+    translated = Values(plain, values.where)
+    return common(
+        translated,
+        norm="layer",
+        eps=values.number("layer_norm_epsilon", 1e-5),
+        activation=values.get("activation_function", "gelu_new"),
+        gated=False,
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        learned_positions=True,
+        rotary=(None,) * translated.count("num_hidden_layers"),
+        tied=bool(values.get("tie_word_embeddings", True)),
+    )
+
+
+def _adapt(state: State, config: DecoderConfig) -> State:
+    """transformer.h.0.attn.c_attn.weight (in, 3 x out) --> q_proj, k_proj, v_proj (out, in)."""
+    if "wte.weight" in state:  # the original checkpoint has no "transformer."
+        state = {f"transformer.{name}": value for name, value in state.items()}
+    masks = (".self_attn.bias", ".self_attn.masked_bias")  # old checkpoints store causal masks
+    state = {n: v for n, v in renamed(state, PARTS).items() if not n.endswith(masks)}
+    for name in list(state):
+        if name.endswith((".c_attn.weight", ".c_proj.weight", ".up_proj.weight")):
+            state[name] = state[name].T
+    for layer in range(config.layers):
+        attention, mlp = f"model.layers.{layer}.self_attn.", f"model.layers.{layer}.mlp."
+        for part in ("weight", "bias"):
+            names = [f"{attention}{letter}_proj.{part}" for letter in "qkv"]
+            split_rows(state, f"{attention}c_attn.{part}", dict.fromkeys(names, config.width))
+            state[f"{attention}o_proj.{part}"] = state.pop(f"{attention}c_proj.{part}")
+            state[f"{mlp}down_proj.{part}"] = state.pop(f"{mlp}c_proj.{part}")
+    return state
+
+
+GPT2 = Family("gpt2", _config, _adapt)

@@ -1,0 +1,56 @@
+"""Qwen 2 and 2.5 (biases on queries, keys, values), Qwen 3 (norms on them), Qwen 3 MoE."""
+
+from __future__ import annotations
+
+from ..config import DecoderConfig, Experts, Values, common, layer_windows
+from .family import Family, State, stack_experts
+
+
+def _windows(values: Values) -> tuple[int | None, ...]:
+    """The layers from max_window_layers on have the window, if it is switched on."""
+    layers, first = values.count("num_hidden_layers"), int(values.number("max_window_layers", 0))
+    if not values.get("use_sliding_window", False):
+        return (None,) * layers
+    if values.get("layer_types") is not None:
+        return layer_windows(values)
+    return tuple(values.get("sliding_window") if n >= first else None for n in range(layers))
+
+
+def _qwen2(values: Values) -> DecoderConfig:
+    return common(
+        values, windows=_windows(values), attention_bias=True, output_bias=False, mlp_bias=False
+    )
+
+
+def _qwen3(values: Values) -> DecoderConfig:
+    return common(values, windows=_windows(values), qk_norm=True)
+
+
+def _moe_layers(values: Values) -> frozenset[int]:
+    dense, step = values.get("mlp_only_layers", []), values.count("decoder_sparse_step", 1)
+    layers = range(values.count("num_hidden_layers"))
+    return frozenset(n for n in layers if n not in dense and (n + 1) % step == 0)
+
+
+def _qwen3_moe(values: Values) -> DecoderConfig:
+    experts = Experts(
+        count=values.count("num_experts", values.get("num_local_experts")),
+        chosen=values.count("num_experts_per_tok"),
+        hidden=values.count("moe_intermediate_size"),
+        normalise=bool(values.get("norm_topk_prob", False)),
+        layers=_moe_layers(values),
+    )
+    return common(values, windows=_windows(values), qk_norm=True, experts=experts)
+
+
+def _adapt_experts(state: State, config: DecoderConfig) -> State:
+    assert config.experts is not None
+    names = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
+    for layer in range(config.layers):
+        stack_experts(state, f"model.layers.{layer}.mlp.", config.experts.count, names)
+    return state
+
+
+QWEN2 = Family("qwen2", _qwen2)
+QWEN3 = Family("qwen3", _qwen3)
+QWEN3_MOE = Family("qwen3_moe", _qwen3_moe, _adapt_experts)

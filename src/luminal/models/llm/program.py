@@ -1,0 +1,85 @@
+"""A decoder compiled once for every prompt and context length, with its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ... import nn
+from ...errors import InputError
+from ...graph import Graph
+from .config import DecoderConfig
+from .decoder import Decoder
+from .storage import Storage
+
+CHUNK = 128  # tokens of a prompt that run at once
+
+
+class DecoderProgram:
+    """Feed tokens at positions, get logits. One compiled program serves prompt chunks and decoding.
+
+    context: how many positions the cache holds. storage: how the matrices are stored.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int,
+        storage: Storage | None = None, chunk: int = CHUNK, threads: int | None = None,
+        device: str = "auto", search: int = 0, precision: str = "f32",
+    ) -> None:  # fmt: skip
+        self.config, self.context, self.chunk = config, context, min(chunk, context)
+        graph = Graph()
+        tokens = graph.dim("tokens", 1, self.chunk, hint=1)
+        wanted = graph.dim("wanted", 1, self.chunk, hint=1)
+        position = graph.dim("position", 0, context - 1, hint=min(512, context - 1))
+        self._ids = graph.tensor((tokens,), "i64", "ids")
+        with nn.uninitialised():
+            model = Decoder(graph, config, context, storage or Storage())
+        self._logits = model(self._ids, position, wanted).output("logits")
+        model.load_state_dict(state)
+        self._program = graph.compile(
+            device=device, threads=threads, search=search, precision=precision
+        )
+        for cache in model.caches:
+            for tensor in (cache.keys, cache.values):
+                self._program[tensor] = np.zeros(tensor.shape, np.float32)
+        self.tokens: list[int] = []  # whose keys and values the cache holds
+
+    def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
+        """Logits (wanted, vocabulary) f32 after the last `wanted` of the tokens, which follow those
+        fed before. Raises InputError."""
+        if not len(tokens) or not 1 <= wanted <= len(tokens):
+            raise InputError(f"{wanted} logits of {len(tokens)} tokens")
+        self._check(tokens)
+        parts: list[np.ndarray] = []
+        first = len(tokens) - wanted  # logits are kept from here on
+        for start in range(0, len(tokens), self.chunk):
+            part = tokens[start : start + self.chunk]
+            keep = min(len(part), start + len(part) - first)
+            logits = self._run(part, max(1, keep))
+            if keep > 0:
+                parts.append(logits)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _run(self, part: Sequence[int], wanted: int) -> np.ndarray:
+        self._program[self._ids] = np.asarray(part, np.int64)
+        self._program.run(position=len(self.tokens), wanted=wanted)
+        self.tokens += part
+        return self._program[self._logits]
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        if len(self.tokens) + len(tokens) > self.context:
+            raise InputError(
+                f"{len(self.tokens)} + {len(tokens)} tokens do not fit the context of "
+                f"{self.context}; ask for a larger one"
+            )
+        if min(tokens) < 0 or max(tokens) >= self.config.vocabulary:
+            raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
+
+    def keep(self, count: int) -> None:
+        """Forget all but the first `count` tokens; their keys and values stay for the next feed."""
+        del self.tokens[count:]
+
+    def explain(self) -> str:
+        """What was compiled."""
+        return self._program.explain()

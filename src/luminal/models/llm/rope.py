@@ -1,0 +1,95 @@
+"""Tables of rotary positions: cosines and sines with a checkpoint's way to stretch them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...errors import Unsupported, WeightsError
+from .config import DecoderConfig, Rope
+
+
+def tables(rope: Rope, config: DecoderConfig, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """(cos, sin), each (context, turning features / 2) f32, scaled as the checkpoint asks."""
+    width = int(config.head_dim * rope.share)
+    frequencies, factor = scaled(rope, width, config, context)
+    angles = np.arange(context, dtype=np.float32)[:, None] * frequencies[None].astype(np.float32)
+    cos, sin = np.cos(angles, dtype=np.float64), np.sin(angles, dtype=np.float64)
+    return (cos * factor).astype(np.float32), (sin * factor).astype(np.float32)
+
+
+def scaled(
+    rope: Rope, width: int, config: DecoderConfig, context: int
+) -> tuple[np.ndarray, float]:
+    """(frequencies, factor of the tables). Formulas of Hugging Face's modeling_rope_utils."""
+    plain = 1.0 / rope.theta ** (np.arange(0, width, 2, dtype=np.float64) / width)
+    try:
+        if rope.kind == "default":
+            return plain, 1.0
+        if rope.kind == "linear":
+            return plain / rope.parameters["factor"], 1.0
+        if rope.kind == "llama3":
+            return _llama3(rope, plain), 1.0
+        if rope.kind == "yarn":
+            return _yarn(rope, plain, width, config)
+        if rope.kind == "longrope":
+            return _longrope(rope, plain, config, context)
+    except KeyError as error:
+        raise WeightsError(f"rope scaling {rope.kind!r} needs {error}") from None
+    raise Unsupported(f"rope scaling {rope.kind!r}; there are default, linear, llama3, yarn, "
+                      "longrope")  # fmt: skip
+
+
+def _llama3(rope: Rope, plain: np.ndarray) -> np.ndarray:
+    """Low frequencies are divided by the factor, high ones stay, those between are blended."""
+    given = rope.parameters
+    factor, low, high = given["factor"], given["low_freq_factor"], given["high_freq_factor"]
+    turns = given["original_max_position_embeddings"] * plain / (2 * math.pi)
+    blend = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 - blend) * plain / factor + blend * plain
+
+
+def _yarn(
+    rope: Rope, plain: np.ndarray, width: int, config: DecoderConfig
+) -> tuple[np.ndarray, float]:
+    """YaRN (Peng et al. 2023, https://arxiv.org/abs/2309.00071)."""
+    given = rope.parameters
+    factor = given["factor"]
+    original = given.get("original_max_position_embeddings") or config.context
+    ends = []
+    for turns in (given.get("beta_fast") or 32, given.get("beta_slow") or 1):
+        ends.append(width * math.log(original / (turns * 2 * math.pi)) / 2 / math.log(rope.theta))
+    if given.get("truncate", True):
+        ends = [math.floor(ends[0]), math.ceil(ends[1])]
+    low, high = max(ends[0], 0), min(ends[1], width - 1)
+    ramp = np.clip((np.arange(width // 2) - low) / max(high - low, 0.001), 0, 1)
+    return plain / factor * ramp + plain * (1 - ramp), _yarn_factor(rope, factor)
+
+
+def _yarn_factor(rope: Rope, factor: float) -> float:
+    given = rope.parameters
+    if given.get("attention_factor") is not None:
+        return float(given["attention_factor"])
+
+    def scale(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    if given.get("mscale") and given.get("mscale_all_dim"):
+        return scale(given["mscale"]) / scale(given["mscale_all_dim"])
+    return scale(1.0)
+
+
+def _longrope(
+    rope: Rope, plain: np.ndarray, config: DecoderConfig, context: int
+) -> tuple[np.ndarray, float]:
+    """LongRoPE (Ding et al. 2024): factors for short or for long contexts. Which of them is decided
+    by the context that the program is compiled for, not by the length of a prompt."""
+    given = rope.parameters
+    original = given.get("original_max_position_embeddings") or config.context
+    factors = given["long_factor" if context > original else "short_factor"]
+    stretch = config.context / original
+    factor = given.get("attention_factor")
+    if factor is None:
+        factor = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
+    return plain / np.asarray(factors, np.float64), float(factor)

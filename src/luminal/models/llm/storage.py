@@ -1,0 +1,104 @@
+"""How the matrices of a model are stored: floats of any width, or blocks of small integers.
+
+Block formats hold the same numbers as GGUF's, in separate arrays for quants, scales and minima:
+
+    q8      quant * scale                Q8_0 (also Q5_0: 8 bits a weight instead of 5)
+    q4      (quant - 8) * scale          Q4_0
+    q4m     quant * scale - minimum      Q4_1, Q4_K
+    q8m     quant * scale - minimum      Q5_1, Q5_K
+    q8s     quant * scale, blocks of 16  Q6_K
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...errors import Unsupported, WeightsError
+
+FLOATS = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Format:
+    """bits: 8, or 4 (two quants a byte). block: weights that share a scale. minima: a block has one
+    too. scale: dtype of scales and minima. shift: what is taken from a quant first."""
+
+    bits: int
+    block: int = 32
+    minima: bool = False
+    scale: str = "f16"
+    shift: int = 0
+
+
+FORMATS = {
+    "q8": Format(8),
+    "q4": Format(4, shift=8),
+    "q4m": Format(4, minima=True, scale="f32"),
+    "q8m": Format(8, minima=True, scale="f32"),
+    "q8s": Format(8, block=16, scale="f32"),
+}
+KINDS = (*FLOATS, *FORMATS)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The kind of each matrix: of those in `exact` by name, of all others `default`."""
+
+    default: str = "f32"
+    exact: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        for kind in {self.default, *self.exact.values()}:
+            if kind not in KINDS:
+                raise Unsupported(f"weights of kind {kind!r}; there are {', '.join(KINDS)}")
+
+    def below(self, name: str) -> Storage:
+        """The storage of a part."""
+        return replace(self, path=f"{self.path}.{name}" if self.path else name)
+
+    def kind(self, inside: int) -> str:
+        """The kind here; rows that are no whole number of blocks stay f32."""
+        kind = self.exact.get(self.path, self.default)
+        whole = kind in FLOATS or inside % FORMATS[kind].block == 0
+        return kind if whole else "f32"
+
+
+# ---- quantising floats
+
+
+def _blocks(weight: np.ndarray) -> np.ndarray:
+    wide = np.asarray(weight, np.float32)
+    if wide.shape[-1] % 32:
+        raise WeightsError(f"rows of {wide.shape[-1]} weights are no whole blocks of 32")
+    return wide.reshape(*wide.shape[:-1], -1, 32)
+
+
+def quantise8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q8_0: (quants i8 (..., blocks, 32), scales f16 (..., blocks)); the largest becomes 127."""
+    blocks = _blocks(weight)
+    scales = np.abs(blocks).max(-1) / np.float32(127)
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
+    scaled = blocks * inverse[..., None]
+    rounded = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))  # half away from zero
+    return rounded.astype(np.int8), scales.astype(np.float16)
+
+
+def quantise4(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q4_0: (bytes u8 (..., blocks, 16), scales f16); the largest in size becomes -8."""
+    blocks = _blocks(weight)
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]
+    scales = largest / np.float32(-8)
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
+    quants = np.minimum(15, np.trunc(blocks * inverse[..., None] + np.float32(8.5)))
+    return pack_halves(quants.astype(np.uint8)), scales.astype(np.float16)
+
+
+def pack_halves(quants: np.ndarray) -> np.ndarray:
+    """u8 0 .. 15 (..., 32) -> bytes (..., 16): quant i in the low half of byte i, i + 16 high."""
+    low, high = np.split(quants, 2, -1)
+    packed: np.ndarray = low | (high << 4)
+    return packed

@@ -1,0 +1,162 @@
+"""Candidates are built and run in a child process: a crash, a hang or a wrong result costs only the
+candidate. The child is started anew where it was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import CompileError
+from ..kernel.kernel import Kernel
+from ..kernel.target import Target
+from .space import Candidate
+from .trial import Result
+from .wire import receive, send
+
+PACKAGE = Path(__file__).resolve().parents[2]  # where the child finds this package
+CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from luminal.search.child import main; main()"
+
+OPEN_SECONDS = 60.0  # start of the child, and the oracle
+TRIAL_SECONDS = 10.0
+RACE_SECONDS = 60.0
+HOPELESS = 3.0  # times the best: one measurement is enough
+
+
+class Lost(Exception):
+    """The child crashed or ran out of time."""
+
+
+class Child:
+    """A process that answers messages. Only one thread may use it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.Queue[Any] = queue.Queue()
+
+    def ask(self, seconds: float, *message: Any) -> Any:
+        """The answer to a message. Raises Lost, or CompileError with what the child says."""
+        if self._process is None:
+            self._start()
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            send(self._process.stdin, message)
+            status, result = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            self.stop()
+            raise Lost(f"no answer within {seconds:g} s") from None
+        except OSError:
+            status, result = "lost", None
+        if status == "lost":
+            self.stop()
+            raise Lost("the process crashed")
+        if status == "failed":
+            raise CompileError(result)
+        return result
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(PACKAGE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._answers = queue.Queue()
+        reader = threading.Thread(
+            target=_read_all, args=(self._process.stdout, self._answers), daemon=True
+        )
+        reader.start()
+
+    def stop(self) -> None:
+        """End the process, whatever it is doing."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    pipe.close()  # type: ignore[union-attr]
+
+
+def _read_all(pipe: Any, answers: queue.Queue[Any]) -> None:
+    """Pass on what the child says; a timeout on a pipe is not portable, one on a queue is."""
+    try:
+        while True:
+            answers.put(receive(pipe))
+    except (EOFError, OSError, ValueError):
+        answers.put(("lost", None))
+
+
+class Measurer:
+    """Measures candidates of one kernel at a time.
+
+    backend: the name of a module that is a `backend.contract.Backend`.
+    """
+
+    def __init__(self, backend: str, target: Target, seed: int = 0) -> None:
+        self.backend, self.target, self.seed = backend, target, seed
+        self._child = Child()
+        self._kernel: Kernel | None = None
+        self._default: Candidate | None = None
+        self._built: dict[int, Candidate] = {}  # in the child as it is now
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.stop()
+
+    def rates(self) -> dict[str, float]:
+        """Giga-operations a second of instructions, and "read" in GB/s, as measured now."""
+        found: dict[str, float] = self._child.ask(
+            OPEN_SECONDS, "rates", self.backend, self.target.threads
+        )
+        return found
+
+    def open(self, kernel: Kernel, default: Candidate) -> Result:
+        """Take up a kernel. The result of its default schedule, which all others are held
+        against."""
+        self._kernel, self._default = kernel, default
+        return self._reopen()
+
+    def _reopen(self) -> Result:
+        self._built = {}
+        kernel, default = self._kernel, self._default
+        assert kernel is not None and default is not None
+        self._child.ask(OPEN_SECONDS, "open", kernel, self.target, self.backend, self.seed)
+        return self._attempt(0, default, 0.0, OPEN_SECONDS)
+
+    def attempt(self, number: int, candidate: Candidate, best: float) -> Result:
+        """Try a candidate; `best`: seconds of the best so far."""
+        try:
+            return self._attempt(number, candidate, HOPELESS * best, TRIAL_SECONDS + 100 * best)
+        except Lost as lost:
+            self._reopen()
+            return Result("crashed", str(lost))
+
+    def _attempt(
+        self, number: int, candidate: Candidate, limit: float, seconds: float
+    ) -> Result:
+        result: Result = self._child.ask(
+            seconds, "attempt", number, candidate.kernel, candidate.schedule, limit
+        )
+        if result.status == "ok":
+            self._built[number] = candidate
+        return result
+
+    def race(
+        self, finalists: Mapping[int, Candidate], rounds: int
+    ) -> dict[int, list[float]]:
+        """Seconds of a call in each round; number 0, the default, always takes part."""
+        for number, candidate in finalists.items():
+            if number not in self._built:
+                self._attempt(number, candidate, 0.0, TRIAL_SECONDS)
+        numbers: Sequence[int] = [0, *(n for n in finalists if n in self._built and n)]
+        found: dict[int, list[float]] = self._child.ask(
+            RACE_SECONDS, "race", list(numbers), rounds
+        )
+        return found

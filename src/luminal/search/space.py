@@ -1,0 +1,77 @@
+"""The schedules of one kernel as a space: what the default schedule decides, by name.
+
+A point says which decisions are taken otherwise; the empty point is the default. The default's own
+frames write the schedule of every point, so that nearly all points are legal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import CompileError, Illegal
+from ..kernel.decisions import Choice, Choices, Decision, Decisions
+from ..kernel.default import default_schedule
+from ..kernel.kernel import Kernel
+from ..kernel.legal import check
+from ..kernel.schedule import Schedule
+from ..kernel.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A legal point: the schedule, and the kernel with the operand values that belong to it.
+
+    decisions: all that were asked for on the way, which are the ways on from here.
+    """
+
+    choices: Mapping[str, Choice]
+    kernel: Kernel
+    schedule: Schedule
+    decisions: Mapping[str, Decision]
+
+    @property
+    def name(self) -> str:
+        return point_text(self.choices)
+
+
+class Space:
+    """All schedules of a prepared kernel for a target."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel, self.target = kernel, target
+        self.default = self.at({})
+
+    def at(self, choices: Choices) -> Candidate:
+        """The candidate with these choices. Raises Illegal where there is none."""
+        decisions = Decisions(choices)
+        try:
+            kernel, schedule = default_schedule(self.kernel, self.target, decisions)
+            check(kernel, schedule)
+        except Illegal:
+            raise
+        except (CompileError, ArithmeticError, AssertionError, LookupError, ValueError) as error:
+            if not choices:
+                raise
+            raise Illegal(f"no schedule with {point_text(choices)}: {error!r}") from error
+        return Candidate(decisions.point, kernel, schedule, decisions.made)
+
+
+def point_text(choices: Choices) -> str:
+    """A point in one line: "block a1 = 64, lane = a0"; "default" for the empty one."""
+    return ", ".join(f"{name} = {choices[name]}" for name in sorted(choices)) or "default"
+
+
+def dump_point(choices: Choices) -> str:
+    """A point as the database keeps it."""
+    return json.dumps(dict(choices), sort_keys=True)
+
+
+def load_point(text: str) -> dict[str, Choice]:
+    """The inverse of `dump_point`. Raises ValueError."""
+    found = json.loads(text)
+    plain = isinstance(found, dict) and all(type(v) in (int, str) for v in found.values())
+    if not plain:
+        raise ValueError(f"no point of a space: {text[:80]!r}")
+    return found

@@ -1,0 +1,273 @@
+"""One kernel on the bench: candidates are built, compared with the oracle, and timed.
+
+This runs in a child process (`child.py`): a candidate that crashes or hangs harms nobody else.
+Memory-bound kernels are timed on rotating copies of their buffers, larger together than the last
+cache; the others warm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..backend.contract import Backend, Code, Crew, Entry
+from ..errors import CompileError
+from ..kernel.kernel import Buffer, Kernel
+from ..kernel.layout import pack
+from ..kernel.lower import lower
+from ..kernel.program import Program
+from ..kernel.schedule import Schedule
+from ..kernel.target import Target
+from ..kernel.verify import verify
+from ..kernel.work import usual_sizes, work
+from .inputs import Arrays, Judge, arrays, checkable, expected
+from .roofline import streams
+
+CANARY = 64  # bytes behind every buffer that nobody may write
+ROTATED = 128 << 20  # most bytes of rotating copies
+SAMPLE_SECONDS = 5e-4  # least length of one measurement
+SAMPLES = 5
+LONG_SECONDS = 5e-3  # measurements of this length are steadier: fewer will do
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a candidate fared. status: "ok", "refused" (by a later stage), "wrong". seconds: of one
+    call. compile_seconds: lowering to machine code."""
+
+    status: str
+    detail: str = ""
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+
+
+@dataclass
+class Built:
+    """A candidate as machine code."""
+
+    program: Program
+    code: Code
+
+
+@dataclass
+class Case:
+    """Inputs of one test, and who judges the outputs."""
+
+    sizes: dict[str, int]
+    given: Arrays
+    judge: Judge
+
+
+@dataclass
+class Bench:
+    """Everything about one kernel; the default schedule must be tried first."""
+
+    kernel: Kernel
+    target: Target
+    backend: Backend
+    seed: int = 0
+    cases: list[Case] = field(default_factory=list)
+    built: dict[int, Built] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sizes = usual_sizes(self.kernel)
+        self.crew = self.backend.crew(self.target.threads)
+        for sizes in _sizes_to_check(self.kernel, self.sizes):
+            for hostile in (False, True):
+                given = arrays(self.kernel, sizes, self.seed, hostile)
+                wanted = expected(self.kernel, given, sizes)
+                self.cases.append(Case(sizes, given, Judge.of(self.kernel, wanted)))
+        copies = copies_needed(self.kernel, self.sizes, self.target)
+        self.shared = [self._others() for _ in range(copies)]
+
+    def _others(self) -> Arrays:
+        """A copy of all buffers that no schedule lays out anew."""
+        given = self.cases[0].given
+        return {b.name: _copy(self.backend, given[b.name]) for b in self.kernel.buffers
+                if not b.constant}  # fmt: skip
+
+    # ---- one candidate
+
+    def attempt(
+        self, number: int, kernel: Kernel, schedule: Schedule, limit: float = 0.0
+    ) -> Result:
+        """Build, check and time a candidate; number 0 is the default. `limit`: seconds of a call
+        beyond which one measurement is enough."""
+        start = time.perf_counter()
+        try:
+            built = self.build(kernel, schedule)
+        except CompileError as error:
+            return Result("refused", str(error))
+        spent = time.perf_counter() - start
+        fault = self.check(built, settle=number == 0)
+        if fault:
+            return Result("wrong", fault, compile_seconds=spent)
+        self.built[number] = built
+        return Result("ok", "", self.measure(built, limit), spent)
+
+    def build(self, kernel: Kernel, schedule: Schedule) -> Built:
+        """Through the one lowering, as the compiler does it."""
+        program = lower(kernel, schedule, self.target)
+        verify(program)
+        code = self.backend.build([self.backend.render(program, self.target)], self.target)[0]
+        return Built(program, code)
+
+    def check(self, built: Built, settle: bool = False) -> str:
+        """What is wrong with the results; empty if nothing is. settle: this is the default, whose
+        own rounding the others are measured by."""
+        for number, case in enumerate(self.cases):
+            launch = Launch(built, self.backend, self.target.threads, case.sizes, [case.given])
+            launch.run(self.crew)
+            if launch.overrun():
+                return f"a write behind the end of {launch.overrun()}"
+            outputs = launch.arrays(self.kernel.outputs)
+            hostile = number % 2 == 1
+            if settle and hostile:
+                case.judge = case.judge.beside(outputs)
+            fault = case.judge.fault(outputs)
+            if fault:
+                return fault
+            if settle:
+                case.judge = case.judge.beside(outputs)
+        return ""
+
+    # ---- time
+
+    def measure(self, built: Built, limit: float) -> float:
+        """Seconds of one call: the lower quartile of a few measurements."""
+        launch = self._launch(built)
+        launch.sample(self.crew)  # warms up
+        found = [launch.sample(self.crew)]
+        if limit and found[0] > limit:
+            return found[0]
+        more = SAMPLES // 2 if found[0] * launch.count > LONG_SECONDS else SAMPLES - 1
+        found += [launch.sample(self.crew) for _ in range(more)]
+        return float(np.quantile(found, 0.25))
+
+    def race(self, numbers: Sequence[int], rounds: int) -> dict[int, list[float]]:
+        """Several candidates in turns, so that all meet the same moments of the machine."""
+        launches = {number: self._launch(self.built[number]) for number in numbers}
+        for launch in launches.values():
+            launch.sample(self.crew)
+        times: dict[int, list[float]] = {number: [] for number in numbers}
+        for turn in range(rounds):
+            shift = turn % len(numbers)
+            for number in [*numbers[shift:], *numbers[:shift]]:
+                times[number].append(launches[number].sample(self.crew))
+        return times
+
+    def _launch(self, built: Built) -> Launch:
+        constants = {b.name: self.cases[0].given[b.name] for b in self.kernel.buffers
+                     if b.constant}  # fmt: skip
+        sets = [{**shared, **constants} for shared in self.shared]
+        launch = Launch(built, self.backend, self.target.threads, self.sizes, sets, keep=True)
+        launch.calibrate(self.crew)
+        return launch
+
+
+class Launch:
+    """A built kernel on sets of arrays. keep: arrays that need no packing are used as they are."""
+
+    def __init__(
+        self, built: Built, backend: Backend, threads: int, sizes: Mapping[str, int],
+        sets: Iterable[Arrays], keep: bool = False,
+    ) -> None:  # fmt: skip
+        self.built, self.backend, self.threads = built, backend, threads
+        program = built.program
+        self.counters = _zeros(backend, backend.counter_bytes(program, threads))
+        self.workspace = _zeros(backend, backend.workspace_bytes(program, threads))
+        self.places: list[Arrays] = []
+        self.blocks: list[ctypes.Array[ctypes.c_int64]] = []
+        numbers = [sizes[name] for name in program.sizes]
+        self._packed: dict[str, np.ndarray] = {}
+        for arrays_ in sets:
+            place = {b.name: self._place(b, arrays_[b.name], keep) for b in program.buffers}
+            slots = [place[b.name].ctypes.data for b in program.buffers]
+            slots += [self.counters.ctypes.data, self.workspace.ctypes.data, *numbers]
+            self.places.append(place)
+            self.blocks.append((ctypes.c_int64 * len(slots))(*slots))
+        self._table(len(self.blocks))
+
+    def _place(self, buffer: Buffer, array: np.ndarray, keep: bool) -> np.ndarray:
+        layout = self.built.program.layouts.get(buffer.name)
+        if layout:  # constants are the same in all sets
+            if buffer.name not in self._packed:
+                self._packed[buffer.name] = pack(array, layout)
+            return _copy(self.backend, self._packed[buffer.name])
+        return array if keep and not buffer.constant else _copy(self.backend, array)
+
+    def _table(self, count: int) -> None:
+        function = self.built.code.address(self.built.program.name)
+        blocks = [self.blocks[i % len(self.blocks)] for i in range(count)]
+        entries = [Entry(function, ctypes.addressof(block)) for block in blocks]
+        self.count, self.table = count, self.backend.table(entries)
+
+    def run(self, crew: Crew) -> None:
+        crew.run(self.table)
+
+    def calibrate(self, crew: Crew) -> None:
+        """Enough calls in one measurement."""
+        once = self.sample(crew)
+        if once * self.count < SAMPLE_SECONDS:
+            wanted = SAMPLE_SECONDS / max(once, 1e-7)
+            self._table(-(-int(wanted) // len(self.blocks)) * len(self.blocks))
+
+    def sample(self, crew: Crew) -> float:
+        """Seconds of one call. One thread: of its processor time, blind to what else runs."""
+        clock = time.thread_time if self.threads == 1 else time.perf_counter
+        start = clock()
+        crew.run(self.table)
+        return (clock() - start) / self.count
+
+    def arrays(self, names: Iterable[str]) -> Arrays:
+        return {name: self.places[0][name] for name in names}
+
+    def overrun(self) -> str:
+        """The buffer behind whose end something was written; empty if there is none."""
+        for name, array in self.places[0].items():
+            if (_canary(array) != CANARY).any():
+                return name
+        return ""
+
+
+def copies_needed(kernel: Kernel, sizes: Mapping[str, int], target: Target) -> int:
+    """Sets of buffers to rotate through; 1: the kernel is timed warm."""
+    if not streams(kernel, target, sizes):
+        return 1
+    wanted = min(ROTATED, 2 * target.l3)
+    return max(1, -(-wanted // work(kernel, sizes).bytes))
+
+
+def _sizes_to_check(kernel: Kernel, usual: dict[str, int]) -> list[dict[str, int]]:
+    """Run-time sizes: the usual ones, an odd middle, the least; as far as the oracle holds them."""
+    found = [usual]
+    if kernel.sizes:
+        found.append({n: min(high, max(low, usual[n] // 2 | 1))
+                      for n, (low, high) in kernel.sizes.items()})  # fmt: skip
+        found.append({n: low for n, (low, _) in kernel.sizes.items()})
+    return [s for i, s in enumerate(found) if s not in found[:i] and checkable(kernel, s)]
+
+
+def _copy(backend: Backend, array: np.ndarray) -> np.ndarray:
+    """A copy in memory of the backend, with a canary behind it."""
+    raw = backend.empty((array.nbytes + CANARY,), np.dtype(np.uint8))
+    raw[array.nbytes :] = CANARY
+    copy = raw[: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _canary(array: np.ndarray) -> np.ndarray:
+    end = (ctypes.c_uint8 * CANARY).from_address(array.ctypes.data + array.nbytes)
+    return np.frombuffer(end, np.uint8)
+
+
+def _zeros(backend: Backend, bytes_: int) -> np.ndarray:
+    raw = backend.empty((max(64, bytes_),), np.dtype(np.uint8))
+    raw[:] = 0
+    return raw
+

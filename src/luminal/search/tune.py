@@ -1,0 +1,187 @@
+"""Tuning: the best known choices for each kernel of a program, and the search for better ones.
+
+Results come from this search, from the project's database, or from the user's. The default schedule
+takes part in every final race, so that a search cannot lose to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..backend.contract import Backend
+from ..errors import CompileError, DeviceError, InputError
+from ..kernel.decisions import Choices
+from ..kernel.kernel import Kernel
+from ..kernel.target import Target
+from ..kernel.work import usual_sizes
+from .database import Database, Tuned, key_of, user_path
+from .inputs import checkable
+from .kernel_search import KernelSearch, Limit
+from .measure import Lost, Measurer
+from .progress import Progress
+from .roofline import roofline
+from .space import Space, point_text
+from .strategies import Strategy, standard
+
+Make = Callable[[int], Strategy]  # from a seed
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to search: candidates for each kernel, or seconds for all together."""
+
+    candidates: int | None = None
+    seconds: float | None = None
+
+    @staticmethod
+    def of(search: int | str) -> Budget | None:
+        """200: so many candidates a kernel; "30s", "5m": so long in all; 0: no search. Raises
+        InputError."""
+        if isinstance(search, bool):
+            raise InputError(f'search={search!r}: expected a number or a time such as "30s"')
+        if isinstance(search, int) and search >= 0:
+            return Budget(candidates=search) if search else None
+        if isinstance(search, str) and search[-1:] in UNITS:
+            number = search[:-1].strip()
+            if number.replace(".", "", 1).isdigit():
+                return Budget(seconds=float(number) * UNITS[search[-1]])
+        raise InputError(f'search={search!r}: expected a number or a time such as "30s"')
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel to tune; calls: how often a run of the program calls it."""
+
+    kernel: Kernel
+    calls: int = 1
+    name: str = ""
+
+
+@dataclass
+class Tuning:
+    """The choices for the kernels of one program.
+
+    backend_name: of the module, for the child process. database: a project's file, which is then
+    also written; None: the user's.
+    """
+
+    backend: Backend
+    backend_name: str
+    target: Target
+    seed: int = 0
+    database: Path | None = None
+    notes: dict[str, list[str]] = field(default_factory=dict)  # by key
+
+    def __post_init__(self) -> None:
+        self._machine = self.backend.fingerprint(self.target)
+        paths = [self.database] if self.database else []
+        self._databases = [Database(Path(path)) for path in [*paths, user_path()]]
+        self._known: dict[str, Tuned | None] = {}
+
+    # ---- what is known
+
+    def key(self, kernel: Kernel) -> str:
+        return key_of(kernel, self._machine, self.target.threads)
+
+    def find(self, kernel: Kernel) -> Tuned | None:
+        """The best known result for a prepared kernel."""
+        key = self.key(kernel)
+        if key not in self._known:
+            found = (database.find(key) for database in self._databases)
+            self._known[key] = next((tuned for tuned in found if tuned), None)
+        return self._known[key]
+
+    def choices(self, kernel: Kernel) -> Choices:
+        """Its choices; none where nothing is known."""
+        found = self.find(kernel)
+        return found.choices if found else {}
+
+    # ---- search
+
+    def search(self, tasks: Sequence[Task], budget: Budget, strategy: Make = standard) -> None:
+        """Look for better choices for all of these. Raises DeviceError."""
+        end = time.monotonic() + budget.seconds if budget.seconds is not None else None
+        with Measurer(self.backend_name, self.target, self.seed) as measurer:
+            rates = self._rates(measurer)
+            order = self._ranked(_distinct(tasks, self.key), rates)
+            weights = [weight for weight, _ in order]
+            with Progress(len(order)) as progress:
+                for number, (_, task) in enumerate(order):
+                    limit = Limit(budget.candidates, _share(weights[number:], end))
+                    progress.kernel(number, task.name)
+                    self._tune(task, measurer, strategy(self.seed), limit, rates, progress)
+
+    def _ranked(
+        self, tasks: Sequence[Task], rates: Mapping[str, float]
+    ) -> list[tuple[float, Task]]:
+        """(seconds of a run that it must take, task), longest first."""
+        weighed = [(t.calls * roofline(t.kernel, self.target, rates), t) for t in tasks]
+        return sorted(weighed, key=lambda pair: -pair[0])
+
+    def _rates(self, measurer: Measurer) -> dict[str, float]:
+        """The ceilings of this machine, measured once and kept."""
+        machine = f"{self._machine} {self.target.threads}"
+        found = self._databases[0].rates(machine)
+        if found is None:
+            try:
+                found = measurer.rates()
+            except Lost as lost:
+                raise DeviceError(f"a search needs a process of its own: {lost}") from lost
+            self._databases[0].keep_rates(machine, found)
+        return found
+
+    def _tune(
+        self, task: Task, measurer: Measurer, strategy: Strategy, limit: Limit,
+        rates: dict[str, float], progress: Progress,
+    ) -> None:  # fmt: skip
+        key = self.key(task.kernel)
+        least = roofline(task.kernel, self.target, rates)
+        sizes = usual_sizes(task.kernel)
+        if not checkable(task.kernel, sizes):
+            self.notes[key] = ["too large for the oracle: not tuned"]
+            return
+        space = Space(task.kernel, self.target)
+        search = KernelSearch(space, measurer, strategy, limit, least, progress)
+        try:
+            found = search.run(self._databases[0].trials(key))
+        except (Lost, CompileError) as error:
+            self.notes[key] = [f"not tuned: {error}"]
+            return
+        self._known[key] = found
+        self.notes[key] = search.notes
+        self._databases[0].keep(key, task.name or "kernel", found)
+        self._databases[0].add_trials(key, search.record)
+
+
+def describe(found: Tuned) -> list[str]:
+    """A result in a few lines, for `explain()`."""
+    gain = found.normal / found.seconds if found.seconds else 1.0
+    best = f"{1e6 * found.seconds:.1f} us, default {1e6 * found.normal:.1f} us ({gain:.2f} x)"
+    share = f", {100 * found.roofline / found.seconds:.0f}% of the roofline" if found.seconds else ""
+    lines = [f"tuned: {best}{share}; {found.tried} tried; {point_text(found.choices)}"]
+    for choices, seconds in found.runners:
+        lines.append(f"  then {1e6 * seconds:.1f} us: {point_text(choices)}")
+    return lines
+
+
+def _share(weights: Sequence[float], end: float | None) -> float | None:
+    """Until when the first of the kernels may be searched: by its share of a run, evened out."""
+    if end is None:
+        return None
+    now = time.monotonic()
+    even = [(weight + 1e-7) ** 0.5 for weight in weights]
+    return now + max(0.0, end - now) * even[0] / sum(even)
+
+
+def _distinct(tasks: Sequence[Task], key: Callable[[Kernel], str]) -> list[Task]:
+    found: dict[str, Task] = {}
+    for task in tasks:
+        name = key(task.kernel)
+        before = found.get(name)
+        calls = task.calls + (before.calls if before else 0)
+        found[name] = Task(task.kernel, calls, before.name if before else task.name)
+    return list(found.values())

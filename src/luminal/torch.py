@@ -1,0 +1,11 @@
+"""`torch.compile(model, backend="luminal")`: what it did, and how to start afresh.
+
+    luminal.torch.report()   which operations PyTorch still computed itself, where, and why
+    luminal.torch.reset()    forget all compiled programs and the report
+
+Needs PyTorch, which luminal itself does not.
+"""
+
+from .frontend.torch import Options, Report, backend, report, reset
+
+__all__ = ["Options", "Report", "backend", "report", "reset"]
