@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import luminal
-from luminal import Graph, nn
+from luminal import Graph, nn, ops
 from luminal.errors import DeviceError, DimError, InputError, Unsupported
 
 RANDOM = np.random.default_rng(0)
@@ -336,3 +336,23 @@ def test_wrong_use_of_an_executable() -> None:
         rt.run(t=3)
     rt.run()
     assert np.array_equal(rt[y], np.tile(np.arange(4) + 1, (64, 1)))
+
+
+def test_threads_in_different_kernels_keep_their_workspaces():
+    """Independent kernels with tiles of different sizes follow each other without a barrier."""
+    graph = Graph()
+    rng = np.random.default_rng(0)
+    x = graph.tensor((8, 96, 64))
+    ops.scaled_dot_product_attention(x, x * 2.0, x * 0.5).output()
+    ops.scaled_dot_product_attention(x[:, :, :16], x[:, :, 16:32], x[:, :, 32:48]).output()
+    ops.softmax(x.permute(0, 2, 1), -1).output()
+    program = graph.compile(threads=2)
+    program[x] = rng.standard_normal((8, 96, 64)).astype(np.float32)
+    workspaces = {made.program.workspace for made in program.kernels}
+    assert len(workspaces) == 1 and len(program.kernels) >= 3
+    program.run()
+    first = [program[t].copy() for t in graph.outputs]
+    for _ in range(100):
+        program.run()
+        for tensor, array in zip(graph.outputs, first):
+            np.testing.assert_array_equal(program[tensor], array)

@@ -9,8 +9,8 @@ are installed.
 
 from .case import Case, Work, operation
 from .machine import Machine, cpu_name, measured
-from .measure import Cell, Options, Row, measure
-from .paired import Result, Spread, interleaved, paired
+from .compare import Cell, Options, Row, measure
+from .paired import Result, Spread, interleaved
 from .peers import PEERS
 from .suite import cases, run, select
 
@@ -30,7 +30,6 @@ __all__ = [
     "measure",
     "measured",
     "operation",
-    "paired",
     "run",
     "select",
 ]

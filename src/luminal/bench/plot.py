@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import Unsupported
 from .machine import Machine
-from .measure import Row
+from .compare import Row
 from .paired import Spread
 from .table import peer_text, rate_text
 

@@ -9,11 +9,12 @@ from multiprocessing.connection import Connection
 
 from ..errors import InputError
 from .case import Case
-from .measure import Options, Row, failed, measure
+from .compare import Options, Row, failed, measure
 from .model_cases import all_models
 from .ops_cases import all_ops
 
 TIMEOUT = 600.0  # seconds for a case, all peers together
+GRACE = 5.0  # seconds for a worker to end by itself
 
 Find = Callable[[str], Case]
 
@@ -69,9 +70,9 @@ class _Worker:
             if pipe.poll(timeout):
                 row: Row = pipe.recv()
                 return row
-        except EOFError:
+        except (EOFError, OSError):
             assert self._process is not None
-            self._process.join()
+            self._process.join(GRACE)
             fault = f"the process ended with code {self._process.exitcode}"
         self.stop()
         return failed(case, self._options.peers, fault)
@@ -89,7 +90,8 @@ class _Worker:
 
     def stop(self) -> None:
         if self._process is not None and self._pipe is not None:
-            self._pipe.close()
+            self._pipe.close()  # a worker that waits for its next case ends by itself
+            self._process.join(GRACE)
             self._process.kill()
             self._process.join()
         self._process = self._pipe = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .machine import Machine
-from .measure import OURS, Cell, Row
+from .compare import OURS, Cell, Row
 
 NAME, TIME, PEER = 40, 9, 20  # widths of columns
 

@@ -40,7 +40,7 @@ def bench(
     case of ours failed.
     """
     from ..backend.cpu.target import cores
-    from ..bench.measure import Options
+    from ..bench.compare import Options
     from ..bench.suite import select
 
     try:

@@ -187,6 +187,10 @@ class Facts:
             return x
         return replace(x, strides={a: 1 if a == lane else FAR for a in x.axes}, free=False)
 
+    def least(self, axis: str) -> int:
+        """The fewest elements that an axis may have."""
+        return int(self.kernel.space().bounds(self.kernel.axes[axis])[0])
+
     def bytes(self, buffer: str) -> int:
         """The size of a buffer, usually."""
         found = self.buffers[buffer]

@@ -15,6 +15,7 @@ from .target import MatrixInstruction
 
 GATHER, TRANSPOSED, ACROSS = 20.0, 6.0, 10.0  # vector loads, or operations, that these cost
 MASKED = 1.5  # a masked load, in plain loads
+UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
 COLD = 16.0  # cycles for a line of memory that no prefetcher foresees: one on each page
@@ -269,9 +270,14 @@ class Score:
 
     def _waste(self) -> float:
         """Points of ragged tiles over points that are wanted."""
-        waste = 1.0
+        waste = UNSIZED if self._unsized() else 1.0
         for a, t in self.sizes.items():
             if a == self.lane or t > 1:
                 unit = self.width if a == self.lane and self.reduced else t
                 waste *= round_up(self.span[a], unit) / self.span[a]
         return waste
+
+    def _unsized(self) -> bool:
+        """The lanes may be few when it runs, and no operand is used again along them."""
+        static = self.facts.static[self.lane] or self.facts.least(self.lane) >= self.width
+        return not static and all(self.lane in x.axes for x in self.accesses)

@@ -90,6 +90,7 @@ class Linker:
         plan.verify()
         share_states(plan)
         drop_unused_kernels(plan)
+        share_workspace(plan)
         return plan
 
 
@@ -122,6 +123,15 @@ def drop_unused_kernels(plan: Plan) -> None:
     numbers = {old: new for new, old in enumerate(used)}
     plan.kernels[:] = [plan.kernels[old] for old in used]
     plan.calls[:] = [replace(call, kernel=numbers[call.kernel]) for call in plan.calls]
+
+
+def share_workspace(plan: Plan) -> None:
+    """One workspace a thread for all kernels: where no barrier stands between two calls, threads are
+    in different kernels at once, so a thread's piece must lie at the same place in all of them."""
+    most = max((made.program.workspace for made in plan.kernels), default=0)
+    plan.kernels[:] = [
+        replace(made, program=replace(made.program, workspace=most)) for made in plan.kernels
+    ]
 
 
 def uses(kernel: Kernel) -> tuple[frozenset[str], frozenset[str]]:

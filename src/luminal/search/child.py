@@ -45,9 +45,11 @@ class Server:
         assert self._bench is not None
         return self._bench.attempt(number, kernel, schedule, limit)
 
-    def do_race(self, numbers: list[int], rounds: int) -> dict[int, list[float]]:
+    def do_race(
+        self, numbers: list[int], rounds: int, seconds: float
+    ) -> dict[int, list[float]]:
         assert self._bench is not None
-        return self._bench.race(numbers, rounds)
+        return self._bench.race(numbers, rounds, seconds)
 
     def do_rates(self, backend: str, threads: int) -> dict[str, float]:
         """What the machine can do at most: the best of a few measurements."""

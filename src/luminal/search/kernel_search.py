@@ -17,10 +17,12 @@ from .space import Candidate, Space
 from .strategies import Strategy, Tried
 
 FINALISTS = 4
-ROUNDS = 11
+ROUNDS = 15
+RACE_SECONDS = 2.0
+MOST = 0.7  # of the rounds that a winner must have won against the default
 NEAR = 1.1  # times the default's seconds: slower candidates are no finalists
 BETTER = 0.99  # of the default's time: less is noise, and the default stays
-IN_VAIN = 60  # proposals that bring nothing new: the space is searched
+IN_VAIN = 100  # proposals that bring nothing new: the space is searched
 AT_THE_LIMIT = 0.95  # share of the roofline at which a search stops
 
 
@@ -129,19 +131,18 @@ class KernelSearch:
         if not near:
             return Tuned({}, normal, normal, self.least, self.limit.tried)
         finalists = dict(self.worked[n] for n in near)
-        times = self.measurer.race(finalists, ROUNDS)
+        times = self.measurer.race(finalists, ROUNDS, RACE_SECONDS)
         return self._winner(finalists, times)
 
     def _winner(
         self, finalists: dict[int, Candidate], times: dict[int, list[float]]
     ) -> Tuned:
         normal = statistics.median(times[0])
-        ratios = {
-            number: statistics.median(t / d for t, d in zip(own, times[0]))
-            for number, own in times.items()
-        }
+        beside = {n: [t / d for t, d in zip(own, times[0])] for n, own in times.items()}
+        ratios = {n: statistics.median(own) for n, own in beside.items()}
         order = sorted(ratios, key=lambda n: ratios[n])
-        winner = order[0] if ratios[order[0]] < BETTER else 0
+        won = sum(ratio < 1 for ratio in beside[order[0]]) >= MOST * len(times[0])
+        winner = order[0] if won and ratios[order[0]] < BETTER else 0
         points = {0: {}, **{n: c.choices for n, c in finalists.items()}}
         runners = [(points[n], ratios[n] * normal) for n in order if n != winner]
         return Tuned(

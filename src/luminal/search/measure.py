@@ -149,14 +149,15 @@ class Measurer:
         return result
 
     def race(
-        self, finalists: Mapping[int, Candidate], rounds: int
+        self, finalists: Mapping[int, Candidate], rounds: int, seconds: float
     ) -> dict[int, list[float]]:
-        """Seconds of a call in each round; number 0, the default, always takes part."""
+        """Seconds of a call in each round; number 0, the default, always takes part. It takes about
+        so many seconds at most."""
         for number, candidate in finalists.items():
             if number not in self._built:
                 self._attempt(number, candidate, 0.0, TRIAL_SECONDS)
         numbers: Sequence[int] = [0, *(n for n in finalists if n in self._built and n)]
         found: dict[int, list[float]] = self._child.ask(
-            RACE_SECONDS, "race", list(numbers), rounds
+            RACE_SECONDS + seconds, "race", list(numbers), rounds, seconds
         )
         return found

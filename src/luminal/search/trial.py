@@ -31,6 +31,7 @@ CANARY = 64  # bytes behind every buffer that nobody may write
 ROTATED = 128 << 20  # most bytes of rotating copies
 SAMPLE_SECONDS = 5e-4  # least length of one measurement
 SAMPLES = 5
+LEAST_ROUNDS = 5
 LONG_SECONDS = 5e-3  # measurements of this length are steadier: fewer will do
 
 
@@ -148,13 +149,17 @@ class Bench:
         found += [launch.sample(self.crew) for _ in range(more)]
         return float(np.quantile(found, 0.25))
 
-    def race(self, numbers: Sequence[int], rounds: int) -> dict[int, list[float]]:
-        """Several candidates in turns, so that all meet the same moments of the machine."""
+    def race(self, numbers: Sequence[int], rounds: int, seconds: float) -> dict[int, list[float]]:
+        """Several candidates in turns, so that all meet the same moments of the machine: so many
+        rounds, fewer where the time is over."""
         launches = {number: self._launch(self.built[number]) for number in numbers}
         for launch in launches.values():
             launch.sample(self.crew)
         times: dict[int, list[float]] = {number: [] for number in numbers}
+        end = time.perf_counter() + seconds
         for turn in range(rounds):
+            if turn >= LEAST_ROUNDS and time.perf_counter() > end:
+                break
             shift = turn % len(numbers)
             for number in [*numbers[shift:], *numbers[:shift]]:
                 times[number].append(launches[number].sample(self.crew))

@@ -1,4 +1,4 @@
-"""A directory of a language model: config, tensors under our names, checked before they are used."""
+"""A directory of a language model: config, tensors under our names, checked before use."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ...errors import WeightsError
 class Rope:
     """Rotary positions: the base, and how a checkpoint stretches it to longer contexts.
 
-    kind: "default", "linear", "llama3", "yarn", "longrope"; `parameters` under Hugging Face's names.
+    kind: "default", "linear", "llama3", "yarn", "longrope"; `parameters` as in config.json.
     share: the part of the features of a head that turn (the first ones).
     """
 
@@ -109,7 +109,7 @@ class Values:
 
 
 def common(values: Values, **more: Any) -> DecoderConfig:
-    """A Llama-like config under Hugging Face's names; `more` replaces what a family does otherwise."""
+    """A Llama-like config under Hugging Face's names; `more`: what a family does otherwise."""
     heads, width = values.count("num_attention_heads"), values.count("hidden_size")
     layers = values.count("num_hidden_layers")
     settings: dict[str, Any] = {

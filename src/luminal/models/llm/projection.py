@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import nn, ops
 from ...graph import Graph, Tensor
+from ...graph.index import Index
 from .storage import FLOATS, FORMATS, Format, Storage, quantise4, quantise8
 
 
@@ -47,15 +48,8 @@ class Blocks(nn.Module):
         self.bias = nn.init.filled(graph, (out,), 0) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The halves of 4-bit blocks are multiplied apart: no joined weight is ever made."""
-        parts = self._widened(self.quants, self.scales, self.minima)
-        split = x.unflatten(-1, (-1, len(parts), self.format.block // len(parts)))
-        total = None
-        for number, part in enumerate(parts):  # each (out, blocks, block / parts)
-            product = ops.linear(split.select(-2, number).flatten(-2, -1), part.flatten(1, 2))
-            total = product if total is None else total + product
-        assert total is not None
-        return total if self.bias is None else total + self.bias
+        weight = self._widened(self.quants, self.scales, self.minima)  # (out, blocks, block)
+        return ops.linear(x, weight.flatten(1, 2), self.bias)
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows of the weight, f32."""
@@ -63,19 +57,18 @@ class Blocks(nn.Module):
         quants = ops.embedding(index, self.quants.flatten(1, 2)).unflatten(-1, (-1, stored))
         scales = ops.embedding(index, self.scales)
         minima = None if self.minima is None else ops.embedding(index, self.minima)
-        return ops.cat(self._widened(quants, scales, minima), -1).flatten(-2, -1)
+        return self._widened(quants, scales, minima).flatten(-2, -1)
 
-    def _widened(self, quants: Tensor, scales: Tensor, minima: Tensor | None) -> list[Tensor]:
-        """The weights of each half of the blocks (or of whole blocks), f32."""
-        halves = [quants & 15, quants >> 4] if self.format.bits == 4 else [quants]
-        result = []
-        for half in halves:
-            wide = half.cast("f32")
-            if self.format.shift:
-                wide = wide - float(self.format.shift)
-            wide = wide * scales.cast("f32").unsqueeze(-1)
-            result.append(wide if minima is None else wide - minima.cast("f32").unsqueeze(-1))
-        return result
+    def _widened(self, quants: Tensor, scales: Tensor, minima: Tensor | None) -> Tensor:
+        """The weights of blocks, f32: (rows, blocks, block)."""
+        if self.format.bits == 4:  # (rows, blocks, half, byte): the low halves come first
+            shifts = quants.graph.iota((2, 1), Index.of("i0") * 4).cast("u8")
+            quants = ((quants.unsqueeze(-2) >> shifts) & 15).flatten(-2, -1)
+        wide = quants.cast("f32")
+        if self.format.shift:
+            wide = wide - float(self.format.shift)
+        wide = wide * scales.cast("f32").unsqueeze(-1)
+        return wide if minima is None else wide - minima.cast("f32").unsqueeze(-1)
 
     def adapt_state(self, state: dict[str, np.ndarray], prefix: str) -> None:
         """Quantise a float weight."""
