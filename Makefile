@@ -37,8 +37,9 @@ lint: $(VENV)/dev
 slow: $(VENV)/dev
 	$(BIN)/python -m pytest -m slow
 
-# Untuned kernels beside PyTorch, paired and interleaved in one process.
+# A short run of the suite beside every peer that is installed, then the scripts with real weights.
 bench: $(VENV)/dev
+	$(BIN)/luminal bench --short
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/minilm.py
 

@@ -294,7 +294,7 @@ def test_the_reference_device_gives_the_same() -> None:
     ("options", "kind", "reason"),
     [
         ({"device": "tpu"}, DeviceError, "no device 'tpu'; there are 'auto', 'cpu', 'reference'"),
-        ({"search": 10}, Unsupported, "search=10 is not built yet"),
+        ({"search": "soon"}, InputError, "search='soon': expected a number or a time"),
         ({"precision": "bf16"}, Unsupported, "precision='bf16' is not built yet"),
         ({"threads": 0}, DeviceError, "threads=0"),
     ],

@@ -27,10 +27,12 @@ from .graph.dtype import DType
 from .graph.graph import Graph
 from .graph.index import Dim
 from .graph.tensor import Tensor
+from .models.llm import LLM
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LLM",
     "CompileError",
     "DType",
     "DTypeError",

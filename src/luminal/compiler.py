@@ -9,17 +9,21 @@ Equal regions are optimised once, equal kernels are lowered once; the repeats on
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from .backend import cpu
 from .backend.contract import Backend
-from .errors import DeviceError, InputError, Unsupported
+from .errors import DeviceError, Illegal, InputError
 from .graph.graph import Graph
 from .graph.index import Index
 from .graph.node import Node, View
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
 from .graph.space import Range
+from .kernel.canonical import canonical
+from .kernel.decisions import Choices, Decisions
 from .kernel.default import default_schedule
 from .kernel.kernel import Kernel
 from .kernel.legal import check
@@ -39,7 +43,8 @@ from .runtime.interpreted import Interpreted
 from .runtime.link import Linker, Lowered
 from .runtime.native import Native
 from .runtime.plan import Memory, Plan
-from .runtime.report import Report
+from .runtime.report import Report, main_operations
+from .search import Budget, Task, Tuning
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
 
@@ -47,20 +52,25 @@ DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
 def compile_graph(
     graph: Graph,
     device: str = "auto",
-    search: int = 0,
+    search: int | str = 0,
     precision: str = "f32",
     threads: int | None = None,
     seed: int = 0,
     passes: Sequence[Pass] | None = None,
+    database: str | Path | None = None,
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
     device: "cpu", "reference" (NumPy, for checking), or "auto" (the fastest there is). threads: as
     many as the process may use if None. seed: of every random choice. passes: graph to graph, in
-    order; None means `default_passes(precision)`. Raises DeviceError, Unsupported, InputError.
+    order; None means `default_passes(precision)`. search: so many candidates for each distinct
+    kernel, or a time for all ("30s", "5m"); 0 takes what earlier searches on this kind of machine
+    have found for exactly these kernels, else sound defaults. database: the tuning database of a
+    project, beside the user's. Raises DeviceError, Unsupported, InputError.
     """
     backend = _backend(device)
-    _check_options(graph, search, threads)
+    budget = Budget.of(search)
+    _check_options(graph, threads)
     report = Report("reference" if backend is None else "cpu", threads or available_cores())
     with report.stage("passes"):
         program = run_passes(program_of(graph), _passes(passes, precision))
@@ -69,24 +79,29 @@ def compile_graph(
     if backend is None:
         engine = Interpreted(program, ports)
     else:
-        engine = _native(program, ports, backend, report, seed)
+        target = backend.target(report.threads)
+        tuning = Tuning(backend, target, seed, None if database is None else Path(database))
+        engine = _native(program, ports, tuning, budget, report)
     return _executable(graph, program, ports, engine, report)
 
 
 def _native(
-    program: Program, ports: Sequence[Port], backend: Backend, report: Report, seed: int
+    program: Program, ports: Sequence[Port], tuning: Tuning, budget: Budget | None, report: Report
 ) -> Native:
     """Everything between the graph and machine code."""
+    backend, target = tuning.backend, tuning.target
     with report.stage("normalise"):
         normal = normalise(program.graph.space, list(program.roots))
     with report.stage("regions"):
         pieces = regions(normal)
-    target = backend.target(report.threads)
+    steps = optimise_regions(pieces, target, report, tuning.seed)
+    if budget is not None:
+        with report.stage("search"):
+            tuning.search(_tasks(pieces, steps, target), budget)
     linker = Linker(
-        dict(program.graph.space.sizes), lambda kernel: lower_kernel(kernel, target, report)
+        dict(program.graph.space.sizes), lambda kernel: lower_kernel(kernel, tuning, report)
     )
     memories = _memories(normal, linker)
-    steps = optimise_regions(pieces, target, report, seed)
     for piece in pieces:
         _link(piece, steps[piece.key], memories, linker)
     plan = report.plan = _plan(program, normal, ports, memories, linker)
@@ -129,23 +144,54 @@ def cost_model(target: Target) -> CostModel:
     )
 
 
-def lower_kernel(kernel: Kernel, target: Target, report: Report) -> list[Lowered]:
+def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report) -> list[Lowered]:
     """Loop programs of a kernel: several where a long reduction is split."""
     with report.stage("prepare"):
-        parts = prepare(kernel, target)
-    lowered = []
-    for part in parts:
-        part = replace(part, name=report.name(part))
-        with report.stage("schedule"):
-            scheduled, schedule = default_schedule(part, target)
-        with report.stage("check"):
-            check(scheduled, schedule)
-        with report.stage("lower"):
-            program = lower(scheduled, schedule, target)
-        with report.stage("verify"):
-            verify(program)
-        lowered.append(Lowered(scheduled, schedule, program))
+        parts = prepare(kernel, tuning.target)
+    return [_lower_part(part, tuning, report) for part in parts]
+
+
+def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Lowered:
+    """With the best known choices; with the default's own where those no longer fit."""
+    part = replace(part, name=report.name(part))
+    choices, notes = tuning.known(part)
+    try:
+        lowered = lower_scheduled(part, tuning.target, choices, report)
+    except Illegal as error:
+        if not choices:
+            raise
+        notes = [f"stored choices were refused: {error}"]
+        lowered = lower_scheduled(part, tuning.target, {}, report)
+    if notes:
+        report.notes[part.name] = notes
     return lowered
+
+
+def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Lowered:
+    """The loop program of a prepared kernel under the default schedule with these choices."""
+    with report.stage("schedule"):
+        scheduled, schedule = default_schedule(part, target)
+    with report.stage("check"):
+        check(scheduled, schedule)
+    with report.stage("lower"):
+        program = lower(scheduled, schedule, target)
+    with report.stage("verify"):
+        verify(program)
+    return Lowered(scheduled, schedule, program)
+
+
+def _tasks(
+    pieces: Sequence[Region], steps: Mapping[str, list[Step]], target: Target
+) -> list[Task]:
+    """The prepared kernels of every run, with how often it calls them."""
+    tasks = []
+    for key, calls in Counter(piece.key for piece in pieces).items():
+        for step in steps[key]:
+            if not step.constant:
+                plain, _ = canonical(step.kernel)
+                tasks += [Task(part, calls, "_".join(main_operations(part)))
+                          for part in prepare(plain, target)]  # fmt: skip
+    return tasks
 
 
 # ---- options
@@ -171,9 +217,7 @@ def _passes(passes: Sequence[Pass] | None, precision: str) -> Sequence[Pass]:
     return default if passes is None else passes
 
 
-def _check_options(graph: Graph, search: int, threads: int | None) -> None:
-    if search:
-        raise Unsupported(f"search={search!r} is not built yet; search=0 takes sound defaults")
+def _check_options(graph: Graph, threads: int | None) -> None:
     if threads is not None and (isinstance(threads, bool) or threads < 1):
         raise DeviceError(f"threads={threads!r}: a number of threads is 1 or more")
     if not graph.outputs and not graph.states:

@@ -65,6 +65,8 @@ class Crew(Protocol):
 class Backend(Protocol):
     """A kind of device. A module with these functions is one."""
 
+    __name__: str
+
     def target(self, threads: int) -> Target:
         """What schedules may know about this machine; DeviceError if it cannot be used."""
         ...

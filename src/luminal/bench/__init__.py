@@ -8,8 +8,8 @@ are installed.
 """
 
 from .case import Case, Work, operation
-from .machine import Machine, cpu_name, measured
 from .compare import Cell, Options, Row, measure
+from .machine import Machine, cpu_name, measured
 from .paired import Result, Spread, interleaved
 from .peers import PEERS
 from .suite import cases, run, select

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import LuminalError
 from ..graph import Graph
 from .case import TOLERANCE, Case, Work, difference
-from .machine import on_first_processor, pin_workers
+from .machine import Elsewhere, on_first_processor, pin_workers
 from .paired import Spread, interleaved
 from .peers import PEERS, Side
 
@@ -46,7 +46,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One case. bytes: the least that must move: inputs, weights and output, once each."""
+    """One case. bytes: the least that must move: inputs, weights and output, once each. disturbed:
+    share of the processors' time that went to other processes meanwhile, None if unknown."""
 
     name: str
     kind: str
@@ -54,6 +55,7 @@ class Row:
     bytes: int = 0
     ours: Cell = field(default_factory=Cell)
     peers: dict[str, Cell] = field(default_factory=dict)
+    disturbed: float | None = None
 
 
 def measure(case: Case, options: Options) -> Row:
@@ -68,10 +70,12 @@ def measure(case: Case, options: Options) -> Row:
         cells[name], side = _prepared(load, want, tolerance, options.threads)
         if side is not None:
             sides[name] = side
+    elsewhere = Elsewhere()
     if sides:
         cells |= _timed(cells, sides, want, tolerance, options)
+    disturbed = elsewhere.share()
     ours = cells.pop(OURS)
-    return Row(case.name, case.kind, float(flops), moved, ours, cells)
+    return Row(case.name, case.kind, float(flops), moved, ours, cells, disturbed)
 
 
 def loaders(work: Work, options: Options) -> list[tuple[str, Callable[[], Side]]]:

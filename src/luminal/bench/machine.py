@@ -16,8 +16,10 @@ from .paired import Call
 
 PACKAGES = ("luminal", "numpy", "llvmlite", "torch", "onnxruntime", "openvino")
 PEAKS = {"f32": ("fma",), "bf16": ("tdpbf16ps", "dpbf16ps", "fma")}  # the best that is there
+STAT = Path("/proc/stat")
 TASKS = Path("/proc/self/task")
 WARM_SECONDS = 0.05
+REPEATS = 3
 BUSY = 0.25  # share of the busiest thread's time from which a thread counts as a worker
 
 
@@ -43,10 +45,11 @@ class Machine:
         return 1e9 * self.ceilings["read"]
 
 
-def measured(threads: int, precision: str = "f32", seconds: float = 0.2) -> Machine:
-    """This machine, with its ceilings measured now."""
-    found = ceilings.measure(threads, seconds)
-    return Machine(cpu_name(), threads, precision, found, versions())
+def measured(threads: int, precision: str = "f32", seconds: float = 0.1) -> Machine:
+    """This machine, with its ceilings measured now: the best of a few times."""
+    taken = [ceilings.measure(threads, seconds) for _ in range(REPEATS)]
+    best = {name: max(found[name] for found in taken) for name in taken[0]}
+    return Machine(cpu_name(), threads, precision, best, versions())
 
 
 def cpu_name() -> str:
@@ -65,6 +68,37 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
+
+
+# ---- the rest of the machine
+
+
+class Elsewhere:
+    """How busy the processors are with other things than this process, since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), time.process_time(), _all_seconds()
+
+    def share(self) -> float | None:
+        """Of all processors' time, 0 to 1; stolen time counts. None where nothing tells."""
+        wall, own, every = self._start
+        now = _all_seconds()
+        if every is None or now is None:
+            return None
+        others = (now - every) - (time.process_time() - own)
+        passed = (time.perf_counter() - wall) * (os.cpu_count() or 1)
+        return min(1.0, max(0.0, others / passed)) if passed > 0 else 0.0
+
+
+def _all_seconds() -> float | None:
+    """Processor seconds used by everything since the start of the system (Linux: proc(5))."""
+    try:
+        fields = [int(word) for word in STAT.read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return None
+    user, nice, system, _, _, irq, softirq, stolen = fields
+    ticks: int = os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + softirq + stolen) / ticks
 
 
 # ---- threads on processors (Linux; elsewhere the system decides)

@@ -11,7 +11,7 @@ from .. import nn
 from ..graph import Graph, Tensor
 from ..models.bert import Bert, BertConfig
 from ..models.gpt2 import GPT2, GPT2Config
-from ..models.vision import ResNet, ViTConfig, VisionTransformer
+from ..models.vision import ResNet, VisionTransformer, ViTConfig
 from .case import Case, State, Work, normal
 
 if TYPE_CHECKING:

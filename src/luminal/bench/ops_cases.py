@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,20 +78,20 @@ def gemvs() -> Iterator[Case]:
             flops=2 * n * k,
             short=(k == 2048),
         )
-    for n, k in ((8192, 8192),):
-        yield operation(
-            f"gemv int8 {n}x{k}",
-            lambda x, w, scale: ops.linear(x, w.cast("f32")) * scale,
-            lambda F, x, w, scale: F.linear(x, w.to(x.dtype)) * scale,
-            [(1, k)],
-            [lambda n=n, k=k: _bytes(n, k), (n,)],
-            flops=2 * n * k,
-            short=True,
-        )
+    n = k = 8192
+    yield operation(
+        f"gemv int8 {n}x{k}",
+        lambda x, w, scale: ops.linear(x, w.cast("f32")) * scale,
+        lambda F, x, w, scale: F.linear(x, w.to(x.dtype)) * scale,
+        [(1, k)],
+        [partial(_bytes, n, k), (n,)],
+        flops=2 * n * k,
+        short=True,
+    )
 
 
-def _bytes(n: int, k: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(-127, 128, (n, k), dtype=np.int8)
+def _bytes(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-127, 128, (rows, columns), dtype=np.int8)
 
 
 def rows() -> Iterator[Case]:

@@ -92,6 +92,4 @@ def paired(ours: Call, peer: Call, rounds: int = 15, seconds: float = 0.02) -> R
     samples = interleaved({"ours": ours, "peer": peer}, rounds, seconds)
     a, b = samples["ours"], samples["peer"]
     ratio = Spread.of(b / a)
-    return Result(
-        float(np.median(a)), float(np.median(b)), ratio.median, ratio.low, ratio.high
-    )
+    return Result(float(np.median(a)), float(np.median(b)), ratio.median, ratio.low, ratio.high)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -129,6 +130,8 @@ def _export(work: Work, file: Path, names: list[str]) -> None:
 
 def openvino(work: Work, threads: int, precision: str) -> Side:
     """OpenVINO for latency. Its own default would be bf16 where the processor has it."""
+    # its telemetry forks this process for each conversion and reports to a server
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino as ov
     import torch
 

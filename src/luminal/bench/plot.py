@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Unsupported
-from .machine import Machine
 from .compare import Row
+from .machine import Machine
 from .paired import Spread
 from .table import peer_text, rate_text
 

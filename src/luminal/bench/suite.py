@@ -81,9 +81,7 @@ class _Worker:
         if self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(
-                target=_serve, args=(theirs, self._options, self._find)
-            )
+            self._process = context.Process(target=_serve, args=(theirs, self._options, self._find))
             self._process.start()
             theirs.close()
         return self._pipe

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .machine import Machine
 from .compare import OURS, Cell, Row
+from .machine import Machine
 
+DISTURBED = 0.1  # share of the processors' time that other processes may use
 NAME, TIME, PEER = 40, 9, 20  # widths of columns
 
 
@@ -40,27 +41,34 @@ def rate(row: Row, seconds: float, machine: Machine) -> Rate:
 def heading(machine: Machine, peers: Sequence[str]) -> str:
     """The machine, its ceilings, and the names of the columns."""
     found = machine.versions
-    taking = ", ".join(f"{n} {found[n]}" for n in ("torch", *peers) if n in found)
+    named = dict.fromkeys(("torch", *peers))
+    taking = ", ".join(f"{name} {found[name]}" for name in named if name in found)
     peaks = ", ".join(f"{n} {v:.0f} Gop/s" for n, v in machine.ceilings.items() if n != "read")
-    columns = "".join(f"{'vs ' + name:>{PEER}}" for name in peers)
+    columns = "".join(f" {'vs ' + name:>{PEER}}" for name in peers)
     lines = (
         f"{machine.cpu}, {machine.threads} threads, {machine.precision}",
         f"measured ceilings: {peaks}, read {machine.bandwidth / 1e9:.1f} GB/s",
-        f"{', '.join(dict.fromkeys(taking.split(', ')))}",
+        taking,
         "ratio = time of the peer / ours, median (quartiles) of paired rounds; above 1 ours leads",
         "",
-        f"{'case':{NAME}}{'ours ms':>{TIME}}  {'rate':>15} {'peak':>4}{columns}",
+        f"{'case':{NAME}}{'ours ms':>{TIME}}  {'rate':>15} {'peak':>5}{columns}",
     )
     return "\n".join(lines)
 
 
 def line(row: Row, machine: Machine, peers: Sequence[str]) -> str:
     """A row as text."""
-    cells = "".join(f"{peer_text(row.peers.get(name, Cell())):>{PEER}}" for name in peers)
+    cells = "".join(f" {peer_text(row.peers.get(name, Cell())):>{PEER}}" for name in peers)
     if row.ours.time is None:
         return f"{row.name:{NAME}} {row.ours.fault or 'not measured'}"
     milliseconds = row.ours.time.median * 1e3
-    return f"{row.name:{NAME}}{milliseconds:{TIME}.3f}  {rate_text(row, machine)}{cells}"
+    note = f"  ! {row.disturbed:.0%} busy elsewhere" if is_disturbed(row) else ""
+    return f"{row.name:{NAME}}{milliseconds:{TIME}.3f}  {rate_text(row, machine)}{cells}{note}"
+
+
+def is_disturbed(row: Row) -> bool:
+    """Whether other processes took so much that the figures of the row mean little."""
+    return row.disturbed is not None and row.disturbed > DISTURBED
 
 
 def rate_text(row: Row, machine: Machine) -> str:
@@ -86,6 +94,9 @@ def closing(rows: Sequence[Row], peers: Sequence[str]) -> str:
             mean = math.exp(sum(map(math.log, values)) / len(values))
             ahead = sum(value > 1 for value in values)
             lines.append(f"vs {name}: {mean:.2f} (geometric mean), ahead in {ahead}/{len(values)}")
+    if disturbed := sum(map(is_disturbed, rows)):
+        share = f"over {DISTURBED:.0%} of the processors"
+        lines.append(f"! {disturbed} of {len(rows)} rows while other processes used {share}")
     for row in rows:
         for name, cell in ((OURS, row.ours), *row.peers.items()):
             if cell.fault:

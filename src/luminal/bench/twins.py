@@ -5,6 +5,7 @@ results are checked against. Imported only where PyTorch is there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -211,6 +212,10 @@ class GPT2(nn.Module):
 
 
 class BertLayer(nn.Module):
+    attention: Any
+    intermediate: Any
+    output: Any
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
@@ -232,12 +237,13 @@ class BertLayer(nn.Module):
 
 
 def _output(inputs: int, width: int, eps: float) -> nn.ModuleDict:
-    return nn.ModuleDict(
-        {"dense": nn.Linear(inputs, width), "LayerNorm": nn.LayerNorm(width, eps)}
-    )
+    return nn.ModuleDict({"dense": nn.Linear(inputs, width), "LayerNorm": nn.LayerNorm(width, eps)})
 
 
 class Bert(nn.Module):
+    embeddings: Any
+    encoder: Any
+
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width = config.hidden_size

@@ -1,4 +1,4 @@
-"""Commands: `luminal embed`, `luminal search`, `luminal info`, `luminal bench`."""
+"""Commands: `luminal embed`, `luminal search`, `luminal info`, `luminal bench`, `luminal tune`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import LuminalError
 from .bench import bench
+from .tune import cache, tune
 
 MODEL_OPTION = click.option(
     "--model",
@@ -30,6 +31,8 @@ def main() -> None:
 
 
 main.add_command(bench)
+main.add_command(tune)
+main.add_command(cache)
 
 
 @main.command()

@@ -106,6 +106,8 @@ class _Run:
         if ins.op in ("store", "scatter_at"):
             self.store(ins)
             return
+        if ins.op == "prefetch":
+            return
         assert ins.out is not None
         if ins.op in ("load", "gather", "gather_at"):
             self.names[ins.out.name] = self.load(ins, ins.out)

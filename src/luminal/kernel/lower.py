@@ -3,7 +3,8 @@
 1. Values without a path are put in the place of their reads, and paths are merged into a loop tree
    (`tree`): sharing loops is fusion. 2. Each value gets a home (`homes`). 3. Reductions hang hooks
    on the tree (`reduce`). 4. The tree is walked with symbolic indices (`walk`, `values`, `access`),
-   and a builder writes SSA in its final form (`builder`, `indexing`).
+   and a builder writes SSA in its final form (`builder`, `indexing`). 5. Panels of constants are
+   fetched before their turn (`ahead`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ..graph.dtype import i64
 from ..graph.index import Index
 from ..graph.space import Space
 from .access import Access, Memory
+from .ahead import fetch_ahead
 from .builder import Builder, integer
 from .homes import Homes
 from .indexing import Indexing
@@ -39,7 +41,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     for name in sizes:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
     _walk(kernel, schedule, target, tree, homes, indexing)
-    return Program(
+    program = Program(
         kernel.name,
         kernel.buffers,
         sizes,
@@ -47,6 +49,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
         homes.workspace,
         {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
     )
+    return fetch_ahead(program, target)
 
 
 def _walk(

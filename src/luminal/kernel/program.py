@@ -52,6 +52,8 @@ class Instruction:
     load                       (pointer[, mask]) attrs (byte offset,): contiguous; 0 where masked
     gather                     (pointer[, mask]) attrs (byte offset, byte stride): lanes apart
     gather_at                  (pointer, i64 byte offsets vector[, mask]): arbitrary lanes
+    prefetch                   (pointer) attrs (byte offset,): a line that is wanted soon; it may
+                               lie outside every buffer
     store                      (value, pointer[, mask]) attrs (byte offset,)
     scatter_at                 (value, pointer, i64 byte offsets vector[, mask]): lanes in order
     """

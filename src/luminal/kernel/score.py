@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import TypeAlias
 
 from ..graph.scalars import SCALARS
@@ -218,12 +219,18 @@ class Score:
         return total
 
     def _scattered(self, x: Access) -> bool:
-        """Contiguous in the lanes, but each reduced step lands on another page: copy if reused."""
+        """Contiguous in the lanes, but the reduced steps land on many pages, or on few sets of the
+        first cache: copied if read again."""
         far = any(
-            x.stride(a) * x.dtype.bytes >= self.target.page and self.span[a] >= 64
+            self.span[a] >= 64 and self._crowded(x.stride(a) * x.dtype.bytes, self.span[a])
             for a in x.axes & self.over
         )
         return far and self._reuse(x) >= 8
+
+    def _crowded(self, step: int, count: int) -> bool:
+        """Lines this many bytes apart are each on a page of their own, or drive each other out."""
+        way = self.target.l1 // self.target.l1_ways
+        return step >= self.target.page or count > way // gcd(step, way) * self.target.l1_ways
 
     def _ways_exceeded(self) -> bool:
         """Rows far apart fight for the ways of the first cache."""

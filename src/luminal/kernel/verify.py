@@ -245,6 +245,11 @@ def _store(ins: Instruction) -> None:
     _mask(ins.args[2:], ins.args[0])
 
 
+def _prefetch(ins: Instruction) -> None:
+    _require(ins.out is None and len(ins.args) == 1 == len(ins.attrs), "a pointer and an offset")
+    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+
+
 def _store_at(ins: Instruction) -> None:
     value, pointer, where, *mask = ins.args
     _require(ins.out is None and _is_scalar(pointer, None), "value, pointer")
@@ -255,5 +260,5 @@ def _store_at(ins: Instruction) -> None:
 _CHECKS: dict[str, Callable[[Instruction], None]] = {
     "fma": _fma, "expand": _expand, "iota": _iota, "shuffle": _shuffle, "pack": _pack,
     "offset": _offset, "load": _load, "gather": _load, "gather_at": _load_at, "store": _store,
-    "scatter_at": _store_at,
+    "scatter_at": _store_at, "prefetch": _prefetch,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..graph.index import Index
-from .kernel import Apply, Kernel, Value, walk
+from .kernel import Apply, Buffer, Kernel, Load, Value, walk
 
 USUAL_SIZE = 128  # of a run-time size without a hint
 
@@ -34,12 +34,27 @@ def extents_at(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def work(kernel: Kernel, sizes: Mapping[str, int] | None = None) -> Work:
-    """Arithmetic operations, and bytes of all buffers once; at the usual sizes if none are given."""
+    """Arithmetic operations, and bytes of all buffers once, as far as they can be reached; at the
+    usual sizes if none are given."""
     sizes = usual_sizes(kernel) if sizes is None else sizes
     extents = extents_at(kernel, sizes)
     flops = sum(int(_operations(v) * _points(v, extents, sizes)) for v in kernel.values)
-    moved = sum(_elements(b.shape, sizes) * b.dtype.bytes for b in kernel.buffers)
+    moved = sum(
+        min(_elements(b.shape, sizes), _reached(kernel, b, extents)) * b.dtype.bytes
+        for b in kernel.buffers
+    )
     return Work(flops, moved)
+
+
+def _reached(kernel: Kernel, buffer: Buffer, extents: Mapping[str, int]) -> int:
+    """At most so many elements of a buffer are touched: a gather reads few rows of a table."""
+    return sum(
+        prod(extents[a] for a in value.points)
+        for value in kernel.values
+        if (value.store and value.store.buffer == buffer.name)
+        or any(isinstance(e, Load) and e.buffer == buffer.name
+               for body in value.expressions() for e in walk(body))
+    )  # fmt: skip
 
 
 def _points(value: Value, extents: Mapping[str, int], sizes: Mapping[str, int]) -> float:

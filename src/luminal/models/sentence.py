@@ -34,6 +34,7 @@ class SentenceEncoder:
 
     directory: config.json, tokenizer.json and *.safetensors as Hugging Face writes them; None is
     the packaged all-MiniLM-L6-v2. max_tokens: longer texts are cut (it was trained with 256).
+    search, seed, database: as in `Graph.compile`.
     """
 
     def __init__(
@@ -42,6 +43,9 @@ class SentenceEncoder:
         max_tokens: int = 256,
         threads: int | None = None,
         device: str = "auto",
+        search: int | str = 0,
+        seed: int = 0,
+        database: str | Path | None = None,
     ) -> None:
         self.directory = Path(directory) if directory is not None else default_directory()
         if not self.directory.is_dir():
@@ -49,9 +53,11 @@ class SentenceEncoder:
         self.config = BertConfig.load(self.directory / "config.json")
         self.max_tokens = min(max_tokens, self.config.max_position_embeddings)
         self._tokenizer = _tokenizer(self.directory / "tokenizer.json", self.max_tokens)
-        self._build(threads, device)
+        self.program = self._build().compile(
+            device=device, search=search, threads=threads, seed=seed, database=database
+        )
 
-    def _build(self, threads: int | None, device: str) -> None:
+    def _build(self) -> Graph:
         graph = Graph()
         graph.dim("batch", 1, MAX_BATCH, hint=1)
         graph.dim("tokens", 1, self.max_tokens, hint=min(128, self.max_tokens))
@@ -61,7 +67,7 @@ class SentenceEncoder:
             model = Bert(graph, self.config)
         self.vectors = pool(model(self.ids, self.mask), self.mask).output("vectors")
         model.load_state_dict(self._weights(set(model.state_dict())))
-        self.program = graph.compile(device=device, threads=threads)
+        return graph
 
     def _weights(self, wanted: set[str]) -> dict[str, np.ndarray]:
         """The model's tensors; some checkpoints put "bert." before every name."""

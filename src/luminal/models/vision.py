@@ -48,7 +48,6 @@ class ResNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(graph, 3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(graph, width)
-        self.maxpool = nn.MaxPool2d(graph, 3, 2, 1)
         channels = width
         for stage, count in enumerate(blocks):
             inner, layers = width << stage, []
@@ -61,7 +60,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(graph, channels, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.maxpool(ops.relu(self.bn1(self.conv1(images))))
+        x = ops.max_pool2d(ops.relu(self.bn1(self.conv1(images))), 3, 2, 1)
         for stage in range(self.stages):
             x = getattr(self, f"layer{stage + 1}")(x)
         return self.fc(x.mean([2, 3]))  # (batch, channels, height, width) to (batch, classes)

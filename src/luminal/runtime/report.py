@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..graph.index import Index
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import Apply, Kernel, Value, walk
+from ..kernel.work import usual_sizes, work
 from .plan import Compiled, Plan
 
 COSTLY = 6  # vector instructions: an operation that names a kernel
 NAMED = 3  # operations in a name
-USUAL_SIZE = 128  # of a run-time size without a hint, in the estimates
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one call of a kernel does at its usual sizes."""
-
-    flops: int
-    bytes: int
 
 
 @dataclass
@@ -36,6 +27,7 @@ class Report:
     distinct_regions: int = 0
     plans: list[str] = field(default_factory=list)
     plan: Plan | None = None
+    notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
     _named: int = 0
 
     @contextmanager
@@ -77,6 +69,7 @@ class Report:
         ]
         for made in self.kernels:
             lines += ["", *describe(made, self.count(made))]
+            lines += [f"    {note}" for note in self.notes.get(made.name, ())]
         return "\n".join(lines)
 
     def count(self, made: Compiled) -> int:
@@ -118,42 +111,3 @@ def main_operations(kernel: Kernel) -> list[str]:
     costly = [op for op in applied if SCALARS[op].cost >= COSTLY]
     found = list(dict.fromkeys(reductions + costly)) or list(dict.fromkeys(applied))
     return found[:NAMED] or ["copy"]
-
-
-# ---- estimates
-
-
-def usual_sizes(kernel: Kernel) -> dict[str, int]:
-    """Every run-time size at its hint, or at 128 within its bounds."""
-    usual = {}
-    for name, (low, high) in kernel.sizes.items():
-        usual[name] = int(kernel.hints.get(name, max(low, min(high, USUAL_SIZE))))
-    return usual
-
-
-def work(kernel: Kernel) -> Work:
-    """Arithmetic operations, and bytes of all buffers once, at the usual sizes."""
-    sizes = usual_sizes(kernel)
-    extents = {axis: _number(extent, sizes) for axis, extent in kernel.axes.items()}
-    flops = sum(_operations(v) * _product(extents[a] for a in v.points) for v in kernel.values)
-    moved = sum(
-        _product(_number(extent, sizes) for extent in b.shape) * b.dtype.bytes
-        for b in kernel.buffers
-    )
-    return Work(flops, moved)
-
-
-def _operations(value: Value) -> int:
-    arithmetic = sum(isinstance(e, Apply) and e.op != "cast" for e in walk(value.body))
-    return arithmetic + (1 if value.reduction else 0)
-
-
-def _number(extent: Index, sizes: Mapping[str, int]) -> int:
-    return max(0, int(extent.evaluate(sizes)))
-
-
-def _product(numbers: Iterator[int]) -> int:
-    total = 1
-    for number in numbers:
-        total *= number
-    return total

@@ -16,7 +16,6 @@ from ..kernel.target import Target
 from .trial import Bench, Result
 from .wire import receive, send
 
-
 RATES = 3  # measurements of the ceilings, which other processes can only lower
 
 
@@ -39,15 +38,11 @@ class Server:
         self._bench = None  # frees its arrays first
         self._bench = Bench(kernel, target, _backend(backend), seed)
 
-    def do_attempt(
-        self, number: int, kernel: Kernel, schedule: Schedule, limit: float
-    ) -> Result:
+    def do_attempt(self, number: int, kernel: Kernel, schedule: Schedule, limit: float) -> Result:
         assert self._bench is not None
         return self._bench.attempt(number, kernel, schedule, limit)
 
-    def do_race(
-        self, numbers: list[int], rounds: int, seconds: float
-    ) -> dict[int, list[float]]:
+    def do_race(self, numbers: list[int], rounds: int, seconds: float) -> dict[int, list[float]]:
         assert self._bench is not None
         return self._bench.race(numbers, rounds, seconds)
 

@@ -1,4 +1,4 @@
-"""The tuning database: which choices were best for a kernel on a kind of machine, and what was tried.
+"""The tuning database: which choices were best for a kernel on a kind of machine.
 
 One SQLite file for each user, or one for a project where its path is given. Its rows only say which
 choices the default schedule shall take otherwise: every schedule is written and checked anew, so
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..kernel.decisions import Choices
 from ..kernel.kernel import Kernel
@@ -147,8 +148,10 @@ class Database:
         lines = [f"{self.path}: {size:.0f} KiB, {kernels} kernels tuned, {tried} candidates tried"]
         if gain:
             lines.append(f"average gain over the default schedule: {gain:.2f} x")
-        query = "select kernel, normal / seconds from tuned where seconds > 0 order by 2 desc limit 5"
-        return "\n".join(lines + [f"  {ratio:5.2f} x  {name}" for name, ratio in self._read(query)])
+        best = self._read(
+            "select kernel, normal / seconds from tuned where seconds > 0 order by 2 desc limit 5"
+        )
+        return "\n".join(lines + [f"  {ratio:5.2f} x  {name}" for name, ratio in best])
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
         connection.execute(
@@ -160,7 +163,7 @@ class Database:
 
     # ---- the file
 
-    def _read(self, query: str, *values: str) -> list[tuple]:  # type: ignore[type-arg]
+    def _read(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         if self._broken or not self.path.exists():
             return []
         try:
@@ -227,6 +230,7 @@ def _created(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
     try:
         connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = normal")
         connection.executescript(SCHEMA)
     except sqlite3.Error:
         connection.close()

@@ -1,13 +1,14 @@
 """Arrays on which candidates are tried, and whether their results are right.
 
 Random numbers alone miss wrong schedules (a softmax does not see a shift), so every candidate also
-meets a few hostile ones: infinities, NaN, negative zero, large and tiny magnitudes, indices outside.
+meets a few hostile ones: infinities, NaN, negative zero, large and tiny magnitudes, indices
+outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,12 @@ def expected(kernel: Kernel, given: Arrays, sizes: Mapping[str, int]) -> Arrays:
     return {name: copies[name] for name in kernel.outputs}
 
 
+def unbounded(kernel: Kernel) -> Kernel:
+    """The kernel with every point walked: a lowering may do so, and 0 * NaN then shows."""
+    values = tuple(replace(v, domain={}) for v in kernel.values)
+    return replace(kernel, values=values)
+
+
 @dataclass(frozen=True)
 class Judge:
     """Compares outputs with the expected ones. slack: how far off each element may be; judged: the
@@ -97,6 +104,14 @@ class Judge:
         slack = {name: _slack(array, _rounding(kernel)) for name, array in wanted.items()}
         return Judge(wanted, slack, {n: np.ones(a.shape, np.bool_) for n, a in wanted.items()})
 
+    def agreeing(self, others: Arrays) -> Judge:
+        """A judge of the elements that another right way to compute makes the same."""
+        judged = {}
+        for name, wanted in self.wanted.items():
+            error, alike = _errors(others[name], wanted)
+            judged[name] = self.judged[name] & alike & (error <= self.slack[name])
+        return replace(self, judged=judged)
+
     def beside(self, default: Arrays) -> Judge:
         """A judge for candidates once the default's own outputs are known: four times its error is
         allowed, and elements that it gets otherwise (inf - inf in another order) do not count."""
@@ -104,7 +119,7 @@ class Judge:
         for name, wanted in self.wanted.items():
             error, alike = _errors(default[name], wanted)
             slack[name] = np.maximum(self.slack[name], 4 * error)
-            judged[name] = alike
+            judged[name] = self.judged[name] & alike
         return Judge(self.wanted, slack, judged)
 
     def fault(self, outputs: Arrays) -> str:
@@ -136,7 +151,7 @@ def _slack(wanted: np.ndarray, rounding: float) -> np.ndarray:
         return np.zeros(wanted.shape)
     size = np.abs(wanted.astype(np.float64))
     finite = size[np.isfinite(size)]
-    usual = float(np.median(finite)) if finite.size else 0.0
+    usual = float(np.quantile(finite, 0.75)) if finite.size else 0.0  # half may be cut to zero
     return rounding * (np.where(np.isfinite(size), size, 0.0) + max(usual, 1e-30))
 
 

@@ -1,5 +1,4 @@
-"""The search for the best schedule of one kernel: propose, check, measure; then a race of the best.
-"""
+"""The search for the best schedule of one kernel: propose, check, measure; race the best."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class KernelSearch:
         self.tried: list[Tried] = []
         self.worked: list[tuple[int, Candidate]] = []  # as in `tried`
         self.record: list[Trial] = []
-        self.notes: list[str] = []
+        self.wrong: list[str] = []
         self._texts: set[str] = set()
         self._refused = 0
 
@@ -78,8 +77,17 @@ class KernelSearch:
             in_vain = 0 if self._try(choices) else in_vain + 1
         return self._final()
 
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know beside the result."""
+        if not self.wrong:
+            return []
+        return [f"{len(self.wrong)} candidates crashed or were wrong, such as {self.wrong[0]}"]
+
     def _done(self) -> bool:
-        return self.least >= AT_THE_LIMIT * self._best().seconds
+        """At the roofline; a share of more than all only says that it was measured badly."""
+        share = self.least / self._best().seconds
+        return AT_THE_LIMIT <= share <= 1.05
 
     def _best(self) -> Tried:
         return min(self.tried, key=lambda t: t.seconds)
@@ -114,7 +122,7 @@ class KernelSearch:
         if result.status == "ok":
             self._keep(number, candidate, result.seconds)
         elif result.status != "refused":
-            self.notes.append(f"{candidate.name}: {result.status}, {result.detail}")
+            self.wrong.append(f"{candidate.name}: {result.status}, {result.detail}")
         gain = self.tried[0].seconds / self._best().seconds
         self.progress.step(self.limit.tried, gain)
         return True
@@ -134,9 +142,7 @@ class KernelSearch:
         times = self.measurer.race(finalists, ROUNDS, RACE_SECONDS)
         return self._winner(finalists, times)
 
-    def _winner(
-        self, finalists: dict[int, Candidate], times: dict[int, list[float]]
-    ) -> Tuned:
+    def _winner(self, finalists: dict[int, Candidate], times: dict[int, list[float]]) -> Tuned:
         normal = statistics.median(times[0])
         beside = {n: [t / d for t, d in zip(own, times[0])] for n, own in times.items()}
         ratios = {n: statistics.median(own) for n, own in beside.items()}

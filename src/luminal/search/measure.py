@@ -138,9 +138,7 @@ class Measurer:
             self._reopen()
             return Result("crashed", str(lost))
 
-    def _attempt(
-        self, number: int, candidate: Candidate, limit: float, seconds: float
-    ) -> Result:
+    def _attempt(self, number: int, candidate: Candidate, limit: float, seconds: float) -> Result:
         result: Result = self._child.ask(
             seconds, "attempt", number, candidate.kernel, candidate.schedule, limit
         )

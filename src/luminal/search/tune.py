@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..backend.contract import Backend
@@ -65,12 +65,10 @@ class Task:
 class Tuning:
     """The choices for the kernels of one program.
 
-    backend_name: of the module, for the child process. database: a project's file, which is then
-    also written; None: the user's.
+    database: a project's file, which is then the one that is written; None: the user's.
     """
 
     backend: Backend
-    backend_name: str
     target: Target
     seed: int = 0
     database: Path | None = None
@@ -95,17 +93,20 @@ class Tuning:
             self._known[key] = next((tuned for tuned in found if tuned), None)
         return self._known[key]
 
-    def choices(self, kernel: Kernel) -> Choices:
-        """Its choices; none where nothing is known."""
+    def known(self, kernel: Kernel) -> tuple[Choices, list[str]]:
+        """Its choices, none where nothing is known; and how they were found, for people."""
+        if not self._known and not any(d.path.exists() for d in self._databases):
+            return {}, []
         found = self.find(kernel)
-        return found.choices if found else {}
+        lines = describe(found) if found else []
+        return (found.choices if found else {}), lines + self.notes.get(self.key(kernel), [])
 
     # ---- search
 
     def search(self, tasks: Sequence[Task], budget: Budget, strategy: Make = standard) -> None:
         """Look for better choices for all of these. Raises DeviceError."""
         end = time.monotonic() + budget.seconds if budget.seconds is not None else None
-        with Measurer(self.backend_name, self.target, self.seed) as measurer:
+        with Measurer(self.backend.__name__, self.target, self.seed) as measurer:
             rates = self._rates(measurer)
             order = self._ranked(_distinct(tasks, self.key), rates)
             weights = [weight for weight, _ in order]
@@ -144,7 +145,7 @@ class Tuning:
         if not checkable(task.kernel, sizes):
             self.notes[key] = ["too large for the oracle: not tuned"]
             return
-        space = Space(task.kernel, self.target)
+        space = Space(replace(task.kernel, name=task.name or "kernel"), self.target)
         search = KernelSearch(space, measurer, strategy, limit, least, progress)
         try:
             found = search.run(self._databases[0].trials(key))
@@ -161,8 +162,9 @@ def describe(found: Tuned) -> list[str]:
     """A result in a few lines, for `explain()`."""
     gain = found.normal / found.seconds if found.seconds else 1.0
     best = f"{1e6 * found.seconds:.1f} us, default {1e6 * found.normal:.1f} us ({gain:.2f} x)"
-    share = f", {100 * found.roofline / found.seconds:.0f}% of the roofline" if found.seconds else ""
-    lines = [f"tuned: {best}{share}; {found.tried} tried; {point_text(found.choices)}"]
+    share = 100 * found.roofline / found.seconds if found.seconds else 0.0
+    head = f"tuned: {best}, {share:.0f}% of the roofline; {found.tried} tried"
+    lines = [f"{head}; {point_text(found.choices)}"]
     for choices, seconds in found.runners:
         lines.append(f"  then {1e6 * seconds:.1f} us: {point_text(choices)}")
     return lines

@@ -1,7 +1,8 @@
 """Kernels, schedules and results between this process and a child: pickles, length first.
 
-Indices and dtypes are compared by identity, so they travel as what they are made of and are interned
-again on arrival. Only pipes of our own children carry this; nothing from disk is ever unpickled.
+Indices and dtypes are compared by identity, so they travel as what they are made of and are
+interned again on arrival. Only pipes of our own children carry this; nothing from disk is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import io
 import pickle
 import struct
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from ..graph.dtype import BY_NAME, DType
 from ..graph.index import Atom, Floor, Index
@@ -18,7 +19,7 @@ from ..graph.index import Atom, Floor, Index
 LENGTH = struct.Struct("<Q")
 
 
-def send(pipe: BinaryIO, message: Any) -> None:
+def send(pipe: IO[bytes], message: Any) -> None:
     """Write one message."""
     buffer = io.BytesIO()
     _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
@@ -28,13 +29,13 @@ def send(pipe: BinaryIO, message: Any) -> None:
     pipe.flush()
 
 
-def receive(pipe: BinaryIO) -> Any:
+def receive(pipe: IO[bytes]) -> Any:
     """Read one message. Raises EOFError where the other side is gone."""
     (length,) = LENGTH.unpack(_read(pipe, LENGTH.size))
     return pickle.loads(_read(pipe, length))
 
 
-def _read(pipe: BinaryIO, count: int) -> bytes:
+def _read(pipe: IO[bytes], count: int) -> bytes:
     data = pipe.read(count)
     if len(data) < count:
         raise EOFError("the pipe was closed")

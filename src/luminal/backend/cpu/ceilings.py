@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -36,10 +37,16 @@ def measure(threads: int | None = None, seconds: float = 0.2) -> dict[str, float
     for name in ["fma", *(i.name for i in target.instructions)]:
         work = ROUNDS * CHAINS * _operations(target, name) * threads
         scratch = memory.zeros((4096,), np.uint8)
-        found[name] = work / _time(_peak_text(target, name), scratch, threads, seconds)
-    data = memory.zeros((STREAM,), np.uint8)
-    found["read"] = STREAM / _time(_read_text(threads), data, threads, seconds)
+        run = _runner(_peak_text(target, name), scratch, threads)
+        found[name] = work / _seconds(run, seconds)
+    found["read"] = STREAM / _seconds(reader(STREAM, threads), seconds)
     return {name: value / 1e9 for name, value in found.items()}
+
+
+def reader(size: int, threads: int) -> Callable[[], None]:
+    """A plain read of `size` bytes, shared by the threads: nothing reads memory faster."""
+    data = memory.zeros((size,), np.uint8)
+    return _runner(_read_text(size, threads), data, threads)
 
 
 def _operations(target: Target, name: str) -> int:
@@ -47,16 +54,27 @@ def _operations(target: Target, name: str) -> int:
     return 2 * target.lanes(f32) * collapse
 
 
-def _time(text: str, data: np.ndarray, threads: int, seconds: float) -> float:
+def _runner(text: str, data: np.ndarray, threads: int) -> Callable[[], None]:
     code = jit.build([text], host(threads))[0]
     arguments = (ctypes.c_uint64 * 1)(data.ctypes.data)
     table = Table([Entry(code.address("work"), ctypes.addressof(arguments))])
-    workers, samples = crew(threads), list[float]()
-    workers.run(table)
+    workers, kept = crew(threads), (code, arguments, data)
+
+    def run() -> None:
+        assert kept  # the code and its memory live as long as this function
+        workers.run(table)
+
+    return run
+
+
+def _seconds(run: Callable[[], None], seconds: float) -> float:
+    """The median time of as many runs as fit into the seconds."""
+    samples = list[float]()
+    run()
     end = time.perf_counter() + seconds
     while not samples or time.perf_counter() < end:
         start = time.perf_counter()
-        workers.run(table)
+        run()
         samples.append(time.perf_counter() - start)
     return statistics.median(samples)
 
@@ -104,9 +122,9 @@ def _step(e: Emitter, name: str, acc: Operand, x: Operand) -> Operand:
     return result
 
 
-def _read_text(threads: int) -> str:
+def _read_text(size: int, threads: int) -> str:
     """Each thread reads its part, eight cache lines at a time."""
-    e, share = Emitter(host_machine()), STREAM // threads // 512 * 512
+    e, share = Emitter(host_machine()), size // threads // 512 * 512
     base = e.let("load ptr, ptr %args, align 8", "ptr")
     start = e.let(f"mul i64 %tid, {share}", "i64")
     part = e.let(f"getelementptr i8, ptr {base.text}, {start.typed}", "ptr")

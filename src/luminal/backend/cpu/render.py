@@ -283,6 +283,12 @@ def _scatter_at(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
     access.scatter(e, dtype, value, args[1], args[2], _mask(e, args, 3, value.width))
 
 
+def _prefetch(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
+    """To be read, into the second cache."""
+    where = e.at(args[0], ins.attrs[0])
+    e.call("llvm.prefetch.p0", None, where, "i32 0", "i32 2", "i32 1")
+
+
 RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
     "fma": _fma,
     "expand": _expand,
@@ -295,4 +301,5 @@ RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
     "gather_at": _gather_at,
     "store": _store,
     "scatter_at": _scatter_at,
+    "prefetch": _prefetch,
 }

@@ -24,8 +24,9 @@ from .decompose import decompositions
 from .fingerprint import fingerprint
 from .program import Options, Program
 from .record import Recorder
-from .split import Part, assemble, is_number, parts_of, size_sources, sizes_of, trial
+from .split import Part, assemble, halves, is_number, parts_of, size_sources, sizes_of, trial
 
+MOST_HALVINGS = 4  # of a part that our compiler refuses
 MOST_PROGRAMS = 512  # kept for graphs that come again
 
 _programs: dict[str, Program] = {}
@@ -86,9 +87,7 @@ def compile_graph(
         compiled = []
         for part in parts:
             whole = recorder if len(parts) == 1 and not refused else None
-            made = compile_part(part, statics, sources, options, whole)
-            if made is not None:
-                compiled.append(made)
+            compiled += compile_part(part, statics, sources, options, whole)
         return make_boxed_func(assemble(module, compiled).forward) if compiled else eager(module)
 
 
@@ -117,9 +116,10 @@ def static_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
 
 def compile_part(
     part: Part, statics: frozenset[fx.Node], sources: Mapping[str, fx.Node], options: Options,
-    recorder: Recorder | None,
-) -> tuple[Part, Program, list[fx.Node]] | None:  # fmt: skip
-    """(part, its program, the nodes that the program reads); None where our compiler fails."""
+    recorder: Recorder | None = None, depth: int = 0,
+) -> list[tuple[Part, Program, list[fx.Node]]]:  # fmt: skip
+    """(part, its program, the nodes that the program reads). Where our compiler fails, each half
+    is tried alone; what fails in the end is left to PyTorch."""
     names = sorted({n for node in part.nodes for n in sizes_of(node)} & sources.keys())
     key = None
     try:
@@ -135,11 +135,16 @@ def compile_part(
         reused = program is not None
         program = program or Program(recorder, names, options)
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
-        _failed(part, error)
-        return None
+        _failed(part, error, final=depth == MOST_HALVINGS or len(part.nodes) == 1)
+        if depth == MOST_HALVINGS or len(part.nodes) == 1:
+            return []
+        return [
+            made for half in halves(part)
+            for made in compile_part(half, statics, sources, options, depth=depth + 1)
+        ]  # fmt: skip
     _remember(key, program)
     report.count_native(sum(not is_number(n) for n in part.nodes), reused)
-    return part, program, reads
+    return [(part, program, reads)]
 
 
 def _remember(key: str, program: Program) -> None:
@@ -149,10 +154,10 @@ def _remember(key: str, program: Program) -> None:
         del _programs[next(iter(_programs))]
 
 
-def _failed(part: Part, error: Exception) -> None:
+def _failed(part: Part, error: Exception, final: bool) -> None:
     first = next((node for node in part.nodes if report.where(node)), part.nodes[0])
     kind = type(error).__name__
     text = f"{error}".split("\n")[0]
     report.count_failure(f"{len(part.nodes)} operations: {kind}: {text}\n    {report.where(first)}")
-    for node in part.nodes:
+    for node in part.nodes if final else ():
         report.count_fallback(node, f"{kind} in its part")

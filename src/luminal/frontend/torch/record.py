@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...graph.dtype import DType
 from ...graph.graph import Graph
 from ...graph.index import Index
 from ...graph.tensor import Tensor
+from ...ops import size_tensor
 from .arrays import FROM_TORCH, inverse, memory_order
 from .sizes import hint, index_of, number_of
 from .table import RULES, SOURCES
@@ -76,6 +77,7 @@ class Recorder:
         for tensor in tensors_in(node.meta.get("val")):
             check_kind(tensor)
         args = [self._argument(arg) for arg in node.args]
+        args = [self._operand(node, place, arg) for place, arg in enumerate(args)]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in PLACEMENT}
         return rule(self, *args, **kwargs) if name in SOURCES else rule(*args, **kwargs)
 
@@ -96,6 +98,14 @@ class Recorder:
         if isinstance(arg, complex):
             raise Unsupported("complex numbers")
         return arg
+
+    def _operand(self, node: fx.Node, place: int, arg: Any) -> Any:
+        """A run-time size as a tensor, where the operation computes with it."""
+        schema = getattr(node.target, "_schema", None)
+        if not isinstance(arg, Index) or schema is None:
+            return arg
+        kind = str(schema.arguments[place].type)
+        return size_tensor(self.graph, arg) if kind in ("Tensor", "number") else arg
 
     def _value(self, node: fx.Node) -> Any:
         """What a node stands for: what was recorded, a size, or an input."""
@@ -202,5 +212,3 @@ def layout(value: torch.Tensor) -> tuple[tuple[int, ...], bool]:
     order = memory_order([hint(stride) for stride in value.stride()], sizes)
     return (plain, False) if order is None else (order, True)
 
-
-Rule = Callable[..., Any]

@@ -21,7 +21,7 @@ from .sizes import symbols
 
 @dataclass
 class Part:
-    """Native nodes that run as one program. sizes: symbol -> the node that tells its value."""
+    """Native nodes that run as one program. outputs: those that others read."""
 
     nodes: list[fx.Node]
     outputs: list[fx.Node]
@@ -48,14 +48,26 @@ def is_number(node: fx.Node) -> bool:
 def parts_of(graph: fx.Graph, refused: Mapping[fx.Node, str]) -> list[Part]:
     """The native nodes, stage by stage."""
     stages = _stages(graph, refused)
-    parts: dict[int, Part] = {}
+    parts: dict[int, list[fx.Node]] = {}
     for node, stage in stages.items():
         if is_native(node, refused):
-            parts.setdefault(stage, Part([], [])).nodes.append(node)
-    for part in parts.values():
-        inside = set(part.nodes)
-        part.outputs = [n for n in part.nodes if any(user not in inside for user in n.users)]
-    return [parts[stage] for stage in sorted(parts) if parts[stage].outputs]
+            parts.setdefault(stage, []).append(node)
+    made = [_with_outputs(parts[stage]) for stage in sorted(parts)]
+    return [part for part in made if part.outputs]
+
+
+def _with_outputs(nodes: list[fx.Node]) -> Part:
+    inside = set(nodes)
+    return Part(nodes, [n for n in nodes if any(user not in inside for user in n.users)])
+
+
+def halves(part: Part) -> list[Part]:
+    """The first nodes and the last, cut where no result of several tensors is torn apart."""
+    middle = len(part.nodes) // 2
+    while middle < len(part.nodes) and part.nodes[middle].target is operator.getitem:
+        middle += 1
+    pieces = [part.nodes[:middle], part.nodes[middle:]]
+    return [made for nodes in pieces if nodes and (made := _with_outputs(nodes)).outputs]
 
 
 def is_native(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:

@@ -57,7 +57,7 @@ def read_state(directory: Path, family: Family, config: DecoderConfig) -> dict[s
     return state
 
 
-def storage(state: Mapping[str, np.ndarray]) -> str:
+def float_kind(state: Mapping[str, np.ndarray]) -> str:
     """The float type of most weights: "f32", "bf16" or "f16"."""
     sizes: dict[str, int] = {}
     for value in state.values():

@@ -13,7 +13,7 @@ from ...errors import WeightsError
 class Rope:
     """Rotary positions: the base, and how a checkpoint stretches it to longer contexts.
 
-    kind: "default", "linear", "llama3", "yarn", "longrope"; `parameters` as in config.json.
+    kind: "default", "linear", "llama3", "yarn", "longrope", "factors"; parameters: their numbers.
     share: the part of the features of a head that turn (the first ones).
     """
 
@@ -153,7 +153,7 @@ def rope(values: Values, kind: str | None = None) -> Rope:
     if kind is not None:
         given = dict(given.get(kind, {}))
     theta = given.get("rope_theta", values.get("rope_theta", 10000.0))
-    scaling = given.get("rope_type", given.get("type", "default"))
+    scaling = str(given.get("rope_type") or given.get("type") or "default")
     share = given.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
     return Rope(float(theta), {"su": "longrope"}.get(scaling, scaling), given, float(share))
 

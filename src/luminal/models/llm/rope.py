@@ -27,6 +27,8 @@ def scaled(
     try:
         if rope.kind == "default":
             return plain, 1.0
+        if rope.kind == "factors":
+            return plain / rope.parameters["factors"], 1.0
         if rope.kind == "linear":
             return plain / rope.parameters["factor"], 1.0
         if rope.kind == "llama3":

@@ -20,6 +20,8 @@ def addmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) ->
     kind = result_type(a, b)
     if kind.is_float and kind.bytes < 4:
         x, a, b = x.cast(f32), a.cast(f32), b.cast(f32)
+    elif not kind.is_float:
+        beta, alpha = int(beta), int(alpha)
     product = ops.matmul(a, b)
     product = product if alpha == 1 else ops.mul(product, alpha)
     if beta != 0:

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from .... import ops
+from ....errors import Unsupported
 from ....graph.dtype import DType, f32, i64
+from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import dim_of, dims_of, full_like
+from ....ops.base import Size, dim_of, dims_of, extent, full_like, static
 from .base import rule, same
 
 Dims = Sequence[int] | int | None
 
 same("any.default any.dim any.dims", ops.any)
 same("all.default all.dim all.dims", ops.all)
-same("logcumsumexp.default", ops.logcumsumexp)
 same("cummax.default", ops.cummax)
 same("cummin.default", ops.cummin)
-same("sort.default", ops.sort)
-same("topk.default", ops.topk)
-same("kthvalue.default", ops.kthvalue)
 same("logsumexp.default", ops.logsumexp)
 
 
@@ -158,20 +156,39 @@ def stable_sort(
     return ops.sort(x, dim, descending)
 
 
-@rule("argsort.default")
-def argsort(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
-    return ops.argsort(x, dim, descending) if x.ndim else full_like(x, 0, i64)
+@rule("sort.default")
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    _few_ties(x, dim)
+    return ops.sort(x, dim, descending)
 
 
-@rule("argsort.stable")
-def stable_argsort(
-    x: Tensor, stable: bool = True, dim: int = -1, descending: bool = False
-) -> Tensor:
-    return argsort(x, dim, descending)
+@rule("topk.default")
+def topk(x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    _few_ties(x, dim, stable=1)
+    return ops.topk(x, static(k, "k"), dim, largest, sorted)
+
+
+@rule("kthvalue.default")
+def kthvalue(x: Tensor, k: Size, dim: int = -1, keepdim: bool = False) -> Any:
+    _few_ties(x, dim, stable=1)
+    if not x.ndim:
+        return x, full_like(x, 0, i64)
+    return ops.kthvalue(x, static(k, "k"), dim, keepdim)
+
+
+def _few_ties(x: Tensor, dim: int, stable: int = 16) -> None:
+    """Which of equal elements comes first is PyTorch's own choice, but for up to 16 elements."""
+    length = extent(x, dim_of(x, dim)) if x.ndim else Index.of(1)
+    short = length.is_constant and length.constant <= stable
+    if not short and not (x.dtype.is_float and x.dtype.bytes >= 4):
+        raise Unsupported("an unstable order of many equal elements")
 
 
 @rule("median.dim")
 def median_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    _few_ties(x, dim, stable=1)
+    if not x.ndim:
+        return x, full_like(x, 0, i64)
     return ops.median(x, dim, keepdim)
 
 

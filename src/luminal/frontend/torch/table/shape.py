@@ -10,7 +10,7 @@ from ....errors import Unsupported
 from ....graph.dtype import boolean
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Size, Value, dim_of, extent, same_size, tensor_of
+from ....ops.base import Size, Value, dim_of, extent, result_type, same_size, tensor_of
 from .base import rule, same
 
 END = 2**63 - 1  # ATen's word for "to the end"
@@ -19,7 +19,6 @@ same("permute.default", ops.permute)
 same("unsqueeze.default", ops.unsqueeze)
 same("flip.default", ops.flip)
 same("diagonal.default", ops.diagonal)
-same("cat.default", ops.cat)
 same("stack.default", ops.stack)
 same("tril.default", ops.tril)
 same("triu.default", ops.triu)
@@ -30,6 +29,14 @@ same("roll.default", ops.roll)
       "contiguous.default", "lift_fresh.default")  # fmt: skip
 def clone(x: Tensor) -> Tensor:
     return x
+
+
+@rule("cat.default")
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Vectors of no elements do not count, whatever the others' rank."""
+    real = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
+    kind = result_type(*tensors)
+    return ops.cat([t.cast(kind) for t in real], dim)
 
 
 @rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default")

@@ -1,0 +1,76 @@
+"""`luminal tune MODEL` and `luminal cache`: searching faster kernels, and what was found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from ..errors import LuminalError
+
+DATABASE_OPTION = click.option(
+    "--database",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="A project's tuning database (default: the user's).",
+)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--search",
+    default="60s",
+    show_default=True,
+    help='How long: seconds or minutes in all ("90s", "5m"), or candidates for each kernel.',
+)
+@click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
+@click.option("--seed", type=int, default=0, help="Of the search.")
+@DATABASE_OPTION
+def tune(
+    model: Path | None, search: str, threads: int | None, seed: int, database: Path | None
+) -> None:
+    """Search faster kernels for MODEL, a directory of a BERT-like model (default: the packaged
+    all-MiniLM-L6-v2). Later compilations take them from the database."""
+    from ..models import SentenceEncoder
+
+    start = time.perf_counter()
+    budget = int(search) if search.isdecimal() else search
+    try:
+        encoder = SentenceEncoder(
+            model, threads=threads, search=budget, seed=seed, database=database
+        )
+    except LuminalError as error:
+        click.echo(f"luminal: {error}", err=True)
+        sys.exit(1)
+    for line in encoder.program.explain().splitlines():
+        if line.startswith("k") or line.strip().startswith(("tuned", "not tuned", "stored")):
+            click.echo(line)
+    click.echo(f"{time.perf_counter() - start:.0f} s")
+
+
+@click.group()
+def cache() -> None:
+    """The tuning database."""
+
+
+@cache.command("info")
+@DATABASE_OPTION
+def cache_info(database: Path | None) -> None:
+    """Where it is and what it holds."""
+    from ..search import Database, user_path
+
+    click.echo(Database(database or user_path()).describe())
+
+
+@cache.command("clear")
+@DATABASE_OPTION
+def cache_clear(database: Path | None) -> None:
+    """Forget all that was found."""
+    from ..search import Database, user_path
+
+    chosen = database or user_path()
+    Database(chosen).clear()
+    click.echo(f"{chosen}: removed")

@@ -1,0 +1,188 @@
+"""Language models in GGUF files: metadata as a config, blocks as our storage kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import Unsupported, WeightsError
+from ...weights.gguf import GGUF, GGUFTensor
+from ...weights.gguf_blocks import PLAIN, Quants, unpack
+from .checkpoint import check_finite
+from .config import DecoderConfig, Rope, Values
+from .families import FAMILIES
+from .gguf_text import gguf_tokenizer
+from .storage import FLOATS, Storage, pack_halves
+from .text import Tokenizer
+
+FAMILY_OF = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2",
+             "gemma3": "gemma3_text", "phi3": "phi3"}  # fmt: skip
+KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4m", "Q5_1": "q8m",
+         "Q5_K": "q8m", "Q6_K": "q8s", "F16": "f16", "BF16": "bf16"}  # fmt: skip
+FIELDS = {  # config.json's name -> the metadata's, after "<architecture>."
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "intermediate_size": "feed_forward_length",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+}
+PARTS = {  # of blk.N.
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj", "attn_qkv": "self_attn.qkv_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    "post_attention_norm": "attention_output_norm", "post_ffw_norm": "mlp_output_norm",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+IGNORED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+class GGUFSource:
+    """A GGUF file of one of the architectures in FAMILY_OF."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = GGUF(path)
+        self.architecture = str(self.file.metadata.get("general.architecture"))
+        if self.architecture not in FAMILY_OF:
+            known = ", ".join(FAMILY_OF)
+            name = self.architecture
+            raise Unsupported(f"{path}: unknown architecture {name!r}; there are {known}")
+        if f"{self.architecture}.expert_count" in self.file.metadata:
+            raise Unsupported(f"{path}: mixtures of experts in GGUF files are not built yet")
+        self.config = self._config()
+
+    def tokenizer(self) -> Tokenizer:
+        return gguf_tokenizer(self.file)
+
+    # ---- config
+
+    def _config(self) -> DecoderConfig:
+        given, name = self.file.metadata, FAMILY_OF[self.architecture]
+        values: dict[str, Any] = {"model_type": name, "tie_word_embeddings": self._tied()}
+        for ours, theirs in FIELDS.items():
+            value = given.get(f"{self.architecture}.{theirs}")
+            if isinstance(value, np.ndarray):
+                raise Unsupported(f"{self.file.path}: {theirs} differs from layer to layer")
+            values[ours] = value
+        values["vocab_size"] = self.file["token_embd.weight"].shape[0]
+        values["eos_token_id"] = given.get("tokenizer.ggml.eos_token_id")
+        values["bos_token_id"] = given.get("tokenizer.ggml.bos_token_id")
+        values["rope_scaling"] = self._scaling()
+        values["query_pre_attn_scalar"] = values["head_dim"]
+        config = FAMILIES[name].config(Values(values, str(self.file.path)))
+        if config.norm == "rms1":  # the converter adds the one
+            config = replace(config, norm="rms")
+        return replace(config, end_tokens=self._ends(config), ropes=self._ropes(config))
+
+    def _tied(self) -> bool:
+        return "output.weight" not in self.file
+
+    def _ends(self, config: DecoderConfig) -> tuple[int, ...]:
+        more = self.file.metadata.get("tokenizer.ggml.eot_token_id")
+        extra = () if more is None else (int(more),)
+        return tuple(dict.fromkeys(config.end_tokens + extra))
+
+    def _scaling(self) -> dict[str, Any] | None:
+        given, prefix = self.file.metadata, f"{self.architecture}.rope.scaling"
+        kind = given.get(f"{prefix}.type", "none")
+        if kind == "none":
+            return None
+        if kind not in ("linear", "yarn"):
+            raise Unsupported(f"{self.file.path}: rope scaling {kind!r} in a GGUF file")
+        return {
+            "rope_type": kind,
+            "factor": given.get(f"{prefix}.factor", 1.0),
+            "original_max_position_embeddings": given.get(f"{prefix}.original_context_length"),
+        }
+
+    def _ropes(self, config: DecoderConfig) -> Mapping[str, Rope]:
+        """Llama 3.1 has a tensor of what each frequency is divided by."""
+        if "rope_freqs.weight" not in self.file:
+            return config.ropes
+        factors = self.file["rope_freqs.weight"].array()
+        return {
+            name: replace(rope, kind="factors", parameters={"factors": factors})
+            for name, rope in config.ropes.items()
+        }
+
+    # ---- tensors
+
+    def load(self, quant: str | None) -> tuple[dict[str, np.ndarray], Storage]:
+        state: dict[str, np.ndarray] = {}
+        exact: dict[str, str] = {}
+        for name in self.file:
+            if name not in IGNORED:
+                self._add(self.file[name], quant, state, exact)
+        if self.architecture == "phi3":  # packed, as in its checkpoints
+            state = FAMILIES["phi3"].adapt(state, self.config)
+        check_finite(state)
+        return state, Storage(quant or "f32", exact)
+
+    def _add(
+        self, tensor: GGUFTensor, quant: str | None, state: dict[str, np.ndarray],
+        exact: dict[str, str],
+    ) -> None:  # fmt: skip
+        name = self._name(tensor.name)
+        path, _, part = name.rpartition(".")
+        packed = "qkv_proj" in name or (self.architecture == "phi3" and "up_proj" in name)
+        kind = KINDS.get(tensor.type, "f32")
+        if len(tensor.shape) != 2 or quant is not None or packed or kind == "f32":
+            values = self._unpermuted(name, tensor.array())
+            state[name.replace("up_proj", "gate_up_proj") if packed else name] = values
+            return
+        exact[path] = kind
+        raw = self._unpermuted(name, tensor.raw)
+        if kind in FLOATS:
+            state[name] = raw.view(PLAIN[tensor.type]).reshape(tensor.shape)
+            return
+        assert part == "weight"
+        for field, values in _fields(unpack(tensor.type, raw), tensor.type).items():
+            state[f"{path}.{field}"] = values
+
+    def _name(self, name: str) -> str:
+        """blk.3.attn_q.weight --> model.layers.3.self_attn.q_proj.weight"""
+        stem, _, part = name.rpartition(".")
+        if stem in WHOLE:
+            return f"{WHOLE[stem]}.{part}"
+        pieces = stem.split(".")
+        if len(pieces) != 3 or pieces[0] != "blk" or pieces[2] not in PARTS:
+            raise WeightsError(f"{self.file.path}: tensor {name!r} has no place in the model")
+        return f"model.layers.{pieces[1]}.{PARTS[pieces[2]]}.{part}"
+
+    def _unpermuted(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Llama's files have queries and keys with the features of a pair side by side; here the
+        second half of a head follows the first."""
+        heads = {"q_proj": self.config.heads, "k_proj": self.config.kv_heads}
+        part = name.split(".")[-2]
+        if self.architecture != "llama" or part not in heads:
+            return rows
+        split = rows.reshape(heads[part], -1, 2, *rows.shape[1:])
+        return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)
+
+
+def _fields(found: Quants, kind: str) -> dict[str, np.ndarray]:
+    """The arrays of a `Blocks` module."""
+    quants = found.quants
+    if kind == "Q5_0":  # 5 bits and a shift of 16 become 8 bits
+        quants = quants.astype(np.int8) - np.int8(16)
+    elif KINDS[kind].startswith("q4"):
+        quants = pack_halves(quants)
+    fields = {"quants": quants.view(np.uint8 if KINDS[kind].startswith("q4") else np.int8)}
+    wide = KINDS[kind] in ("q4m", "q8m", "q8s")
+    fields["scales"] = found.scales.astype(np.float32) if wide else found.scales
+    if found.minima is not None:
+        fields["minima"] = found.minima.astype(np.float32)
+    return fields

@@ -1,0 +1,104 @@
+"""Choosing the next token from logits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InputError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to choose. temperature 0 is greedy; the others narrow the choice, in this order: top_k
+    most likely tokens, the fewest that have top_p of the probability, those with at least min_p of
+    the likeliest one's. repetition_penalty divides (or multiplies negative) logits of tokens that
+    occurred (Keskar et al. 2019); presence_penalty and frequency_penalty are subtracted once, or
+    once for each occurrence, in what was generated."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        checks = {
+            "temperature": self.temperature >= 0,
+            "top_k": self.top_k >= 0,
+            "top_p": 0 < self.top_p <= 1,
+            "min_p": 0 <= self.min_p <= 1,
+            "repetition_penalty": self.repetition_penalty > 0,
+        }
+        for name, right in checks.items():
+            if not right:
+                raise InputError(f"{name}={getattr(self, name)!r} is outside its range")
+
+
+class Sampler:
+    """Chooses the tokens of one reply. prompt: what came before it."""
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int] = ()) -> None:
+        self.sampling = sampling
+        self._seen = set(prompt)
+        self._generated: Counter[int] = Counter()
+        self._random = np.random.default_rng(sampling.seed)
+
+    def choose(self, logits: np.ndarray) -> int:
+        """A token from logits (vocabulary,) f32."""
+        scores = self._penalised(logits)
+        token = int(scores.argmax()) if not self.sampling.temperature else self._draw(scores)
+        self._seen.add(token)
+        self._generated[token] += 1
+        return token
+
+    def _penalised(self, logits: np.ndarray) -> np.ndarray:
+        given = self.sampling
+        if given.repetition_penalty == 1 and not given.presence_penalty + given.frequency_penalty:
+            return logits
+        scores = logits.astype(np.float32, copy=True)
+        if given.repetition_penalty != 1 and self._seen:
+            seen = np.fromiter(self._seen, np.int64)
+            old = scores[seen]
+            factor = np.float32(given.repetition_penalty)
+            scores[seen] = np.where(old > 0, old / factor, old * factor)
+        if self._generated:
+            made = np.fromiter(self._generated.keys(), np.int64)
+            counts = np.fromiter(self._generated.values(), np.float32)
+            scores[made] -= given.presence_penalty + given.frequency_penalty * counts
+        return scores
+
+    def _draw(self, scores: np.ndarray) -> int:
+        tokens, chances = distribution(scores, self.sampling)
+        place = np.searchsorted(np.cumsum(chances), self._random.random() * chances.sum())
+        return int(tokens[min(int(place), len(tokens) - 1)])
+
+
+def distribution(scores: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens, probabilities f64) that may be drawn, the likeliest first."""
+    scaled = scores.astype(np.float64) / sampling.temperature
+    count = min(sampling.top_k or len(scaled), len(scaled))
+    tokens = np.argpartition(-scaled, count - 1)[:count] if count < len(scaled) else None
+    tokens = np.arange(len(scaled)) if tokens is None else tokens
+    tokens = tokens[np.argsort(-scaled[tokens], kind="stable")]
+    chances = np.exp(scaled[tokens] - scaled[tokens[0]])
+    chances /= chances.sum()
+    if sampling.top_p < 1:
+        before = np.cumsum(chances) - chances  # the first token stays whatever its share
+        tokens, chances = tokens[before < sampling.top_p], chances[before < sampling.top_p]
+        chances = chances / chances.sum()
+    likely = chances >= sampling.min_p * chances[0]
+    return tokens[likely], chances[likely] / chances[likely].sum()
+
+
+def log_probability(logits: np.ndarray, token: int) -> float:
+    """The natural logarithm of a token's probability under the model, without sampling options."""
+    wide = logits.astype(np.float64)
+    top = wide.max()
+    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))

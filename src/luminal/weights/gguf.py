@@ -1,0 +1,180 @@
+"""GGUF files, memory-mapped: metadata, and tensors as their raw blocks.
+
+Format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian, versions 2 and 3:
+magic, version, number of tensors and of metadata entries; the entries; names, shapes (innermost
+dimension first), types and offsets of the tensors; then the data, aligned.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import Unsupported, WeightsError
+from .gguf_blocks import BLOCKS, dequantise
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+SCALARS = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q",
+    12: "<d",
+}  # fmt: skip
+TEXT, ARRAY = 8, 9
+LIMIT = 1 << 28  # entries of one array or list; more is a damaged file
+TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K",
+    11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32",
+    27: "I64", 28: "F64", 30: "BF16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GGUFTensor:
+    """raw: the bytes (rows, bytes of a row) u8 of a tensor of this shape and type."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    raw: np.ndarray
+
+    def array(self) -> np.ndarray:
+        """The values: floats as they are stored, blocks as f32."""
+        return dequantise(self.type, self.raw, self.shape)
+
+
+class GGUF(Mapping[str, GGUFTensor]):
+    """The tensors of a GGUF file by name; `metadata` holds the rest.
+
+    Raises WeightsError for a file that is truncated or malformed, Unsupported for a tensor type
+    that is not known, before any tensor is read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        data = _mapped(self.path)
+        reader = _Reader(self.path, data)
+        tensors, entries = reader.head()
+        self.metadata: dict[str, Any] = {}
+        for _ in range(entries):
+            key = reader.text()
+            self.metadata[key] = reader.value(reader.scalar("<I"))
+        table = [reader.entry() for _ in range(tensors)]
+        alignment = int(self.metadata.get("general.alignment", 32))
+        if alignment < 1:
+            raise WeightsError(f"{self.path}: an alignment of {alignment}")
+        start = -(-reader.place // alignment) * alignment
+        self._tensors = {row[0]: _tensor(self.path, data, start, *row) for row in table}
+
+    def __getitem__(self, name: str) -> GGUFTensor:
+        try:
+            return self._tensors[name]
+        except KeyError:
+            count = len(self._tensors)
+            raise WeightsError(f"{self.path}: no tensor {name!r} among {count}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """The bytes of a file, read-only."""
+    try:
+        with open(path, "rb") as file:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except (OSError, ValueError) as error:  # ValueError: an empty file
+        raise WeightsError(f"{path}: cannot be read: {error}") from None
+
+
+class _Reader:
+    """A place in the head of a file."""
+
+    def __init__(self, path: Path, data: np.ndarray) -> None:
+        self.path, self.data, self.place = path, data, 0
+
+    def bytes(self, count: int) -> bytes:
+        if count < 0 or self.place + count > len(self.data):
+            raise WeightsError(
+                f"{self.path}: truncated: {count} bytes wanted at {self.place} of {len(self.data)}"
+            )
+        self.place += count
+        return self.data[self.place - count : self.place].tobytes()
+
+    def scalar(self, form: str) -> Any:
+        return struct.unpack(form, self.bytes(struct.calcsize(form)))[0]
+
+    def count(self) -> int:
+        number = int(self.scalar("<Q"))
+        if number > LIMIT:
+            raise WeightsError(f"{self.path}: damaged: a count of {number} at {self.place - 8}")
+        return number
+
+    def text(self) -> str:
+        raw = self.bytes(self.count())
+        return raw.decode("utf-8", "surrogateescape")
+
+    def head(self) -> tuple[int, int]:
+        """The numbers of tensors and of metadata entries."""
+        if self.bytes(4) != MAGIC:
+            raise WeightsError(f"{self.path}: not a GGUF file")
+        version = self.scalar("<I")
+        if version not in VERSIONS:
+            raise WeightsError(f"{self.path}: GGUF version {version}; 2 and 3 can be read")
+        return self.count(), self.count()
+
+    def value(self, kind: int) -> Any:
+        """A metadata value: a number, a text, or a list (of numbers: an array)."""
+        if kind == TEXT:
+            return self.text()
+        if kind == ARRAY:
+            inner, count = self.scalar("<I"), self.count()
+            if inner not in SCALARS:
+                return [self.value(inner) for _ in range(count)]
+            form = np.dtype(SCALARS[inner])
+            return np.frombuffer(self.bytes(count * form.itemsize), form)
+        if kind not in SCALARS:
+            raise WeightsError(f"{self.path}: metadata of unknown type {kind}")
+        return self.scalar(SCALARS[kind])
+
+    def entry(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Name, shape (outermost dimension first), type and offset of a tensor."""
+        name, rank = self.text(), self.scalar("<I")
+        if rank > 4:
+            raise WeightsError(f"{self.path}: tensor {name!r} with {rank} dimensions")
+        shape = tuple(self.count() for _ in range(rank))[::-1]
+        return name, shape, self.scalar("<I"), int(self.scalar("<Q"))
+
+
+def _tensor(
+    path: Path, data: np.ndarray, start: int, name: str, shape: tuple[int, ...], number: int,
+    offset: int,
+) -> GGUFTensor:  # fmt: skip
+    kind = TYPES.get(number, "")
+    if kind not in BLOCKS:
+        known = ", ".join(BLOCKS)
+        raise Unsupported(f"{path}: tensor {name!r} of type {kind or number}; there are {known}")
+    weights, size = BLOCKS[kind]
+    row = shape[-1] if shape else 1
+    if row % weights:
+        raise WeightsError(f"{path}: tensor {name!r}: rows of {row} are no blocks of {weights}")
+    rows, width = math.prod(shape[:-1]), row // weights * size
+    first = start + offset
+    if first + rows * width > len(data):
+        raise WeightsError(
+            f"{path}: truncated: tensor {name!r} ends at byte {first + rows * width}, the file at "
+            f"{len(data)}"
+        )
+    raw = data[first : first + rows * width].reshape(rows, width)
+    return GGUFTensor(name, kind, shape, raw)

@@ -1,0 +1,158 @@
+"""The suite as a whole: its cases, its process of its own, what it prints and writes."""
+
+import json
+import os
+import time
+from html.parser import HTMLParser
+
+import pytest
+from click.testing import CliRunner
+
+from luminal import ops
+from luminal.bench import plot, table
+from luminal.bench.case import operation
+from luminal.bench.compare import Cell, Options, Row
+from luminal.bench.machine import Machine
+from luminal.bench.paired import Spread
+from luminal.bench.suite import cases, run, select
+from luminal.cli import main
+from luminal.errors import InputError, Unsupported
+
+MACHINE = Machine("A <cpu>", 2, "f32", {"fma": 100.0, "read": 10.0}, {"torch": "2.0"})
+
+
+def example(name):
+    """What the other process calls."""
+
+    def ours(x):
+        if name == "crash":
+            os._exit(9)
+        if name == "hang":
+            time.sleep(60)
+        return ops.exp(x)
+
+    return operation(name, ours, lambda F, x: x.exp(), [(4, 8)])
+
+
+QUICK = Options(peers=("torch",), rounds=3, seconds=0.0005)
+
+
+def test_a_crash_costs_one_row():
+    crash, good = run([example("crash"), example("good")], QUICK, timeout=120.0, find=example)
+    assert crash.ours.fault == "the process ended with code 9" and crash.ours.time is None
+    assert good.ours.fault is None and good.peers["torch"].ratio is not None
+
+
+def test_a_case_that_does_not_end_is_given_up():
+    (row,) = run([example("hang")], QUICK, timeout=2.0, find=example)
+    assert row.name == "hang" and "no result within 2 s" in row.ours.fault
+
+
+def test_names_are_unique_and_both_kinds_are_there():
+    names = [case.name for case in cases()]
+    assert len(names) == len(set(names))
+    assert {case.kind for case in cases()} == {"ops", "models"}
+    assert {case.kind for case in cases() if case.short} == {"ops", "models"}
+
+
+def test_selection():
+    assert all("softmax" in case.name for case in select(only="softmax"))
+    assert len(select("ops", short=True)) < len(select("ops")) < len(select())
+    with pytest.raises(InputError, match="no case"):
+        select(only="no such thing")
+
+
+# ---- text, JSON, plots
+
+
+def rows():
+    time_, ratio = Spread(2e-3, 1.9e-3, 2.1e-3), Spread(1.5, 1.4, 1.6)
+    good = Row("a <good> one", "ops", 1e8, 1000, Cell(0.5, 1e-7, time_, Spread(1, 1, 1)),
+               {"torch": Cell(0.1, 1e-7, Spread(3e-3, 3e-3, 3e-3), ratio)})  # fmt: skip
+    moved = Row("memory", "ops", 0, 10**7, Cell(0.5, 1e-7, time_, Spread(1, 1, 1)),
+                {"torch": Cell(fault="wrong result: off by 1")}, disturbed=0.5)  # fmt: skip
+    return [good, moved, Row("bad", "ops", ours=Cell(fault="CompileError: no"))]
+
+
+def test_lines():
+    good, moved, bad = (table.line(row, MACHINE, ("torch",)) for row in rows())
+    assert "2.000" in good and "50.0 GFLOP/s" in good and "50%" in good
+    assert "1.50 (1.40-1.60)" in good
+    assert "5.0 GB/s" in moved and "wrong" in moved and "50% busy elsewhere" in moved
+    assert "CompileError: no" in bad
+    assert len(table.heading(MACHINE, ("torch",)).splitlines()[-1]) == len(good)
+
+
+def test_closing_has_means_and_every_fault():
+    text = table.closing(rows(), ("torch",))
+    assert "vs torch: 1.50 (geometric mean), ahead in 1/1" in text
+    assert "memory: torch: wrong result" in text and "bad: luminal: CompileError" in text
+
+
+def test_json_is_complete(tmp_path):
+    table.write_json(tmp_path / "x.json", rows(), MACHINE)
+    data = json.loads((tmp_path / "x.json").read_text())
+    assert data["machine"]["ceilings"] == {"fma": 100.0, "read": 10.0}
+    assert data["rows"][0]["peers"]["torch"]["ratio"] == {"median": 1.5, "low": 1.4, "high": 1.6}
+    assert data["rows"][0]["rate"]["unit"] == "GFLOP/s" and "rate" not in data["rows"][2]
+
+
+class Balance(HTMLParser):
+    """Tags that are open, and what was seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        if tag not in ("meta", "line"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path):
+    plot.write_plot(tmp_path / "x.html", rows(), MACHINE, ("torch",))
+    page = (tmp_path / "x.html").read_text()
+    balance = Balance()
+    balance.feed(page)
+    assert not balance.open and balance.seen.count("svg") == 1
+    assert "a &lt;good&gt; one" in page and "A &lt;cpu&gt;" in page and "<good>" not in page
+    assert "http" not in page and "src=" not in page
+
+
+def test_plots_of_other_endings_are_refused(tmp_path):
+    with pytest.raises(Unsupported, match=r"\.html or \.png"):
+        plot.write_plot(tmp_path / "x.pdf", rows(), MACHINE, ("torch",))
+
+
+def test_png_where_matplotlib_is(tmp_path):
+    pytest.importorskip("matplotlib")
+    plot.write_plot(tmp_path / "x.png", rows(), MACHINE, ("torch",))
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ---- the command
+
+
+def test_command_lists_cases():
+    result = CliRunner().invoke(main, ["bench", "models", "--list"])
+    assert result.exit_code == 0 and "ResNet-50 1x3x224x224" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--peers", "nobody"], "no peer 'nobody'"),
+        (["--only", "nothing at all"], "no case"),
+        (["--only", "softmax", "--plot", "x.pdf"], ".html or .png"),
+    ],
+)
+def test_command_says_what_is_wrong(arguments, message):
+    result = CliRunner().invoke(main, ["bench", *arguments])
+    assert result.exit_code == 1 and message in result.output

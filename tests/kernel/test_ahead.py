@@ -1,0 +1,68 @@
+"""Prefetches of the next panel: where they stand, what they reach, that nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lower_cases import Case, gemm, run, schedule
+
+from luminal.kernel.ahead import LINE
+from luminal.kernel.program import For, Instruction, Program, Statement
+
+SIZE = {"s": (1, 100)}
+
+
+def tiled(m: Any, n: int, k: int, packed: bool = True, sizes: Any = None) -> Case:
+    """Rows of 4 inside panels of 16 columns; `m` may be the run-time size s."""
+    paths = {"acc": "n/16@ m/4 k/4 k/1! m/1! n/1#", "out": "n/16@ m/4 m/1! n/1#"}
+    layouts = {"layouts": {"B": "1/16 0/1 1/1"}} if packed else {}
+    kernel = gemm(m, n, k, epilogue=True, sizes=SIZE if sizes else None)
+    return Case(kernel, schedule(paths, **layouts), sizes or {})
+
+
+def nests(body: list[Statement], outer: For | None = None) -> list[tuple[For | None, For]]:
+    """Loops that prefetch, with the loop around each."""
+    found: list[tuple[For | None, For]] = []
+    for statement in body:
+        if isinstance(statement, Instruction):
+            continue
+        inside = nests(statement.body, statement if isinstance(statement, For) else None)
+        if isinstance(statement, For) and lines(statement):
+            found.append((outer, statement))
+        found += inside
+    return found
+
+
+def lines(loop: For) -> int:
+    """Lines that each turn of a loop asks for."""
+    return sum(1 for s in loop.body if isinstance(s, Instruction) and s.op == "prefetch")
+
+
+def reached(program: Program, m_turns: int) -> int:
+    """Bytes that all turns of the loops around one panel ask for."""
+    ((_, inner),) = nests(program.body)
+    return LINE * lines(inner) * int(inner.count.name) * m_turns
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_the_whole_next_panel_is_asked_for(native: bool) -> None:
+    program = run(tiled(16, 48, 256), native=native)
+    ((outer, _),) = nests(program.body)
+    assert outer is not None and outer.count.name == "4"
+    panel = 16 * 256 * 4
+    assert panel <= reached(program, 4) < 2 * panel
+    behind = [s for s in outer.body if isinstance(s, Instruction) and s.op == "add"]
+    assert [s.args[1].name for s in behind if s.args[1].literal] == [str(panel)]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 23, 100])
+def test_run_time_rows(rows: int) -> None:
+    program = run(tiled("s", 48, 256, sizes={"s": rows}))
+    assert nests(program.body)
+
+
+def test_not_where_it_cannot_help() -> None:
+    assert not nests(run(tiled(16, 48, 16)).body), "a panel of 1 KiB"
+    assert not nests(run(tiled(4, 48, 256)).body), "each panel is read once"
+    assert not nests(run(tiled(16, 48, 256, packed=False)).body), "nothing is known to follow"

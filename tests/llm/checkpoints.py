@@ -1,0 +1,131 @@
+"""Tiny random checkpoints of every family, made with transformers, and a small tokenizer."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+VOCABULARY = 320
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.1] * 8, "long_factor": [2.0] * 8,
+    "original_max_position_embeddings": 256,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
+}  # fmt: skip
+GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 9}
+LAYERS = ["sliding_attention", "full_attention"]
+# name -> (class of the config, what differs from SIZES)
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
+    "llama3": ("LlamaConfig", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN, "attention_bias": True}),
+    "mistral": ("MistralConfig", {"sliding_window": 9}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "qwen3-moe": ("Qwen3MoeConfig", {
+        "head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+        "norm_topk_prob": True, "mlp_only_layers": [1],
+    }),
+    "phi3": ("Phi3Config", {"original_max_position_embeddings": 512}),
+    "phi3-long": ("Phi3Config", {
+        "rope_parameters": LONGROPE, "original_max_position_embeddings": 256,
+    }),
+    "gemma": ("GemmaConfig", {"head_dim": 32}),
+    "gemma2": ("Gemma2Config", GEMMA | {"layer_types": LAYERS}),
+    "gemma3": ("Gemma3TextConfig", GEMMA | {"layer_types": LAYERS}),
+    "gpt2": ("GPT2Config", {
+        "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512,
+    }),
+}  # fmt: skip
+
+
+def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A model of transformers with random weights that are not tiny: logits differ clearly."""
+    kind, more = FAMILIES[name]
+    sizes = SIZES if kind != "GPT2Config" else {
+        key: value for key, value in SIZES.items() if key.endswith("token_id") or key == "vocab_size"
+    }  # fmt: skip
+    config = getattr(transformers, kind)(**sizes | more)
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+            else:
+                parameter.normal_(0, 0.1)
+    return model.to(dtype)
+
+
+@functools.cache
+def checkpoint(name: str, half: bool = False) -> tuple[Path, Any]:
+    """(directory, the model of transformers for it, which computes in f32), with a tokenizer."""
+    directory = Path(tempfile.mkdtemp(prefix=f"llm-{name}-"))
+    model = make_model(name, torch.bfloat16 if half else torch.float32)
+    model.save_pretrained(directory)
+    save_tokenizer(directory)
+    if half:
+        options = {"dtype": torch.float32, "attn_implementation": "eager"}
+        model = AutoModelForCausalLM.from_pretrained(directory, **options).eval()
+    return directory, model
+
+
+TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps. naïve café 日本語 🙂 "
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def save_tokenizer(directory: Path) -> None:
+    """A byte-level BPE tokenizer of VOCABULARY tokens with a chat template."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    special = ["<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=special, show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    raw.train_from_iterator([TEXT] * 10, trainer)
+    raw.save(str(directory / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": TEMPLATE}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def greedy(model: Any, ids: list[int], count: int) -> list[int]:
+    """What transformers generates, without stopping."""
+    with torch.no_grad():
+        found = model.generate(
+            torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None,
+        )  # fmt: skip
+    return [int(token) for token in found[0, len(ids) :]]
+
+
+def reference_logits(model: Any, ids: list[int]) -> Any:
+    """Logits (tokens, vocabulary) of transformers."""
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].numpy()

@@ -1,0 +1,82 @@
+"""Every family against transformers: logits, and the same greedy tokens."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from luminal import LLM
+
+from .checkpoints import FAMILIES, VOCABULARY, checkpoint, greedy, reference_logits
+
+TOKENS = 50
+
+
+def prompt(length: int) -> list[int]:
+    return np.random.default_rng(length).integers(3, VOCABULARY, length).tolist()
+
+
+@functools.cache
+def loaded(name: str) -> LLM:
+    """The model, with prompts cut into chunks of at most 16 tokens."""
+    llm = LLM(checkpoint(name)[0], context=200, threads=1)
+    llm.program.chunk = 16
+    llm.config = replace(llm.config, end_tokens=())
+    return llm
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_equal_those_of_transformers(name: str) -> None:
+    llm, (_, model) = loaded(name), checkpoint(name)
+    for length in (1, 16, 37):
+        ids = prompt(length)
+        np.testing.assert_allclose(llm.logits(ids), reference_logits(model, ids), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_greedy_tokens_equal_those_of_transformers(name: str) -> None:
+    llm, (_, model) = loaded(name), checkpoint(name)
+    ids = prompt(40)
+    reply = llm.complete(ids, TOKENS)
+    assert reply.tokens == greedy(model, ids, TOKENS)
+    assert reply.finish == "length" and reply.prompt_tokens == 40
+
+
+@pytest.mark.parametrize("length", [1, 3, 16, 17])
+def test_greedy_tokens_after_prompts_of_any_length(length: int) -> None:
+    llm, (_, model) = loaded("llama3"), checkpoint("llama3")
+    assert llm.complete(prompt(length), 10).tokens == greedy(model, prompt(length), 10)
+
+
+def test_one_program_serves_every_length() -> None:
+    """Nothing is compiled again, and caches are written in place."""
+    program = loaded("llama3").program
+    kernels = program.explain()
+    for length in (1, 2, 15, 17, 100):
+        program.keep(0)
+        assert program.feed(prompt(length)).shape == (1, VOCABULARY)
+    assert program.explain() == kernels
+
+
+def test_half_weights_are_computed_in_f32() -> None:
+    directory, model = checkpoint("llama3", half=True)
+    llm, ids = LLM(directory, context=64, threads=1), prompt(20)
+    np.testing.assert_allclose(llm.logits(ids), reference_logits(model, ids), atol=1e-4, rtol=0)
+
+
+def test_a_common_prefix_is_not_computed_again() -> None:
+    llm, fed = loaded("qwen2"), []
+    first, second = prompt(30), [*prompt(30)[:20], *prompt(7)]
+    llm.complete(first, 1)
+    whole, run = llm.program.feed, llm.program.feed
+    try:
+        llm.program.feed = lambda ids, wanted=1: (fed.append(len(ids)), run(ids, wanted))[1]
+        again = llm.complete(second, 10).tokens
+    finally:
+        llm.program.feed = whole
+    assert fed[0] == 7
+    llm.program.keep(0)
+    assert llm.complete(second, 10).tokens == again

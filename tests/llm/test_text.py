@@ -1,0 +1,87 @@
+"""Tokenizers, streaming, stop texts, chat templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from luminal.errors import InputError, WeightsError
+from luminal.models.llm.text import Pieces, StopTexts, Tokenizer, load_tokenizer
+
+from .checkpoints import save_tokenizer
+
+TEXTS = ["", "plain", "naïve café 日本語 🙂🙃", "a\n\n b  ", "\u200d👩\u200d👩\u200d👧 Ω≈ç√"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    directory = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(directory)
+    return load_tokenizer(directory)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_streamed_pieces_are_the_whole_text(tokenizer: Tokenizer, text: str) -> None:
+    pieces = Pieces(tokenizer)
+    parts = [pieces.push(token) for token in tokenizer.encode(text)]
+    assert "".join(parts) + pieces.flush() == text
+    assert not any("\ufffd" in part for part in parts)
+
+
+def test_a_character_waits_for_all_its_bytes(tokenizer: Tokenizer) -> None:
+    pieces, ids = Pieces(tokenizer), tokenizer.encode("🙃")
+    assert len(ids) > 1
+    assert [pieces.push(token) for token in ids] == [""] * (len(ids) - 1) + ["🙃"]
+
+
+def test_bytes_that_never_become_a_character_come_out_at_the_end(tokenizer: Tokenizer) -> None:
+    pieces = Pieces(tokenizer)
+    assert pieces.push(tokenizer.encode("🙃")[0]) == ""
+    assert pieces.flush() == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "kept"),
+    [
+        (["END"], "oneENDtwo", "one"),
+        (["END"], "oneEN", "oneEN"),
+        (["aab"], "aaab", "a"),
+        (["b", "ab"], "xxab", "xx"),
+        ([], "all", "all"),
+    ],
+)
+def test_stop_texts_cut_whatever_the_pieces(stops: list[str], text: str, kept: str) -> None:
+    for size in (1, 2, 3, 100):
+        cut, shown = StopTexts(stops), ""
+        for start in range(0, len(text), size):
+            if not cut.found:
+                shown += cut.push(text[start : start + size])
+        assert shown + ("" if cut.found else cut.flush()) == kept
+        assert cut.found == (kept != text)
+
+
+def test_chat_template(tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    assert tokenizer.render(messages) == "<|user|>hi<|end|><|assistant|>"
+    ids = tokenizer.chat(messages)
+    assert ids[0] == tokenizer.token("<|user|>") and ids[-1] == tokenizer.token("<|assistant|>")
+
+
+def test_chat_errors_are_clear(tokenizer: Tokenizer) -> None:
+    plain = Tokenizer(tokenizer.raw)
+    with pytest.raises(InputError, match="no chat template"):
+        plain.render([{"role": "user", "content": "hi"}])
+    with pytest.raises(InputError, match="role"):
+        tokenizer.render(["hi"])  # type: ignore[list-item]
+    refusing = Tokenizer(tokenizer.raw, "{{ raise_exception('no system') }}")
+    with pytest.raises(InputError, match="no system"):
+        refusing.render([{"role": "user", "content": "hi"}])
+
+
+def test_missing_and_broken_tokenizers(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"no tokenizer\.json"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(WeightsError, match="not a tokenizer"):
+        load_tokenizer(tmp_path)

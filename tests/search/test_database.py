@@ -1,0 +1,129 @@
+"""The tuning database: safe with several writers, never more than a hint, rebuilt where damaged."""
+
+import multiprocessing
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from search_cases import prepared
+
+from luminal.search import database as module
+from luminal.search.database import Database, Trial, Tuned, key_of, user_path
+
+FOUND = Tuned({"block m": 32, "order": "m n"}, 1.0, 1.5, 0.5, 7, [({}, 1.5)])
+
+
+def test_what_is_kept_is_found(tmp_path):
+    base = Database(tmp_path / "folder" / "t.sqlite")
+    assert base.find("key") is None and not base.path.exists()
+    base.keep("key", "gemm", FOUND)
+    assert Database(base.path).find("key") == FOUND
+    assert base.find("other") is None
+    base.keep("key", "gemm", replace(FOUND, choices={}))
+    assert base.find("key").choices == {}
+
+
+def test_trials_and_rates(tmp_path):
+    base = Database(tmp_path / "t.sqlite")
+    trials = [Trial({"a": 1}, "ok", 2.0), Trial({"a": 2}, "wrong", 0.0)]
+    base.add_trials("key", trials)
+    base.add_trials("key", trials[:1])
+    assert base.trials("key") == trials and base.trials("other") == []
+    base.keep_rates("machine", {"fma": 3.0})
+    assert base.rates("machine") == {"fma": 3.0} and base.rates("other") is None
+
+
+def test_a_damaged_file_is_rebuilt(tmp_path):
+    path = tmp_path / "t.sqlite"
+    for content in (b"not a database at all" * 100, b""):
+        path.write_bytes(content)
+        base = Database(path)
+        if content:
+            with pytest.warns(UserWarning, match="damaged"):
+                assert base.find("key") is None
+        base.keep("key", "gemm", FOUND)
+        assert base.find("key") == FOUND
+        base.clear()
+        assert not path.exists()
+
+
+def test_damage_in_the_middle(tmp_path):
+    path = tmp_path / "t.sqlite"
+    base = Database(path)
+    for number in range(200):
+        base.keep(f"key{number}", "gemm", FOUND)
+    sqlite3.connect(path).execute("pragma wal_checkpoint(truncate)")
+    content = bytearray(path.read_bytes())
+    content[4096:-4096] = b"\xa5" * (len(content) - 8192)
+    path.write_bytes(content)
+    with pytest.warns(UserWarning):
+        found = [base.find(f"key{number}") for number in range(200)]
+    assert all(entry is None or entry == FOUND for entry in found)
+    base.keep("key", "gemm", FOUND)
+    assert base.find("key") == FOUND
+
+
+def test_changed_rows_are_not_believed(tmp_path):
+    base = Database(tmp_path / "t.sqlite")
+    base.keep("key", "gemm", FOUND)
+    with sqlite3.connect(base.path) as connection:
+        connection.execute("update tuned set choices = '{\"block m\": 64}'")
+    assert base.find("key") is None
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    base = Database(tmp_path / "file" / "t.sqlite")
+    with pytest.warns(UserWarning, match="not used"):
+        base.keep("key", "gemm", FOUND)
+    base.keep("key", "gemm", FOUND)  # says so once
+    assert base.find("key") is None
+
+
+def write(path, name):
+    base = Database(path)
+    for number in range(20):
+        base.keep(f"{name}{number}", "gemm", FOUND)
+        base.add_trials(f"{name}{number}", [Trial({}, "ok", 1.0)])
+
+
+def test_several_writers(tmp_path):
+    path = tmp_path / "t.sqlite"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write, args=(path, name)) for name in "abc"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    base = Database(path)
+    assert all(base.find(f"{name}{n}") == FOUND for name in "abc" for n in range(20))
+    assert "60 kernels tuned" in base.describe()
+
+
+def test_the_oldest_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_KERNELS", 3)
+    base = Database(tmp_path / "t.sqlite")
+    for number in range(5):
+        base.keep(f"key{number}", "gemm", FOUND)
+        base.add_trials(f"key{number}", [Trial({}, "ok", 1.0)])
+    assert [base.find(f"key{n}") is not None for n in range(5)] == [False] * 2 + [True] * 3
+    base.keep("key4", "gemm", FOUND)
+    assert base.trials("key1") == [] and base.trials("key4") != []
+
+
+def test_keys_tell_apart_what_matters():
+    kernel = prepared("gemm")
+    key = key_of(kernel, "machine", 2)
+    assert key == key_of(replace(kernel, name="other"), "machine", 2)
+    others = [
+        key_of(prepared("softmax"), "machine", 2),
+        key_of(kernel, "other machine", 2),
+        key_of(kernel, "machine", 1),
+        key_of(replace(kernel, hints={"s": 3}), "machine", 2),
+    ]
+    assert len({key, *others}) == 5
+
+
+def test_the_place_of_the_users_file():
+    assert user_path().name.endswith(".sqlite") and user_path().parent.name == "luminal"

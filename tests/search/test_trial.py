@@ -1,0 +1,120 @@
+"""Checking and timing: wrong results of every sort are found before anything is timed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from search_cases import KERNELS, TARGET, prepared
+
+from luminal.backend import cpu
+from luminal.kernel.kernel import Apply, Constant
+from luminal.search.inputs import Judge, arrays, expected
+from luminal.search.roofline import roofline, streams
+from luminal.search.space import Space
+from luminal.search.trial import Bench, Launch, copies_needed
+
+
+def wrapped(kernel, name, op, number):
+    """The kernel with one value changed."""
+
+    def change(v):
+        body = Apply(op, (v.body, Constant(number, v.dtype)), v.dtype)
+        return replace(v, body=body) if v.name == name else v
+
+    return replace(kernel, values=tuple(map(change, kernel.values)))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_default_passes_and_is_timed(name):
+    space = Space(prepared(name), TARGET)
+    result = Bench(space.kernel, TARGET, cpu).attempt(
+        0, space.default.kernel, space.default.schedule
+    )
+    assert result.status == "ok", result.detail
+    assert 0 < result.seconds < 1 and result.compile_seconds > 0
+
+
+def test_a_wrong_candidate_is_found():
+    space = Space(prepared("softmax"), TARGET)
+    bench = Bench(space.kernel, TARGET, cpu)
+    default = space.default
+    assert bench.attempt(0, default.kernel, default.schedule).status == "ok"
+    stored = next(v.name for v in default.kernel.values if v.store)
+    wrong = wrapped(default.kernel, stored, "mul", 1.01)
+    result = bench.attempt(1, wrong, default.schedule)
+    assert result.status == "wrong" and "instead of" in result.detail
+    assert 1 not in bench.built
+
+
+def test_hostile_inputs_find_what_random_ones_miss():
+    """A softmax that drops NaN: on random numbers it is right."""
+    space = Space(prepared("softmax"), TARGET)
+    bench = Bench(space.kernel, TARGET, cpu)
+    kernel, schedule = space.default.kernel, space.default.schedule
+    assert bench.attempt(0, kernel, schedule).status == "ok"
+    stored = next(v.name for v in kernel.values if v.store)
+    capped = bench.build(wrapped(kernel, stored, "min", 1.0), schedule)
+    bench.cases = [case for n, case in enumerate(bench.cases) if n % 2 == 0]
+    assert bench.check(capped) == ""
+    values = bench.cases[0].judge.wanted
+    assert all(np.isfinite(array).all() for array in values.values())
+
+
+def test_inputs_are_hostile():
+    found = arrays(prepared("softmax"), {}, 0, True)
+    x = np.concatenate([a.reshape(-1) for a in found.values()])
+    assert np.isnan(x).any() and np.isinf(x).any() and (x == 0).any()
+    calm = arrays(prepared("softmax"), {}, 0, False)
+    assert all(np.isfinite(a).all() for a in calm.values())
+
+
+def test_the_judge():
+    kernel = prepared("softmax")
+    given = arrays(kernel, {}, 1, True)
+    wanted = expected(kernel, given, {})
+    judge = Judge.of(kernel, wanted)
+    (name,) = wanted
+    assert judge.fault(wanted) == ""
+    finite = np.argwhere(np.isfinite(wanted[name]))[3]
+    for value in (np.nan, np.inf, 1.5):
+        off = wanted[name].copy()
+        off[tuple(finite)] = value
+        assert name in judge.fault({name: off})
+    settled = judge.beside({name: np.where(np.isnan(wanted[name]), 0.0, wanted[name])})
+    zeroed = np.where(np.isnan(wanted[name]), 7.0, wanted[name])
+    assert settled.fault({name: zeroed}) == ""  # the default differs there itself
+
+
+def test_writes_behind_the_end_are_found():
+    space = Space(prepared("softmax"), TARGET)
+    bench = Bench(space.kernel, TARGET, cpu)
+    built = bench.build(space.default.kernel, space.default.schedule)
+    launch = Launch(built, cpu, 1, {}, [bench.cases[0].given])
+    launch.run(bench.crew)
+    assert launch.overrun() == ""
+    name, array = next(iter(launch.places[0].items()))
+    longer = np.lib.stride_tricks.as_strided(array.reshape(-1), (array.size + 1,), (4,))
+    longer[-1] = 3.0
+    assert launch.overrun() == name
+
+
+def test_a_race_times_all_in_turns():
+    space = Space(prepared("gemm"), TARGET)
+    bench = Bench(space.kernel, TARGET, cpu)
+    for number in (0, 1):
+        bench.attempt(number, space.default.kernel, space.default.schedule)
+    times = bench.race([0, 1], 6, 1.0)
+    assert set(times) == {0, 1} and len(times[0]) == len(times[1]) == 6
+    assert 0.3 < np.median(times[0]) / np.median(times[1]) < 3
+
+
+def test_large_kernels_with_little_work_rotate():
+    import default_cases as cases
+
+    gemv = cases.gemv(2048, 2048)
+    assert streams(gemv, TARGET) and copies_needed(gemv, {}, TARGET) > 1
+    gemm = cases.gemm(512, 512, 512)
+    assert not streams(gemm, TARGET) and copies_needed(gemm, {}, TARGET) == 1
+    rates = {"fma": 100.0, "read": 10.0}
+    assert roofline(gemv, TARGET, rates) == pytest.approx(2048 * 2048 * 4 / 10e9, rel=0.1)
+    assert roofline(gemm, TARGET, rates) == pytest.approx(2 * 512**3 / 100e9, rel=0.1)

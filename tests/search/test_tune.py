@@ -1,0 +1,168 @@
+"""Searching while compiling: the winners are right, kept, and found again."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from search_cases import TARGET, prepared
+
+from luminal import Graph, ops
+from luminal.backend import cpu
+from luminal.cli.tune import cache
+from luminal.errors import InputError
+from luminal.kernel.decisions import Decision
+from luminal.search import Budget, Database, Task, Tuned, Tuning
+from luminal.search import tune as module
+from luminal.search.kernel_search import KernelSearch, Limit
+from luminal.search.progress import Progress
+from luminal.search.space import Space
+from luminal.search.strategies import Random
+from luminal.search.trial import Result
+
+
+@pytest.fixture(autouse=True)
+def rates(monkeypatch):
+    """Ceilings that nobody reaches, without the seconds that measuring them takes."""
+    found = {"fma": 1e6, "read": 1e6}
+    monkeypatch.setattr("luminal.search.measure.Measurer.rates", lambda self: found)
+
+
+def tuning(path, seed=0):
+    return Tuning(cpu, TARGET, seed, path)
+
+
+def network():
+    cx = Graph()
+    x = cx.tensor((16, 32))
+    w = cx.constant(np.random.default_rng(0).standard_normal((32, 48), np.float32))
+    return cx, x, ops.softmax(x.matmul(w), -1).output()
+
+
+def run(**options):
+    cx, x, y = network()
+    rt = cx.compile(threads=1, **options)
+    rt[x] = np.random.default_rng(1).standard_normal((16, 32), np.float32)
+    rt.run()
+    return rt[y], rt.explain()
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [(0, None), (7, Budget(7)), ("30s", Budget(None, 30.0)), ("1.5m", Budget(None, 90.0)),
+     ("2h", Budget(None, 7200.0))],
+)  # fmt: skip
+def test_budgets(text, budget):
+    assert Budget.of(text) == budget
+
+
+@pytest.mark.parametrize("text", [-1, True, "", "s", "30", "fast", "1.2.3s", 2.5, None])
+def test_budgets_that_mean_nothing(text):
+    with pytest.raises(InputError, match="expected a number or a time"):
+        Budget.of(text)
+
+
+def test_compiling_with_a_search(tmp_path):
+    path = tmp_path / "t.sqlite"
+    plain, text = run(database=path)
+    assert "tuned" not in text and not path.exists()
+    searched, text = run(database=path, search=2)
+    np.testing.assert_allclose(searched, plain, rtol=1e-5, atol=1e-7)
+    assert "tuned: " in text and "search" in text and path.exists()
+    again, text = run(database=path)
+    np.testing.assert_array_equal(again, searched)
+    assert "tuned: " in text and "  search " not in text
+
+
+def test_choices_that_no_longer_fit_are_not_used(tmp_path):
+    path = tmp_path / "t.sqlite"
+    plain, _ = run(database=path)
+    run(database=path, search=1)
+    base, keys = Database(path), []
+    for (key,) in base._read("select key from tuned"):
+        base.keep(key, "broken", Tuned({"lane": "no such axis", "tile": "?"}, 1.0, 2.0))
+        keys.append(key)
+    result, text = run(database=path)
+    np.testing.assert_array_equal(result, plain)
+    assert keys and "stored choices were refused" in text
+
+
+def test_a_search_goes_on_where_the_last_one_ended(tmp_path):
+    path, kernel = tmp_path / "t.sqlite", prepared("gemm")
+    first = tuning(path)
+    first.search([Task(kernel)], Budget(4))
+    key = first.key(kernel)
+    tried = {str(t.choices) for t in Database(path).trials(key)}
+    assert len(tried) == 4
+    tuning(path).search([Task(kernel)], Budget(8))
+    both = {str(t.choices) for t in Database(path).trials(key)}
+    assert tried < both
+
+
+def test_equal_kernels_are_tuned_once(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Tuning, "_tune", lambda self, task, *rest: seen.append(task))
+    kernel = prepared("softmax")
+    tuning(tmp_path / "t.sqlite").search([Task(kernel, 2), Task(kernel, 3)], Budget(1))
+    assert [task.calls for task in seen] == [5]
+
+
+def test_time_is_shared_by_weight(monkeypatch):
+    monkeypatch.setattr(module.time, "monotonic", lambda: 100.0)
+    assert module._share([4.0, 1.0, 1.0], 108.0) == pytest.approx(104.0, abs=0.01)
+    assert module._share([1.0], 99.0) == 100.0 and module._share([1.0], None) is None
+
+
+class Standin:
+    """Measures by a table, in no time."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def open(self, kernel, default):
+        return Result("ok", seconds=1.0)
+
+    def attempt(self, number, candidate, best):
+        return Result("ok", seconds=self.seconds)
+
+    def race(self, finalists, rounds, seconds):
+        raced = {n: [self.race_seconds] * rounds for n in finalists}
+        return {0: [1.0] * rounds, **raced}
+
+
+def searched(attempted, raced):
+    standin = Standin(attempted)
+    standin.race_seconds = raced
+    space = Space(prepared("gemm"), TARGET)
+    search = KernelSearch(space, standin, Random(0), Limit(5, None), 0.0, Progress(1))
+    return search.run([])
+
+
+def test_a_winner_must_win_the_race():
+    found = searched(0.5, 0.5)
+    assert found.choices and found.seconds == 0.5 and found.normal == 1.0 and found.tried == 5
+    found = searched(0.5, 1.2)  # a lucky measurement
+    assert found.choices == {} and found.seconds == 1.0 and len(found.runners) == 4
+
+
+def test_a_wrong_default_is_reported(tmp_path, monkeypatch):
+    wrong = Result("wrong", "everything")
+    monkeypatch.setattr("luminal.search.measure.Measurer.open", lambda *_: wrong)
+    tuned = tuning(tmp_path / "t.sqlite")
+    kernel = prepared("gemm")
+    tuned.search([Task(kernel)], Budget(2))
+    choices, notes = tuned.known(kernel)
+    assert choices == {} and "the default schedule is wrong: everything" in notes[0]
+
+
+def test_decisions_are_hashable_records():
+    assert Decision("a", 1, (1, 2), 1).others == (2,)
+
+
+def test_cache_commands(tmp_path):
+    path = tmp_path / "t.sqlite"
+    Database(path).keep("key", "gemm", Tuned({"a": 1}, 1.0, 2.0))
+    runner = CliRunner()
+    shown = runner.invoke(cache, ["info", "--database", str(path)])
+    assert shown.exit_code == 0 and "1 kernels tuned" in shown.output and "2.00 x" in shown.output
+    cleared = runner.invoke(cache, ["clear", "--database", str(path)])
+    assert cleared.exit_code == 0 and not path.exists()
+    assert "no searches yet" in runner.invoke(cache, ["info", "--database", str(path)]).output
