@@ -57,7 +57,7 @@ def compile_graph(
     threads: int | None = None,
     seed: int = 0,
     passes: Sequence[Pass] | None = None,
-    database: str | Path | None = None,
+    database: str | Path | bool | None = None,
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
@@ -66,7 +66,8 @@ def compile_graph(
     order; None means `default_passes(precision)`. search: so many candidates for each distinct
     kernel, or a time for all ("30s", "5m"); 0 takes what earlier searches on this kind of machine
     have found for exactly these kernels, else sound defaults. database: the tuning database of a
-    project, beside the user's. Raises DeviceError, Unsupported, InputError.
+    project, read before the user's and written instead; False: none. Raises DeviceError,
+    Unsupported, InputError.
     """
     backend = _backend(device)
     budget = Budget.of(search)
@@ -80,7 +81,7 @@ def compile_graph(
         engine = Interpreted(program, ports)
     else:
         target = backend.target(report.threads)
-        tuning = Tuning(backend, target, seed, None if database is None else Path(database))
+        tuning = Tuning(backend, target, seed, database)
         engine = _native(program, ports, tuning, budget, report)
     return _executable(graph, program, ports, engine, report)
 
@@ -170,7 +171,7 @@ def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Lowered:
 def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Lowered:
     """The loop program of a prepared kernel under the default schedule with these choices."""
     with report.stage("schedule"):
-        scheduled, schedule = default_schedule(part, target)
+        scheduled, schedule = default_schedule(part, target, Decisions(choices))
     with report.stage("check"):
         check(scheduled, schedule)
     with report.stage("lower"):

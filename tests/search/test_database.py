@@ -127,3 +127,11 @@ def test_keys_tell_apart_what_matters():
 
 def test_the_place_of_the_users_file():
     assert user_path().name.endswith(".sqlite") and user_path().parent.name == "luminal"
+
+
+def test_no_database_at_all():
+    base = Database(None)
+    base.keep("key", "gemm", FOUND)
+    base.add_trials("key", [Trial({}, "ok", 1.0)])
+    base.keep_rates("machine", {"fma": 1.0})
+    assert base.find("key") is None and base.trials("key") == [] and not base.exists

@@ -72,6 +72,13 @@ def test_compiling_with_a_search(tmp_path):
     assert "tuned: " in text and "  search " not in text
 
 
+def test_no_database(tmp_path):
+    _, text = run(database=False, search=1)
+    assert "tuned: " in text
+    _, text = run(database=False)
+    assert "tuned: " not in text
+
+
 def test_choices_that_no_longer_fit_are_not_used(tmp_path):
     path = tmp_path / "t.sqlite"
     plain, _ = run(database=path)

@@ -23,12 +23,19 @@ TOLERANCE = {"f32": 1e-4, "bf16": 4e-2}  # largest difference over largest value
 @dataclass
 class Work:
     """inputs: what changes from run to run. module: in PyTorch, with its weights. record: ours on
-    these inputs and the module's weights by name. flops: of a run, None to have them counted."""
+    these inputs and the module's weights by name. flops: of a run, None to have them counted.
+    gathered: weights of which a run reads a few rows only."""
 
     inputs: list[np.ndarray]
     module: torch.nn.Module
     record: Record
     flops: float | None = None
+    gathered: tuple[str, ...] = ()
+
+    def bytes(self, output: np.ndarray) -> int:
+        """The least that a run must move: inputs, weights and output, once each."""
+        read = [a for name, a in self.state().items() if name not in self.gathered]
+        return sum(array.nbytes for array in (*self.inputs, *read, output))
 
     def state(self) -> dict[str, np.ndarray]:
         """The module's weights."""

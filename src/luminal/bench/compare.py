@@ -46,8 +46,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One case. bytes: the least that must move: inputs, weights and output, once each. disturbed:
-    share of the processors' time that went to other processes meanwhile, None if unknown."""
+    """One case. bytes: the least that must move. disturbed: share of the processors' time that
+    went to other processes meanwhile, None if unknown."""
 
     name: str
     kind: str
@@ -63,7 +63,6 @@ def measure(case: Case, options: Options) -> Row:
     work = case.make()
     want = reference(work, options.threads)
     flops = counted(work) if work.flops is None else work.flops
-    moved = sum(a.nbytes for a in (*work.inputs, *work.state().values(), want))
     tolerance = TOLERANCE[options.precision]
     cells, sides = {}, {}
     for name, load in loaders(work, options):
@@ -75,7 +74,7 @@ def measure(case: Case, options: Options) -> Row:
         cells |= _timed(cells, sides, want, tolerance, options)
     disturbed = elsewhere.share()
     ours = cells.pop(OURS)
-    return Row(case.name, case.kind, float(flops), moved, ours, cells, disturbed)
+    return Row(case.name, case.kind, float(flops), work.bytes(want), ours, cells, disturbed)
 
 
 def loaders(work: Work, options: Options) -> list[tuple[str, Callable[[], Side]]]:

@@ -42,7 +42,10 @@ def bert(name: str, config: BertConfig, tokens: int, short: bool = False) -> Cas
     def inputs() -> list[np.ndarray]:
         return [_ids(config.vocab_size, tokens), np.ones((1, tokens), np.bool_)]
 
-    return _model(f"{name} 1x{tokens}", lambda g: Bert(g, config), twin, inputs, short)
+    tables = tuple(f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
+    return _model(
+        f"{name} 1x{tokens}", lambda g: Bert(g, config), twin, inputs, short, gathered=tables
+    )
 
 
 def resnet(
@@ -99,6 +102,7 @@ def gpt2(name: str, config: GPT2Config, tokens: int, short: bool = False) -> Cas
         lambda: [_ids(config.vocab_size, tokens)],
         short,
         call,
+        gathered=("wpe.weight",),
     )
 
 
@@ -113,6 +117,7 @@ def _model(
     inputs: Callable[[], list[np.ndarray]],
     short: bool,
     call: Callable[..., Tensor] | None = None,
+    gathered: tuple[str, ...] = (),
 ) -> Case:
     def record(graph: Graph, tensors: Sequence[Tensor], state: State) -> Tensor:
         with nn.uninitialised():
@@ -124,6 +129,6 @@ def _model(
     def make() -> Work:
         from .twins import seeded
 
-        return Work(inputs(), seeded(twin), record)
+        return Work(inputs(), seeded(twin), record, gathered=gathered)
 
     return Case(name, "models", make, short)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import LuminalError
 from .bench import bench
+from .llm import chat, describe_model, run
 from .tune import cache, tune
 
 MODEL_OPTION = click.option(
@@ -31,6 +32,8 @@ def main() -> None:
 
 
 main.add_command(bench)
+main.add_command(run)
+main.add_command(chat)
 main.add_command(tune)
 main.add_command(cache)
 
@@ -72,8 +75,12 @@ def search(file: Path, query: str, top: int, model: Path | None, threads: int | 
 
 
 @main.command()
-def info() -> None:
-    """Print what the compiler knows about this machine."""
+@click.argument("model", required=False)
+def info(model: str | None) -> None:
+    """Print what the compiler knows about this machine, or about the language model MODEL."""
+    if model is not None:
+        describe_model(model)
+        return
     from ..backend.cpu.target import describe
 
     click.echo(describe())

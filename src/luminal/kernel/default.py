@@ -10,28 +10,38 @@ No operation is named anywhere in these.
 
 from __future__ import annotations
 
+from .decisions import Decisions
 from .draft import Draft
 from .frames import joint_frame, sum_of_sums, tile_frame
 from .frames_rows import row_frame, stream_frame
 from .kernel import Kernel
 from .operands import add_operands
-from .outline import outline, regroup
+from .outline import outline, regroup, stream_together
 from .schedule import Schedule
 from .target import Target
 
 
-def default_schedule(kernel: Kernel, target: Target) -> tuple[Kernel, Schedule]:
+def default_schedule(
+    kernel: Kernel, target: Target, decisions: Decisions | None = None
+) -> tuple[Kernel, Schedule]:
     """A good legal schedule for a prepared kernel, and the kernel that it belongs to: with
     operand values added, cheap values written into their readers, tiles' axes in memory order.
 
+    `decisions`: choices that differ from the default's own; afterwards, all that were made. Raises
+    Illegal where they do not go together.
+
     Run-time sizes are taken at `kernel.hints`, else at `target.hint`; it is legal for all sizes.
     """
-    found = outline(kernel, target)
+    decisions = decisions or Decisions()
+    found = outline(kernel, target, decisions)
     kernel, operands = add_operands(found)
     if operands:
-        found = outline(kernel, target, operands)
+        found = outline(kernel, target, decisions, operands)
     if len(found.group) > 1 and not found.streams:
-        found = outline(regroup(found.kernel, found.group), target, operands)
+        found = outline(regroup(found.kernel, found.group), target, decisions, operands)
+    together = stream_together(found)
+    if together is not None:
+        found = outline(together, target, decisions, operands)
     draft = Draft(found, operands)
     _choose(draft)
     return draft.finish()

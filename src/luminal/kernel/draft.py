@@ -14,6 +14,7 @@ from .schedule import Layout, Path, Schedule
 from .score import Tile
 from .solver import Solver, unlaned
 
+LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 
 
@@ -89,19 +90,28 @@ class Draft:
         """A value with its own best tile inside the room."""
         if lane in unlaned(value):
             lane = width = None
-        tile = self.solve(value, room, lane, width)
+        tile = self.solve(value, room, lane, width, decide=self.facts.work(value) > self._light)
         axis = self.paired(value)
         if value.reduction is None and axis is not None:
             self._put_paired(value, room, axis)
         else:
             self.put(value, room, tile)
 
+    @property
+    def _light(self) -> float:
+        """Work of values whose tile hardly matters."""
+        return LIGHT * self.found.total
+
     def solve(
-        self, value: Value, room: Room, lane: str | None = None, width: int | None = None
-    ) -> Tile:
+        self, value: Value, room: Room, lane: str | None = None, width: int | None = None,
+        decide: bool = False,
+    ) -> Tile:  # fmt: skip
         span = {a: n if self.facts.static[a] is False else min(n, self.size[a])
                 for a, n in room.within.items()}  # fmt: skip
-        return Solver(self.facts, span).solve([value], lane, width, copies=False)
+        solver = Solver(self.facts, span)
+        if decide:
+            return solver.decide(f"tile {value.name}", [value], lane, width, copies=False)
+        return solver.solve([value], lane, width, copies=False)
 
     def storable(self, value: Value, lane: str) -> bool:
         return value.store is None or self.facts.store_stride(value, lane) == 1

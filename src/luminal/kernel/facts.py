@@ -13,6 +13,7 @@ from math import prod
 from ..graph.dtype import DType
 from ..graph.index import Index
 from ..graph.scalars import SCALARS
+from .decisions import Decisions
 from .kernel import (
     Apply,
     Expression,
@@ -62,7 +63,11 @@ class Access:
 class Facts:
     """Everything about one kernel, computed once. `kept`: values that must not be inlined."""
 
-    def __init__(self, kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> None:
+    def __init__(
+        self, kernel: Kernel, target: Target, kept: Iterable[str] = (),
+        decisions: Decisions | None = None,
+    ) -> None:  # fmt: skip
+        self.decisions = decisions or Decisions()
         self.target, self.kept = target, frozenset(kept)
         hints = {**{n: _typical(kernel, n, target) for n in kernel.sizes}, **kernel.hints}
         self.hints = {n: h for n, h in hints.items()}

@@ -6,6 +6,7 @@ joint   a sum of sums (groups of a quantised weight): both in one nest, in regis
 
 from __future__ import annotations
 
+from itertools import combinations
 from math import lcm
 
 from .draft import Draft
@@ -37,7 +38,7 @@ def tile_frame(draft: Draft) -> None:
     rows = [a for a in tile.sizes if a != tile.lane and a in found.common]
     written = _written(draft, list(tile.sizes))
     blocks = _blocks(draft, tile, rows, written)
-    order = _order(draft, tile, rows, blocks, written)
+    order = _decide_order(draft, _order(draft, tile, rows, blocks, written))
     room = Room()
     for a in order:
         step = blocks.get(a, 1)
@@ -84,7 +85,17 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         if blocks[a] <= least[a] or a in written:
             break
         blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
+    for a in blocks:
+        if a not in written:
+            blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
     return blocks
+
+
+def _decide_block(draft: Draft, axis: str, unit: int, block: int) -> int:
+    """The block of an axis: another number of tiles, near ones first."""
+    options = [unit << n for n in range(16) if unit << n < 2 * draft.size[axis]]
+    options.sort(key=lambda n: max(n, block) / min(n, block))
+    return draft.facts.decisions.number(f"block {axis}", block, options[:8])
 
 
 def _unit(draft: Draft, tile: Tile, axis: str) -> int:
@@ -122,6 +133,16 @@ def _order(
     if after and outside:
         return before + lanes + after + outside
     return before + (outside + lanes if lacking else lanes + outside) + after
+
+
+def _decide_order(draft: Draft, order: list[str]) -> list[str]:
+    """The order, or one with two axes exchanged."""
+    options = []
+    for i, j in combinations(range(len(order)), 2):
+        other = list(order)
+        other[i], other[j] = other[j], other[i]
+        options.append(" ".join(other))
+    return str(draft.facts.decisions.of("order", " ".join(order), options)).split()
 
 
 def _batch(draft: Draft, axis: str) -> bool:
@@ -194,11 +215,14 @@ def _reduced_block(draft: Draft, tile: Tile) -> list[Loop]:
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip
     fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.taps) or once
-    if fixed or panel <= draft.target.l2 // 2:
+    if fixed:
         return []
     block = size[axis]
-    while panel > draft.target.l2 // 4 and block % 2 == 0:
+    large = panel > draft.target.l2 // 2
+    while large and panel > draft.target.l2 // 4 and block % 2 == 0:
         block, panel = block // 2, panel // 2
+    options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
+    block = draft.facts.decisions.number(f"depth {axis}", block, options)
     return [Loop(axis, block)] if block < size[axis] else []
 
 
@@ -272,6 +296,8 @@ def joint_frame(draft: Draft) -> None:
     for v in found.values:
         if v is main or set(shared) <= set(v.points):
             _put_joint(draft, v, nest, tile)
+        elif lane not in v.axes:
+            draft.own(v, room)
         else:
             draft.put(v, room, tile)
 

@@ -12,7 +12,8 @@ from ..graph.index import Index
 from .draft import Draft
 from .facts import reads, round_up
 from .frames import UNITS, parallel
-from .kernel import Read, Value, walk
+from .kernel import Value
+from .outline import stream_of
 from .paths import Room, point
 from .schedule import Loop
 
@@ -72,10 +73,11 @@ def _own_row(draft: Draft, v: Value, row: Room) -> None:
 def _row_units(draft: Draft, free: list[str], work: int) -> Room:
     """Parallel loops over rows, in blocks of about UNIT_POINTS."""
     size, room, units = draft.size, Room(), 1
-    left = prod(size[a] for a in free)
+    left, options = prod(size[a] for a in free), [int(UNIT_POINTS * n) for n in (2, 0.5, 4, 0.25)]
+    points = draft.facts.decisions.number("unit", UNIT_POINTS, options)
     for a in free:
         left //= size[a]
-        block = max(1, min(size[a], UNIT_POINTS // max(1, work * left)))
+        block = max(1, min(size[a], points // max(1, work * left)))
         while block > 1 and units * -(-size[a] // block) < UNITS * draft.target.threads:
             block //= 2
         block = -(-size[a] // -(-size[a] // block))  # equal blocks
@@ -109,7 +111,8 @@ def _lend_outputs(draft: Draft, room: Room) -> None:
         for out in draft.found.stored:
             if reads(out, v.name) and _lends(draft, out, v) and _large(draft, v, room):
                 assert out.store is not None
-                draft.homes[v.name] = out.store.buffer
+                if draft.facts.decisions.of(f"lend {v.name}", "yes", ("yes", "no")) == "yes":
+                    draft.homes[v.name] = out.store.buffer
 
 
 def _lends(draft: Draft, out: Value, v: Value) -> bool:
@@ -142,14 +145,16 @@ def stream_frame(draft: Draft) -> None:
     lane = found.lane if found.lane and 2 * size[found.lane] >= draft.facts.lanes else None
     width = 0
     if lane:
-        width = min(VECTORS * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
+        vectors = draft.facts.decisions.number("vectors", VECTORS, (2, 8, 1))
+        width = min(vectors * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
     room = _stream_units(draft, lane, width)
     for v in found.values:
-        stream = _stream_of(draft, v)
+        stream = stream_of(found, v)
         own = room
         if stream:
             static = draft.facts.static[stream]
-            own = room.add(Loop(stream, min(STREAM, size[stream]) if static else STREAM))
+            block = draft.facts.decisions.number("stream", STREAM, (128, 32, 256, 16))
+            own = room.add(Loop(stream, min(block, size[stream]) if static else block))
         if lane and lane in v.axes and draft.storable(v, lane):
             draft.own(v, own, lane, width)
         else:
@@ -168,20 +173,3 @@ def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:
         room = room.add(parallel(a, 1))
         count *= draft.size[a]
     return room.add(parallel(lane, width)) if lane else room
-
-
-def _stream_of(draft: Draft, value: Value) -> str | None:
-    """The stream in whose loop a value stands: it walks its axis, or looks at a running value."""
-    streams, by_name = draft.found.streams, draft.facts.by_name
-    for axis in streams:
-        if axis in value.points:
-            return axis
-    running = {e.value for b in value.expressions() for e in walk(b)
-               if isinstance(e, Read) and e.so_far}  # fmt: skip
-    readers = [v for v in draft.found.values if v.reduction and v.reduction.rescale
-               and v.reduction.rescale.value == value.name]  # fmt: skip
-    for v in [by_name[n] for n in running] + readers:
-        for axis in v.over:
-            if axis in streams:
-                return axis
-    return None

@@ -28,7 +28,8 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
         if not is_product_sum(v):
             continue
         group = found.group if v in found.group else [v]
-        tile = Solver(found.facts).solve(group, found.lane)
+        decided = found.tile if v in found.group else None
+        tile = decided or Solver(found.facts).solve(group, found.lane)
         at = next(i for i, u in enumerate(values) if u.name == v.name)
         args = _arguments(found, v, tile, values[:at])
         made = [u for u in args if u is not None and u not in values]
@@ -72,6 +73,8 @@ def _operand(
     facts = found.facts
     axes = facts.axes_of(arg)
     if not axes or isinstance(arg, Read) or not _worth(found, arg, axes, value, tile):
+        return None
+    if facts.decisions.of(f"copy {name}", "yes", ("yes", "no")) == "no":
         return None
     kept = [a for a in value.axes if a in axes and a != tile.lane]
     over = [a for a in value.over if a in axes and a != tile.lane]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .decisions import Decisions
 from .facts import Facts
 from .kernel import Kernel, Read, Value, walk
 from .score import Tile
@@ -13,6 +14,8 @@ from .target import Target
 
 HEAVY = 0.1  # part of all the work that makes a value count
 NEGLIGIBLE = 1e-4  # part of all the work that may be repeated freely
+WORTH = 3.0  # times the least cost: lane axes that a search may try
+EACH = "each value its own"
 
 
 @dataclass
@@ -56,9 +59,11 @@ class Outline:
         return self.facts.work(value) > NEGLIGIBLE * self.total and not value.store
 
 
-def outline(kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> Outline:
+def outline(
+    kernel: Kernel, target: Target, decisions: Decisions | None = None, kept: Iterable[str] = ()
+) -> Outline:
     """Look at a kernel."""
-    facts = Facts(kernel, target, kept)
+    facts = Facts(kernel, target, kept, decisions)
     work = {v.name: facts.work(v) for v in facts.values}
     total = sum(work.values())
     reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
@@ -77,7 +82,7 @@ def outline(kernel: Kernel, target: Target, kept: Iterable[str] = ()) -> Outline
     found.common = _common(found)
     _choose_lane(found)
     if found.main is not None:
-        found.tile = Solver(facts).solve(found.group, found.lane)
+        found.tile = Solver(facts).decide("tile", found.group, found.lane)
     return found
 
 
@@ -130,6 +135,17 @@ def _choose_lane(found: Outline) -> None:
     if near and costs[None][0] > costs[near[0]][0] / 1.05:
         best = min(near, key=lambda a: costs[a][1])
         found.lane = best if costs[None][0] > costs[best][0] / 1.05 else None
+    _decide_lane(found, costs, WORTH * least)
+
+
+def _decide_lane(
+    found: Outline, costs: Mapping[str | None, tuple[float, int]], most: float
+) -> None:
+    """The lane axis, or another one that does not cost much more."""
+    ranked = sorted((lane for lane in costs if costs[lane][0] <= most), key=lambda a: costs[a])
+    options = [lane or EACH for lane in ranked]
+    taken = found.facts.decisions.of("lane", found.lane or EACH, options)
+    found.lane = None if taken == EACH else str(taken)
 
 
 def _lane_cost(found: Outline, heavy: list[Value], lane: str | None) -> tuple[float, int]:
@@ -169,3 +185,39 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
         done |= {v.name for v in take}
         waiting = [v for v in waiting if v.name not in done]
     return replace(kernel, values=tuple(order))
+
+
+def stream_of(found: Outline, value: Value) -> str | None:
+    """The stream in whose loop a value stands: it walks its axis, or looks at a running value."""
+    streams, by_name = found.streams, found.facts.by_name
+    for axis in streams:
+        if axis in value.points:
+            return axis
+    running = {e.value for b in value.expressions() for e in walk(b)
+               if isinstance(e, Read) and e.so_far}  # fmt: skip
+    readers = [v for v in found.values if v.reduction and v.reduction.rescale
+               and v.reduction.rescale.value == value.name]  # fmt: skip
+    for v in [by_name[n] for n in running] + readers:
+        for axis in v.over:
+            if axis in streams:
+                return axis
+    return None
+
+
+def stream_together(found: Outline) -> Kernel | None:
+    """The values of the streams side by side, so that one loop computes them: what stands between
+    and feeds none of them comes after. None if nothing stands between."""
+    values = found.values
+    inside = [i for i, v in enumerate(values) if stream_of(found, v)]
+    if not inside or inside[-1] - inside[0] + 1 == len(inside):
+        return None
+    needed: set[str] = set()
+    late: list[Value] = []
+    for i in range(inside[-1], inside[0] - 1, -1):
+        v = values[i]
+        if i in inside or v.name in needed:
+            needed |= {e.value for b in v.expressions() for e in walk(b) if isinstance(e, Read)}
+        else:
+            late.insert(0, v)
+    kept = [v for v in values[: inside[-1] + 1] if v not in late]
+    return replace(found.kernel, values=(*kept, *late, *values[inside[-1] + 1 :]))

@@ -25,6 +25,8 @@ def panels(
             if x.load is None or tile.lane not in x.axes or not x.packable:
                 continue
             width = tile.width if read_once(found.facts, x, v) else tile.size(tile.lane)
+            options = (tile.size(tile.lane), tile.width)
+            width = found.facts.decisions.number(f"panel {x.name}", width, options)
             layout = _layout(x, v, tile, width, paths[v.name] if taps else (), found.facts)
             if layouts.setdefault(x.name, layout) != layout:
                 clash.add(x.name)

@@ -14,6 +14,7 @@ from .kernel import Value
 from .schedule import Loop
 from .score import Tile
 
+TIMES = (1, 2, 4, 8)  # how often a body may be written out
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
 
 
@@ -135,6 +136,9 @@ def _reduced_loops(
     if (value.reduction and value.reduction.scan) or tile.reduced:
         return loops + walk_axis(last, step, room) + taps_loops
     many = _times(last, step, tile, facts, room, written)
+    fitting = [n for n in TIMES if room.get(last, facts.size[last]) % (n * step) == 0]
+    if last in room or facts.static[last]:
+        many = facts.decisions.number(f"unroll {value.name}", many, fitting)
     loops += walk_axis(last, many * step, room)
     # taps innermost: the elements that neighbouring taps share stay in registers for a short time
     return loops + ([Loop(last, step, "unroll")] if many > 1 else []) + taps_loops

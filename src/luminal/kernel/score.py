@@ -49,6 +49,13 @@ class Tile:
     def size(self, axis: str) -> int:
         return self.sizes.get(axis, 1)
 
+    @property
+    def text(self) -> str:
+        """"a1/64# a0/6": the lane axis is marked as in a path."""
+        mark = {self.lane: "#"}
+        sizes = [f"{axis}/{n}{mark.get(axis, '')}" for axis, n in self.sizes.items()]
+        return " ".join(sizes + ([self.pair[0].name] if self.pair else [])) or "scalar"
+
 
 @dataclass(frozen=True)
 class Job:

@@ -12,6 +12,8 @@ from .facts import Access, Facts, round_up
 from .kernel import Value
 from .score import Job, Score, Tile, operations
 
+NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
+
 
 class Solver:
     """`span`: how far each axis goes below the loops that are already fixed."""
@@ -32,6 +34,18 @@ class Solver:
         near = [t for t in found if t.cycles <= 1.02 * least]  # equal for all we know
         accesses = self._accesses(group)
         return min(near, key=lambda t: (self._roughness(t, accesses), -t.size(t.lane)))
+
+    def decide(
+        self, name: str, group: list[Value], lane: str | None = None, width: int | None = None,
+        copies: bool = True,
+    ) -> Tile:  # fmt: skip
+        """As `solve`, open to other choices: the tiles that should be nearly as good."""
+        best = self.solve(group, lane, width, copies)
+        near = sorted(self.candidates(group, lane, width, copies), key=lambda t: t.cycles)
+        tiles = {t.text: t for t in near[::-1] if t.cycles <= NEAR * best.cycles}
+        ranked = list(tiles)[::-1][:TILES]
+        tiles[best.text] = best
+        return tiles[str(self.facts.decisions.of(name, best.text, ranked))]
 
     def candidates(
         self, group: list[Value], lane: str | None, width: int | None, copies: bool

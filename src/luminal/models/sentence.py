@@ -45,7 +45,7 @@ class SentenceEncoder:
         device: str = "auto",
         search: int | str = 0,
         seed: int = 0,
-        database: str | Path | None = None,
+        database: str | Path | bool | None = None,
     ) -> None:
         self.directory = Path(directory) if directory is not None else default_directory()
         if not self.directory.is_dir():

@@ -14,10 +14,10 @@ from .terms import Leaf, Map, Root, ScatterMap, Term, Terms, is_reduction
 class Canonical:
     """Copies the terms below some roots, down to walls; axes and leaves are numbered by first use.
 
-    `leaves[wall]` is what stands for a term that another region stores: (buffer, axes, constant).
+    `leaves[wall]` is what stands for a term that another region stores: (buffer, axes).
     """
 
-    def __init__(self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...], bool]]) -> None:
+    def __init__(self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...]]]) -> None:
         self.old, self.leaves = terms, leaves
         self.terms = Terms(Space(terms.space.sizes, hints=terms.space.hints))
         self.names: dict[str, str] = {}
@@ -54,10 +54,10 @@ class Canonical:
     # ---- terms
 
     def _leaf(self, wall: int) -> int:
-        buffer, axes, constant = self.leaves[wall]
+        buffer, axes = self.leaves[wall]
         dtype = self.old.nodes[wall].dtype
         number = self.inputs.setdefault(buffer, len(self.inputs))
-        leaf = Leaf(number, self._axes(axes), constant)
+        leaf = Leaf(number, self._axes(axes))  # no constant: a run may make it anew
         return self.terms.add("load", (self.terms.add("input", (), leaf, dtype),), None, dtype)
 
     def _copy(self, term: Term) -> int:

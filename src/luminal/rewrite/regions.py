@@ -217,7 +217,7 @@ def _half(facts: Facts, group: Group) -> set[int]:
 
 
 def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
-    stored = _buffers(normal, facts, groups)
+    stored = _buffers(normal, groups)
     known: dict[str, Region] = {}
     result = []
     for group in _in_order(groups):
@@ -233,29 +233,29 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
 
 
 def _buffers(
-    normal: Normal, facts: Facts, groups: Iterable[Group]
-) -> dict[int, tuple[int, tuple[str, ...], bool]]:
-    """(buffer, axes, constant) of values that regions read: that of an output, or a temporary."""
-    stored: dict[int, tuple[int, tuple[str, ...], bool]] = {}
+    normal: Normal, groups: Iterable[Group]
+) -> dict[int, tuple[int, tuple[str, ...]]]:
+    """(buffer, axes) of values that regions read: that of an output, or a temporary."""
+    stored: dict[int, tuple[int, tuple[str, ...]]] = {}
     for target, root in zip(normal.targets, normal.roots):
         if frozenset(root.axes) == normal.terms.axes[root.term]:
-            stored.setdefault(root.term, (target, root.axes, facts.fixed[root.term]))
+            stored.setdefault(root.term, (target, root.axes))
     read = {wall for group in groups for wall in group.walls}
     for wall in sorted(read - stored.keys()):
-        stored[wall] = _temporary(normal, facts, wall)
+        stored[wall] = _temporary(normal, wall)
     return stored
 
 
-def _temporary(normal: Normal, facts: Facts, t: int) -> tuple[int, tuple[str, ...], bool]:
+def _temporary(normal: Normal, t: int) -> tuple[int, tuple[str, ...]]:
     terms = normal.terms
     axes = normal.orders.get(t) or tuple(sorted(terms.axes[t], key=axis_key))
     shape = tuple(terms.space.axes[a] for a in axes)
     normal.buffers.append(BufferInfo("temporary", shape, terms.nodes[t].dtype, axes))
-    return len(normal.buffers) - 1, axes, facts.fixed[t]
+    return len(normal.buffers) - 1, axes
 
 
 def _roots(
-    normal: Normal, group: Group, stored: dict[int, tuple[int, tuple[str, ...], bool]]
+    normal: Normal, group: Group, stored: dict[int, tuple[int, tuple[str, ...]]]
 ) -> tuple[list[Root], list[int]]:
     """The group's roots with all buffers that they go to."""
     roots, targets = [], []

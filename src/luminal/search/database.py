@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,16 @@ class Trial:
 
 @dataclass
 class Database:
-    """Rows by key. Where the file cannot be used it is empty, and says so once."""
+    """Rows by key. Where the file cannot be used it is empty, and says so once. No path: nothing is
+    found, nothing is kept."""
 
-    path: Path
-    _broken: bool = field(default=False)
+    path: Path | None
+    _broken: bool = False
+
+    @property
+    def exists(self) -> bool:
+        """There is a file to look into."""
+        return self.path is not None and not self._broken and self.path.exists()
 
     # ---- what was found
 
@@ -133,12 +139,12 @@ class Database:
 
     def clear(self) -> None:
         """Forget everything."""
-        for suffix in ("", "-wal", "-shm"):
+        for suffix in ("", "-wal", "-shm") if self.path else ():
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def describe(self) -> str:
         """The file in a few lines, for people."""
-        if not self.path.exists():
+        if self.path is None or not self.exists:
             return f"{self.path}: no searches yet"
         (kernels, gain), *_ = self._read(
             "select count(*), avg(normal / seconds) from tuned where seconds > 0"
@@ -164,7 +170,7 @@ class Database:
     # ---- the file
 
     def _read(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        if self._broken or not self.path.exists():
+        if self.path is None or not self.exists:
             return []
         try:
             with _opened(self.path) as connection:
@@ -190,7 +196,7 @@ class Database:
             connection.close()
 
     def _writable(self) -> sqlite3.Connection | None:
-        if self._broken:
+        if self._broken or self.path is None:
             return None
         for attempt in range(2):
             try:

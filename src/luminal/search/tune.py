@@ -65,19 +65,19 @@ class Task:
 class Tuning:
     """The choices for the kernels of one program.
 
-    database: a project's file, which is then the one that is written; None: the user's.
+    database: a project's file, which is then the one that is written; None: the user's; False: none
+    is read or written.
     """
 
     backend: Backend
     target: Target
     seed: int = 0
-    database: Path | None = None
+    database: str | Path | bool | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)  # by key
 
     def __post_init__(self) -> None:
         self._machine = self.backend.fingerprint(self.target)
-        paths = [self.database] if self.database else []
-        self._databases = [Database(Path(path)) for path in [*paths, user_path()]]
+        self._databases = _databases(self.database)
         self._known: dict[str, Tuned | None] = {}
 
     # ---- what is known
@@ -95,7 +95,7 @@ class Tuning:
 
     def known(self, kernel: Kernel) -> tuple[Choices, list[str]]:
         """Its choices, none where nothing is known; and how they were found, for people."""
-        if not self._known and not any(d.path.exists() for d in self._databases):
+        if not self._known and not any(d.exists for d in self._databases):
             return {}, []
         found = self.find(kernel)
         lines = describe(found) if found else []
@@ -156,6 +156,14 @@ class Tuning:
         self.notes[key] = search.notes
         self._databases[0].keep(key, task.name or "kernel", found)
         self._databases[0].add_trials(key, search.record)
+
+
+def _databases(wanted: str | Path | bool | None) -> list[Database]:
+    """Those that are read, in order; the first is written."""
+    if wanted is False:
+        return [Database(None)]
+    own = [] if wanted is None or wanted is True else [Database(Path(wanted))]
+    return [*own, Database(user_path())]
 
 
 def describe(found: Tuned) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
-from ...errors import InputError, LuminalError
+from ...errors import InputError
 from . import report
 from .decompose import decompositions
 from .fingerprint import fingerprint
@@ -121,19 +121,13 @@ def compile_part(
     """(part, its program, the nodes that the program reads). Where our compiler fails, each half
     is tried alone; what fails in the end is left to PyTorch."""
     names = sorted({n for node in part.nodes for n in sizes_of(node)} & sources.keys())
-    key = None
     try:
-        if recorder is None:
-            recorder = Recorder(statics)
-            for node in part.nodes:
-                recorder.record(node)
-        for node in part.outputs:
-            recorder.output(node)
+        recorder = recorded(part, statics, recorder)
         reads = [put.node for put in recorder.inputs] + [sources[name] for name in names]
         key = fingerprint(part, recorder, names, options)
         program = _programs.get(key)
         reused = program is not None
-        program = program or Program(recorder, names, options)
+        program = program or Program(recorder, names, options, partial(thaw, part, names, options))
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
         _failed(part, error, final=depth == MOST_HALVINGS or len(part.nodes) == 1)
         if depth == MOST_HALVINGS or len(part.nodes) == 1:
@@ -145,6 +139,22 @@ def compile_part(
     _remember(key, program)
     report.count_native(sum(not is_number(n) for n in part.nodes), reused)
     return [(part, program, reads)]
+
+
+def recorded(part: Part, statics: frozenset[fx.Node], recorder: Recorder | None) -> Recorder:
+    """The nodes of a part (if they are not recorded yet) with its outputs marked."""
+    if recorder is None:
+        recorder = Recorder(statics)
+        for node in part.nodes:
+            recorder.record(node)
+    for node in part.outputs:
+        recorder.output(node)
+    return recorder
+
+
+def thaw(part: Part, names: Sequence[str], options: Options) -> Program:
+    """The program of a part that takes its weights as inputs."""
+    return Program(recorded(part, frozenset(), None), names, options)
 
 
 def _remember(key: str, program: Program) -> None:

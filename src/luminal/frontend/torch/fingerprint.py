@@ -1,4 +1,4 @@
-"""What makes two parts the same program: operations, dtypes, sizes with bounds, layouts, options."""
+"""What makes two parts one program: operations, dtypes, sizes with bounds, layouts, options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from .program import Options
-from .record import Recorder
+from .record import Output, Recorder
 from .split import Part
 
 
@@ -26,7 +26,7 @@ def fingerprint(
         numbers[node] = len(numbers)
         args, kwargs = _name(node.args, numbers), _name(dict(node.kwargs), numbers)
         lines.append(f"{node.target} {args} {kwargs}")
-    outs = [(numbers[o.node], o.number, o.order, o.dense) for o in recorder.outputs]
+    outs = [(numbers[o.node], o.number, o.order, _gaps(o)) for o in recorder.outputs]
     lines.append(repr(outs))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -40,3 +40,8 @@ def _name(value: Any, numbers: dict[fx.Node, int]) -> Any:
     if isinstance(value, dict):
         return {key: _name(part, numbers) for key, part in value.items()}
     return repr(value)
+
+
+def _gaps(out: Output) -> str:
+    """The strides of a result whose elements do not lie side by side."""
+    return "" if out.dense else str(tuple(out.node.meta["val"].stride()))

@@ -14,7 +14,7 @@ from .arrays import array_of, inverse, tensor_of
 from .record import Recorder
 from .sizes import hint
 
-MOST_CHANGES = 8  # of a weight; a program whose weights change more often reads them in place
+MOST_CHANGES = 4  # of each weight; where they change more often they are read in place, unpacked
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,18 @@ class OutSpec:
 
 class Program(torch.nn.Module):
     """A callable: the tensors of the recording's inputs, then its sizes. Calls may be concurrent:
-    they run one after the other."""
+    they run one after the other.
 
-    def __init__(self, recorder: Recorder, sizes: Sequence[str], options: Options) -> None:
+    thaw: makes the same program with weights as ordinary inputs, for weights that keep changing
+    (a layer's program that serves all layers of a model).
+    """
+
+    def __init__(
+        self, recorder: Recorder, sizes: Sequence[str], options: Options,
+        thaw: Callable[[], Program] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._thaw = thaw
         graph = recorder.graph
         self._sizes = tuple(sizes)
         self._ins = [
@@ -66,7 +74,7 @@ class Program(torch.nn.Module):
         self._weights = [put.tensor for put in recorder.inputs if put.static]
         self._known: list[Any] = [None] * len(self._weights)
         self._changes = 0
-        self._random = recorder.seed is not None
+        self._seed_place = _place(recorder.seed, graph.inputs)
         self._lock = threading.Lock()
         threads = options.threads or torch.get_num_threads()
         self._run = graph.compile(
@@ -74,12 +82,22 @@ class Program(torch.nn.Module):
         )
         self._needed = self._run.sizes.keys()
 
-    @property
-    def restless(self) -> bool:
-        """The weights change so often that packing them costs more than it gains."""
-        return self._changes > MOST_CHANGES * max(1, len(self._weights))
-
     def forward(self, *values: Any) -> tuple[torch.Tensor, ...]:
+        if self._changes > MOST_CHANGES * len(self._weights):
+            with self._lock:
+                self._replace()
+        thawed = self._modules.get("thawed")
+        if thawed is not None:
+            return thawed(*values)
+        return self._call(values)
+
+    def _replace(self) -> None:
+        """Weights are inputs from now on."""
+        if self._thaw is not None:
+            self.thawed, self._thaw = self._thaw(), None
+        self._changes = 0
+
+    def _call(self, values: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         count = len(self._ins)
         sizes = {
             name: int(size)
@@ -101,16 +119,21 @@ class Program(torch.nn.Module):
                 continue
             self._set_weight(weight, tensor, spec)
             weight += 1
-        if self._random:
-            arrays.append(np.asarray(draw_seed(), np.int64))
+        if self._seed_place is not None:
+            arrays.insert(self._seed_place, np.asarray(draw_seed(), np.int64))
         return arrays
 
     def _set_weight(self, number: int, tensor: torch.Tensor, spec: InSpec) -> None:
         state = version(tensor)
         if state is None or state != self._known[number]:
-            self._changes += self._known[number] is not None
+            self._changes += state is None or self._known[number] is not None
             self._run[self._weights[number]] = _array(tensor, spec)
             self._known[number] = state
+
+
+def _place(seed: Any, inputs: Sequence[Any]) -> int | None:
+    """Where the seed stands among the inputs."""
+    return next((n for n, tensor in enumerate(inputs) if tensor is seed), None)
 
 
 def version(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -155,5 +178,3 @@ def _out_specs(recorder: Recorder) -> list[OutSpec]:
         seen.add(out.number)
     return specs
 
-
-Compiled = Callable[..., Sequence[torch.Tensor]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
@@ -125,4 +125,6 @@ def _product(*parts: Tensor) -> Tensor:
     return total
 
 
-_FLOAT = {"FloatPow": pow, "FloatTrueDiv": div, "IntTrueDiv": div, "Mul": _product}
+_FLOAT: dict[str, Callable[..., Tensor]] = {
+    "FloatPow": pow, "FloatTrueDiv": div, "IntTrueDiv": div, "Mul": _product,
+}  # fmt: skip

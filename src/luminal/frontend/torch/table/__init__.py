@@ -6,9 +6,20 @@ ATen's names; dtypes and sizes are ours already. The recorder casts each result 
 PyTorch has for it.
 """
 
-from . import backward, elementwise, index, matrix, neural, pool, reduction, shape, source
+from . import (
+    attention,
+    backward,
+    elementwise,
+    index,
+    matrix,
+    neural,
+    pool,
+    reduction,
+    shape,
+    source,
+)
 from .base import RULES, SOURCES
 
-TABLES = (backward, elementwise, index, matrix, neural, pool, reduction, shape, source)
+TABLES = (attention, backward, elementwise, index, matrix, neural, pool, reduction, shape, source)
 
 __all__ = ["RULES", "SOURCES", "TABLES"]

@@ -171,6 +171,13 @@ def _cast(x: Tensor, kind: Any) -> Tensor:
     return x.cast(kind)
 
 
+@rule("angle.default")
+@floating
+def angle(x: Tensor) -> Tensor:
+    """Of a real number: 0 or pi; NaN stays."""
+    return ops.where(ops.isnan(x), x, ops.where(ops.lt(x, 0), full_like(x, math.pi), 0.0))
+
+
 @rule("erfinv.default")
 @floating
 def erfinv(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from .... import ops
 from ....errors import Unsupported
 from ....graph.dtype import boolean, i64
 from ....graph.tensor import Tensor
-from ....ops.base import Value, extent, full_like, result_type, static, tensor_of
+from ....ops.base import Value, dim_of, extent, full_like, result_type, static, tensor_of
 from .base import rule, same
 
 Indices = Sequence[Tensor | None]
@@ -115,6 +115,29 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float =
 
 def _slices(x: Tensor, dim: int, index: Tensor) -> list[Any]:
     return [index.shape[0] if d == dim % x.ndim else size for d, size in enumerate(x.shape)]
+
+
+@rule("index_reduce.default")
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    if not x.ndim:
+        x, source = x.reshape(1), source.reshape(-1)
+        return index_reduce(x, 0, index.reshape(-1), source, reduce, include_self).reshape(())
+    if 0 in index.shape:
+        return x
+    dim = dim_of(x, dim)
+    along = index.reshape((-1, *(1,) * (x.ndim - dim - 1)))
+    mode = "mean" if reduce == "mean" else reduce
+    return ops.scatter_reduce(x, dim, along.expand(source.shape), source, mode, include_self)
+
+
+@rule("put.default")
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Into the flattened x."""
+    flat, places = x.reshape(-1), index.reshape(-1)
+    write = ops.scatter_add if accumulate else ops.scatter
+    return write(flat, 0, places, source.reshape(-1)).reshape(x.shape)
 
 
 @rule("masked_scatter.default")

@@ -1,4 +1,4 @@
-"""Convolutions, normalisations and attention, kept whole."""
+"""Convolutions and normalisations, kept whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....errors import Unsupported
 from ....graph.dtype import f32
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Size, Value, extent, literal, size_value
+from ....ops.base import Size, extent, literal, size_value
 from .base import rule, same
 
 same("pixel_shuffle.default", ops.pixel_shuffle)
@@ -155,28 +155,15 @@ def rms_norm(
     return _affine(ops.mul(wide, factor), weight, None).cast(x.dtype), factor
 
 
-# ---- attention
-
-
-@rule("_scaled_dot_product_flash_attention_for_cpu.default")
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, is_causal: bool = False,
-    attn_mask: Tensor | None = None, scale: float | None = None,
-) -> Any:  # fmt: skip
-    """(result, log of the sum of exponentials of each row)."""
-    if dropout:
-        raise Unsupported("attention with dropout")
-    q, k, v = _wide(query), _wide(key), _wide(value)
-    mask = attn_mask
-    factor: Value = scale  # type: ignore[assignment]
-    if scale is None:
-        factor = ops.rsqrt(size_value(query.graph, extent(query, query.ndim - 1), q.dtype))
-    scores = ops.mul(ops.matmul(q, k.transpose(-1, -2)), factor)
-    if is_causal:
-        from ....ops.attention import causal
-
-        scores = ops.where(causal(scores), scores, float("-inf"))
-    if mask is not None:
-        scores = ops.add(scores, mask)
-    result = ops.matmul(ops.softmax(scores, -1), v)
-    return result.cast(query.dtype), ops.logsumexp(scores, -1)
+@rule("_trilinear.default")
+def trilinear(
+    a: Tensor, b: Tensor, c: Tensor, more_a: Sequence[int], more_b: Sequence[int],
+    more_c: Sequence[int], summed: Sequence[int], unroll: int = 1,
+) -> Tensor:  # fmt: skip
+    """The sum over dimensions of a product of three, each with new dimensions where it says."""
+    parts = [_wide(part) if part.dtype.is_float else part for part in (a, b, c)]
+    for place, more in enumerate((more_a, more_b, more_c)):
+        for d in sorted(more):
+            parts[place] = parts[place].unsqueeze(d)
+    product = ops.mul(ops.mul(parts[0], parts[1]), parts[2])
+    return ops.sum(product, tuple(summed)) if summed else product

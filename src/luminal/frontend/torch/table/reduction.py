@@ -61,7 +61,7 @@ def product(x: Tensor, dtype: DType | None = None) -> Tensor:
 def product_over(
     x: Tensor, dim: int, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
-    return ops.prod(_wide(x, dtype), dim, keepdim)  # type: ignore[arg-type]
+    return ops.prod(_wide(x, dtype), dim, keepdim)
 
 
 @rule("amax.default")

@@ -15,7 +15,7 @@ from .base import rule, same
 
 END = 2**63 - 1  # ATen's word for "to the end"
 
-same("permute.default", ops.permute)
+same("permute.default permute_copy.default", ops.permute)
 same("unsqueeze.default", ops.unsqueeze)
 same("flip.default", ops.flip)
 same("diagonal.default", ops.diagonal)
@@ -39,7 +39,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return ops.cat([t.cast(kind) for t in real], dim)
 
 
-@rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default")
+@rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default",
+      "view_copy.default")  # fmt: skip
 def view(x: Tensor, shape: Sequence[Size]) -> Tensor:
     if any(size == 0 for size in x.shape) and -1 in shape:
         raise Unsupported("a view of nothing with a size to be found")
@@ -91,6 +92,13 @@ def slice_of(
     return x[key]
 
 
+@rule("narrow_copy.default", "narrow.default")
+def narrow(x: Tensor, dim: int, start: Size, length: Size) -> Tensor:
+    dim = dim_of(x, dim)
+    first = extent(x, dim) + start if isinstance(start, int) and start < 0 else start
+    return x.narrow(dim, first, length)
+
+
 @rule("split_with_sizes.default")
 def split_with_sizes(x: Tensor, sizes: Sequence[Size], dim: int = 0) -> Any:
     return ops.split(x, sizes, dim)
@@ -119,7 +127,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 @rule("constant_pad_nd.default")
 def constant_pad(x: Tensor, widths: Sequence[Size], value: Value = 0) -> Tensor:
     if x.dtype.is_integer:
-        value = int(value)  # type: ignore[arg-type]
+        value = int(value)
     return x.pad(list(widths), value)  # type: ignore[arg-type]
 
 

@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .... import ops
 from ....errors import Unsupported
 from ....graph.dtype import DType, boolean, f32, f64, i64
 from ....graph.index import Index
 from ....graph.node import Number
 from ....graph.tensor import Tensor
-from ....ops.base import Size, full_like, tensor_of
+from ....ops.base import Size, full_like, operands, tensor_of
 from .base import rule, source
 
 if TYPE_CHECKING:
@@ -139,6 +141,24 @@ def eye_rectangular(at: Recorder, n: Size, m: Size, dtype: DType = f32) -> Tenso
     return ops.eye(at.graph, n, m, dtype)
 
 
+def _triangle(at: Recorder, numbers: Any, dtype: DType | None) -> Tensor:
+    return at.graph.constant(np.stack(numbers).astype(np.int64)).cast(dtype or i64)
+
+
+@source("tril_indices.default")
+def tril_indices(
+    at: Recorder, rows: int, columns: int, offset: int = 0, dtype: DType | None = None
+) -> Tensor:
+    return _triangle(at, np.tril_indices(rows, offset, columns), dtype)
+
+
+@source("triu_indices.default")
+def triu_indices(
+    at: Recorder, rows: int, columns: int, offset: int = 0, dtype: DType | None = None
+) -> Tensor:
+    return _triangle(at, np.triu_indices(rows, offset, columns), dtype)
+
+
 # ---- random numbers: one seed a run, one stream an operation
 
 
@@ -173,7 +193,9 @@ def randint_low(at: Recorder, low: int, high: int, shape: Sizes, dtype: DType = 
 
 
 @source("randint_like.low_dtype")
-def randint_like(at: Recorder, x: Tensor, low: int, high: int, dtype: DType | None = None) -> Tensor:
+def randint_like(
+    at: Recorder, x: Tensor, low: int, high: int, dtype: DType | None = None
+) -> Tensor:
     return randint_low(at, low, high, x.shape, dtype or x.dtype)
 
 
@@ -207,6 +229,30 @@ def uniform(at: Recorder, x: Tensor, low: float = 0.0, high: float = 1.0) -> Ten
 def normal(at: Recorder, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     unit = randn(at, x.shape, f64 if x.dtype is f64 else f32)
     return ops.add(ops.mul(unit, std), mean).cast(x.dtype)
+
+
+@source("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
+def normal_each(at: Recorder, mean: Any = 0.0, std: Any = 1.0) -> Tensor:
+    both = operands(mean, std)
+    unit = randn(at, both[0].shape, f64 if both[0].dtype is f64 else f32)
+    return ops.add(ops.mul(unit, both[1].cast(unit.dtype)), both[0].cast(unit.dtype))
+
+
+@source("normal.float_float")
+def normal_shape(at: Recorder, mean: float, std: float, shape: Sizes, dtype: DType = f32) -> Tensor:
+    unit = randn(at, shape, f64 if dtype is f64 else f32)
+    return ops.add(ops.mul(unit, std), mean).cast(dtype)
+
+
+@source("rrelu_with_noise_functional.default")
+def rrelu(
+    at: Recorder, x: Tensor, noise: Tensor, low: float = 0.125, high: float = 1 / 3,
+    training: bool = False,
+) -> Any:  # fmt: skip
+    """(x, with a slope drawn for each negative element; the slopes)."""
+    slope = uniform(at, x, low, high) if training else full_like(x, (low + high) / 2)
+    below = ops.le(x, 0)
+    return ops.where(below, ops.mul(x, slope), x), ops.where(below, slope, full_like(x, 1))
 
 
 @source("exponential.default")

@@ -1,0 +1,93 @@
+"""docs/coverage.md from the results of the conformance suites.
+
+    python torch_ops_suite.py --backend luminal --json ops.json
+    python hf_models_suite.py --backend luminal --json models.json
+    python scripts/coverage.py ops.json models.json > docs/coverage.md
+
+A case counts as native where PyTorch itself computed nothing during the compiled call.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Result = dict[str, Any]
+
+TITLES = {
+    "torch_ops": "Operations: PyTorch's own sample inputs",
+    "hf_models": "Models: tiny random weights, transformers, diffusers and torch.nn",
+}
+HEAD = """# Coverage of `torch.compile(backend="luminal")`
+
+Written by `scripts/coverage.py` from the suites' results; do not edit. *Passed*: every sample
+agrees with eager PyTorch in value, dtype, shape and mutation. *Native*: passed, and PyTorch itself
+computed nothing. What is not native ran partly in PyTorch: `luminal.torch.report()` says which
+operations, and where.
+"""
+
+
+def main(paths: Iterable[str]) -> None:
+    print(HEAD)
+    for path in paths:
+        print("\n".join(section(json.loads(Path(path).read_text()))))
+
+
+def section(run: dict[str, Any]) -> list[str]:
+    """A summary by kind of case, then one line for each key that is not native throughout."""
+    results = [r for r in run["results"] if r["status"] != "SKIP"]
+    lines = [f"## {TITLES.get(run['suite'], run['suite'])}", ""]
+    lines += ["| kind | cases | passed | native |", "|---|---|---|---|"]
+    kinds = groups(results, 1)
+    lines += [f"| {kind} | {counts(kinds[kind])} |" for kind in sorted(kinds)]
+    lines += [f"| all | {counts(results)} |", ""]
+    if run["not_run"]:
+        lines += [f"{len(run['not_run'])} further cases were not run.", ""]
+    keys = groups(results, 0)
+    whole = [key for key in sorted(keys) if all(map(native, keys[key]))]
+    lines += [f"Native throughout ({len(whole)}): {', '.join(whole)}.", ""]
+    lines += ["| not throughout | cases | passed | native | in PyTorch |", "|---|---|---|---|---|"]
+    for key in sorted(keys.keys() - set(whole)):
+        lines.append(f"| {key} | {counts(keys[key])} | {eager(keys[key])} |")
+    return [*lines, ""]
+
+
+def groups(results: Iterable[Result], part: int) -> dict[str, list[Result]]:
+    """By the name of what is tested (0) or by dtype or mode (1)."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        name = result["case"].replace("::", ":").split(":")[part]
+        found.setdefault(name, []).append(result)
+    return found
+
+
+def passed(result: Result) -> bool:
+    return result["status"] == "PASS"
+
+
+def native(result: Result) -> bool:
+    return passed(result) and not result.get("eager_ops")
+
+
+def counts(results: list[Result]) -> str:
+    good, alone = sum(map(passed, results)), sum(map(native, results))
+    total = len(results)
+    return f"{total} | {good} ({good / total:.1%}) | {alone} ({alone / total:.1%})"
+
+
+def eager(results: list[Result]) -> str:
+    """The operations that PyTorch computed, the most frequent first."""
+    seen: dict[str, int] = {}
+    for result in results:
+        for op, count in (result.get("eager_ops") or {}).items():
+            seen[op] = seen.get(op, 0) + count
+    names = sorted(seen, key=lambda op: -seen[op])[:6]
+    failed = [f"FAILED {r['case']}" for r in results if not passed(r)]
+    return ", ".join(failed + names + (["..."] if len(seen) > 6 else []))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

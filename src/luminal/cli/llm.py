@@ -1,0 +1,245 @@
+"""`luminal run`, `luminal chat`, and what `luminal info MODEL` prints."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import LuminalError
+
+if TYPE_CHECKING:
+    from ..models.llm import LLM
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+HELP = """\
+/help            these lines
+/clear           forget the conversation
+/system TEXT     start again with a system message
+/retry           another reply to the last message
+/set NAME VALUE  temperature, top_k, top_p, min_p, repetition_penalty, seed ...
+/exit            leave (or Ctrl-D); Ctrl-C stops a reply
+"""
+
+LOADING = [
+    click.option("--quant", default=None, help="Quantise on load: q8, q4, bf16, f16."),
+    click.option("--context", type=click.IntRange(1), default=None, help="Tokens in all."),
+    click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
+    click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),
+]
+SAMPLING = [
+    click.option("--max-tokens", type=click.IntRange(1), default=512, show_default=True),
+    click.option("--temperature", type=float, default=0.0, help="0: always the likeliest token."),
+    click.option("--top-k", type=int, default=0),
+    click.option("--top-p", type=float, default=1.0),
+    click.option("--min-p", type=float, default=0.0),
+    click.option("--repetition-penalty", type=float, default=1.0),
+    click.option("--seed", type=int, default=None),
+]
+
+
+def _with(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    def apply(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return apply
+
+
+@contextlib.contextmanager
+def _clear_errors() -> Iterator[None]:
+    """A known error is one line and exit status 1."""
+    try:
+        yield
+    except LuminalError as error:
+        click.echo(f"luminal: {error}", err=True)
+        sys.exit(1)
+
+
+def _load(model: str, quant: str | None, context: int | None, threads: int | None,
+          search: int) -> LLM:  # fmt: skip
+    from ..models.llm import LLM
+
+    started = time.perf_counter()
+    if sys.stderr.isatty():
+        click.echo(f"loading {model} ...", err=True, nl=False)
+    llm = LLM(model, quant=quant, context=context, threads=threads, search=search)
+    if sys.stderr.isatty():
+        click.echo(f"\rloaded {model} in {time.perf_counter() - started:.1f} s", err=True)
+    return llm
+
+
+@click.command()
+@click.argument("model")
+@click.argument("prompt")
+@_with(LOADING)
+@_with(SAMPLING)
+@click.option("--stop", multiple=True, help="End the reply before this text; may be repeated.")
+@click.option("--chat/--no-chat", default=None, help="Use the chat template (default: if any).")
+@click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
+def run(
+    model: str, prompt: str, quant: str | None, context: int | None, threads: int | None,
+    search: int, max_tokens: int, stop: tuple[str, ...], chat: bool | None, stats: bool,
+    **sampling: Any,
+) -> None:  # fmt: skip
+    """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub) to PROMPT."""
+    with _clear_errors():
+        llm = _load(model, quant, context, threads, search)
+        use_template = llm.tokenizer.template is not None if chat is None else chat
+        given: Any = [{"role": "user", "content": prompt}] if use_template else prompt
+        with contextlib.suppress(KeyboardInterrupt):
+            _show(llm, given, max_tokens, stop, stats, sampling)
+
+
+def _show(
+    llm: LLM, given: Any, max_tokens: int, stop: tuple[str, ...], stats: bool,
+    sampling: dict[str, Any],
+) -> str:  # fmt: skip
+    """Print a reply as it is made; what was printed."""
+    shown, count, first = "", 0, 0.0
+    started = time.perf_counter()
+    try:
+        for piece in llm.pieces(given, max_tokens, stop, **sampling):
+            first = first or time.perf_counter()
+            count += piece.token is not None
+            click.echo(piece.text, nl=False)
+            sys.stdout.flush()
+            shown += piece.text
+    finally:
+        click.echo()
+    if stats and count > 1:
+        rate = (count - 1) / (time.perf_counter() - first)
+        wait = 1e3 * (first - started)
+        click.echo(f"first token {wait:.0f} ms, then {rate:.1f} tokens/s ({count})", err=True)
+    return shown
+
+
+@click.command()
+@click.argument("model")
+@_with(LOADING)
+@_with(SAMPLING)
+@click.option("--system", default=None, help="A system message to begin with.")
+def chat(
+    model: str, quant: str | None, context: int | None, threads: int | None, search: int,
+    max_tokens: int, system: str | None, **sampling: Any,
+) -> None:  # fmt: skip
+    """Talk with MODEL. /help lists the commands; Ctrl-C stops a reply, Ctrl-D leaves."""
+    with _clear_errors():
+        llm = _load(model, quant, context, threads, search)
+        llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template
+    Conversation(llm, max_tokens, sampling, system).talk()
+
+
+class Conversation:
+    """Turns of a user and a model on a terminal."""
+
+    def __init__(
+        self, llm: LLM, max_tokens: int, sampling: dict[str, Any], system: str | None
+    ) -> None:
+        self.llm, self.max_tokens, self.sampling = llm, max_tokens, sampling
+        self.messages: list[dict[str, str]] = []
+        self._restart(system)
+
+    def _restart(self, system: str | None) -> None:
+        self.messages = [] if system is None else [{"role": "system", "content": system}]
+
+    def talk(self) -> None:
+        """Until /exit or the end of the input."""
+        prompt = ">>> " if sys.stdin.isatty() else ""
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (line editing and history)
+        while True:
+            try:
+                line = input(prompt).strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                click.echo()
+                continue
+            if line in ("/exit", "/quit", "/bye"):
+                return
+            self.turn(line)
+
+    def turn(self, line: str) -> None:
+        """One line of the user's: a command or a message."""
+        try:
+            if line.startswith("/"):
+                self._command(*line[1:].split(None, 2))
+            elif line:
+                self._reply(line)
+        except LuminalError as error:
+            click.echo(f"luminal: {error}", err=True)
+
+    def _reply(self, text: str) -> None:
+        """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none."""
+        before = list(self.messages)
+        self.messages.append({"role": "user", "content": text})
+        reply = ""
+        try:
+            for piece in self.llm.stream(self.messages, self.max_tokens, **self.sampling):
+                reply += piece
+                click.echo(piece, nl=False)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            pass
+        except LuminalError:
+            self.messages = before
+            raise
+        click.echo()
+        self.messages.append({"role": "assistant", "content": reply})
+
+    def _command(self, name: str = "", *words: str) -> None:
+        if name == "clear":
+            self._restart(None)
+        elif name == "system":
+            self._restart(" ".join(words))
+        elif name == "retry" and len(self.messages) > 1:
+            text = self.messages[-2]["content"]
+            del self.messages[-2:]
+            self._reply(text)
+        elif name == "set" and len(words) == 2:
+            self._set(words[0].replace("-", "_"), words[1])
+        else:
+            click.echo(HELP, nl=False)
+
+    def _set(self, name: str, value: str) -> None:
+        from ..models.llm import Sampling
+
+        known = {field.name for field in fields(Sampling)}
+        whole = name in ("seed", "top_k")
+        try:
+            number = int(value) if whole else float(value)
+        except ValueError:
+            number = None
+        if name not in known or number is None:
+            click.echo(f"luminal: /set takes one of {', '.join(sorted(known))} and a number")
+            return
+        Sampling(**{**self.sampling, name: number})  # refuses what is out of range
+        self.sampling[name] = number
+
+
+def describe_model(model: str) -> None:
+    """Print what a checkpoint holds; nothing is compiled."""
+    from ..models.llm.source import open_source
+    from ..weights import locate
+
+    with _clear_errors():
+        config = open_source(locate(model)).config
+        cache = 2 * 4 * config.layers * config.kv_heads * config.head_dim
+        rows = {
+            "family": config.family,
+            "layers": f"{config.layers} of width {config.width}, {config.hidden} inside",
+            "heads": f"{config.heads} of {config.head_dim}, {config.kv_heads} for keys and values",
+            "vocabulary": config.vocabulary,
+            "context": f"{config.context} tokens, {cache / 1024:g} KiB of cache each",
+            "windows": sorted({w for w in config.windows if w is not None}) or "none",
+            "experts": config.experts and f"{config.experts.chosen} of {config.experts.count}",
+        }
+        for name, value in rows.items():
+            click.echo(f"{name:<12} {'none' if value is None else value}")

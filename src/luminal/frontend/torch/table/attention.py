@@ -1,0 +1,77 @@
+"""Attention, kept whole, and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import ops
+from ....errors import Unsupported
+from ....graph.dtype import boolean, f32
+from ....graph.tensor import Tensor
+from ....ops.attention import causal
+from ....ops.base import Value, extent, size_value
+from .base import rule
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.cast(f32) if x.dtype.bytes < 4 else x
+
+
+def _factor(query: Tensor, scale: float | None) -> Value:
+    """scale, or 1 / sqrt(width)."""
+    if scale is not None:
+        return scale
+    width = extent(query, query.ndim - 1)
+    if width.is_constant:
+        return float(width.constant**-0.5)
+    return ops.rsqrt(size_value(query.graph, width, query.dtype))
+
+
+def _scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None
+) -> Tensor:
+    """query key^T scale + mask: (..., queries, keys)."""
+    scores = ops.mul(ops.matmul(query, key.transpose(-1, -2)), _factor(query, scale))
+    if is_causal:
+        scores = ops.where(causal(scores), scores, float("-inf"))
+    if mask is None:
+        return scores
+    if mask.dtype is boolean:
+        return ops.where(mask, scores, float("-inf"))
+    return ops.add(scores, mask.cast(scores.dtype))
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu.default")
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, is_causal: bool = False,
+    attn_mask: Tensor | None = None, scale: float | None = None,
+) -> Any:  # fmt: skip
+    """(result, log of the sum of exponentials of each row). A row that sees nothing gives 0."""
+    if dropout:
+        raise Unsupported("attention with dropout")
+    q, k, v = _wide(query), _wide(key), _wide(value)
+    scores = _scores(q, k, attn_mask, is_causal, scale)
+    result = ops.matmul(ops.softmax(scores, -1), v)
+    if attn_mask is not None:
+        blind = ops.eq(ops.amax(scores, -1, keepdim=True), float("-inf"))
+        result = ops.where(blind, 0.0, result)
+    return result.cast(query.dtype), ops.logsumexp(scores, -1)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def attention_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    dropout: float, is_causal: bool, attn_mask: Tensor | None = None, scale: float | None = None,
+) -> Any:  # fmt: skip
+    """Of query, key and value. With P = softmax: dS = P (dO V^T - rowsum(dO O))."""
+    if dropout:
+        raise Unsupported("attention with dropout")
+    q, k, v, g, o = (_wide(x) for x in (query, key, value, grad, out))
+    scores = _scores(q, k, attn_mask, is_causal, scale)
+    weights = ops.exp(ops.sub(scores, logsumexp.unsqueeze(-1)))
+    rows = ops.sum(ops.mul(g, o), -1, keepdim=True)
+    inner = ops.sub(ops.matmul(g, v.transpose(-1, -2)), rows)
+    of_scores = ops.mul(ops.mul(weights, inner), _factor(q, scale))
+    of_query = ops.matmul(of_scores, k)
+    of_key = ops.matmul(of_scores.transpose(-1, -2), q)
+    return of_query, of_key, ops.matmul(weights.transpose(-1, -2), g)

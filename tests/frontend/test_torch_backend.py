@@ -1,0 +1,255 @@
+"""torch.compile(backend=luminal.torch.backend) against eager: values, mutation, sizes, training."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import luminal.torch
+from luminal.torch import backend, report
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend=backend, **options)
+
+
+def close(got, expected, tolerance=1e-5):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def test_a_module_runs_as_one_program():
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).eval()
+    x = torch.randn(5, 8)
+    with torch.no_grad():
+        close(compiled(model)(x), model(x))
+    assert report().parts == 1
+    assert not report().fallbacks and not report().failures
+
+
+def test_image_model_with_batch_norm():
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3),
+    ).eval()  # fmt: skip
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        close(compiled(model)(x), model(x))
+    assert not report().fallbacks
+
+
+def test_changed_weights_are_seen():
+    model = nn.Linear(4, 4)
+    run, x = compiled(model), torch.randn(3, 4)
+    with torch.no_grad():
+        close(run(x), model(x))
+        model.weight.mul_(2)
+        close(run(x), model(x))
+        model.weight = nn.Parameter(torch.randn(4, 4))
+        close(run(x), model(x))
+
+
+def test_one_program_serves_layers_with_other_weights():
+    layers = [nn.Linear(4, 4) for _ in range(3)]
+    x = torch.randn(2, 4)
+
+    @torch.compile(backend=backend)
+    def apply(x, weight, bias):
+        return F.linear(x, weight, bias).relu()
+
+    with torch.no_grad():
+        for _ in range(6):
+            for layer in layers:
+                close(apply(x, layer.weight, layer.bias), layer(x).relu())
+    assert report().graphs == 1
+
+
+def test_sizes_vary_without_recompiling():
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    run = compiled(attend, dynamic=True)
+    with torch.no_grad():
+        for batch, length in ((2, 5), (3, 9), (4, 17)):
+            qkv = [torch.randn(batch, 6, length, 8) for _ in range(3)]
+            for tensor in qkv:
+                torch._dynamo.mark_static(tensor, 3)
+            close(run(*qkv), attend(*qkv))
+    assert report().graphs == 1
+
+
+def test_unknown_operations_run_in_pytorch_and_are_reported():
+    def half_known(x):
+        y = torch.special.i0(x * 2) + 1
+        return y.exp() / 3, torch.linalg.inv(y @ y.T + torch.eye(3))
+
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        for got, expected in zip(compiled(half_known)(x), half_known(x)):
+            close(got, expected, 1e-4)
+    ops = {fallback.op for fallback in report().fallbacks}
+    assert "aten.i0.default" in ops
+    assert "aten.mul.Tensor" not in ops
+    assert "test_torch_backend.py" in str(report())
+
+
+def test_a_part_that_our_compiler_refuses_runs_in_pytorch(monkeypatch):
+    from luminal.errors import Unsupported
+    from luminal.graph.graph import Graph
+
+    def refuse(*args, **kwargs):
+        raise Unsupported("on purpose")
+
+    monkeypatch.setattr(Graph, "compile", refuse)
+    x = torch.randn(3)
+    close(compiled(lambda x: x.sin() + 1)(x), x.sin() + 1)
+    assert report().failures and "on purpose" in report().failures[0]
+
+
+def test_mutation_and_aliases():
+    def change(x, y):
+        x.add_(1)
+        y[1:] = x[1:] * 2
+        return x.view(-1)[1:], y.t()
+
+    ours, theirs = torch.randn(3, 4), torch.zeros(3, 4)
+    ours2, theirs2 = ours.clone(), theirs.clone()
+    got, expected = compiled(change)(ours, theirs), change(ours2, theirs2)
+    close(ours, ours2)
+    close(theirs, theirs2)
+    for a, b in zip(got, expected):
+        close(a, b)
+        assert a.stride() == b.stride()
+    assert got[0].untyped_storage().data_ptr() == ours.untyped_storage().data_ptr()
+
+
+def test_results_belong_to_the_caller():
+    run = compiled(lambda x: x * 2)
+    first = run(torch.ones(4))
+    second = run(torch.full((4,), 3.0))
+    assert first.tolist() == [2.0] * 4 and second.tolist() == [6.0] * 4
+
+
+def test_equal_results_do_not_share_memory():
+    a, b = compiled(lambda x: (x + 1, (x + 1).clone()))(torch.zeros(3))
+    a.zero_()
+    assert b.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5)])
+def test_layouts_in_and_out(shape):
+    def function(x):
+        return x + 1, x.permute(0, 2, 3, 1).contiguous(), x.mT * 2
+
+    x = torch.randn(shape).to(memory_format=torch.channels_last)
+    for got, expected in zip(compiled(function)(x), function(x)):
+        close(got, expected)
+        assert got.stride() == expected.stride()
+    strided = torch.randn(4, 6, 8, 10)[::2, ::2, ::2, ::2]
+    close(compiled(function)(strided)[0], strided + 1)
+
+
+def test_bfloat16_rounds_once_per_operation():
+    x, y = torch.randn(64).bfloat16(), torch.randn(64).bfloat16()
+
+    def function(x, y):
+        return (x * y + x) / 3, x.sum(), (x * y).mean()
+
+    for got, expected in zip(compiled(function)(x, y), function(x, y)):
+        assert got.dtype is torch.bfloat16
+        assert torch.equal(got, expected)
+
+
+def test_random_numbers_follow_the_seed():
+    run = compiled(lambda x: F.dropout(x, 0.5, True) + torch.rand(1000))
+    x = torch.ones(1000)
+    torch.manual_seed(3)
+    first, other = run(x), run(x)
+    torch.manual_seed(3)
+    assert torch.equal(run(x), first)
+    assert not torch.equal(first, other)
+
+
+def test_options_are_checked():
+    run = torch.compile(lambda x: x + 1, backend=backend, options={"treads": 2})
+    with pytest.raises(Exception, match="treads"):
+        run(torch.ones(3))
+    run = torch.compile(lambda x: x + 1, backend=backend, options={"threads": 1})
+    assert run(torch.ones(3)).tolist() == [2.0] * 3
+
+
+def test_the_same_graph_is_compiled_once():
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled(lambda x: x.tanh() * 3)(torch.ones(3))
+    assert report().parts == 2 and report().reused == 1
+    luminal.torch.reset()
+    assert report().parts == 0
+
+
+def test_calls_from_several_threads():
+    run = compiled(lambda x: (x * 2).softmax(0))
+    run(torch.zeros(50))
+    faults = []
+
+    def work(number):
+        x = torch.full((50,), float(number))
+        x[number] = 50.0
+        expected = (x * 2).softmax(0)
+        for _ in range(50):
+            if not torch.allclose(run(x), expected):
+                faults.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.inner = nn.Embedding(11, 16), nn.Linear(16, 48)
+        self.out = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 5))
+
+    def forward(self, tokens):
+        parts = self.inner(self.embed(tokens)).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
+        return self.out(x).mean(1)
+
+
+def _image_net():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(64, 5),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["attention", "image"])
+def test_training_follows_eager(name):
+    model = Attention() if name == "attention" else _image_net()
+    make = {"attention": lambda: torch.randint(0, 11, (6, 7)), "image": None}[name]
+    data = [make() if make else torch.randn(6, 1, 8, 8) for _ in range(3)]
+    labels = torch.randint(0, 5, (6,))
+    curves, states = [], []
+    for wrap in (lambda m: m, compiled):
+        mine = copy.deepcopy(model)
+        run, optimizer = wrap(mine), torch.optim.SGD(mine.parameters(), 0.1)
+        losses = []
+        for step in range(12):
+            loss = F.cross_entropy(run(data[step % 3]), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        curves.append(losses)
+        states.append(mine.state_dict())
+    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+    assert curves[1][-1] < curves[1][0]
+    for key, value in states[0].items():
+        close(states[1][key], value, 1e-3)
+    assert report().graphs == 2 and not report().fallbacks

@@ -1,0 +1,68 @@
+"""The commands for language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from luminal import LLM
+from luminal.cli import main
+from luminal.cli.llm import Conversation
+
+from .checkpoints import checkpoint
+
+
+def run(*words: object, input: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(word) for word in words], input=input)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_run_prints_the_reply() -> None:
+    directory = checkpoint("llama3")[0]
+    llm = LLM(directory, context=64, threads=1)
+    options = ("--max-tokens", 8, "--context", 64, "--threads", 1)
+    expected = llm.generate([{"role": "user", "content": "the fox"}], 8)
+    assert run("run", directory, "the fox", *options) == (0, expected + "\n", "")
+    code, out, _ = run("run", directory, "the fox", "--no-chat", *options)
+    assert (code, out) == (0, llm.generate("the fox", 8) + "\n")
+
+
+def test_info_of_a_model_and_of_the_machine() -> None:
+    code, out, _ = run("info", checkpoint("gemma2")[0])
+    assert code == 0 and "family       gemma2" in out and "windows      [9]" in out
+    assert run("info")[0] == 0
+
+
+def test_errors_are_one_line(tmp_path: Path) -> None:
+    for command in (["run", tmp_path, "x"], ["chat", tmp_path], ["info", tmp_path]):
+        code, _, error = run(*command)
+        assert code == 1 and error.startswith("luminal: ") and "config.json" in error
+
+
+def test_chat_is_a_conversation_with_commands() -> None:
+    lines = "the fox\n/retry\n/set top_k 5\n/set heat 1\n/help\n/nothing\n/clear\nthe dog\n/exit\n"
+    options = ("--max-tokens", 4, "--context", 128, "--threads", 1)
+    code, out, error = run("chat", checkpoint("llama3")[0], *options, input=lines)
+    assert code == 0 and error == ""
+    assert out.count("/retry           another reply") == 2 and "/set takes one of" in out
+
+
+class Interrupted:
+    """A model whose second piece is Ctrl-C."""
+
+    def stream(self, messages: list[Any], limit: int, **options: Any) -> Iterator[str]:
+        yield "part"
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_stops_the_reply_and_not_the_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conversation = Conversation(Interrupted(), 8, {}, "be brief")  # type: ignore[arg-type]
+    conversation.turn("hello")
+    assert [m["content"] for m in conversation.messages] == ["be brief", "hello", "part"]
+    assert capsys.readouterr().out == "part\n"

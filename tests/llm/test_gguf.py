@@ -1,0 +1,235 @@
+"""GGUF: blocks equal the gguf package's bit for bit; whole models equal transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from luminal import LLM
+from luminal.errors import Unsupported, WeightsError
+from luminal.models.llm.gguf_text import gguf_tokenizer
+from luminal.models.llm.text import load_tokenizer
+from luminal.weights import GGUF
+
+from .checkpoints import FAMILIES, make_model, reference_logits, save_tokenizer
+
+gguf = pytest.importorskip("gguf")
+
+HALVES = {  # where a block has its f16 numbers
+    "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2],
+    "Q5_K": [0, 2], "Q6_K": [208],
+}  # fmt: skip
+
+
+def blocks(kind: str, rows: int, count: int) -> np.ndarray:
+    """Random raw rows with finite scales."""
+    size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
+    random = np.random.default_rng(len(kind) + size)
+    raw = random.integers(0, 256, (rows, count, size), dtype=np.uint8)
+    for place in HALVES[kind]:
+        halves = (random.standard_normal((rows, count, 1)) / 500).astype(np.float16)
+        raw[..., place : place + 2] = halves.view(np.uint8)
+    return raw.reshape(rows, -1)
+
+
+def write(path: Path, architecture: str, fill: Callable[[object], None]) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    fill(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_blocks_equal_the_package_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    code, raw = gguf.GGMLQuantizationType[kind], blocks(kind, 5, 4)
+    file = write(tmp_path / "t.gguf", "llama", lambda w: w.add_tensor("t", raw, raw_dtype=code))
+    expected = gguf.quants.dequantize(raw, code)
+    got = GGUF(file)["t"].array()
+    np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
+
+
+def test_metadata_and_floats(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+    def fill(writer: object) -> None:
+        writer.add_uint32("a.number", 7)  # type: ignore[attr-defined]
+        writer.add_string("a.text", "naïve")  # type: ignore[attr-defined]
+        writer.add_array("a.texts", ["x", "yy"])  # type: ignore[attr-defined]
+        writer.add_array("a.numbers", [1.5, 2.5])  # type: ignore[attr-defined]
+        writer.add_tensor("wide", values)  # type: ignore[attr-defined]
+        writer.add_tensor("half", values.astype(np.float16))  # type: ignore[attr-defined]
+
+    file = GGUF(write(tmp_path / "t.gguf", "some", fill))
+    assert file.metadata["a.number"] == 7 and file.metadata["a.text"] == "naïve"
+    assert file.metadata["a.texts"] == ["x", "yy"]
+    assert file.metadata["a.numbers"].tolist() == [1.5, 2.5]
+    np.testing.assert_array_equal(file["wide"].array(), values)
+    np.testing.assert_array_equal(file["half"].array(), values.astype(np.float16))
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    raw = blocks("Q8_0", 4, 4)
+    code = gguf.GGMLQuantizationType.Q8_0
+    file = write(tmp_path / "t.gguf", "some", lambda w: w.add_tensor("t", raw, raw_dtype=code))
+    whole = file.read_bytes()
+    for size in (0, 3, 10, 30, 60, len(whole) - 600, len(whole) - 200):
+        file.write_bytes(whole[:size])
+        with pytest.raises(WeightsError):
+            GGUF(file)
+    file.write_bytes(b"NOPE" + whole[4:])
+    with pytest.raises(WeightsError, match="not a GGUF file"):
+        GGUF(file)
+    file.write_bytes(whole)
+    with pytest.raises(Unsupported, match="unknown architecture 'some'"):
+        LLM(file)
+
+
+# ---- whole models
+
+NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "model.layers": "blk",
+}  # fmt: skip
+WIDE = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4,
+        "num_key_value_heads": 2}  # fmt: skip
+
+
+def convert(model: torch.nn.Module, path: Path, kinds: Callable[[str], str]) -> None:
+    """Write a model as its converter would; the model gets the weights that the file has."""
+    config, llama = model.config, model.config.model_type == "llama"
+
+    def fill(writer: object) -> None:
+        add = writer.add_uint32  # type: ignore[attr-defined]
+        prefix = config.model_type
+        add(f"{prefix}.block_count", config.num_hidden_layers)
+        add(f"{prefix}.embedding_length", config.hidden_size)
+        add(f"{prefix}.feed_forward_length", config.intermediate_size)
+        add(f"{prefix}.context_length", config.max_position_embeddings)
+        add(f"{prefix}.attention.head_count", config.num_attention_heads)
+        add(f"{prefix}.attention.head_count_kv", config.num_key_value_heads)
+        writer.add_float32(f"{prefix}.attention.layer_norm_rms_epsilon", 1e-6)  # type: ignore
+        writer.add_float32(f"{prefix}.rope.freq_base", 10000.0)  # type: ignore
+        for name, parameter in model.named_parameters():
+            values, kind = parameter.detach().numpy(), kinds(name)
+            if parameter.ndim == 2:
+                code = gguf.GGMLQuantizationType[kind]
+                if kind in HALVES and kind not in ("Q8_0", "Q4_0"):  # the package cannot make these
+                    raw = blocks(kind, len(values), 256 // gguf.GGML_QUANT_SIZES[code][0])
+                else:
+                    raw = gguf.quants.quantize(values, code)
+                values = gguf.quants.dequantize(raw, code)
+                if llama and ("q_proj" in name or "k_proj" in name):
+                    heads = config.num_attention_heads
+                    raw = permute(raw, heads if "q_proj" in name else config.num_key_value_heads)
+                writer.add_tensor(rename(name), raw, raw_dtype=code)  # type: ignore
+            else:
+                writer.add_tensor(rename(name), values)  # type: ignore
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+
+    write(path, config.model_type, fill)
+
+
+def permute(rows: np.ndarray, heads: int) -> np.ndarray:
+    """The features of a rotary pair side by side."""
+    split = rows.reshape(heads, 2, -1, rows.shape[1])
+    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)
+
+
+def rename(name: str) -> str:
+    for theirs, ours in NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("family", "kinds"),
+    [
+        ("llama2", ["Q8_0"]),
+        ("qwen2", ["Q4_0", "F16"]),
+        ("llama2", ["Q4_K", "Q6_K", "Q5_0"]),
+    ],
+)
+def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path) -> None:
+    """Blocks stay as they are in the file; activations are f32, so the bound is that of f32."""
+    before = FAMILIES[family]
+    FAMILIES[family] = (before[0], before[1] | WIDE)
+    try:
+        model = make_model(family)
+    finally:
+        FAMILIES[family] = before
+    names = [name for name, p in model.named_parameters() if p.ndim == 2]
+    chosen = {name: kinds[number % len(kinds)] for number, name in enumerate(names)}
+    file = tmp_path / "model.gguf"
+    convert(model, file, lambda name: chosen.get(name, ""))
+    ids = list(range(3, 30))
+    llm = LLM(file, context=64, threads=1)
+    expected = reference_logits(model, ids)
+    bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(llm.logits(ids), expected, atol=bound, rtol=0)
+    with pytest.raises(WeightsError, match="no tokenizer"):
+        llm.generate("text")
+
+
+# ---- tokenizers
+
+SAMPLES = ["the quick brown fox", "naïve café 日本語 🙂", "  a\n\n b's 123", "x<|user|>y"]
+
+
+def test_byte_level_tokenizer(tmp_path: Path) -> None:
+    """The vocabulary and merges of a tokenizer.json, through a GGUF file, give the same tokens."""
+    save_tokenizer(tmp_path)
+    known = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocabulary = sorted(known["model"]["vocab"], key=lambda t: known["model"]["vocab"][t])
+    special = {entry["content"] for entry in known["added_tokens"]}
+
+    def fill(writer: object) -> None:
+        writer.add_tokenizer_model("gpt2")  # type: ignore[attr-defined]
+        writer.add_tokenizer_pre("gpt-2")  # type: ignore[attr-defined]
+        writer.add_token_list(vocabulary)  # type: ignore[attr-defined]
+        writer.add_token_types([3 if t in special else 1 for t in vocabulary])  # type: ignore
+        merges = [" ".join(pair) for pair in known["model"]["merges"]]
+        writer.add_token_merges(merges)  # type: ignore[attr-defined]
+        writer.add_bos_token_id(1)  # type: ignore[attr-defined]
+        writer.add_chat_template("{{ bos_token }}hi")  # type: ignore[attr-defined]
+
+    got = gguf_tokenizer(GGUF(write(tmp_path / "t.gguf", "qwen2", fill)))
+    expected = load_tokenizer(tmp_path)
+    for text in SAMPLES:
+        assert got.encode(text) == expected.encode(text)
+        assert got.decode(got.encode(text), special=True) == text
+    assert got.render([]) == "<s>hi"
+
+
+def test_sentencepiece_tokenizer(tmp_path: Path) -> None:
+    """Pairs merge in the order of their scores; what has no token goes byte by byte."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
+    words = ["▁", "t", "h", "e", "▁t", "he", "▁the", "q"]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * len(words)]
+
+    def fill(writer: object) -> None:
+        writer.add_tokenizer_model("llama")  # type: ignore[attr-defined]
+        writer.add_token_list(pieces + words)  # type: ignore[attr-defined]
+        scores = [0.0] * len(pieces) + [-9.0, -9.0, -9.0, -9.0, -1.0, -2.0, -3.0, -9.0]
+        writer.add_token_scores(scores)  # type: ignore[attr-defined]
+        writer.add_token_types(kinds)  # type: ignore[attr-defined]
+        writer.add_bos_token_id(1)  # type: ignore[attr-defined]
+
+    got = gguf_tokenizer(GGUF(write(tmp_path / "t.gguf", "llama", fill)))
+    first = len(pieces)
+    assert got.encode("the") == [1, first + 6]
+    assert got.encode("qé") == [1, first, first + 7, 3 + 0xC3, 3 + 0xA9]
+    for text in ("the the", "qé 日 ht"):
+        assert got.decode(got.encode(text)) == text
