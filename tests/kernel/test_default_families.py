@@ -1,6 +1,7 @@
 """Default schedules of odder kernels: other dtypes, pooling, several stores, chained reductions."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from default_cases import (
     I,
     add,
+    attention,
     buffer,
     cast,
     const,
@@ -177,6 +179,28 @@ def contraction_then_row_sum():
     return on_rows(values, [buffer("Y", 7, 40)], inputs=weights, axes={"n": 40})
 
 
+def finished_early(h, q, k, d):
+    """Attention in which a value that needs the finished sum stands before the last sum."""
+    plain = attention(h, q, k, d, causal=False)
+    at = ("h", "q")
+    share = value("share", at, op("recip", read("sum")))
+    out = value("out", (*at, "e"), mul(read("mix"), read("share")), store=store("O", *at, "e"))
+    before = [v for v in plain.values if v.name not in ("mix", "out")]
+    return replace(plain, values=(*before, share, plain.value("mix"), out))
+
+
+def mean_of_pairs():
+    """A count beside a sum of sums: it has none of their axes."""
+    inside = Guard((I(2) - I("k"),), load("X", "m", "k", "n", "p"), const(0.0))
+    ones = Guard((I(2) - I("r"),), const(1.0), const(0.0))
+    values = [value("part", "mnp", inside, total("k")), value("all", "mn", read("part"), total("p")),
+              value("count", "", ones, total("r")),
+              value("out", "mn", op("div", read("all"), read("count")),
+                    store=store("Y", "m", "n"))]  # fmt: skip
+    buffers = [buffer("X", 6, 4, 7, 2), buffer("Y", 6, 7)]
+    return kernel("mean", buffers, {"m": 6, "k": 4, "n": 7, "p": 2, "r": 4}, values)
+
+
 FAMILIES = {
     **{f"gemm {dtype}": gemm_of(dtype) for dtype in (f64, i64, i32)},
     "gemm bf16": gemm_bf16(9, 33, 10),
@@ -191,6 +215,8 @@ FAMILIES = {
     "norm of everything": norm_of_everything(),
     "attention in two passes": attention_in_two_passes(2, 20, 33, 8),
     "the same, dynamic": attention_in_two_passes(2, "s", "s", 8, {"s": (1, 64)}),
+    "finished early": finished_early(2, 9, 33, 8),
+    "mean of pairs": mean_of_pairs(),
     "compared": compared(),
     "permuted": permuted(),
     "scan then reduce": scan_then_reduce(),

@@ -126,8 +126,8 @@ def drop_unused_kernels(plan: Plan) -> None:
 
 
 def share_workspace(plan: Plan) -> None:
-    """One workspace a thread for all kernels: where no barrier stands between two calls, threads are
-    in different kernels at once, so a thread's piece must lie at the same place in all of them."""
+    """One workspace a thread for all kernels: where no barrier stands between two calls, threads
+    are in different kernels at once, so a thread's piece must lie at one place in all of them."""
     most = max((made.program.workspace for made in plan.kernels), default=0)
     plan.kernels[:] = [
         replace(made, program=replace(made.program, workspace=most)) for made in plan.kernels
