@@ -1,5 +1,6 @@
 """The suite as a whole: its cases, its process of its own, what it prints and writes."""
 
+import dataclasses
 import json
 import os
 import time
@@ -84,7 +85,9 @@ def test_lines():
 
 
 def test_closing_has_means_and_every_fault():
-    text = table.closing(rows(), ("torch",))
+    noisy = dataclasses.replace(rows()[0], disturbed=0.6)
+    text = table.closing([*rows(), noisy], ("torch",))
+    assert "! 2 of 4 rows are in no mean" in text
     assert "vs torch: 1.50 (geometric mean), ahead in 1/1" in text
     assert "memory: torch: wrong result" in text and "bad: luminal: CompileError" in text
 

@@ -90,7 +90,7 @@ def test_unknown_operations_run_in_pytorch_and_are_reported():
         for got, expected in zip(compiled(half_known)(x), half_known(x)):
             close(got, expected, 1e-4)
     ops = {fallback.op for fallback in report().fallbacks}
-    assert "aten.i0.default" in ops
+    assert any("i0" in op for op in ops)
     assert "aten.mul.Tensor" not in ops
     assert "test_torch_backend.py" in str(report())
 

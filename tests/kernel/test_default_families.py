@@ -193,7 +193,8 @@ def mean_of_pairs():
     """A count beside a sum of sums: it has none of their axes."""
     inside = Guard((I(2) - I("k"),), load("X", "m", "k", "n", "p"), const(0.0))
     ones = Guard((I(2) - I("r"),), const(1.0), const(0.0))
-    values = [value("part", "mnp", inside, total("k")), value("all", "mn", read("part"), total("p")),
+    values = [value("part", "mnp", inside, total("k")),
+              value("all", "mn", read("part"), total("p")),
               value("count", "", ones, total("r")),
               value("out", "mn", op("div", read("all"), read("count")),
                     store=store("Y", "m", "n"))]  # fmt: skip

@@ -13,7 +13,7 @@ from .compare import OURS, Cell, Row
 from .machine import Machine
 
 DISTURBED = 0.1  # share of the processors' time that other processes may use
-NAME, TIME, PEER = 40, 9, 20  # widths of columns
+NAME, TIME, PEER = 45, 9, 20  # widths of columns
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,20 @@ def peer_text(cell: Cell) -> str:
 
 
 def closing(rows: Sequence[Row], peers: Sequence[str]) -> str:
-    """Geometric means of the ratios, and every fault in full."""
-    lines = []
+    """Geometric means of the ratios of undisturbed rows, and every fault in full."""
+    lines, quiet = [], [row for row in rows if not is_disturbed(row)]
     for name in peers:
-        ratios = [row.peers[name].ratio for row in rows if name in row.peers]
+        ratios = [row.peers[name].ratio for row in quiet if name in row.peers]
         values = [ratio.median for ratio in ratios if ratio is not None]
         if values:
             mean = math.exp(sum(map(math.log, values)) / len(values))
             ahead = sum(value > 1 for value in values)
             lines.append(f"vs {name}: {mean:.2f} (geometric mean), ahead in {ahead}/{len(values)}")
     if disturbed := sum(map(is_disturbed, rows)):
-        share = f"over {DISTURBED:.0%} of the processors"
-        lines.append(f"! {disturbed} of {len(rows)} rows while other processes used {share}")
+        lines.append(
+            f"! {disturbed} of {len(rows)} rows are in no mean: other processes used over "
+            f"{DISTURBED:.0%} of the processors meanwhile"
+        )
     for row in rows:
         for name, cell in ((OURS, row.ours), *row.peers.items()):
             if cell.fault:

@@ -17,7 +17,7 @@ from ..graph.index import Index
 from .encode import Encoding, Indexed, Literal, Operation, conditions_of
 from .engine import Engine
 from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS
-from .terms import Leaf, Map, Region
+from .terms import SLOT, Leaf, Map, Region
 
 INFINITE = math.inf
 
@@ -238,16 +238,28 @@ def _find_constants(classes: Classes, order: list[int]) -> None:
 
 
 def _find_needs(classes: Classes, order: list[int]) -> None:
-    """Where each class is defined: its most defined alternative; less defined ones are dropped."""
+    """Where each class is defined: its most defined alternative; less defined ones are dropped.
+
+    An operand that comes later in the order says nothing in the first round."""
+    known: set[int] = set()
+    changed = True
+    while changed:
+        changed = False
+        for c in order:
+            options = [n for n in classes.alternatives[c] if known.issuperset(n.children)]
+            best = min((_needs(classes, n) for n in options), key=len)
+            if c not in known or len(best) < len(classes.needs[c]):
+                classes.needs[c] = best
+                known.add(c)
+                changed = True
     for c in order:
-        options = [(_needs(classes, n), n) for n in classes.alternatives[c]]
-        best = min((needs for needs, _ in options), key=len)
-        classes.needs[c] = best
-        if any(n.op in ("Read", "Gather", "Guard") for _, n in options):
-            kept = [n for needs, n in options if _implied(classes, needs, best)]
-            classes.alternatives[c] = kept
-    for c in order:  # what was not known the first time round (operands that come later)
-        classes.needs[c] = min((_needs(classes, n) for n in classes.alternatives[c]), key=len)
+        options = classes.alternatives[c]
+        if any(n.op in ("Read", "Gather", "Guard") for n in options):
+            best = classes.needs[c]
+            classes.alternatives[c] = [
+                n for n in options
+                if known.issuperset(n.children) and _implied(classes, _needs(classes, n), best)
+            ]  # fmt: skip
 
 
 def _implied(classes: Classes, needs: frozenset[Index], best: frozenset[Index]) -> bool:
@@ -256,11 +268,8 @@ def _implied(classes: Classes, needs: frozenset[Index], best: frozenset[Index]) 
 
 def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
     encoding = classes.encoding
-    if node.op == "Store":
-        return frozenset()  # memory is there at every point; what it holds is another matter
     if node.op in ("Read", "Gather"):
-        found = conditions_of(encoding.space, encoding.map(int(node.literals[0])))
-        own = frozenset((Index.of(-1),) if found is None else found)
+        own = _needs_of_read(classes, node)
         return own | (classes.needs[node.children[1]] if node.op == "Gather" else frozenset())
     if node.op == "Guard":
         domain = encoding.domain(int(node.literals[0])) or ()
@@ -276,6 +285,17 @@ def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
         bound = frozenset(encoding.names(node.over))
         return frozenset(c for c in needs if not c.names() & bound)
     return needs
+
+
+def _needs_of_read(classes: Classes, node: ENode) -> frozenset[Index]:
+    """Inside the buffer, and where the buffer holds something defined."""
+    space, found = classes.encoding.space, classes.encoding.map(int(node.literals[0]))
+    entries = dict(found.entries)
+    held = [space.substitute(c, entries) for c in classes.needs[node.children[0]]]
+    held = [c for c in held if SLOT not in c.names()]
+    own = conditions_of(space, found)
+    both = None if own is None else space.domain([*own, *held])
+    return frozenset((Index.of(-1),) if both is None else both)
 
 
 def map_of(classes: Classes, node: ENode) -> Map:
@@ -295,8 +315,9 @@ Measure = Callable[[ENode, list[float]], float]
 
 def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[int]:
     """Choices by bottom-up dynamic programming: fewest operations ("work"), fewest dependent
-    reductions first ("depth"), or what is read at a map taken as made once ("written": nearly the
-    program as it was written). With `rng` the weights are random."""
+    reductions first ("depth"), what is read at a map taken as made once ("written": nearly the
+    program as it was written), or that only for reductions ("moved": views go through elementwise
+    operations and no further). With `rng` the weights are random."""
     def weight(node: ENode) -> float:
         return _WEIGHTS.get(node.op, 1.0) * (rng.uniform(0.2, 3.0) if rng is not None else 1.0)
 
@@ -309,7 +330,8 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
         changed = False
         for c in classes.order:
             for i, node in enumerate(classes.alternatives[c]):
-                found = _total(classes, c, node, weights[c][i], best, mode)
+                total = _total(classes, c, node, weights[c][i], best, mode)
+                found = total if not _made_once(classes, node, choice, mode) else _once(total)
                 if found < best[c]:
                     best[c], choice[c], changed = found, i, True
     return choice
@@ -327,6 +349,19 @@ def acyclic(classes: Classes) -> list[int]:
     return choice
 
 
+def _made_once(classes: Classes, node: ENode, choice: list[int], mode: str) -> bool:
+    """Whether a mode takes what a buffer holds for made once, however many read it."""
+    if node.op != "Store" or mode not in ("written", "moved"):
+        return False
+    (held,) = node.children
+    op = classes.alternatives[held][choice[held]].op
+    return mode == "written" or op in REDUCTIONS or op == "Scan"
+
+
+def _once(total: tuple[float, float]) -> tuple[float, float]:
+    return total[0], round(0.01 * total[1], 6) + 1e-6
+
+
 def _total(
     classes: Classes,
     c: int,
@@ -339,7 +374,7 @@ def _total(
     depth, work = 0.0, weight if not classes.constant[c] else 0.01
     for child in node.children:
         depth = max(depth, best[child][0])
-        work += best[child][1] * (0.01 if mode == "written" and node.op == "Store" else 1.0)
+        work += best[child][1]
     passes = node.op in REDUCTIONS or node.op == "Wexp"  # (which needs its maximum)
     if mode == "depth" and passes and not classes.constant[c]:
         depth += 1

@@ -109,7 +109,7 @@ class _Search:
         return [(choice, stored) for _, choice, stored in best.values()]
 
     def _choices(self, number: int) -> Iterator[list[int]]:
-        for mode in ("work", "depth", "written"):
+        for mode in ("work", "depth", "written", "moved"):
             yield seed(self.classes, mode)
         if self.best[0] == INFINITE:
             yield acyclic(self.classes)
@@ -135,7 +135,7 @@ class _Search:
         node = self.classes.alternatives[c][choice[c]]
         if node.op == "Mul":
             return set().union(*(self._tops(choice, x, deep) for x in node.children))
-        return {c} if c in deep and node.op != "Load" else set()
+        return {c} if c in deep and node.op not in ("Load", "Read", "Gather") else set()
 
     def _reductions(self, choice: list[int]) -> set[int]:
         options = self.classes.alternatives
@@ -146,12 +146,12 @@ class _Search:
         return [c for c in range(len(choice)) if not classes.is_buffer[c]]
 
     def _deep(self, choice: list[int]) -> set[int]:
-        """Classes with a reduction below them."""
+        """Classes with a reduction below them, in the same kernel or behind memory."""
         deep: set[int] = set()
         grown = -1
         while grown != len(deep):
             grown = len(deep)
-            for c in self._values(choice):
+            for c in range(len(choice)):
                 node = self.classes.alternatives[c][choice[c]]
                 if node.op in REDUCTIONS or any(x in deep for x in node.children):
                     deep.add(c)

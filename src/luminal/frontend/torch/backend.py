@@ -24,7 +24,17 @@ from .decompose import decompositions
 from .fingerprint import fingerprint
 from .program import Options, Program
 from .record import Recorder
-from .split import Part, assemble, halves, is_number, parts_of, size_sources, sizes_of, trial
+from .split import (
+    Part,
+    assemble,
+    halves,
+    is_number,
+    parts_of,
+    plain_module,
+    size_sources,
+    sizes_of,
+    trial,
+)
 
 MOST_HALVINGS = 4  # of a part that our compiler refuses
 MOST_PROGRAMS = 512  # kept for graphs that come again
@@ -127,7 +137,10 @@ def compile_part(
         key = fingerprint(part, recorder, names, options)
         program = _programs.get(key)
         reused = program is not None
-        program = program or Program(recorder, names, options, partial(thaw, part, names, options))
+        program = program or Program(
+            recorder, names, options, partial(thaw, part, names, options),
+            partial(plain_module, part, reads),
+        )  # fmt: skip
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
         _failed(part, error, final=depth == MOST_HALVINGS or len(part.nodes) == 1)
         if depth == MOST_HALVINGS or len(part.nodes) == 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, decomposition_table
 
 from .record import name_of
 from .table import RULES, SOURCES
@@ -14,8 +14,8 @@ from .table import RULES, SOURCES
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's expansions into core ATen, but for what we have a rule for."""
-    table = dict(core_aten_decompositions())
+    """All expansions that PyTorch has, but for what we have a rule for."""
+    table = {**decomposition_table, **core_aten_decompositions()}
     return {op: body for op, body in table.items() if not known(name_of(op))}
 
 

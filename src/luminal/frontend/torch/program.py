@@ -12,6 +12,7 @@ import torch
 
 from .arrays import array_of, inverse, tensor_of
 from .record import Recorder
+from .report import count_failure
 from .sizes import hint
 
 MOST_CHANGES = 4  # of each weight; where they change more often they are read in place, unpacked
@@ -55,15 +56,17 @@ class Program(torch.nn.Module):
     they run one after the other.
 
     thaw: makes the same program with weights as ordinary inputs, for weights that keep changing
-    (a layer's program that serves all layers of a model).
+    (a layer's program that serves all layers of a model). plain: makes what PyTorch would run
+    instead, for a program that fails at its first run: a fault of ours, and reported as such.
     """
 
     def __init__(
         self, recorder: Recorder, sizes: Sequence[str], options: Options,
         thaw: Callable[[], Program] | None = None,
+        plain: Callable[[], torch.nn.Module] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._thaw = thaw
+        self._thaw, self._plain = thaw, plain
         graph = recorder.graph
         self._sizes = tuple(sizes)
         self._ins = [
@@ -86,15 +89,24 @@ class Program(torch.nn.Module):
         if self._changes > MOST_CHANGES * len(self._weights):
             with self._lock:
                 self._replace()
-        thawed = self._modules.get("thawed")
-        if thawed is not None:
-            return thawed(*values)
-        return self._call(values)
+        other = self._modules.get("instead")
+        if other is not None:
+            return other(*values)
+        try:
+            results = self._call(values)
+        except Exception as error:
+            if self._plain is None:
+                raise
+            count_failure(f"at the first run: {type(error).__name__}: {error}")
+            self.instead = self._plain()
+            return self.instead(*values)
+        self._plain = None
+        return results
 
     def _replace(self) -> None:
         """Weights are inputs from now on."""
         if self._thaw is not None:
-            self.thawed, self._thaw = self._thaw(), None
+            self.instead, self._thaw = self._thaw(), None
         self._changes = 0
 
     def _call(self, values: Sequence[Any]) -> tuple[torch.Tensor, ...]:

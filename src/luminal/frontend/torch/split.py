@@ -116,6 +116,28 @@ def size_sources(graph: fx.Graph) -> dict[str, fx.Node]:
     return sources
 
 
+def plain_module(part: Part, reads: list[fx.Node]) -> fx.GraphModule:
+    """The part as PyTorch would run it, with the arguments and results of its program."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in reads:
+        copies[node] = graph.placeholder(node.name)
+    for node in part.nodes:
+        for source in node.all_input_nodes:
+            if source not in copies:
+                _copy_number(graph, source, copies)
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(tuple(copies[node] for node in part.outputs))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def _copy_number(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> None:
+    """A size that the part knew by its formula, computed from what it reads."""
+    for source in node.all_input_nodes:
+        if source not in copies:
+            _copy_number(graph, source, copies)
+    copies[node] = graph.node_copy(node, copies.__getitem__)
+
+
 def assemble(
     module: fx.GraphModule,
     parts: list[tuple[Part, Any, list[fx.Node]]],
