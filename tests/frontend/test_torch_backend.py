@@ -253,3 +253,42 @@ def test_training_follows_eager(name):
     for key, value in states[0].items():
         close(states[1][key], value, 1e-3)
     assert report().graphs == 2 and not report().fallbacks
+
+
+def test_sizes_as_numbers():
+    def function(x):
+        n = x.shape[0]
+        return torch.arange(n) + n, x * n, torch.full((n,), 2.0) / n, torch.cat([x[:0], x])
+
+    run = compiled(function, dynamic=True)
+    for n in (4, 7):
+        x = torch.randn(n, 3)
+        for got, expected in zip(run(x), function(x)):
+            assert got.dtype == expected.dtype
+            close(got, expected)
+    assert report().graphs == 1 and not report().fallbacks
+
+
+def test_a_fault_at_the_first_run_is_reported(monkeypatch):
+    from luminal.runtime.executable import Executable
+
+    def fail(*args, **kwargs):
+        raise KeyError("on purpose")
+
+    monkeypatch.setattr(Executable, "__call__", fail)
+    run, x = compiled(lambda x: x.sin() + 1), torch.randn(3)
+    close(run(x), x.sin() + 1)
+    close(run(x), x.sin() + 1)
+    assert len(report().failures) == 1 and "on purpose" in report().failures[0]
+
+
+def test_parts_of_two_stages_with_an_unknown_operation_between():
+    def function(x):
+        a = x.relu() * 2
+        values, vectors = torch.linalg.eigh(a @ a.T)
+        return values.sqrt().sum() + a.mean(), vectors.abs().sum()
+
+    x = torch.rand(3, 3) + torch.eye(3)
+    for got, expected in zip(compiled(function)(x), function(x)):
+        close(got, expected, 1e-3)
+    assert report().parts == 2

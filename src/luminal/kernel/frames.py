@@ -268,7 +268,9 @@ def sum_of_sums(draft: Draft) -> Value | None:
             shared = [a for a in found.main.axes if a not in v.axes]
             short = all(draft.facts.static[a] for a in found.main.over)
             own = [a for a in v.over if a not in found.main.axes]
-            if found.tile.lane in v.axes and short and shared and not own:
+            inside = [u for u in found.values if set(shared) <= set(u.points)]
+            laned = all(found.tile.lane in u.axes for u in [v, *inside])
+            if laned and short and shared and not own:
                 return v
     return None
 

@@ -36,7 +36,7 @@ from .split import (
     trial,
 )
 
-MOST_HALVINGS = 4  # of a part that our compiler refuses
+MOST_HALVINGS = 6  # of a part that our compiler refuses
 MOST_PROGRAMS = 512  # kept for graphs that come again
 
 _programs: dict[str, Program] = {}

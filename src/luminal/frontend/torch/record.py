@@ -100,9 +100,9 @@ class Recorder:
         return arg
 
     def _operand(self, node: fx.Node, place: int, arg: Any) -> Any:
-        """A run-time size as a tensor, where the operation computes with it."""
+        """A run-time size as a tensor, where the operation computes with it (a range keeps it)."""
         schema = getattr(node.target, "_schema", None)
-        if not isinstance(arg, Index) or schema is None:
+        if not isinstance(arg, Index) or schema is None or schema.name == "aten::arange":
             return arg
         kind = str(schema.arguments[place].type)
         return size_tensor(self.graph, arg) if kind in ("Tensor", "number") else arg
