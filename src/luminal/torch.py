@@ -3,6 +3,9 @@
     luminal.torch.report()   which operations PyTorch still computed itself, where, and why
     luminal.torch.reset()    forget all compiled programs and the report
 
+In inference, weights are packed once and again when PyTorch's version counter says that they have
+changed. It does not count writes through `.data`: call `reset()` after such a write.
+
 Needs PyTorch, which luminal itself does not.
 """
 

@@ -292,3 +292,24 @@ def test_parts_of_two_stages_with_an_unknown_operation_between():
     for got, expected in zip(compiled(function)(x), function(x)):
         close(got, expected, 1e-3)
     assert report().parts == 2
+
+
+def test_sizes_beyond_our_bounds_run_in_pytorch(monkeypatch):
+    from luminal.frontend.torch import sizes
+
+    monkeypatch.setattr(sizes, "LARGEST", 8)
+    run = compiled(lambda x: x.cumsum(0) * 2, dynamic=True)
+    for n in (2, 3, 20, 4, 30):
+        x = torch.randn(n, 3)
+        close(run(x), x.cumsum(0) * 2)
+    assert report().graphs == 1 and len(report().failures) == 1
+
+
+def test_weights_written_through_data_are_read_after_reset():
+    model, x = nn.Linear(4, 4), torch.randn(3, 4)
+    run = compiled(model)
+    with torch.no_grad():
+        run(x)
+        model.weight.data.mul_(2)
+        luminal.torch.reset()
+        close(run(x), model(x))

@@ -59,6 +59,7 @@ def test_one_program_serves_every_length() -> None:
         program.keep(0)
         assert program.feed(prompt(length)).shape == (1, VOCABULARY)
     assert program.explain() == kernels
+    assert len(program._program._report.plan.in_place) == 2 * program.config.layers
 
 
 def test_half_weights_are_computed_in_f32() -> None:

@@ -38,6 +38,17 @@ def test_a_stream_is_the_generated_text() -> None:
     )
 
 
+def test_two_replies_at_once_do_not_disturb_each_other() -> None:
+    prompts = ("the quick", "brown dog jumps")
+    alone = [model().generate(prompt, max_tokens=8) for prompt in prompts]
+    streams = [model().pieces(prompt, 8) for prompt in prompts]
+    texts = ["", ""]
+    for pieces in zip(*streams):
+        for number, piece in enumerate(pieces):
+            texts[number] += piece.text
+    assert texts == alone
+
+
 def test_a_stop_text_ends_the_reply() -> None:
     whole = model().complete("the quick", 30)
     stop = whole.text[5:8]

@@ -51,7 +51,7 @@ class Tile:
 
     @property
     def text(self) -> str:
-        """"a1/64# a0/6": the lane axis is marked as in a path."""
+        """ "a1/64# a0/6": the lane axis is marked as in a path."""
         mark = {self.lane: "#"}
         sizes = [f"{axis}/{n}{mark.get(axis, '')}" for axis, n in self.sizes.items()]
         return " ".join(sizes + ([self.pair[0].name] if self.pair else [])) or "scalar"

@@ -70,12 +70,8 @@ class KVCache:
         start, length = graph.size(position), new.node.shape[2]
         capacity = state.node.shape[2]
         graph.require(capacity - start - length, f"cache: {start} + {length} tokens of {capacity}")
-        here = graph.iota(state.shape, Index.of("i2"))
-        first, end = (ops.creation.size_tensor(graph, s) for s in (start, start + length))
-        inside = (here >= first) & (here < end)
-        room = (start, capacity - start - length)
-        placed = new.cast(state.dtype).pad([(0, 0), (0, 0), room, (0, 0)])
-        whole = ops.where(inside, placed, state)
+        places = graph.iota(new.shape, Index.of("i2") + start)
+        whole = state.scatter_node(places, new.cast(state.dtype), 2)
         graph.donate(state, whole)
         return whole.narrow(2, 0, start + length)
 

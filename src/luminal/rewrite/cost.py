@@ -4,7 +4,8 @@ What it counts, and why: multiply-adds of contractions at the rate of the multip
 else in vector operations; memory once for each buffer, again for each pass over rows that do not
 fit the cache; work that a loop over foreign axes repeats (a computed operand is made once for each
 tile of them); a contraction whose result several passes need, which spoils its register tile.
-A guard costs nothing: it cuts a loop. A view costs nothing: it is an address.
+A guard costs nothing: it cuts a loop, and what is under it is only made where it holds (but for
+reductions, which are values of their own). A view costs nothing: it is an address.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class CostModel:
 FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
 _VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
 _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
+_SAMPLES = 64  # points at which the share of a guard's branch is estimated
+_GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
@@ -60,7 +63,8 @@ class Pricer:
         ]
         self._points: dict[int, float] = {0: 1.0}
         self._prices: dict[tuple[int, ...], float] = {}
-        self._view: dict[int, bool] = {}
+        self._sizes = sizes
+        self._shares: dict[int, float] = {}
 
     def points(self, mask: int) -> float:
         """The number of points of a set of axes."""
@@ -70,6 +74,28 @@ class Pricer:
             found = self.extents[low.bit_length() - 1] * self.points(mask ^ low)
             self._points[mask] = found
         return found
+
+    def share(self, domain: int) -> float:
+        """The part of all points at which a domain holds, estimated."""
+        found = self._shares.get(domain)
+        if found is None:
+            found = self._shares[domain] = self._estimate(domain)
+        return found
+
+    def _estimate(self, domain: int) -> float:
+        encoding = self.classes.encoding
+        conditions = encoding.domain(domain)
+        if conditions is None:
+            return 0.0
+        names = encoding.names(encoding.mask(n for c in conditions for n in c.names()))
+        held = 0
+        for sample in range(_SAMPLES):
+            point = dict(self._sizes)
+            for number, name in enumerate(names):
+                place = (sample + 0.5) * (1 / _SAMPLES + number * _GOLDEN) % 1.0
+                point[name] = int(place * self.extents[encoding.bit[name]])
+            held += all(c.evaluate(point) >= 0 for c in conditions)
+        return held / _SAMPLES
 
     def price(self, piece: Piece) -> float:
         """Seconds a run; what depends on constants only runs once and costs next to nothing."""
@@ -101,6 +127,7 @@ class _Priced:
         self.loops: dict[int, int] = {}  # axes of the loops around a node
         self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
         self.repeat: dict[int, float] = {}
+        self.share: dict[int, float] = {}  # of the points around it, at which it is made
         self.uses: dict[int, set[tuple[int, int]]] = {c: set() for c in self.order}
         self.products = self._products()
         self._downwards()
@@ -155,9 +182,17 @@ class _Priced:
                 uses = set(self.uses[c])
                 if self._hidden_maximum(node):
                     uses.add((int(node.literals[0]), self.level[c]))
-                for child in node.children:
+                for child, share in zip(node.children, self._branches(c, node)):
                     for use in uses:
-                        self._use(child, self.loops[c], self.repeat[c], use)
+                        self._use(child, self.loops[c], self.repeat[c], use, share)
+
+    def _branches(self, c: int, node: ENode) -> list[float]:
+        """The shares of a node's operands: the branches of a guard divide it."""
+        whole = self.share[c]
+        if node.op != "Guard":
+            return [whole] * len(node.children)
+        first = self.pricer.share(int(node.literals[0]))
+        return [whole * first, whole * (1 - first)]
 
     def tops(self) -> tuple[int, ...]:
         if self.piece.scatter is not None:
@@ -170,8 +205,9 @@ class _Priced:
         if node.op == "OSum":
             score, factor = node.children
             use = (node.over, self.level[c])
-            self._use(score, self.axes[score] | node.over, again, use, online=True)
-            self._use(factor, self.axes[c] | node.over, again, use, online=True)
+            running = (-use[0], use[1])
+            self._use(score, self.axes[score] | node.over, again, running)
+            self._use(factor, self.axes[c] | node.over, again, running)
             return
         self._use(node.children[0], self.axes[c] | node.over, again, (node.over, self.level[c]))
 
@@ -184,15 +220,17 @@ class _Priced:
         return max(least if points > 1 else 1.0, -(-points // self.model.tile))
 
     def _use(
-        self, c: int, loops: int, repeat: float, use: tuple[int, int], online: bool = False
+        self, c: int, loops: int, repeat: float, use: tuple[int, int], share: float = 1.0
     ) -> None:
+        """use: axes of the reduction that uses it (negative: online), and its pass."""
         if c not in self.uses:
             return
         self.loops[c] = self.loops.get(c, 0) | loops
         if use[0]:
             self.inner[c] = self.inner.get(c, 0) | loops
         self.repeat[c] = max(self.repeat.get(c, 0.0), repeat)
-        self.uses[c].add(use if not online else (-use[0], use[1]))
+        self.share[c] = max(self.share.get(c, 0.0), share)
+        self.uses[c].add(use)
 
     # ---- seconds
 
@@ -219,7 +257,8 @@ class _Priced:
             if c in self.products:
                 multiply += 2 * points * self._spoiled(c)
             elif c not in inside:
-                vector += self.cost(node) * points
+                share = 1.0 if node.over else self.share[c]
+                vector += self.cost(node) * points * share
         return multiply, vector
 
     def _serial(self) -> float:
@@ -278,15 +317,20 @@ class _Priced:
     def _memory(self) -> float:
         """Seconds of traffic: each buffer once, rows too long for the cache once a pass."""
         passes = self._passes()
-        total = 0.0
+        touched: dict[int, float] = {}
+        again: dict[int, int] = {}
         for c, node in self.piece.body:
             if node.op not in ("Load", "Read", "Gather"):
                 continue
             buffer = node.children[0]
+            points = self.pricer.points(self.axes[c]) * self.share.get(c, 1.0)
+            touched[buffer] = touched.get(buffer, 0.0) + points * self.classes.dtype[c].bytes
+            times = max((n for mask, n in passes.items() if mask & self.axes[c]), default=1)
+            again[buffer] = max(again.get(buffer, 1), times)
+        total = 0.0
+        for buffer, amount in touched.items():
             size = self.pricer.bytes(buffer)
-            touched = self.pricer.points(self.axes[c]) * self.classes.dtype[c].bytes
-            again = max((n for mask, n in passes.items() if mask & self.axes[c]), default=1)
-            total += self._transfer(min(size, touched) * again, size)
+            total += self._transfer(min(size, amount) * again[buffer], size)
         for root in self.piece.roots:
             size = self.pricer.bytes(root)
             if self.piece.scatter is not None:

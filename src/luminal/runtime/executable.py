@@ -128,7 +128,7 @@ class Executable:
             known = self._told.get(number)
             fresh = port.needed and (known is None or known[1] != implied)
             if not (self._changed or fresh) and port.needed:
-                check_shape(port.node, port.name, array, self._sizes or {})
+                self._check_again(port, array)
             self._arrays[number] = array
             self._missing.discard(number)
             if fresh:
@@ -136,6 +136,12 @@ class Executable:
                 self._changed = True
             if port.needed:
                 self._engine.set(number, array)
+
+    def _check_again(self, port: Port, array: np.ndarray) -> None:
+        """A shape that tells no size by itself (a * b): another may be given before the run."""
+        sizes = self._sizes or {}
+        if any(dim.evaluate(sizes) != n for dim, n in zip(port.node.shape, array.shape)):
+            self._changed = True
 
     def __getitem__(self, tensor: Any) -> np.ndarray:
         """The values of an output after the last run, or the present values of an input."""

@@ -27,7 +27,7 @@ def locate(path_or_id: str | Path) -> Path:
         import huggingface_hub as hub
     except ImportError:
         raise WeightsError(
-            f"{name}: no such directory; to download models: pip install huggingface_hub"
+            f"{name}: no such directory; to download models: pip install luminal[hub]"
         ) from None
     try:
         if file is not None:

@@ -22,7 +22,7 @@ from ...errors import InputError
 from . import report
 from .decompose import decompositions
 from .fingerprint import fingerprint
-from .program import Options, Program
+from .program import Options, Program, forget_weights
 from .record import Recorder
 from .split import (
     Part,
@@ -72,9 +72,10 @@ def read_options(given: Mapping[str, Any]) -> Options:
 
 
 def reset() -> None:
-    """Forget all compiled programs and the report."""
+    """Forget all compiled programs and the report; what is in use reads its weights anew."""
     with _lock:
         _programs.clear()
+        forget_weights()
         report.clear()
 
 
@@ -137,10 +138,9 @@ def compile_part(
         key = fingerprint(part, recorder, names, options)
         program = _programs.get(key)
         reused = program is not None
-        program = program or Program(
-            recorder, names, options, partial(thaw, part, names, options),
-            partial(plain_module, part, reads),
-        )  # fmt: skip
+        plain = partial(plain_module, part, reads)
+        again = partial(thaw, part, names, options, plain)
+        program = program or Program(recorder, names, options, again, plain)
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
         _failed(part, error, final=depth == MOST_HALVINGS or len(part.nodes) == 1)
         if depth == MOST_HALVINGS or len(part.nodes) == 1:
@@ -165,9 +165,11 @@ def recorded(part: Part, statics: frozenset[fx.Node], recorder: Recorder | None)
     return recorder
 
 
-def thaw(part: Part, names: Sequence[str], options: Options) -> Program:
+def thaw(
+    part: Part, names: Sequence[str], options: Options, plain: Callable[[], torch.nn.Module]
+) -> Program:
     """The program of a part that takes its weights as inputs."""
-    return Program(recorded(part, frozenset(), None), names, options)
+    return Program(recorded(part, frozenset(), None), names, options, plain=plain)
 
 
 def _remember(key: str, program: Program) -> None:

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...errors import DimError
 from .arrays import array_of, inverse, tensor_of
 from .record import Recorder
 from .report import count_failure
 from .sizes import hint
 
 MOST_CHANGES = 4  # of each weight; where they change more often they are read in place, unpacked
+
+_forgotten = 0  # how often all weights were to be read anew
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Program(torch.nn.Module):
 
     thaw: makes the same program with weights as ordinary inputs, for weights that keep changing
     (a layer's program that serves all layers of a model). plain: makes what PyTorch would run
-    instead, for a program that fails at its first run: a fault of ours, and reported as such.
+    instead, for sizes beyond our bounds, and for a program that fails at its first run: a fault of
+    ours, and reported as such.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class Program(torch.nn.Module):
         plain: Callable[[], torch.nn.Module] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._thaw, self._plain = thaw, plain
+        self._thaw, self._plain, self._proved = thaw, plain, False
         graph = recorder.graph
         self._sizes = tuple(sizes)
         self._ins = [
@@ -94,14 +98,26 @@ class Program(torch.nn.Module):
             return other(*values)
         try:
             results = self._call(values)
+        except DimError as error:  # larger than what we reckoned with
+            return self._in_pytorch(error)(*values)
         except Exception as error:
-            if self._plain is None:
+            if self._proved:
                 raise
-            count_failure(f"at the first run: {type(error).__name__}: {error}")
-            self.instead = self._plain()
+            self.instead = self._in_pytorch(error)
             return self.instead(*values)
-        self._plain = None
+        self._proved = True
         return results
+
+    def _in_pytorch(self, error: Exception) -> torch.nn.Module:
+        """What PyTorch would run, and a word about it in the report, once."""
+        if self._plain is None:
+            raise error
+        with self._lock:
+            module = self._modules.get("eager")
+            if module is None:
+                count_failure(f"at a run: {type(error).__name__}: {error}".split("\n")[0])
+                module = self.eager = self._plain()
+        return module
 
     def _replace(self) -> None:
         """Weights are inputs from now on."""
@@ -148,11 +164,18 @@ def _place(seed: Any, inputs: Sequence[Any]) -> int | None:
     return next((n for n, tensor in enumerate(inputs) if tensor is seed), None)
 
 
-def version(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """What changes when a tensor's contents do; None for tensors that keep no count."""
+def version(tensor: torch.Tensor) -> tuple[int, int, int] | None:
+    """What changes when a tensor's contents do; None for tensors that keep no count. PyTorch does
+    not count what is written through `.data`: `forget_weights` is for that."""
     if tensor.is_inference():
         return None
-    return tensor.data_ptr(), tensor._version
+    return tensor.data_ptr(), tensor._version, _forgotten
+
+
+def forget_weights() -> None:
+    """Every program reads its weights anew at its next call."""
+    global _forgotten
+    _forgotten += 1
 
 
 def draw_seed() -> int:

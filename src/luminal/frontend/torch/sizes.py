@@ -17,6 +17,7 @@ from ...graph.tensor import Tensor
 from ...ops import cast, div, mul, pow, size_tensor
 from ...ops.base import literal
 
+LARGEST = 1 << 17  # of a size that PyTorch gives no bound: memory for a row is set aside once
 FLOORS = ("FloorDiv", "CleanDiv", "IntTrueDivExact")
 
 
@@ -50,8 +51,8 @@ def declare(graph: Graph, symbol: sympy.Symbol, environment: Any) -> None:
     ends = environment.var_to_range.get(symbol)
     low = _whole(ends.lower, 0) if ends is not None else 0
     high = _whole(ends.upper, DEFAULT_BOUNDS[1]) if ends is not None else DEFAULT_BOUNDS[1]
-    low, high = max(low, 0), min(high, DEFAULT_BOUNDS[1])
     known = environment.backed_var_to_val.get(symbol)
+    low, high = max(low, 0), min(high, max(LARGEST, 4 * int(known or 0)))
     usual = int(known) if known is not None and low <= int(known) <= high else None
     graph.dim(name, low, high, hint=usual)
 

@@ -54,8 +54,8 @@ class LLM:
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). Raises WeightsError, Unsupported or InputError before anything is run.
 
-    One conversation at a time: calls from several threads wait for each other. Tokens that a prompt
-    has in common with the one before are not computed again.
+    There is one cache. Tokens that a prompt has in common with what it holds are not computed
+    again; replies made at the same time are right, but compute their conversations anew in turns.
     """
 
     def __init__(
@@ -125,39 +125,35 @@ class LLM:
         settings, ids = _sampling(sampling), self.ids(prompt)
         stops = StopTexts([stop] if isinstance(stop, str) else stop)
         self._check_prompt(ids)
-        with self._lock:
-            yield from self._pieces(ids, max_tokens, stops, logprobs, settings)
+        yield from self._pieces(ids, max_tokens, stops, logprobs, settings)
 
     def _pieces(
         self, ids: list[int], limit: int, stops: StopTexts, logprobs: bool, sampling: Sampling
     ) -> Iterator[Piece]:
         sampler, text, finish = Sampler(sampling, ids), Pieces(self.tokenizer), "length"
-        logits = self._prefill(ids)
-        for number in range(limit):
+        for _ in range(limit):
+            if len(ids) > self.context:
+                break
+            logits = self._after(ids)
             token = sampler.choose(logits)
             if token in self.config.end_tokens:
                 finish = "stop"
                 break
             known = log_probability(logits, token) if logprobs else None
+            ids = [*ids, token]
             yield Piece(stops.push(text.push(token)), token, known)
             if stops.found:
                 finish = "stop"
                 break
-            if number + 1 == limit or len(self.program.tokens) >= self.context:
-                break
-            logits = self.program.feed([token])[0]
         rest = "" if stops.found else stops.push(text.flush())
         yield Piece(rest + stops.flush(), finish="stop" if stops.found else finish)
 
-    def _prefill(self, ids: list[int]) -> np.ndarray:
-        """Logits after the prompt; what the cache holds of it already is kept."""
-        common = 0
-        for old, new in zip(self.program.tokens, ids[:-1]):
-            if old != new:
-                break
-            common += 1
-        self.program.keep(common)
-        return self.program.feed(ids[common:])[0]
+    def _after(self, ids: list[int]) -> np.ndarray:
+        """Logits (vocabulary,) after these tokens; what the cache holds of them is kept."""
+        with self._lock:
+            known = _common(self.program.tokens, ids[:-1])
+            self.program.keep(known)
+            return self.program.feed(ids[known:])[0]
 
     # ---- numbers
 
@@ -186,6 +182,14 @@ class LLM:
                 f"the prompt has {len(ids)} tokens, the context {self.context}: "
                 "shorten it or load the model with a larger context"
             )
+
+
+def _common(held: list[int], wanted: list[int]) -> int:
+    """How many tokens two sequences begin with in common."""
+    shorter = min(len(held), len(wanted))
+    if held[:shorter] == wanted[:shorter]:  # nearly always
+        return shorter
+    return next(n for n in range(shorter) if held[n] != wanted[n])
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:
