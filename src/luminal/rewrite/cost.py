@@ -46,6 +46,7 @@ class CostModel:
 FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
 _VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
 _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
+_RUNS = 100  # in which a constant that is made once must have paid for its memory
 _SAMPLES = 64  # points at which the share of a guard's branch is estimated
 _GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
@@ -98,13 +99,18 @@ class Pricer:
         return held / _SAMPLES
 
     def price(self, piece: Piece) -> float:
-        """Seconds a run; what depends on constants only runs once and costs next to nothing."""
+        """Seconds a run; what depends on constants only runs once, but takes memory."""
         found = self._prices.get(piece.key)
         if found is None:
             free = self.classes.constant[piece.roots[0]]
-            found = _ONCE if free else _Priced(self, piece).seconds()
+            found = self._price_once(piece) if free else _Priced(self, piece).seconds()
             self._prices[piece.key] = found
         return found
+
+    def _price_once(self, piece: Piece) -> float:
+        """A second copy of weights must save what it takes within so many runs."""
+        made = sum(self.bytes(root) for root in piece.roots)
+        return _ONCE + made / self.model.bandwidth / _RUNS
 
     def bytes(self, c: int) -> float:
         """Of the buffer of a class."""
