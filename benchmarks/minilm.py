@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
-from paired import cpu_name, paired
 from transformers import BertConfig, BertModel
 
+from luminal.bench.machine import cpu_name
+from luminal.bench.paired import paired
 from luminal.models import SentenceEncoder
 from luminal.models.sentence import default_directory
 from luminal.weights import Safetensors
