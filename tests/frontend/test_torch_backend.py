@@ -313,3 +313,16 @@ def test_weights_written_through_data_are_read_after_reset():
         model.weight.data.mul_(2)
         luminal.torch.reset()
         close(run(x), model(x))
+
+
+def test_grouped_attention_and_its_gradient():
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    leaves = [torch.randn(2, heads, 5, 8, requires_grad=True) for heads in (4, 2, 2)]
+    got, expected = compiled(attend)(*leaves), attend(*leaves)
+    close(got, expected)
+    ours = torch.autograd.grad(got.square().sum(), leaves)
+    for mine, theirs in zip(ours, torch.autograd.grad(expected.square().sum(), leaves)):
+        close(mine, theirs, 1e-4)
+    assert not report().fallbacks

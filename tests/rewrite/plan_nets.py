@@ -11,6 +11,7 @@ import numpy as np
 import luminal.ops as F
 from luminal.graph.dtype import DType
 from luminal.graph.graph import Graph
+from luminal.graph.index import Index
 from luminal.graph.tensor import Tensor
 from luminal.kernel.evaluate import evaluate
 from luminal.rewrite.bridge import Step, bridge
@@ -303,3 +304,35 @@ def normalised_rows(g: Graph, large: bool) -> list[Tensor]:
     m, n, k = (128, 384, 256) if large else (3, 4, 5)
     x = F.softmax(g.tensor((m, k)), -1)
     return [F.matmul(x, g.tensor((k, n))), F.sum(x * 2.0, 0), F.max(x, 1)[0] if large else x]
+
+
+@net
+def rotated_scores(g: Graph, large: bool) -> list[Tensor]:
+    s, h, d, k = (128, 8, 64, 512) if large else (3, 2, 4, 5)
+    x, cos, sin = g.tensor((s, k)), g.tensor((s, d // 2)), g.tensor((s, d // 2))
+
+    def rotated() -> Tensor:
+        y = F.linear(x, g.parameter((h * d, k))).reshape((s, h, d)).transpose(0, 1)
+        a, b = y[:, :, : d // 2], y[:, :, d // 2 :]
+        return F.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    return [F.matmul(rotated(), rotated().transpose(1, 2))]
+
+
+@net
+def placed_projection(g: Graph, large: bool) -> list[Tensor]:
+    room, n, k = (1024, 512, 512) if large else (7, 3, 4)
+    s = g.dim("s", 1, 3, hint=1)
+    x, state, q = g.tensor((s, k)), g.tensor((room, n)), g.tensor((n,))
+    placed = F.linear(x, g.parameter((n, k))).pad([(2, room - 2 - s), (0, 0)])
+    here = g.iota(state.shape, Index.of("i0"))
+    whole = F.where((here >= 2) & (here < 2 + F.creation.size_tensor(g, s)), placed, state)
+    return [whole, F.sum(whole[: 2 + s] * q, 1)]
+
+
+@net
+def packed_linear(g: Graph, large: bool) -> list[Tensor]:
+    m, n, k = (1, 2048, 2048) if large else (2, 3, 4)
+    x, packed, scale = g.tensor((m, k)), g.parameter((n, k // 2), "u8"), g.parameter((n, 1), "f16")
+    low, high = (packed & 15).cast("f32"), (packed >> 4).cast("f32")
+    return [F.linear(x, F.cat([low, high], 1) * scale.cast("f32"))]

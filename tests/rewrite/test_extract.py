@@ -18,6 +18,7 @@ KERNELS = {
     "conv_norm_relu": (1, 1), "depthwise_pointwise": (2, 2), "pools": (2, 2),
     "embedding_norm": (1, 2), "embedding_dynamic": (1, 2), "lstm_cell": (1, 2),
     "bert_layer": (9, 9), "int8_linear": (1, 1), "scans": (2, 2),
+    "rotated_scores": (5, 5), "placed_projection": (2, 3), "packed_linear": (1, 1),
 }  # fmt: skip
 
 
@@ -72,6 +73,21 @@ def test_int8_weights_are_not_widened_in_memory():
     (step,) = bridge(plan_of("int8_linear"))
     assert not step.constant
     assert "i8" in {b.dtype.name for b in step.kernel.buffers}
+
+
+def test_packed_weights_are_not_unpacked_in_memory():
+    (step,) = bridge(plan_of("packed_linear"))
+    assert not step.constant
+    assert {"u8", "f16"} <= {b.dtype.name for b in step.kernel.buffers}
+
+
+def test_a_contraction_that_is_placed_elsewhere_is_made_at_its_own_points():
+    plan = plan_of("placed_projection")
+    names, space = plan.classes.encoding.names, plan.classes.encoding.space
+    made = [(piece, c) for piece in plan.pieces for c, n in piece.body if n.op == "Sum"]
+    extents = {str(space.axes[a]) for _, c in made for a in names(plan.classes.axes[c])}
+    assert "1024" not in extents, plan.describe()
+    assert sum(piece.roots == (c,) for piece, c in made) >= 1
 
 
 def test_a_scatter_copies_its_base_once_and_says_so():

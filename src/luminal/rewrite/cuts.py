@@ -211,6 +211,8 @@ def _forks(facts: Facts) -> set[int]:
         if not facts.computed[t] or facts.fixed[t] or readers < 2:
             continue
         point = meeting[t]
+        while point != SINK and facts.terms.nodes[point].op == "store":
+            point = meeting[point]  # its readers are the branches
         behind = 0 if point == SINK else passed[point] + (point in facts.contraction)
         if passed[t] > behind:
             found |= _sources(facts, t)

@@ -216,7 +216,8 @@ class _Search:
         """(class, alternative), or (class, -1): its bit."""
         reached, found = self._reached(choice), []
         for c in reached:
-            if self._storable(c, choice, reached):
+            larger = self.classes.constant[c] and not self._worth_making(choice, c)
+            if not larger and self._storable(c, choice, reached):
                 found.append((c, -1))
             if self.classes.constant[c]:
                 continue

@@ -9,7 +9,7 @@ from ....errors import Unsupported
 from ....graph.dtype import boolean, f32
 from ....graph.tensor import Tensor
 from ....ops.attention import causal
-from ....ops.base import Value, extent, size_value
+from ....ops.base import Value, extent, size_value, static
 from .base import rule
 
 
@@ -41,6 +41,22 @@ def _scores(
     return ops.add(scores, mask.cast(scores.dtype))
 
 
+def _per_head(x: Tensor, query: Tensor) -> Tensor:
+    """Keys or values with a head for each of the query's: each serves a group, by a view."""
+    heads, own = extent(query, query.ndim - 3), extent(x, x.ndim - 3)
+    if heads is own:
+        return x
+    return x.repeat_interleave(static(heads, "heads") // static(own, "heads"), x.ndim - 3)
+
+
+def _per_group(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradients of a group's heads, added up."""
+    own, dim = extent(x, x.ndim - 3), x.ndim - 3
+    if extent(grad, dim) is own:
+        return grad
+    return ops.sum(grad.unflatten(dim, (own, -1)), dim + 1)
+
+
 @rule("_scaled_dot_product_flash_attention_for_cpu.default")
 def attention(
     query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, is_causal: bool = False,
@@ -49,7 +65,9 @@ def attention(
     """(result, log of the sum of exponentials of each row). A row that sees nothing gives 0."""
     if dropout:
         raise Unsupported("attention with dropout")
-    q, k, v = _wide(query), _wide(key), _wide(value)
+    q, k, v = _wide(query), _per_head(_wide(key), query), _per_head(_wide(value), query)
+    if extent(v, v.ndim - 2) is not extent(k, k.ndim - 2):  # two symbols for one size
+        v = v.narrow(v.ndim - 2, 0, extent(k, k.ndim - 2))
     scores = _scores(q, k, attn_mask, is_causal, scale)
     result = ops.matmul(ops.softmax(scores, -1), v)
     if attn_mask is not None:
@@ -66,7 +84,8 @@ def attention_backward(
     """Of query, key and value. With P = softmax: dS = P (dO V^T - rowsum(dO O))."""
     if dropout:
         raise Unsupported("attention with dropout")
-    q, k, v, g, o = (_wide(x) for x in (query, key, value, grad, out))
+    q, g, o = _wide(query), _wide(grad), _wide(out)
+    k, v = _per_head(_wide(key), query), _per_head(_wide(value), query)
     scores = _scores(q, k, attn_mask, is_causal, scale)
     weights = ops.exp(ops.sub(scores, logsumexp.unsqueeze(-1)))
     rows = ops.sum(ops.mul(g, o), -1, keepdim=True)
@@ -74,4 +93,5 @@ def attention_backward(
     of_scores = ops.mul(ops.mul(weights, inner), _factor(q, scale))
     of_query = ops.matmul(of_scores, k)
     of_key = ops.matmul(of_scores.transpose(-1, -2), q)
-    return of_query, of_key, ops.matmul(weights.transpose(-1, -2), g)
+    of_value = ops.matmul(weights.transpose(-1, -2), g)
+    return of_query, _per_group(of_key, key), _per_group(of_value, value)
