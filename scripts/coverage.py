@@ -26,20 +26,35 @@ HEAD = """# Coverage of `torch.compile(backend="luminal")`
 Written by `scripts/coverage.py` from the suites' results; do not edit. *Passed*: every sample
 agrees with eager PyTorch in value, dtype, shape and mutation. *Native*: passed, and PyTorch itself
 computed nothing. What is not native ran partly in PyTorch: `luminal.torch.report()` says which
-operations, and where.
+operations, and where. In the modes gen and static the suite draws its prompt inside the profiled
+call (`randint`, `random_`), and in hfgen it profiles all of `generate()`: cases there do not count
+as native even where every compiled graph is one native program.
 """
 
 
 def main(paths: Iterable[str]) -> None:
     print(HEAD)
-    for path in paths:
-        print("\n".join(section(json.loads(Path(path).read_text()))))
+    for run in merged(json.loads(Path(path).read_text()) for path in paths):
+        print("\n".join(section(run)))
+
+
+def merged(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One run for each suite: of a case that ran several times the last result counts."""
+    suites: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        whole = suites.setdefault(run["suite"], {"suite": run["suite"], "cases": {}, "open": set()})
+        whole["cases"] |= {result["case"]: result for result in run["results"]}
+        whole["open"] |= set(run["not_run"])
+    for whole in suites.values():
+        whole["results"] = [whole["cases"][case] for case in sorted(whole["cases"])]
+        whole["not_run"] = sorted(whole["open"] - whole["cases"].keys())
+    return list(suites.values())
 
 
 def section(run: dict[str, Any]) -> list[str]:
     """A summary by kind of case, then one line for each key that is not native throughout."""
     results = [r for r in run["results"] if r["status"] != "SKIP"]
-    lines = [f"## {TITLES.get(run['suite'], run['suite'])}", ""]
+    lines = [f"## {TITLES.get(run['suite'], run['suite'])}", "", f"{len(results)} cases run.", ""]
     lines += ["| kind | cases | passed | native |", "|---|---|---|---|"]
     kinds = groups(results, 1)
     lines += [f"| {kind} | {counts(kinds[kind])} |" for kind in sorted(kinds)]
