@@ -29,6 +29,7 @@ from .kernel.kernel import Kernel
 from .kernel.legal import check
 from .kernel.lower import lower
 from .kernel.prepare import prepare
+from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.verify import verify
 from .rewrite.bridge import Ref, Step, bridge
@@ -147,6 +148,8 @@ def cost_model(target: Target) -> CostModel:
 
 def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report) -> list[Lowered]:
     """Loop programs of a kernel: several where a long reduction is split."""
+    with report.stage("verify"):
+        verify_scopes(kernel)
     with report.stage("prepare"):
         parts = prepare(kernel, tuning.target)
     return [_lower_part(part, tuning, report) for part in parts]

@@ -119,7 +119,11 @@ class Plan:
         return [call for call in self.calls if not call.constant]
 
     def verify(self) -> None:
-        """Every buffer is written before it is read; constants are made of constants only."""
+        """Every buffer is written before it is read; constants are made of constants only; kernels
+        ask for no size that the program does not have."""
+        for made in self.kernels:
+            for name in set(made.program.sizes) - self.sizes.keys():
+                raise CompileError(f"{made.program.name} asks for a size {name!r}: there is none")
         given = {n for n, memory in enumerate(self.memories) if memory.kind in GIVEN}
         known = set(given)
         fixed = {n for n in given if self.memories[n].kind != "input"}
