@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..errors import CompileError
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
 from .encode import Encoding, Indexed, Literal, Operation, conditions_of
@@ -106,6 +107,7 @@ def classes_of(
         for (value,), mask in tables[table]:
             if value in numbers:
                 axes[numbers[value]] = mask
+    _refuse_contradictions(alternatives, axes)
     fixed = [False] * len(alternatives)
     for table in ("fixed", "fixedT"):
         for (value,), _ in tables[table]:
@@ -119,6 +121,18 @@ def classes_of(
             for number, options in enumerate(alternatives)
         ]
     return _finish(encoding, region, alternatives, is_buffer, axes, fixed, roots)
+
+
+_POINTWISE = frozenset(("Add", "Mul", "Div", "Recip", "Exp2", "Unary", "Binary", "Ternary"))
+
+
+def _refuse_contradictions(alternatives: list[list[ENode]], axes: list[int]) -> None:
+    """An elementwise operation varies wherever its operands do. One that stands in a class of fewer
+    axes was united with a value at other points: no program can be taken from such an e-graph."""
+    for number, options in enumerate(alternatives):
+        for node in options:
+            if node.op in _POINTWISE and any(axes[c] & ~axes[number] for c in node.children):
+                raise CompileError(f"the e-graph united values at different points ({node.op})")
 
 
 def _finish(
