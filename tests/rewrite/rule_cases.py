@@ -94,6 +94,14 @@ def a_window_leaves_the_buffer(m: Maker) -> list[int]:
 
 
 @case
+def a_dead_branch_varies_along_other_axes(m: Maker) -> list[int]:
+    row, column = m("sqrt", m.input("a0")), m("sqrt", m.input("a1"))
+    which = m.guard(-Index.of("a2"), column, row)  # a2 = 0: the column, whatever the row is
+    columns = m.at(which, a2=Index.of(0))
+    return [m.at(columns, a0=Index.of("a3"), a1=Index.of("a2") // 2)]
+
+
+@case
 def gathers(m: Maker) -> list[int]:
     x, i = m.input("a0", "a1"), m.input("a3", dtype=i64)
     picked = m.at(x, slot=i, a0=Index.of(SLOT))

@@ -39,6 +39,7 @@ class Decisions:
     def __init__(self, chosen: Choices | None = None) -> None:
         self.chosen = dict(chosen or {})
         self.made: dict[str, Decision] = {}
+        self._changed: dict[str, Choice] = {}
 
     def of(self, name: str, default: Choice, options: Iterable[Choice]) -> Choice:
         """The answer to a decision. Raises Illegal where one was chosen that is no option."""
@@ -47,6 +48,8 @@ class Decisions:
         if taken not in known:
             raise Illegal(f"{name}: {taken!r} is not among {known}")
         self.made[name] = Decision(name, default, known, taken)
+        if taken != default:  # what is asked again may meanwhile be the default
+            self._changed[name] = taken
         return taken
 
     def number(self, name: str, default: int, options: Iterable[int]) -> int:
@@ -56,4 +59,4 @@ class Decisions:
     @property
     def point(self) -> dict[str, Choice]:
         """The choices that differ from the default's own; what was not asked for is left out."""
-        return {d.name: d.taken for d in self.made.values() if d.taken != d.default}
+        return dict(self._changed)

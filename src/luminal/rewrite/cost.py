@@ -10,6 +10,7 @@ reductions, which are values of their own). A view costs nothing: it is an addre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,13 @@ _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 class Pricer:
     """Modelled seconds of pieces, remembered."""
 
-    def __init__(self, classes: Classes, model: CostModel) -> None:
+    def __init__(
+        self,
+        classes: Classes,
+        model: CostModel,
+        measured: Mapping[tuple[int, ...], float] | None = None,
+    ) -> None:
+        """measured: seconds of pieces by key, which then stand instead of the model's."""
         self.classes, self.model = classes, model
         space = classes.encoding.space
         sizes = space.usual(model.hint)
@@ -63,7 +70,7 @@ class Pricer:
             max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes
         ]
         self._points: dict[int, float] = {0: 1.0}
-        self._prices: dict[tuple[int, ...], float] = {}
+        self._prices = dict(measured or {})
         self._sizes = sizes
         self._shares: dict[int, float] = {}
 
@@ -271,9 +278,15 @@ class _Priced:
         """Reducing an axis of which an inner reduction wants every point apart (pooling of
         normalised rows) leaves few points for threads to share."""
         reductions = [c for c in self.order if self.node[c].over]
-        inner = [(self.axes[c], use) for c in reductions for use in self.uses[c]]
-        lost = any(mask > 0 and mask & axes for axes, (mask, _) in inner)
+        inner = [(c, mask) for c in reductions for mask, _ in self.uses[c]]
+        lost = any(mask > 0 and mask & self.axes[c] and not self._batched(c, mask)
+                   for c, mask in inner)  # fmt: skip
         return 3.0 if lost else 1.0
+
+    def _batched(self, c: int, mask: int) -> bool:
+        """A sum over axes that all factors of a contraction have is the contraction's second step:
+        groups of a quantised weight."""
+        return c in self.products and all(not mask & ~self.axes[f] for f in self.products[c])
 
     def _beside(self, c: int, node: ENode) -> float:
         """A row's statistic beside a contraction is made once for each tile of its columns."""
@@ -301,7 +314,7 @@ class _Priced:
         of weights that are read at a map (their layout is not free)."""
         uses = self.uses[c]
         behind = self.level[c] > 1 and self.node[c].op == "Sum"
-        plain = any(mask > 0 for mask, _ in uses)
+        plain = any(mask > 0 and not self._batched(c, mask) for mask, _ in uses)
         factors = (self.node[f] for f in self.products[c] if f in self.node)
         mapped = any(n.op == "Read" and self.classes.fixed[n.children[0]] for n in factors)
         return self.model.spoiled if plain or behind or mapped or len(uses) > 1 else 1.0

@@ -239,6 +239,8 @@ class Encoding:
 
     def _restrict(self, number: int, mask: int) -> int | None:
         found = self.map(number)
+        if mask & ~self.mask(axis for axis, _ in found.entries):
+            raise CompileError(f"{found} leaves out axes of {self.names(mask)}, which it reads")
         entries = tuple((a, i) for a, i in found.entries if mask >> self.bit[a] & 1)
         conditions = found.conditions if entries else ()
         if not conditions and all(i is Index.of(a) for a, i in entries):

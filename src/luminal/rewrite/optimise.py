@@ -6,19 +6,25 @@ coordinate descent over every choice and every bit, priced by the roofline.
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from .cost import CostModel, Pricer
-from .extract import Classes, acyclic, classes_of, seed
+from .encode import Operation
+from .extract import Classes, ENode, acyclic, classes_of, seed
 from .language import REDUCTIONS
-from .plan import Cyclic, Plan, Planner
+from .plan import Cyclic, Piece, Plan, Planner
 from .rules import DEFAULT
 from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 
 INFINITE = float("inf")
+WORTHLESS = 2.0  # times the best plan: slower ones are not worth a measurement
+
+Key: TypeAlias = tuple[int, ...]  # of a piece
 
 
 @dataclass(frozen=True)
@@ -42,27 +48,65 @@ def optimise(
     limits: Limits = DEFAULT_LIMITS,
 ) -> Plan:
     """The plan of a region."""
+    return chooser(region, model, seed, budget, families, limits).plans()[0]
+
+
+def chooser(
+    region: Region,
+    model: CostModel = DEFAULT_MODEL,
+    seed: int = 0,
+    budget: Budget = DEFAULT_BUDGET,
+    families: tuple[str, ...] = DEFAULT,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Chooser:
+    """The region, saturated: plans can be chosen."""
     engine, encoding, growth = saturate(region, families, limits)
     classes = classes_of(engine, encoding, region)
     engine.close()
-    plan = choose(classes, model, budget, seed)
     state = "saturated" if growth.complete else "stopped at a limit"
-    plan.notes = (
+    notes = (
         f"{growth.before} -> {growth.after} e-nodes in {growth.rounds} rounds, "
-        f"{growth.seconds * 1e3:.0f} ms, {state}; {len(plan.pieces)} kernels, "
-        f"{plan.cost * 1e6:.1f} us modelled"
+        f"{growth.seconds * 1e3:.0f} ms, {state}"
     )
-    return plan
+    return Chooser(classes, model, budget, seed, notes)
 
 
-def choose(classes: Classes, model: CostModel, budget: Budget, number: int) -> Plan:
-    """The best plan that was found."""
-    search = _Search(classes, Planner(classes, Pricer(classes, model)), budget)
-    for start in search.best_starts(number):
-        search.descend(*start)
-    best, choice, stored = search.best
-    assert best < INFINITE
-    return search.planner.plan(choice, stored)
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses plans of a saturated region; again and otherwise where kernels have been measured."""
+
+    classes: Classes
+    model: CostModel
+    budget: Budget
+    seed: int
+    notes: str
+
+    def plans(self, count: int = 1, measured: Mapping[Key, float] | None = None) -> list[Plan]:
+        """The best plans, at most so many, that cut the region in different ways. measured: seconds
+        of pieces by their keys, instead of the model's."""
+        pricer = Pricer(self.classes, self.model, measured)
+        search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
+        for start in search.best_starts(self.seed):
+            search.descend(*start)
+        return [self._noted(plan) for plan in search.results(count)]
+
+    def plan(self, choice: Sequence[int], stored: Iterable[int]) -> Plan:
+        """The plan of choices that were found earlier. Raises Cyclic, IndexError."""
+        planner = Planner(self.classes, Pricer(self.classes, self.model))
+        return self._noted(planner.plan(choice, frozenset(stored)))
+
+    def modelled(self, piece: Piece) -> float:
+        """Seconds of a kernel, by the model."""
+        return Pricer(self.classes, self.model).price(piece)
+
+    def fingerprint(self) -> str:
+        """Equal where classes and alternatives have equal numbers: choices then mean the same."""
+        text = repr((self.classes.alternatives, self.classes.roots))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _noted(self, plan: Plan) -> Plan:
+        plan.notes = f"{self.notes}; {len(plan.pieces)} kernels, {plan.cost * 1e6:.1f} us modelled"
+        return plan
 
 
 @dataclass
@@ -88,6 +132,17 @@ class _Search:
             if found < self.best[0]:
                 self.best = (found, list(choice), stored)
         return found
+
+    def results(self, count: int) -> list[Plan]:
+        """The best plans, one for each way to cut."""
+        found: dict[object, Plan] = {}
+        for (choice, stored), cost in sorted(self.known.items(), key=lambda entry: entry[1]):
+            if len(found) == count or cost > WORTHLESS * self.best[0] or cost == INFINITE:
+                break
+            plan = self.planner.plan(choice, stored)
+            found.setdefault(frozenset(map(_cut, plan.pieces)), plan)
+        assert found
+        return list(found.values())
 
     # ---- starts
 
@@ -264,6 +319,10 @@ class _Search:
 
     _operands_of: tuple[tuple[int, ...], set[int]] = ((), set())
 
+    def _is_cast(self, node: ENode) -> bool:
+        item = self.classes.encoding.items[int(node.literals[0])] if node.op == "Unary" else None
+        return isinstance(item, Operation) and item.name == "cast"
+
     def _direct_operands(self, choice: list[int]) -> set[int]:
         """What reductions and products under them read, down to the next reduction."""
         options = self.classes.alternatives
@@ -272,7 +331,7 @@ class _Search:
         def collect(c: int) -> None:
             found.add(c)
             node = options[c][choice[c]]
-            if node.op in ("Mul", "Guard"):
+            if node.op in ("Mul", "Guard") or self._is_cast(node):
                 for child in node.children:
                     if child not in found:
                         collect(child)
@@ -284,3 +343,8 @@ class _Search:
                     if child not in found:
                         collect(child)
         return found
+
+
+def _cut(piece: Piece) -> tuple[object, ...]:
+    """What a kernel reduces, reads and stores: plans that agree in this differ little."""
+    return piece.roots, piece.reads, frozenset(c for c, node in piece.body if node.over)

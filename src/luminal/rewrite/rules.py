@@ -135,7 +135,8 @@ _ABBREVIATIONS = (
         r"(!= 0.0 \1) (< -1e15 \1) (< \1 1e15) (< 1e-15 (* \1 \1))",
     ),
 )
-_KEPT = "(= e (Read t m)) (= t (Store x)) (= m (restrict m (axT t))) (= x {})"
+_KEPT = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (= m (restrict m a)) (= x {})"
+_INSIDE = "(= 0 (& (ax {}) (not-i64 {})))"
 
 
 def laws(family: str) -> list[str]:
@@ -152,12 +153,21 @@ def rule(law: str, family: str) -> str:
     kept = re.fullmatch(r"\(at (\(.*\))\)", before)
     body = _KEPT.format(kept[1]) if kept else f"(= e {before})"
     action = f"(union e {after})" if arrow else _bound(after)
-    if not arrow and "(axT t)" in after:  # actions may not look into tables
+    if kept and arrow:
+        body += "".join(map(_inside, re.findall(r"\((at|Store) (\w)\)", after)))
+    elif not kept and "(axT t)" in after:  # actions may not look into tables
         body += " (= a (axT t))"
     text = f"(rule ({body} {conditions}) ({action}) :ruleset {family})"
     for pattern, replacement in _ABBREVIATIONS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def _inside(operand: tuple[str, str]) -> str:
+    """A map says nothing about axes that its buffer lacks. An alternative of the buffer's value may
+    have operands that vary along such axes (the dead branch of a guard): it is not moved."""
+    how, name = operand
+    return " " + _INSIDE.format(name, "a" if how == "at" else "(| a k)")
 
 
 def _bound(request: str) -> str:

@@ -6,11 +6,14 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...graph.dtype import DType
-from .target import Machine
+
+if TYPE_CHECKING:
+    from .target import Machine
 
 # Elements of a vector in registers. bf16 and f16 travel as their bits: LLVM then has no opinion on
 # how to move, select or mask them, and conversions are exact (`convert.py`).
@@ -130,13 +133,17 @@ class Emitter:
             return None
         return self.let(text, result.element, result.width)
 
+    def value(self, name: str, like: Operand, *args: Operand | str) -> Operand:
+        """The result of a function, of the type of an operand."""
+        result = self.call(name, like, *args)
+        assert result is not None
+        return result
+
     def intrinsic(self, name: str, *args: Operand | str) -> Operand:
         """An intrinsic overloaded on the type of its first operand, which its result also has."""
         first = args[0]
         assert isinstance(first, Operand)
-        result = self.call(f"llvm.{name}.{suffix(first)}", first, *args)
-        assert result is not None
-        return result
+        return self.value(f"llvm.{name}.{suffix(first)}", first, *args)
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> Operand:
         """a * b + c, in one rounding where the machine can."""

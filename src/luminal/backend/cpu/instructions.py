@@ -1,70 +1,118 @@
-"""Matrix instructions of CPUs: specification (`MatrixInstruction`), who has them, how to emit them.
+"""Matrix instructions of CPUs: what each computes (`MatrixInstruction`), who has it, how it is emitted.
 
+One specification may be met by several instructions; a machine offers the first that it has.
 Cycles are in units of one f32 fma of full width, measured by `ceilings.py` on the machines named.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ...graph.dtype import bf16, f32, i8, i32, u8
 from ...kernel.target import MatrixInstruction
+from .emitter import Emitter, Operand
+
+Emit: TypeAlias = Callable[[Emitter, Operand, Operand, Operand], Operand]
 
 
 @dataclass(frozen=True)
 class Emission:
-    """`intrinsics`: lanes of the accumulator -> LLVM intrinsic; `needs`: host features, any of
-    the tuples; `operand`: LLVM element type of the narrow operands."""
+    """`widths`: lanes of the accumulator that one instruction serves; `needs`: host features, any
+    of the tuples; `emit`: (emitter, accumulator, first, second) -> new accumulator."""
 
-    intrinsics: dict[int, str]
+    instruction: MatrixInstruction
+    widths: tuple[int, ...]
     needs: tuple[tuple[str, ...], ...]
-    operand: str
+    emit: Emit
+
+
+def _x86(form: str, element: str) -> Emit:
+    """An intrinsic that is named by the bits of its accumulator."""
+
+    def emit(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
+        narrow = (e.convert("bitcast", x, element) for x in (a, b))
+        return e.value(form.format(32 * acc.width), acc, acc, *narrow)
+
+    return emit
+
+
+def _maddwd(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
+    """Even and odd bytes as 16-bit numbers: products of neighbours are added in 32 bits, exactly."""
+    kind = Operand("", "i16", 2 * acc.width)
+    a, b = (e.let(f"bitcast {x.typed} to {kind.type}", "i16", kind.width) for x in (a, b))
+    eight = e.number(8, "i16", kind.width)
+    even = e.binary("and", a, e.number(255, "i16", kind.width))
+    low = e.binary("ashr", e.binary("shl", b, eight), eight)
+    odd, high = e.binary("lshr", a, eight), e.binary("ashr", b, eight)
+    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
+            16: "llvm.x86.avx512.pmaddw.d.512"}[acc.width]  # fmt: skip
+    parts = [e.value(name, acc, x, y) for x, y in ((even, low), (odd, high))]
+    return e.binary("add", acc, e.binary("add", *parts))
+
+
+def _usdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
+    return e.value("llvm.aarch64.neon.usdot.v4i32.v16i8", acc, acc, a, b)
+
+
+def _sdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
+    """a - 128 is signed; what it lacks is 64 b, twice."""
+    name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+    signed = e.binary("xor", a, e.constant(-128, a))
+    lack = e.value(name, acc, e.number(0, "i32", acc.width), e.constant(64, a), b)
+    acc = e.value(name, acc, acc, signed, b)
+    return e.binary("add", acc, e.binary("shl", lack, e.constant(1, lack)))
 
 
 DPBF16PS = MatrixInstruction("dpbf16ps", 2, bf16, bf16, f32)
 VPDPBUSD = MatrixInstruction("vpdpbusd", 4, u8, i8, i32)
 
-EMISSIONS = {
-    "dpbf16ps": Emission(
-        {
-            16: "llvm.x86.avx512bf16.dpbf16ps.512",
-            8: "llvm.x86.avx512bf16.dpbf16ps.256",
-            4: "llvm.x86.avx512bf16.dpbf16ps.128",
-        },
-        (("avx512bf16", "avx512vl"),),
-        "bfloat",
+LIST = (
+    Emission(
+        DPBF16PS, (16, 8, 4), (("avx512bf16", "avx512vl"),),
+        _x86("llvm.x86.avx512bf16.dpbf16ps.{}", "bfloat"),
     ),
-    "vpdpbusd": Emission(
-        {
-            16: "llvm.x86.avx512.vpdpbusd.512",
-            8: "llvm.x86.avx512.vpdpbusd.256",
-            4: "llvm.x86.avx512.vpdpbusd.128",
-        },
-        (("avx512vnni", "avx512vl"), ("avxvnni",)),
-        "i8",
+    Emission(
+        VPDPBUSD, (16, 8, 4), (("avx512vnni", "avx512vl"),),
+        _x86("llvm.x86.avx512.vpdpbusd.{}", "i8"),
     ),
-}
+    Emission(
+        VPDPBUSD, (8, 4), (("avxvnni",),), _x86("llvm.x86.avx512.vpdpbusd.{}", "i8"),
+    ),
+    Emission(
+        MatrixInstruction("vpmaddwd", 4, u8, i8, i32, cycles=2.3),
+        (16, 8, 4), (("avx512bw",),), _maddwd,
+    ),
+    Emission(
+        MatrixInstruction("vpmaddwd", 4, u8, i8, i32, cycles=2.3), (8, 4), (("avx2",),), _maddwd
+    ),
+    Emission(
+        MatrixInstruction("vpmaddwd", 4, u8, i8, i32, cycles=2.3), (4,), (("sse2",),), _maddwd
+    ),
+    Emission(MatrixInstruction("usdot", 4, u8, i8, i32), (4,), (("i8mm",),), _usdot),
+    Emission(MatrixInstruction("sdot", 4, u8, i8, i32, cycles=2.0), (4,), (("dotprod",),), _sdot),
+)  # fmt: skip
+
+
+def emissions(features: frozenset[str]) -> dict[str, Emission]:
+    """The instructions of a machine with these features by name: the first for each
+    specification."""
+    found: dict[object, Emission] = {}
+    for emission in LIST:
+        if any(features.issuperset(need) for need in emission.needs):
+            meaning = replace(emission.instruction, name="", cycles=1.0)
+            found.setdefault(meaning, emission)
+    return {emission.instruction.name: emission for emission in found.values()}
 
 
 def available(features: frozenset[str]) -> tuple[MatrixInstruction, ...]:
-    """The instructions of a machine with these features, with the cycles that they take there."""
-    found = []
-    for instruction in (DPBF16PS, VPDPBUSD):
-        emission = EMISSIONS[instruction.name]
-        if any(features.issuperset(need) for need in emission.needs):
-            found.append(with_cycles(instruction, features))
-    return tuple(found)
+    """What schedules see of them, with the cycles that they take there."""
+    return tuple(_measured(found.instruction, features) for found in emissions(features).values())
 
 
-def with_cycles(instruction: MatrixInstruction, features: frozenset[str]) -> MatrixInstruction:
+def _measured(instruction: MatrixInstruction, features: frozenset[str]) -> MatrixInstruction:
     """Intel's dpbf16ps issues at a fraction of the rate of an fma (its bf16 unit is AMX)."""
     intel = "clzero" not in features  # an instruction that only AMD's Zen has
-    cycles = 3.5 if instruction.name == "dpbf16ps" and intel else 1.0
-    return MatrixInstruction(
-        instruction.name,
-        instruction.collapse,
-        instruction.first,
-        instruction.second,
-        instruction.accumulator,
-        cycles,
-    )
+    slow = instruction.name == "dpbf16ps" and intel
+    return replace(instruction, cycles=3.5) if slow else instruction

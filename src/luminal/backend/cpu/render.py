@@ -7,6 +7,7 @@ The text defines `void <name>(ptr args, i64 tid, i64 nt)`, run by every thread o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...errors import Unsupported
@@ -17,7 +18,7 @@ from . import access, elementwise, lanes
 from .claim import render_claim
 from .convert import cast
 from .emitter import ELEMENTS, Emitter, Operand, literal
-from .instructions import EMISSIONS
+from .instructions import Emission, emissions
 from .target import Machine, machine
 
 PAGE = 4096
@@ -50,6 +51,7 @@ class Renderer:
     def __init__(self, program: Program, machine: Machine) -> None:
         self.program = program
         self.e = Emitter(machine)
+        self.matrix = emissions(machine.flags)
         self.names: dict[str, Operand] = {}
         self.claims = 0
         self.depth = 0
@@ -175,8 +177,8 @@ class Renderer:
             result = self.scalar(ins, args)
         elif ins.op.startswith("across."):
             result = lanes.across(self.e, ins.op[len("across.") :], _dtype(ins.args[0]), args[0])
-        elif ins.op in EMISSIONS:
-            result = _matrix(self.e, ins, args)
+        elif ins.op in self.matrix:
+            result = _matrix(self.e, self.matrix[ins.op], args)
         else:
             raise Unsupported(f"the loop program has {ins.op}, which the CPU cannot render")
         if ins.out is not None:
@@ -219,21 +221,13 @@ def _fma(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
     return elementwise.fma(e, dtype, *args)
 
 
-def _matrix(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
+def _matrix(e: Emitter, emission: Emission, args: list[Operand]) -> Operand:
     """acc + the products of neighbouring lanes, on registers of the widest form that divides."""
-    emission, acc = EMISSIONS[ins.op], args[0]
-    piece = next((w for w in emission.intrinsics if acc.width % w == 0), None)
+    name, width = emission.instruction.name, args[0].width
+    piece = next((w for w in emission.widths if width % w == 0), None)
     if piece is None:
-        raise Unsupported(f"{ins.op} on {acc.width} lanes")
-    name, element = emission.intrinsics[piece], emission.operand
-
-    def compute(c: Operand, a: Operand, b: Operand) -> Operand:
-        narrow = (e.convert("bitcast", x, element) for x in (a, b))
-        result = e.call(name, c, c, *narrow)
-        assert result is not None
-        return result
-
-    return e.in_pieces(acc.width, piece, compute, *args)
+        raise Unsupported(f"{name} on {width} lanes")
+    return e.in_pieces(width, piece, partial(emission.emit, e), *args)
 
 
 def _expand(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:

@@ -1,4 +1,5 @@
-"""A decoder-only transformer, built from its config. No batch dimension: one sequence at a time.
+"""A decoder-only transformer, built from its config, over tokens side by side: which sequences they
+belong to is known to the cache alone.
 
 Parameters have the names of Llama's checkpoints; a family renames its own when they are loaded.
 """
@@ -10,8 +11,7 @@ from typing import Any
 from ... import nn, ops
 from ...errors import Unsupported
 from ...graph import Graph, Tensor
-from ...graph.index import Index
-from ...ops.base import Size
+from .cache import Cache
 from .config import DecoderConfig
 from .experts import MixtureOfExperts
 from .projection import Projection, projection
@@ -54,30 +54,6 @@ def norm(graph: Graph, config: DecoderConfig, width: int) -> nn.Module:
     return nn.RMSNorm(graph, width, config.eps)
 
 
-class Cache:
-    """Keys and values (kv heads, context, head_dim) of earlier tokens of one layer: donated states,
-    written in place."""
-
-    def __init__(self, graph: Graph, config: DecoderConfig, context: int, layer: int) -> None:
-        shape = (config.kv_heads, context, config.head_dim)
-        self.keys = graph.tensor(shape, name=f"keys{layer}")
-        self.values = graph.tensor(shape, name=f"values{layer}")
-
-    def update(self, key: Tensor, value: Tensor, position: Size) -> tuple[Tensor, Tensor]:
-        """Write at position, position + 1, ...; all keys and values that are there then."""
-        return _write(self.keys, key, position), _write(self.values, value, position)
-
-
-def _write(state: Tensor, new: Tensor, position: Size) -> Tensor:
-    """state with new (kv heads, tokens, head_dim) written at a position; up to its last token."""
-    graph, start, length = state.graph, state.graph.size(position), new.node.shape[1]
-    graph.require(state.node.shape[1] - start - length, "the context is full")
-    places = graph.iota(new.shape, Index.of("i1") + start)
-    whole = state.scatter_node(places, new, 1)
-    graph.donate(state, whole)
-    return whole.narrow(1, 0, start + length)
-
-
 class Rotary:
     """Tables of one kind of rotary positions, shared by all layers that use it."""
 
@@ -85,11 +61,11 @@ class Rotary:
         cos, sin = tables(config.ropes[kind], config, context)
         self.cos, self.sin = graph.constant(cos), graph.constant(sin)
 
-    def turn(self, x: Tensor, position: Size) -> Tensor:
-        """x (heads, tokens, head_dim), the first token at `position`; features i and i + half are a
-        pair, those beyond the turning ones stay."""
-        length, half = x.shape[1], int(self.cos.shape[1])
-        cos, sin = (table.narrow(0, position, length) for table in (self.cos, self.sin))
+    def turn(self, x: Tensor, cache: Cache) -> Tensor:
+        """x (heads, tokens, head_dim); features i and i + half are a pair, those beyond the turning
+        ones stay."""
+        half = int(self.cos.shape[1])
+        cos, sin = cache.rows(self.cos), cache.rows(self.sin)
         first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
         parts = [first * cos - second * sin, second * cos + first * sin]
         if x.shape[-1] != 2 * half:
@@ -105,7 +81,7 @@ class Attention(nn.Module):
         storage: Storage,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.config, self.rotary, self.window = config, rotary, config.windows[layer]
+        self.config, self.rotary, self.layer = config, rotary, layer
         inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         bias = config.attention_bias
         self.q_proj = projection(graph, config.width, inner, bias, storage, "q_proj")
@@ -116,40 +92,20 @@ class Attention(nn.Module):
         self.q_norm = norm(graph, config, config.head_dim) if config.qk_norm else None
         self.k_norm = norm(graph, config, config.head_dim) if config.qk_norm else None
 
-    def forward(self, x: Tensor, cache: Cache, position: Size) -> Tensor:
-        """x: (tokens, width), the first token at `position`."""
+    def forward(self, x: Tensor, cache: Cache) -> Tensor:
+        """x: (tokens, width)."""
         query = self._heads(self.q_proj(x), self.config.heads)  # (heads, tokens, head_dim)
         key = self._heads(self.k_proj(x), self.config.kv_heads)
         value = self._heads(self.v_proj(x), self.config.kv_heads)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if self.rotary is not None:
-            query, key = self.rotary.turn(query, position), self.rotary.turn(key, position)
-        key, value = cache.update(key, value, position)
-        out = self._attend(query, key, value, position)  # (heads, tokens, head_dim)
+            query, key = self.rotary.turn(query, cache), self.rotary.turn(key, cache)
+        out = cache.attend(self.layer, query, key, value)  # (heads, tokens, head_dim)
         return self.o_proj(out.transpose(0, 1).flatten(1, 2))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.config.head_dim)).transpose(0, 1)
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, position: Size) -> Tensor:
-        config = self.config
-        query = query.unflatten(0, (config.kv_heads, config.heads // config.kv_heads))
-        scale = config.attention_scale
-        scale = config.head_dim**-0.5 if scale is None else scale
-        # (kv heads, group, tokens, keys)
-        scores = ops.matmul(query, key.unsqueeze(1).transpose(-1, -2)) * scale
-        if config.attention_cap is not None:
-            scores = ops.tanh(scores * (1 / config.attention_cap)) * config.attention_cap
-        scores = ops.where(self._seen(scores, position), scores, float("-inf"))
-        return ops.matmul(ops.softmax(scores, -1), value.unsqueeze(1)).flatten(0, 1)
-
-    def _seen(self, scores: Tensor, position: Size) -> Tensor:
-        """Which keys each token may see: none that comes later, none before its window."""
-        graph = scores.graph
-        ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - graph.size(position))
-        seen = ahead < 1
-        return seen if self.window is None else seen & (ahead > -self.window)
 
 
 class FeedForward(nn.Module):
@@ -190,9 +146,9 @@ class Layer(nn.Module):
             self.mlp = MixtureOfExperts(graph, config, activation(config.activation), storage)
         self.mlp_output_norm = norm(graph, config, width) if config.sandwich else None
 
-    def forward(self, x: Tensor, cache: Cache, position: Size) -> Tensor:
+    def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """x: (tokens, width)."""
-        attended = self.self_attn(self.input_layernorm(x), cache, position)
+        attended = self.self_attn(self.input_layernorm(x), cache)
         if self.attention_output_norm is not None:
             attended = self.attention_output_norm(attended)
         x = x + attended
@@ -220,43 +176,40 @@ class Body(nn.Module):
             self.layers.append(Layer(graph, config, n, rotary, storage.below(f"layers.{n}")))
         self.norm = norm(graph, config, config.width)
 
-    def forward(self, ids: Tensor, caches: list[Cache], position: Size) -> Tensor:
+    def forward(self, ids: Tensor, cache: Cache) -> Tensor:
         """Hidden states (tokens, width) of ids (tokens,)."""
         x = self.embed_tokens.rows(ids)
         if self.config.embedding_scale is not None:
             x = x * self.config.embedding_scale
         if self.config.learned_positions:
-            x = x + self.embed_positions.weight.narrow(0, position, ids.shape[0])
-        for layer, cache in zip(self.layers, caches):
-            x = layer(x, cache, position)
+            x = x + cache.rows(self.embed_positions.weight)
+        for layer in self.layers:
+            x = layer(x, cache)
         return self.norm(x)
 
 
 class Decoder(nn.Module):
-    """ids (tokens,) i64 of one sequence -> logits (wanted, vocabulary) f32 of the last of them.
+    """ids (tokens,) i64 -> hidden states (tokens, width) -> logits (tokens, vocabulary) f32.
 
-    context: how many positions the caches hold. storage: how the matrices are stored.
+    context: how many positions a sequence may have. storage: how the matrices are stored.
     """
 
-    def __init__(
-        self, graph: Graph, config: DecoderConfig, context: int, storage: Storage
-    ) -> None:
+    def __init__(self, graph: Graph, config: DecoderConfig, context: int, storage: Storage) -> None:
         super().__init__()
         self.config = config
         self.model = Body(graph, config, context, storage.below("model"))
-        self.caches = [Cache(graph, config, context, n) for n in range(config.layers)]
         self.lm_head: Projection | None = None
         if not config.tied:
             width, rows = config.width, config.vocabulary
             self.lm_head = projection(graph, width, rows, False, storage, "lm_head")
 
-    def forward(self, ids: Tensor, position: Size = 0, wanted: Size = 1) -> Tensor:
-        """`position`: of the first token. wanted: for how many of the last tokens."""
-        graph = ids.graph
-        hidden = self.model(ids, self.caches, position)
-        count = graph.size(wanted)
-        last = hidden.narrow(0, ids.node.shape[0] - count, count)
+    def forward(self, ids: Tensor, cache: Cache) -> Tensor:
+        """Hidden states of the tokens; the cache knows where they stand."""
+        return self.model(ids, cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits of hidden states, as many as are wanted."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        logits = head(last)
+        logits = head(hidden)
         cap = self.config.logit_cap
         return logits if cap is None else ops.tanh(logits * (1 / cap)) * cap

@@ -9,6 +9,7 @@ import numpy as np
 from ... import nn
 from ...errors import InputError
 from ...graph import Graph
+from .cache import ContiguousCache
 from .config import DecoderConfig
 from .decoder import Decoder
 from .storage import Storage
@@ -35,14 +36,15 @@ class DecoderProgram:
         self._ids = graph.tensor((tokens,), "i64", "ids")
         with nn.uninitialised():
             model = Decoder(graph, config, context, storage or Storage())
-        self._logits = model(self._ids, position, wanted).output("logits")
+        cache = ContiguousCache(graph, config, context, tokens, position)
+        hidden = model(self._ids, cache).narrow(0, tokens - wanted, wanted)
+        self._logits = model.logits(hidden).output("logits")
         model.load_state_dict(state)
         self._program = graph.compile(
             device=device, threads=threads, search=search, precision=precision
         )
-        for cache in model.caches:
-            for tensor in (cache.keys, cache.values):
-                self._program[tensor] = np.zeros(tensor.shape, np.float32)
+        for state in cache.states:
+            self._program[state] = np.zeros(state.shape, np.float32)
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:

@@ -1,0 +1,136 @@
+"""Keys and values of earlier tokens, and where the tokens of a run stand among them.
+
+A decoder asks its cache for two things only: rows of a table at its tokens' positions (rotary
+angles, learned positions), and attention over all that each token may see. `ContiguousCache` holds
+one sequence; `PagedCache` many, in pages of a pool that each sequence lists in a table of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ... import ops
+from ...graph import Graph, Tensor
+from ...graph.index import Index
+from ...ops.base import Size
+from .config import DecoderConfig
+
+
+class Cache(Protocol):
+    """What a decoder needs. states: the inputs that a run updates in place."""
+
+    states: list[Tensor]
+
+    def rows(self, table: Tensor) -> Tensor:
+        """The rows of a table (positions, features) at the tokens' positions."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Causal attention (heads, tokens, head_dim) of the query over the keys and values of the
+        layer, these new ones (kv heads, tokens, head_dim) too, which are kept."""
+
+
+class ContiguousCache:
+    """One sequence: keys and values (kv heads, context, head_dim) of each layer.
+
+    tokens: how many a run has. position: of the first of them.
+    """
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, context: int, tokens: Size, position: Size
+    ) -> None:
+        self.config, self.tokens, self.position = config, tokens, graph.size(position)
+        shape = (config.kv_heads, context, config.head_dim)
+        self.keys, self.values = _states(graph, config, shape)
+        self.states = self.keys + self.values
+
+    def rows(self, table: Tensor) -> Tensor:
+        return table.narrow(0, self.position, self.tokens)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        config, graph = self.config, query.graph
+        keys = self._write(self.keys[layer], key)  # (kv heads, keys, head_dim)
+        values = self._write(self.values[layer], value)
+        query = query.unflatten(0, (config.kv_heads, -1))  # (kv heads, group, tokens, head_dim)
+        scores = ops.matmul(query, keys.unsqueeze(1).mT)  # (kv heads, group, tokens, keys)
+        ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - self.position)
+        shares = _shares(config, scores, ahead, config.windows[layer])
+        return ops.matmul(shares, values.unsqueeze(1)).flatten(0, 1)
+
+    def _write(self, state: Tensor, new: Tensor) -> Tensor:
+        """state with the new rows written at their positions; up to the last of them."""
+        graph, length = state.graph, new.node.shape[1]
+        room = state.node.shape[1] - self.position - length
+        graph.require(room, "the context is full")
+        whole = state.scatter_node(graph.iota(new.shape, Index.of("i1") + self.position), new, 1)
+        graph.donate(state, whole)
+        return whole.narrow(1, 0, self.position + length)
+
+
+class PagedCache:
+    """Tokens of any sequences side by side: keys and values (slots, kv heads, head_dim) of each
+    layer, a page being `page` slots in a row.
+
+    positions: (tokens,) i64, of each token in its sequence. slots: (tokens,) i64, where its key and
+    value are kept. table: (tokens, pages) i64, the pages of its sequence in order; how those are
+    filled up that have fewer does not matter.
+    """
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, pool: int, page: int,
+        positions: Tensor, slots: Tensor, table: Tensor,
+    ) -> None:  # fmt: skip
+        """pool: how many pages there are."""
+        self.config, self.pool, self.page = config, pool, page
+        self.positions, self.slots, self.table = positions, slots, table
+        shape = (pool * page, config.kv_heads, config.head_dim)
+        self.keys, self.values = _states(graph, config, shape)
+        self.states = self.keys + self.values
+
+    def rows(self, table: Tensor) -> Tensor:
+        return ops.index_select(table, 0, self.positions)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        config, graph = self.config, query.graph
+        keys = self._pages(self._write(self.keys[layer], key))
+        values = self._pages(self._write(self.values[layer], value))
+        query = query.unflatten(0, (config.kv_heads, -1)).permute(2, 0, 1, 3)
+        scores = ops.matmul(query, keys.mT)  # (tokens, kv heads, group, keys)
+        place = graph.iota(scores.shape[-1:], "i0")
+        ahead = place - self.positions.reshape(-1, 1, 1, 1)
+        shares = _shares(config, scores, ahead, config.windows[layer])
+        out = ops.matmul(shares, values)  # (tokens, kv heads, group, head_dim)
+        return out.permute(1, 2, 0, 3).flatten(0, 1)
+
+    def _write(self, state: Tensor, new: Tensor) -> Tensor:
+        """state with the new (kv heads, tokens, head_dim) in the tokens' slots."""
+        rows = new.transpose(0, 1)
+        whole = state.scatter_node(self.slots.reshape(-1, 1, 1).expand(rows.shape), rows, 0)
+        state.graph.donate(state, whole)
+        return whole
+
+    def _pages(self, state: Tensor) -> Tensor:
+        """(tokens, kv heads, pages * page, head_dim) of each token's sequence."""
+        pages = state.unflatten(0, (self.pool, self.page))
+        found = ops.index_select(pages, 0, self.table.flatten())
+        found = found.unflatten(0, self.table.shape)  # (tokens, pages, page, kv heads, head_dim)
+        return found.permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+
+def _states(
+    graph: Graph, config: DecoderConfig, shape: tuple[int, ...]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Inputs for the keys and for the values of each layer."""
+    layers = range(config.layers)
+    keys = [graph.tensor(shape, name=f"keys{layer}") for layer in layers]
+    return keys, [graph.tensor(shape, name=f"values{layer}") for layer in layers]
+
+
+def _shares(config: DecoderConfig, scores: Tensor, ahead: Tensor, window: int | None) -> Tensor:
+    """How much of each value a token takes, from raw scores. ahead: how far a key lies after the
+    token; it sees none that comes later, none before its window."""
+    scale = config.attention_scale
+    scores = scores * (config.head_dim**-0.5 if scale is None else scale)
+    if config.attention_cap is not None:
+        scores = ops.tanh(scores * (1 / config.attention_cap)) * config.attention_cap
+    seen = ahead < 1 if window is None else (ahead < 1) & (ahead > -window)
+    return ops.softmax(ops.where(seen, scores, float("-inf")), -1)

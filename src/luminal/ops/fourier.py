@@ -1,0 +1,92 @@
+"""Discrete Fourier transforms of complex pairs, along dimensions of fixed size.
+
+A short or prime length is a product with the matrix of roots of unity; a composite one is split as
+Cooley and Tukey did: n = a b, transforms of a, a turn of each element, transforms of b.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import Unsupported
+from ..graph.tensor import Tensor
+from .base import count, dim_of, extent, full_like, static
+from .complex import Complex, conj, matmul_complex, mul_complex
+from .elementwise import mul
+from .shape import cat
+
+SHORT = 64  # elements: up to so many one product is cheaper than two and a transposition
+LONGEST_PRIME = 2048  # its matrix has the square of this
+
+
+def dft(x: Complex, dim: int, forward: bool = True) -> Complex:
+    """sum over j of x[j] e^(-+ 2 pi i j k / n), not normalised. Raises Unsupported for lengths with
+    a larger prime factor than LONGEST_PRIME."""
+    dim = dim_of(x.real, dim)
+    size = static(extent(x.real, dim), "the length of a Fourier transform")
+    last = x.each(lambda part: part.movedim(dim, -1))
+    return _along_last(last, size, forward).each(lambda part: part.movedim(-1, dim))
+
+
+def _along_last(x: Complex, n: int, forward: bool) -> Complex:
+    if n == 1:
+        return x
+    a = _factor(n)
+    if n <= SHORT or a == n:
+        if n > LONGEST_PRIME:
+            raise Unsupported(f"a Fourier transform of the prime length {n}")
+        return matmul_complex(x, _roots(x.real, np.outer(np.arange(n), np.arange(n)), n, forward))
+    b = n // a
+    split = x.each(lambda part: part.unflatten(-1, (a, b)).transpose(-1, -2))
+    inner = _along_last(split, a, forward)  # (..., b, a)
+    turns = _roots(x.real, np.outer(np.arange(b), np.arange(a)), n, forward)
+    turned = mul_complex(inner, turns).each(lambda part: part.transpose(-1, -2))
+    return _along_last(turned, b, forward).each(lambda part: part.transpose(-1, -2).flatten(-2))
+
+
+def _factor(n: int) -> int:
+    """The largest divisor up to SHORT, or the smallest above where there is none; n for a prime."""
+    short = [d for d in range(2, SHORT + 1) if n % d == 0]
+    if short:
+        return short[-1]
+    return next((d for d in range(SHORT + 1, int(n**0.5) + 1) if n % d == 0), n)
+
+
+def _roots(like: Tensor, powers: np.ndarray, n: int, forward: bool) -> Complex:
+    """e^(-+ 2 pi i powers / n), exact to the dtype."""
+    angles = 2 * np.pi * (powers % n) / n
+    parts = (np.cos(angles), -np.sin(angles) if forward else np.sin(angles))
+    kind = like.dtype
+    return Complex(*(like.graph.constant(part.astype(kind.numpy)) for part in parts))
+
+
+def transform(x: Complex, dims: list[int], forward: bool = True) -> Complex:
+    """The transform along several dimensions."""
+    for dim in dims:
+        x = dft(x, dim, forward)
+    return x
+
+
+def real_to_half(x: Tensor, dims: list[int]) -> Complex:
+    """The transform of a real tensor, with the n // 2 + 1 first frequencies of the last of the
+    dimensions: the others are their conjugates."""
+    last = dim_of(x, dims[-1])
+    half = static(extent(x, last), "the length of a Fourier transform") // 2 + 1
+    spectrum = dft(Complex(x, full_like(x, 0)), last)
+    return transform(spectrum.each(lambda part: part.narrow(last, 0, half)), dims[:-1])
+
+
+def half_to_real(x: Complex, dims: list[int], size: int) -> Tensor:
+    """The real tensor, of that size in the last of the dimensions, whose half spectrum this is."""
+    last = dim_of(x.real, dims[-1])
+    x = transform(x, dims[:-1], forward=False)
+    x = x.each(lambda part: part.narrow(last, 0, size // 2 + 1))
+    rest = x.each(lambda part: part.narrow(last, 1, (size - 1) // 2).flip(last))
+    whole = Complex(*(cat([a, b], last) for a, b in zip(x, conj(rest))))
+    return dft(whole, last, forward=False).real
+
+
+def scale(x: Tensor, dims: list[int], mode: int, sizes: int | None = None) -> Tensor:
+    """Divided by the number of elements that were transformed (mode 2) or its root (1)."""
+    number = sizes or static(count(x, [dim_of(x, d) for d in dims]), "transformed elements")
+    return mul(x, {0: 1.0, 1: number**-0.5, 2: 1 / number}[mode]) if mode else x
