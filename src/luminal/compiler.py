@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .backend import cpu
-from .backend.contract import Backend
+from .backend.contract import Backend, Code
 from .errors import DeviceError, Illegal, InputError
+from .graph.dtype import DType
 from .graph.graph import Graph
 from .graph.index import Index
 from .graph.node import Node, View
@@ -32,20 +33,20 @@ from .kernel.prepare import prepare
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.verify import verify
-from .rewrite.bridge import Ref, Step, bridge
+from .rewrite.bridge import Ref, Step
 from .rewrite.cost import CostModel
 from .rewrite.normal import BufferInfo, Normal
 from .rewrite.normalise import normalise
-from .rewrite.optimise import optimise
+from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
 from .runtime.executable import Engine, Executable, Port
 from .runtime.interpreted import Interpreted
-from .runtime.link import Linker, Lowered
+from .runtime.link import Linker, Lowered, Settled
 from .runtime.native import Native
 from .runtime.plan import Memory, Plan
 from .runtime.report import Report, main_operations
-from .search import Budget, Task, Tuning
+from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
 
@@ -59,6 +60,7 @@ def compile_graph(
     seed: int = 0,
     passes: Sequence[Pass] | None = None,
     database: str | Path | bool | None = None,
+    cache: str | Path | bool | None = None,
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
@@ -67,8 +69,9 @@ def compile_graph(
     order; None means `default_passes(precision)`. search: so many candidates for each distinct
     kernel, or a time for all ("30s", "5m"); 0 takes what earlier searches on this kind of machine
     have found for exactly these kernels, else sound defaults. database: the tuning database of a
-    project, read before the user's and written instead; False: none. Raises DeviceError,
-    Unsupported, InputError.
+    project, read before the user's and written instead; False: none. cache: the folder where
+    compiled programs are kept for later processes, the user's if None; False: none is read or
+    kept. Raises DeviceError, Unsupported, InputError.
     """
     backend = _backend(device)
     budget = Budget.of(search)
@@ -77,60 +80,124 @@ def compile_graph(
     with report.stage("passes"):
         program = run_passes(program_of(graph), _passes(passes, precision))
     ports = _ports(graph, program)
-    engine: Engine
     if backend is None:
-        engine = Interpreted(program, ports)
-    else:
-        target = backend.target(report.threads)
-        tuning = Tuning(backend, target, seed, database)
-        engine = _native(program, ports, tuning, budget, report)
-    return _executable(graph, program, ports, engine, report)
+        return _executable(graph, program, ports, Interpreted(program, ports), report)
+    tuning = Tuning(backend, backend.target(report.threads), seed, database)
+    saved = _recalled(program, tuning, budget, _store(cache), report) or _native(
+        program, ports, tuning, budget, _store(cache), report
+    )
+    with saved.report.stage("place"):
+        engine = engine_of(saved, backend, report.threads)
+    return _executable(graph, program, ports, engine, saved.report, saved)
+
+
+def load(path: str | Path, threads: int | None = None) -> Executable:
+    """A program that `Executable.save` has written, with its parameters, which stay in the file.
+
+    Inputs and outputs go by name. threads: as many as it was compiled for if None. Raises
+    ArtifactError for a file that is damaged or not for this machine, OSError.
+    """
+    saved = artifact.read(Path(path))
+    backend = _backend(saved.report.device)
+    assert backend is not None
+    return executable_of(saved, backend, threads or saved.report.threads)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program in named axes, cut into regions."""
+
+    program: Program
+    normal: Normal
+    pieces: Sequence[Region]
+    ports: Sequence[Port]
 
 
 def _native(
     program: Program, ports: Sequence[Port], tuning: Tuning, budget: Budget | None, report: Report
 ) -> Native:
     """Everything between the graph and machine code."""
-    backend, target = tuning.backend, tuning.target
     with report.stage("normalise"):
         normal = normalise(program.graph.space, list(program.roots))
     with report.stage("regions"):
         pieces = regions(normal)
-    steps = optimise_regions(pieces, target, report, tuning.seed)
+    source = Source(program, normal, pieces, ports)
+    plans = optimise_regions(pieces, tuning, report)
     if budget is not None:
-        with report.stage("search"):
-            tuning.search(_tasks(pieces, steps, target), budget)
-    linker = Linker(
-        dict(program.graph.space.sizes), lambda kernel: lower_kernel(kernel, tuning, report)
-    )
-    memories = _memories(normal, linker)
-    for piece in pieces:
-        _link(piece, steps[piece.key], memories, linker)
-    plan = report.plan = _plan(program, normal, ports, memories, linker)
-    with report.stage("render"):
-        texts = [backend.render(made.program, target) for made in plan.kernels]
-    with report.stage("build"):
-        codes = backend.build(texts, target)
+        with report.stage("search"), tuning:
+            plans = _search(source, plans, tuning, budget, report)
+    plan, codes = _build(source, plans, tuning, report)
     with report.stage("place"):
-        return Native(plan, codes, backend, report.threads)
+        return Native(plan, codes, tuning.backend, report.threads)
 
 
 def optimise_regions(
-    pieces: Sequence[Region], target: Target, report: Report, seed: int
-) -> dict[str, list[Step]]:
-    """Kernels of every distinct region: e-graph, extraction, plan, kernels as data."""
-    model = cost_model(target)
-    steps: dict[str, list[Step]] = {}
+    pieces: Sequence[Region], tuning: Tuning, report: Report
+) -> Mapping[str, Chosen]:
+    """Kernels of every distinct region: e-graph, extraction, plan, kernels as data. Plans that an
+    earlier search has measured come first."""
+    model = cost_model(tuning.target)
+    plans: dict[str, Chosen] = {}
     for piece in pieces:
-        if piece.key in steps:
+        if piece.key in plans:
             continue
         with report.stage("optimise"):
-            plan = optimise(piece, model, seed)
-        with report.stage("bridge"):
-            steps[piece.key] = bridge(plan)
-        report.plans.append(plan.describe())
-    report.regions, report.distinct_regions = len(pieces), len(steps)
-    return steps
+            choices = chooser(piece, model, tuning.seed)
+            known = tuning.recall(piece.key, choices)
+            plans[piece.key] = known or Chosen.of(choices, choices.plans()[0])
+    report.regions, report.distinct_regions = len(pieces), len(plans)
+    return plans
+
+
+def _search(
+    source: Source, plans: Mapping[str, Chosen], tuning: Tuning, budget: Budget, report: Report
+) -> Mapping[str, Chosen]:
+    """Plans by measured kernels, schedules for the kernels of both kinds of plans; the whole
+    programs then race, and the winner is kept."""
+    found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
+    better = {key: clearly_better(several) for key, several in found.items()}
+    tuning.search(_tasks(source.pieces, [plans, better], tuning.target), budget)
+    report.search += [compared(several) for several in found.values() if len(several) > 1]
+    if any(better[key] is not several[0] for key, several in found.items()):
+        rivals = [_build(source, rival, tuning, report.again()) for rival in (plans, better)]
+        engines = [Native(*rival, tuning.backend, report.threads) for rival in rivals]
+        sizes = source.program.graph.space.usual(tuning.target.hint)
+        number, times = fastest(engines, _inputs(source, sizes), sizes, report.threads)
+        report.search.append(f"whole program with the measured plans: {times[1]:.3f} of the time")
+        plans = better if number else plans
+    for key, chosen in plans.items():
+        tuning.keep_plan(key, chosen)
+    return plans
+
+
+def _inputs(source: Source, sizes: Mapping[str, int]) -> dict[int, tuple[DType, tuple[int, ...]]]:
+    """dtype and shape of what a run needs, by port."""
+    return {
+        number: (port.node.dtype, tuple(int(n.evaluate(sizes)) for n in port.node.shape))
+        for number, port in enumerate(source.ports)
+        if port.needed
+    }
+
+
+def _build(
+    source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report
+) -> tuple[Plan, Sequence[Code]]:
+    """The kernels of these plans, linked, as machine code."""
+    backend, program, normal = tuning.backend, source.program, source.normal
+    linker = Linker(
+        dict(program.graph.space.sizes),
+        lambda kernel, settled: lower_kernel(kernel, tuning, report, settled),
+        program.graph.usual,
+    )
+    memories = _memories(normal, linker)
+    for piece in source.pieces:
+        _link(piece, plans[piece.key].steps, memories, linker)
+    plan = report.plan = _plan(program, normal, source.ports, memories, linker)
+    report.plans = [chosen.plan.describe() for chosen in plans.values()]
+    with report.stage("render"):
+        texts = [backend.render(made.program, tuning.target) for made in plan.kernels]
+    with report.stage("build"):
+        return plan, backend.build(texts, tuning.target)
 
 
 def cost_model(target: Target) -> CostModel:
@@ -146,13 +213,18 @@ def cost_model(target: Target) -> CostModel:
     )
 
 
-def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report) -> list[Lowered]:
-    """Loop programs of a kernel: several where a long reduction is split."""
+def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report, settled: Settled) -> list[Lowered]:
+    """Loop programs of a kernel: several where a long reduction is split. settled: layouts of
+    constants to keep to; those that are decided here join them."""
     with report.stage("verify"):
         verify_scopes(kernel)
     with report.stage("prepare"):
         parts = prepare(kernel, tuning.target)
-    return [_lower_part(part, tuning, report) for part in parts]
+    made = []
+    for part in parts:
+        made.append(_lower_part(settled.on(part), tuning, report))
+        settled.keep(part, made[-1].schedule)
+    return made
 
 
 def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Lowered:
@@ -185,12 +257,13 @@ def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Repo
 
 
 def _tasks(
-    pieces: Sequence[Region], steps: Mapping[str, list[Step]], target: Target
+    pieces: Sequence[Region], rivals: Sequence[Mapping[str, Chosen]], target: Target
 ) -> list[Task]:
-    """The prepared kernels of every run, with how often it calls them."""
+    """The prepared kernels of every run under any of the plans, with how often it calls them."""
     tasks = []
     for key, calls in Counter(piece.key for piece in pieces).items():
-        for step in steps[key]:
+        several = {id(plans[key]): plans[key] for plans in rivals}
+        for step in (step for chosen in several.values() for step in chosen.steps):
             if not step.constant:
                 plain, _ = canonical(step.kernel)
                 tasks += [Task(part, calls, "_".join(main_operations(part)))

@@ -58,6 +58,10 @@ class WeightsError(LuminalError, ValueError):
     """A weight file is truncated, mistyped, or does not fit the model."""
 
 
+class ArtifactError(LuminalError, ValueError):
+    """A saved program is damaged, of another version, or for another machine."""
+
+
 class Unsupported(LuminalError, NotImplementedError):
     """What was asked for is not built yet; the message says what."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from luminal.errors import InputError
-from luminal.models.llm.sampling import Sampler, Sampling, distribution, log_probability
+from luminal.models.llm.sampling import Sampler, Sampling, distribution, log_probabilities
 
 LOGITS = np.log(np.array([0.5, 0.2, 0.15, 0.1, 0.05], np.float32))
 
@@ -49,8 +49,8 @@ def test_penalties() -> None:
     np.testing.assert_array_equal(logits, np.array([2.0, 1.9, -1.0], np.float32))
 
 
-def test_log_probability() -> None:
-    assert log_probability(LOGITS, 1) == pytest.approx(np.log(0.2), abs=1e-6)
+def test_log_probabilities() -> None:
+    np.testing.assert_allclose(np.exp(log_probabilities(LOGITS)), np.exp(LOGITS), atol=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"top_k": -1}])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.encode import Indexed, Literal, Operation, Running
+from luminal.rewrite.evaluate import Values
 from luminal.rewrite.extract import Classes, ENode, ordered
 from luminal.rewrite.language import VISIBLE
 from luminal.rewrite.terms import Map, Terms
@@ -86,3 +89,28 @@ class Meaning:
         if factor.op == "const" and factor.attribute == 1.0:
             return add("sum", (weight,), over, dtype)
         return add("sum", (add("mul", (children[1], weight), None, factor.dtype),), over, dtype)
+
+
+def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
+    """Alternatives that differ from their class where the class is defined."""
+    meaning = Meaning(classes)
+    pairs = [
+        (c, node, meaning.term(c, node))
+        for c in meaning.of
+        for node in classes.alternatives[c]
+        if all(x in meaning.of for x in node.children)
+    ]
+    values = Values(meaning.terms, arrays, sizes)
+    wrong = []
+    for c, node, term in pairs:
+        if classes.is_buffer[c] or node.op == "One":
+            continue
+        axes = meaning.terms.axes[term] | meaning.terms.axes[meaning.of[c]]
+        axes = tuple(sorted(axes | {a for i in classes.needs[c] for a in i.names()}))
+        axes = tuple(a for a in axes if a in meaning.terms.space.axes)
+        defined = values._holds(sorted(classes.needs[c], key=str), axes)
+        a, b = (values.at(t, axes)[defined].astype(np.float64) for t in (term, meaning.of[c]))
+        signs = tolerance > 1e-4 or np.array_equal(np.signbit(a[a == 0]), np.signbit(b[a == 0]))
+        if not np.allclose(a, b, tolerance, tolerance, equal_nan=True) or not signs:
+            wrong.append(f"class {c}: {node}")
+    return wrong

@@ -62,10 +62,14 @@ def case(build: Callable[[Maker], list[int]]) -> Callable[[Maker], list[int]]:
 
 def rule_case(name: str) -> Program:
     make = Maker()
-    found = CASES[name](make)
+    return as_program(make, CASES[name](make))
+
+
+def as_program(make: Maker, found: list[int]) -> Program:
+    """These terms as the roots of one region."""
     roots = tuple(Root(t, tuple(sorted(make.terms.axes[t]))) for t in found)
     numbers = tuple(range(len(make.dtypes)))
-    region = Region(name, make.terms, roots, numbers, tuple(range(len(roots))))
+    region = Region("case", make.terms, roots, numbers, tuple(range(len(roots))))
     return Program(region, make.dtypes, {})
 
 

@@ -8,11 +8,10 @@ import re
 import numpy as np
 import pytest
 from plan_nets import NETS, close, expected, inputs_for, program, run_plan
-from plan_terms import Meaning
+from plan_terms import differences
 from rule_cases import CASES, masked_rows, rule_case
 
-from luminal.rewrite.evaluate import Values
-from luminal.rewrite.extract import Classes, classes_of
+from luminal.rewrite.extract import classes_of
 from luminal.rewrite.mini import Mini
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.rules import DEFAULT, FAMILIES, laws
@@ -31,31 +30,6 @@ def saturated(name: str, families: tuple[str, ...]):
     classes = classes_of(engine, encoding, case.region, everything=True)
     engine.close()
     return case, classes
-
-
-def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
-    """Alternatives that differ from their class where the class is defined."""
-    meaning = Meaning(classes)
-    pairs = [
-        (c, node, meaning.term(c, node))
-        for c in meaning.of
-        for node in classes.alternatives[c]
-        if all(x in meaning.of for x in node.children)
-    ]
-    values = Values(meaning.terms, arrays, sizes)
-    wrong = []
-    for c, node, term in pairs:
-        if classes.is_buffer[c] or node.op == "One":
-            continue
-        axes = meaning.terms.axes[term] | meaning.terms.axes[meaning.of[c]]
-        axes = tuple(sorted(axes | {a for i in classes.needs[c] for a in i.names()}))
-        axes = tuple(a for a in axes if a in meaning.terms.space.axes)
-        defined = values._holds(sorted(classes.needs[c], key=str), axes)
-        a, b = (values.at(t, axes)[defined].astype(np.float64) for t in (term, meaning.of[c]))
-        signs = tolerance > 1e-4 or np.array_equal(np.signbit(a[a == 0]), np.signbit(b[a == 0]))
-        if not np.allclose(a, b, tolerance, tolerance, equal_nan=True) or not signs:
-            wrong.append(f"class {c}: {node}")
-    return wrong
 
 
 @pytest.mark.parametrize("name", [*NETS, *CASES])

@@ -46,7 +46,7 @@ class Build:
         self.lowered = 0
         self.backend = Standin()
 
-    def lower(self, kernel: Kernel) -> list[Lowered]:
+    def lower(self, kernel: Kernel, settled: Any = None) -> list[Lowered]:
         self.lowered += 1
         named = Kernel(f"k{self.lowered}", kernel.buffers, kernel.axes, kernel.values, kernel.sizes)
         layouts = {b.name: self.layouts[b.constant] for b in kernel.buffers if b.constant}

@@ -1,5 +1,7 @@
 """Candidates in a child process: what they break is theirs alone."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 from search_cases import KERNELS, TARGET, prepared
@@ -58,7 +60,7 @@ def test_indices_are_interned_again(tmp_path):
 
 def test_measuring_in_a_child():
     space = Space(prepared("gemm"), TARGET)
-    with Measurer(CPU, TARGET) as measurer:
+    with closing(Measurer(CPU, TARGET)) as measurer:
         result = measurer.open(space.kernel, space.default)
         assert result.status == "ok" and result.seconds > 0
         assert measurer.attempt(1, space.default, result.seconds).status == "ok"
@@ -72,7 +74,7 @@ def test_a_crash_or_a_hang_costs_only_the_candidate(fault, tmp_path, monkeypatch
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr("luminal.search.measure.TRIAL_SECONDS", 1.5)
     space = Space(prepared("softmax"), TARGET)
-    with Measurer("faulty_backend", TARGET) as measurer:
+    with closing(Measurer("faulty_backend", TARGET)) as measurer:
         assert measurer.open(space.kernel, space.default).status == "ok"
         result = measurer.attempt(1, space.default, 1e-5)
         assert result.status == "crashed" and result.detail

@@ -83,6 +83,14 @@ class Backend(Protocol):
         """Load what an earlier build kept as `Code.code`."""
         ...
 
+    def needs(self, target: Target) -> tuple[str, ...]:
+        """What a machine must have to run code for a target."""
+        ...
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        """Those of them that this machine does not have."""
+        ...
+
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
         """Memory of the device, aligned, at least 64 bytes, seen as a NumPy array."""
         ...

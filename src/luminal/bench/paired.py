@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..search.turns import in_turns
+
 Call = Callable[[], object]
 
 REST = 0.001  # seconds: a slice in which a process at rest uses next to no processor time
@@ -76,19 +78,24 @@ def interleaved(
     sides: Mapping[str, Call], rounds: int = 15, seconds: float = 0.02
 ) -> dict[str, np.ndarray]:
     """Seconds a call of each side, one sample a round. A round is about `seconds` of each side."""
-    names = list(sides)
-    counts = {name: repeats_for(side, seconds) for name, side in sides.items()}
-    slow = {name: False for name in names}
-    samples: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            settle()
-            if not slow[name]:  # wakes its threads, and its data is near
-                sides[name]()
-            samples[name].append(one(sides[name], counts[name]))
-            slow[name] = samples[name][-1] > SLOW * seconds
+    samples = in_turns({n: _sampler(side, seconds) for n, side in sides.items()}, rounds)
     return {name: np.array(taken) for name, taken in samples.items()}
+
+
+def _sampler(side: Call, seconds: float) -> Callable[[], float]:
+    """One sample of a side, with its threads awake and its data near."""
+    count, slow = repeats_for(side, seconds), False
+
+    def sample() -> float:
+        nonlocal slow
+        settle()
+        if not slow:
+            side()
+        taken = one(side, count)
+        slow = taken > SLOW * seconds
+        return taken
+
+    return sample
 
 
 def paired(ours: Call, peer: Call, rounds: int = 15, seconds: float = 0.02) -> Result:

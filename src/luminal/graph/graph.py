@@ -53,6 +53,7 @@ class Graph:
         self.output_names: dict[Node, str] = {}
         self.states: list[tuple[Tensor, Tensor]] = []
         self.values: dict[Node, np.ndarray] = {}
+        self.usual: dict[str, tuple[int, ...]] = {}  # size -> its usual values, ascending
         self.locations: dict[Node, Location] = {}
         self.requirements: list[Requirement] = []
         self._made: dict[Any, Node] = {}
@@ -110,11 +111,13 @@ class Graph:
     # ---- sizes
 
     def dim(
-        self, name: str, low: int = 1, high: int = DEFAULT_BOUNDS[1], hint: int | None = None
-    ) -> Index:
+        self, name: str, low: int = 1, high: int = DEFAULT_BOUNDS[1],
+        hint: int | Sequence[int] | None = None,
+    ) -> Index:  # fmt: skip
         """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened.
 
-        hint: the usual value, for the compiler's estimates; the program is right for all.
+        hint: the usual value, for the compiler's estimates; the program is right for all. Several:
+        kernels are compiled for each; one serves the sizes up to its own, the last all beyond.
         """
         check_name(name)
         if not 0 <= low <= high:
@@ -125,10 +128,11 @@ class Graph:
                 f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "
                 "declare a size before its first use"
             )
-        if hint is not None:
-            if not low <= hint <= high:
-                raise DimError(f"dim {name}: the hint {hint} is not in {low} .. {high}")
-            self.space.hints[name] = hint
+        usual = () if hint is None else (hint,) if isinstance(hint, int) else sorted(set(hint))
+        if any(not low <= value <= high for value in usual):
+            raise DimError(f"dim {name}: the hint {hint} is not in {low} .. {high}")
+        if usual:
+            self.space.hints[name], self.usual[name] = usual[0], tuple(usual)
         if old != (low, high):
             self._declare(name, low, high)
         return Index.of(name)

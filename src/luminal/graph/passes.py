@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..errors import CompileError, Unsupported
+from .contracts import half_contraction, is_contraction, uniform, whole_contraction
 from .display import reachable
 from .dtype import DType, f32
 from .graph import Graph
-from .index import Index
-from .node import REDUCE_OPS, Node, Number, View
+from .node import REDUCE_OPS, Node, Number
 from .scalars import SCALARS, compute
 
 
@@ -54,6 +54,7 @@ class Program:
 
 Pass: TypeAlias = Callable[[Program], Program]
 Rule: TypeAlias = Callable[[Node, tuple[Node, ...]], Node | None]
+Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
 
 
 def program_of(graph: Graph) -> Program:
@@ -63,10 +64,10 @@ def program_of(graph: Graph) -> Program:
 
 
 def default_passes(precision: str = "f32") -> list[Pass]:
-    """The passes of `Graph.compile` when none are given, in order."""
-    if precision != "f32":
-        raise Unsupported(f"precision={precision!r} is not built yet; there is 'f32'")
-    return [widen_half, fold_constants]
+    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`."""
+    if precision not in CONTRACTS:
+        raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
+    return [widen_half, fold_constants, *CONTRACTS[precision]]
 
 
 def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
@@ -170,6 +171,30 @@ def _uniform(node: Node) -> Number | None:
     return number
 
 
-def uniform(graph: Graph, value: Number, shape: tuple[Index, ...], dtype: DType) -> Node:
-    """One number at every point of a shape."""
-    return graph.view(graph.literal(value, dtype).node, View(shape, ()))
+# ---- precision
+
+
+def whole_contractions(program: Program) -> Program:
+    """Contractions in integers of eight bits, where one factor allows it."""
+    return _contract(program, whole_contraction)
+
+
+def half_contractions(program: Program) -> Program:
+    """Contractions of bf16 with sums in f32."""
+    return _contract(program, half_contraction)
+
+
+def _contract(program: Program, contract: Contract) -> Program:
+    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+        if not is_contraction(node) or inputs[0].op != "mul":
+            return None
+        return contract(program.graph, inputs[0], node.attribute)
+
+    return rewrite(program, rule)
+
+
+CONTRACTS: dict[str, tuple[Pass, ...]] = {
+    "f32": (),
+    "bf16": (half_contractions,),
+    "int8": (whole_contractions,),
+}

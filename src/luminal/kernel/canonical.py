@@ -23,7 +23,8 @@ from .kernel import (
 
 
 class Renaming:
-    """Standard names: axes a0, ... and buffers b0, ... by first use, values v0, ... in order."""
+    """Standard names: axes a0, ... and buffers b0, ... by first use, values v0, ... in order. A
+    size of one value becomes a number."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.buffers = {name: f"b{n}" for n, name in enumerate(_buffers_by_use(kernel))}
@@ -31,7 +32,9 @@ class Renaming:
         used = dict.fromkeys(a for v in kernel.values for a in v.points)
         used.update(dict.fromkeys(kernel.axes))
         self.axes = {a: f"a{n}" for n, a in enumerate(used)}
-        self._indices = {a: Index.of(name) for a, name in self.axes.items()}
+        fixed = {n: Index.of(int(low)) for n, (low, high) in kernel.sizes.items() if low == high}
+        self._sizes = sorted(kernel.sizes.keys() - fixed)
+        self._indices = {a: Index.of(name) for a, name in self.axes.items()} | fixed
         self._done: dict[int, Expression] = {}
 
     def kernel(self, kernel: Kernel) -> Kernel:
@@ -40,8 +43,8 @@ class Renaming:
             tuple(self.buffer(kernel.buffer(name)) for name in self.buffers),
             {name: self.index(kernel.axes[a]) for a, name in self.axes.items() if a in kernel.axes},
             tuple(self.value(v) for v in kernel.values),
-            {name: kernel.sizes[name] for name in sorted(kernel.sizes)},
-            {name: kernel.hints[name] for name in sorted(kernel.hints)},
+            {name: kernel.sizes[name] for name in self._sizes},
+            {name: kernel.hints[name] for name in self._sizes if name in kernel.hints},
         )
 
     def buffer(self, buffer: Buffer) -> Buffer:

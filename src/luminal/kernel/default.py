@@ -16,7 +16,7 @@ from .frames import joint_frame, sum_of_sums, tile_frame
 from .frames_rows import row_frame, stream_frame
 from .kernel import Kernel
 from .operands import add_operands
-from .outline import outline, regroup, stream_together
+from .outline import again, outline, regroup, stream_together
 from .schedule import Schedule
 from .target import Target
 
@@ -36,12 +36,12 @@ def default_schedule(
     found = outline(kernel, target, decisions)
     kernel, operands = add_operands(found)
     if operands:
-        found = outline(kernel, target, decisions, operands)
+        found = again(found, kernel, operands)
     if len(found.group) > 1 and not found.streams:
-        found = outline(regroup(found.kernel, found.group), target, decisions, operands)
+        found = again(found, regroup(found.kernel, found.group), operands)
     together = stream_together(found)
     if together is not None:
-        found = outline(together, target, decisions, operands)
+        found = again(found, together, operands)
     draft = Draft(found, operands)
     _choose(draft)
     return draft.finish()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 
 from ..graph.dtype import DType
@@ -28,6 +29,8 @@ from .kernel import (
     rebuild,
     walk,
 )
+from .layout import Storage
+from .schedule import Layout
 from .target import MatrixInstruction, Target
 
 FAR = 1 << 20  # elements: an axis that moves an access by data, or through a floor
@@ -180,10 +183,24 @@ class Facts:
             v = self.by_name[e.value]
             plain = Access(v.name, frozenset(v.axes), {}, v.dtype, conditions, free=True)
             return self._now(plain)
-        free = self.buffers[e.buffer].constant and not conditions and not e.slots
-        plain_dims = all(i.is_constant or i in map(Index.of, i.names()) for i in e.index)
-        strides, axes = self._strides(e), self.axes_of(e)
-        return Access(e.buffer, axes, strides, e.dtype, conditions, e, free and plain_dims)
+        buffer, axes = self.buffers[e.buffer], self.axes_of(e)
+        plain = not conditions and not e.slots
+        plain &= all(i.is_constant or i in map(Index.of, i.names()) for i in e.index)
+        strides = self._laid_out(e, buffer.layout) if plain and buffer.layout else self._strides(e)
+        free = plain and buffer.constant and buffer.layout is None
+        return Access(e.buffer, axes, strides, e.dtype, conditions, e, free)
+
+    def _laid_out(self, e: Load, layout: Layout) -> dict[str, int]:
+        """Strides of plain axes in a packed buffer: what its last digits walk, lanes and pairs,
+        lies side by side."""
+        storage = Storage(self.buffers[e.buffer].shape, layout)
+        split = {d for d, step in layout if step > 1}
+        near = {d for d, _ in takewhile(lambda digit: digit[0] in split, layout[::-1])}
+        moves = {digit.dimension: digit.stride for digit in storage.digits if digit.step == 1}
+        return {
+            axis: 1 if d in near else self.number(moves[d])
+            for d, index in enumerate(e.index) for axis in index.names()
+        }  # fmt: skip
 
     def _now(self, x: Access) -> Access:
         """A read with the strides that the lane axis of its tile gives, once that is decided."""

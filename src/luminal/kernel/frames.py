@@ -21,7 +21,7 @@ UNITS = 4  # units of work a thread, so that claiming evens out
 BLOCK = 128  # elements of a row axis in a block
 THIRD = 16  # times the second cache: what the third may hold
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
-WRITTEN = 16  # tiles of a padded row that are written out
+TAPS = 16  # positions of a window that may be written out
 
 
 def parallel(axis: str, step: int) -> Loop:
@@ -47,7 +47,8 @@ def tile_frame(draft: Draft) -> None:
     base = room
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
-            room = room.add(Loop(a, tile.size(a), "unroll"))
+            room = room.add(Loop(a, tile.size(a)))
+            draft.tails[a] = "edges"
     block = room.add(*_reduced_block(draft, tile))
     for v in found.values:
         _place(draft, v, base, room, block, tile)
@@ -75,6 +76,9 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
              if a in found.common}  # fmt: skip
     blocks = dict(least)
     for a in rows:
+        if a in written:
+            blocks[a] = size[a]
+            continue
         t = tile.size(a)
         unit = _unit(draft, tile, a)
         wanted = min(max(least[a], BLOCK // unit * unit), max(least[a], _cache_block(draft, a, t)))
@@ -190,14 +194,10 @@ def _written(draft: Draft, among: list[str]) -> list[str]:
     for x in draft.facts.accesses(found.main):
         for condition in x.conditions:
             names = condition.names()
-            short = [a for a in names & set(found.main.over) if draft.size[a] <= WRITTEN]
+            short = [a for a in names & set(found.main.over) if draft.size[a] <= TAPS]
             near = [a for a in among if a in names and a in found.main.axes
                     and draft.facts.static[a]]  # fmt: skip
-            if (
-                short
-                and near
-                and all(-(-draft.size[a] // found.tile.size(a)) <= WRITTEN for a in near)
-            ):
+            if short and near:
                 rows += near
                 taps |= set(short)
     draft.taps = frozenset(taps)

@@ -14,6 +14,7 @@ from typing import TypeAlias, Union
 from ..graph.dtype import DType, i64
 from ..graph.index import Index
 from ..graph.space import Range, Space
+from .schedule import Layout
 
 
 @dataclass(frozen=True)
@@ -160,13 +161,15 @@ class Value:
 class Buffer:
     """Memory that a kernel reads or writes: row-major unless a schedule lays a constant out anew.
 
-    constant: its contents are known before the program runs, so its layout is free.
+    constant: its contents are known before the program runs, so its layout is free. layout: unless
+    another kernel, which shares it, has laid it out already; () is row-major.
     """
 
     name: str
     dtype: DType
     shape: tuple[Index, ...]
     constant: bool = False
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..errors import Illegal
 from ..graph.index import Index
 from .kernel import Kernel, Load, Read, Store, Value, walk
 from .layout import check_layout
-from .schedule import Schedule
+from .schedule import TAILS, Schedule
 from .tree import Node, Tree, build, reads, shared_depth
 
 
@@ -62,7 +62,7 @@ def _names(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
         else:
             yield f"a layout for {name}, which is nothing"
     for axis, kind in schedule.tails.items():
-        if kind not in ("peel", "guard") or axis not in kernel.axes:
+        if kind not in TAILS or axis not in kernel.axes:
             yield f"no tail {kind} of {axis}"
 
 

@@ -59,11 +59,25 @@ class Outline:
         return self.facts.work(value) > NEGLIGIBLE * self.total and not value.store
 
 
-def outline(
-    kernel: Kernel, target: Target, decisions: Decisions | None = None, kept: Iterable[str] = ()
-) -> Outline:
-    """Look at a kernel."""
-    facts = Facts(kernel, target, kept, decisions)
+def outline(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Outline:
+    """Look at a kernel, and decide its lane axis and its tile."""
+    found = _look(Facts(kernel, target, (), decisions))
+    _choose_lane(found)
+    if found.main is not None:
+        found.tile = Solver(found.facts).decide("tile", found.group, found.lane)
+    return found
+
+
+def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:
+    """Look at a kernel with operand values, or with its values in another order: what is decided
+    stays."""
+    facts = found.facts
+    fresh = _look(Facts(kernel, facts.target, operands, facts.decisions))
+    fresh.lane, fresh.tile = found.lane, found.tile
+    return fresh
+
+
+def _look(facts: Facts) -> Outline:
     work = {v.name: facts.work(v) for v in facts.values}
     total = sum(work.values())
     reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
@@ -80,9 +94,6 @@ def outline(
         [],
     )
     found.common = _common(found)
-    _choose_lane(found)
-    if found.main is not None:
-        found.tile = Solver(facts).decide("tile", found.group, found.lane)
     return found
 
 

@@ -14,7 +14,9 @@ from .score import Tile
 def panels(
     found: Outline, tiles: Mapping[str, Tile], paths: Mapping[str, Path], taps: frozenset[str]
 ) -> dict[str, Layout]:
-    """A layout for each constant that some value reads along its lanes; none where two disagree."""
+    """A layout for each constant that some value reads along its lanes, none where two disagree;
+    and those that are settled."""
+    settled = {b.name: b.layout for b in found.kernel.buffers if b.layout}
     layouts: dict[str, Layout] = {}
     clash: set[str] = set()
     for v in found.values:
@@ -30,7 +32,7 @@ def panels(
             layout = _layout(x, v, tile, width, paths[v.name] if taps else (), found.facts)
             if layouts.setdefault(x.name, layout) != layout:
                 clash.add(x.name)
-    return {name: layout for name, layout in layouts.items() if name not in clash}
+    return settled | {name: layout for name, layout in layouts.items() if name not in clash}
 
 
 def read_once(facts: Facts, x: Access, value: Value) -> bool:

@@ -15,6 +15,7 @@ from .schedule import Loop
 from .score import Tile
 
 TIMES = (1, 2, 4, 8)  # how often a body may be written out
+FEW = 4  # rounds of a written-out body that make up for what is left over
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
 
 
@@ -157,5 +158,5 @@ def _times(
     if axis not in room and not facts.static[axis]:
         return most
     steps = max(1, room.get(axis, facts.size[axis]) // step)
-    exact = [n for n in range(most, 0, -1) if steps % n == 0]
-    return exact[0] if exact[0] > 1 or most == 1 else min(most, steps)
+    exact = next(n for n in range(most, 0, -1) if steps % n == 0)
+    return most if exact == 1 and steps >= FEW * most else exact

@@ -25,12 +25,12 @@ class Place:
     instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. guarded:
     axes whose index may pass their extent. unrolled: axis -> (position in a written-out block, size
     of the block). facts: indices known to be >= 0. masks: conditions under which expressions are
-    looked at.
+    looked at. spelled: axes whose loops are written out here, whatever their kind.
     """
 
     __slots__ = (
         "collapsed", "facts", "guarded", "index", "lanes", "masks", "most", "partial", "span",
-        "unrolled",
+        "spelled", "unrolled",
     )  # fmt: skip
 
     index: dict[str, Index]
@@ -43,6 +43,7 @@ class Place:
     unrolled: dict[str, tuple[int, int]]
     facts: tuple[Index, ...]
     masks: tuple[Val, ...]
+    spelled: frozenset[str]
 
     @staticmethod
     def start(spans: dict[str, Index], most: dict[str, int | None]) -> Place:
@@ -51,7 +52,7 @@ class Place:
         place.index = {axis: Index.of(0) for axis in spans}
         place.span, place.most = dict(spans), dict(most)
         place.lanes, place.partial, place.facts, place.masks = (), (), (), ()
-        place.collapsed, place.guarded = frozenset(), frozenset()
+        place.collapsed = place.guarded = place.spelled = frozenset()
         place.unrolled = {}
         return place
 
@@ -111,6 +112,12 @@ class Place:
     def knowing(self, facts: tuple[Index, ...]) -> Place:
         other = self.copy()
         other.facts = self.facts + facts
+        return other
+
+    def spelling(self, axes: frozenset[str]) -> Place:
+        """Where loops over these axes are written out."""
+        other = self.copy()
+        other.spelled = self.spelled | axes
         return other
 
     def scalar(self, axis: str) -> Index:

@@ -25,6 +25,7 @@ KINDS = {
     "$": "collapse",
     "*": "partial",
 }
+TAILS = ("peel", "guard", "edges")
 MARKS = {kind: mark for mark, kind in KINDS.items()}
 
 
@@ -64,7 +65,8 @@ class Schedule:
     paths: value -> loops. layouts: constant buffer or tile of a value -> digits over its dimension
     numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
     buffer in which it may live until that buffer's own value is written. tails: axis -> "peel" or
-    "guard" for partial tiles. registers: a tile of more vectors than this lives in memory.
+    "guard" for partial tiles, "edges" to peel full ones too where a condition is open (the borders
+    of an image). registers: a tile of more vectors than this lives in memory.
     """
 
     paths: Mapping[str, Path]

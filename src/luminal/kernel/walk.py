@@ -95,7 +95,7 @@ class Walk:
 
     def loop(self, node: Node, place: Place, body: Body, carried: set[str]) -> None:
         """One loop of the tree, of any kind."""
-        if node.loop.constant:
+        if node.loop.constant or node.loop.axis in place.spelled:
             for child in self.children(node, place):
                 body(child)
             return
@@ -161,9 +161,29 @@ class Walk:
             left = self.indexing.opaque((span - offset).minimum(step))
             body(at.at(axis, offset, left, step, guarded=True))
 
-        self.repeat(place, whole, full, carried)
+        edge = place
+        if self.schedule.tails.get(axis) == "edges" and whole.is_constant:
+            edge = self._edges(node, place, whole.constant, full, carried)
+        else:
+            self.repeat(place, whole, full, carried)
         if not guard and rest != 0 and step > 1:
-            self._rest(axis, step, place, whole, body, carried)
+            self._rest(axis, step, edge, whole, body, carried)
+
+    def _edges(
+        self, node: Node, place: Place, turns: int, full: Callable[[Place, Index], None],
+        carried: set[str],
+    ) -> Place:  # fmt: skip
+        """Turns at which a condition on the axis is open are written out, the others are one loop;
+        gives the place of what full turns leave over."""
+        inside, axes = self.limits.inside(node, place, turns)
+        edge = place.spelling(axes)
+        for turn in range(inside.start):
+            full(edge, Index.of(turn))
+        self.repeat(place, Index.of(len(inside)),
+                    lambda p, turn: full(p, turn + inside.start), carried)  # fmt: skip
+        for turn in range(inside.stop, turns):
+            full(edge, Index.of(turn))
+        return edge
 
     def _rest(
         self, axis: str, step: int, place: Place, whole: Index, body: Body, carried: set[str]

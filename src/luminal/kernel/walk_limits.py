@@ -12,11 +12,12 @@ from ..graph.index import Atom, Floor, Index
 from ..graph.space import Space
 from .homes import Homes
 from .indexing import Indexing, split_extrema
-from .kernel import Value
+from .kernel import Guard, Value, walk
 from .place import Place, lane_name
 from .tree import Node, Tree
 
 Bound = Index | None
+LARGEST_EDGE = 16  # turns of a loop that are written out where conditions are open
 
 
 class Limits:
@@ -94,6 +95,26 @@ class Limits:
         if unit == 1 or not (span.is_constant and span.constant % unit == 0):
             return self.indexing.opaque(length, 0)
         return self.indexing.opaque(self.space.floor(length, unit), 0) * unit
+
+    def inside(self, node: Node, place: Place, turns: int) -> tuple[range, frozenset[str]]:
+        """The turns of a loop at which every condition on its axis is proven for the whole tile, and
+        the other axes of these conditions; none if too few turns are left to write out the rest."""
+        axis, step = node.loop.axis, node.loop.step
+        conditions = {c for value in node.leaves() for body in value.expressions()
+                      for e in walk(body) if isinstance(e, Guard)
+                      for c in e.conditions if axis in c.names()}  # fmt: skip
+        proven = [all(self._proven(c, place.at(axis, turn * step, step, step)) for c in conditions)
+                  for turn in range(turns)]  # fmt: skip
+        first = next((turn for turn in range(turns) if proven[turn]), turns)
+        last = next((turn for turn in range(turns, first, -1) if proven[turn - 1]), first)
+        axes = frozenset(a for c in conditions for a in c.names() if a in place.index)
+        if turns - (last - first) > LARGEST_EDGE:
+            return range(turns), frozenset()
+        return range(first, last), axes - {axis}
+
+    def _proven(self, condition: Index, place: Place) -> bool:
+        least = self.extreme(condition, place, False)
+        return least is not None and self.space.nonnegative(least)
 
     def _around(self, node: Node, place: Place) -> Place:
         """The widest place from which a tile written below this loop is read."""

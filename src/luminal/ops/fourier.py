@@ -6,13 +6,14 @@ Cooley and Tukey did: n = a b, transforms of a, a turn of each element, transfor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..errors import Unsupported
 from ..graph.tensor import Tensor
 from .base import count, dim_of, extent, full_like, static
 from .complex import Complex, conj, matmul_complex, mul_complex
-from .elementwise import mul
 from .shape import cat
 
 SHORT = 64  # elements: up to so many one product is cheaper than two and a transposition
@@ -86,7 +87,8 @@ def half_to_real(x: Complex, dims: list[int], size: int) -> Tensor:
     return dft(whole, last, forward=False).real
 
 
-def scale(x: Tensor, dims: list[int], mode: int, sizes: int | None = None) -> Tensor:
-    """Divided by the number of elements that were transformed (mode 2) or its root (1)."""
-    number = sizes or static(count(x, [dim_of(x, d) for d in dims]), "transformed elements")
-    return mul(x, {0: 1.0, 1: number**-0.5, 2: 1 / number}[mode]) if mode else x
+def factor(x: Tensor, dims: Sequence[int], mode: int) -> float:
+    """By what PyTorch multiplies a transform of that real shape: 1 (mode 0), the root of the number
+    of elements transformed (1) or that number (2), inverted."""
+    number = static(count(x, [dim_of(x, d) for d in dims]), "the elements of a transform")
+    return {0: 1.0, 1: number**-0.5, 2: 1 / number}[mode]

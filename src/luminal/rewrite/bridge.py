@@ -29,12 +29,14 @@ class Step:
 
     constant: depends on constants only; runs once when they are set. copies: fills the buffer that
     the scatter behind it writes into with the scatter's base; needless where both are one buffer.
+    root: the first class that its piece of the plan stores.
     """
 
     kernel: Kernel
     arguments: Mapping[str, Ref]
     constant: bool
     copies: bool = False
+    root: int = -1
 
 
 def bridge(plan: Plan) -> list[Step]:
@@ -193,7 +195,7 @@ class _Bridge:
             buffers[buffer.name] = buffer
             arguments[buffer.name] = self.ref(memory)
         kernel = self._make(name, list(buffers.values()), values)
-        return Step(kernel, arguments, root in self.constant)
+        return Step(kernel, arguments, root in self.constant, root=root)
 
     def _make(self, name: str, buffers: list[Buffer], values: list[Value]) -> Kernel:
         names = dict.fromkeys(a for v in values for a in v.points)

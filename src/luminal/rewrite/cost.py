@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..graph.scalars import SCALARS
-from .encode import Operation
 from .extract import Classes, ENode
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ class CostModel:
 
 
 FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
-_VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
 _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
 _RUNS = 100  # in which a constant that is made once must have paid for its memory
 _SAMPLES = 64  # points at which the share of a guard's branch is estimated
@@ -174,7 +172,7 @@ class _Priced:
 
     def factors(self, c: int) -> list[int]:
         node = self.node.get(c)
-        if node is None or node.op != "Mul":
+        if node is None or self.classes.scalar(node) != "mul":
             return [c]
         return self.factors(node.children[0]) + self.factors(node.children[1])
 
@@ -255,7 +253,7 @@ class _Priced:
         return max(memory, compute) + 0.2 * min(memory, compute) + model.launch
 
     def _work(self) -> tuple[float, float]:
-        inside = {x for c in self.products for x in self._chain(c)}
+        inside = {x for c, node in self.piece.body if node.over for x in self._chain(c)}
         multiply = vector = 0.0
         running: set[tuple[int, int]] = set()
         for c, node in self.piece.body:
@@ -275,18 +273,20 @@ class _Priced:
         return multiply, vector
 
     def _serial(self) -> float:
-        """Reducing an axis of which an inner reduction wants every point apart (pooling of
-        normalised rows) leaves few points for threads to share."""
-        reductions = [c for c in self.order if self.node[c].over]
-        inner = [(c, mask) for c in reductions for mask, _ in self.uses[c]]
-        lost = any(mask > 0 and mask & self.axes[c] and not self._batched(c, mask)
-                   for c, mask in inner)  # fmt: skip
+        """Reducing an axis of which an inner reduction over the kept axes wants every point apart
+        (pooling of normalised rows) leaves few points for threads to share."""
+        reductions = [c for c in self.order if self.node[c].over & self.loops[c]]
+        inner = [(self.axes[c], use) for c in reductions for use in self.uses[c]]
+        lost = any(mask > 0 and mask & axes for axes, (mask, _) in inner)
         return 3.0 if lost else 1.0
 
     def _batched(self, c: int, mask: int) -> bool:
         """A sum over axes that all factors of a contraction have is the contraction's second step:
         groups of a quantised weight."""
-        return c in self.products and all(not mask & ~self.axes[f] for f in self.products[c])
+        node = self.node[c]
+        factors = self.factors(node.children[0]) if node.op == "Sum" else []
+        masks = {self.axes[f] for f in factors}
+        return len(masks) > 1 and all(not mask & ~axes for axes in masks)
 
     def _beside(self, c: int, node: ENode) -> float:
         """A row's statistic beside a contraction is made once for each tile of its columns."""
@@ -297,16 +297,18 @@ class _Priced:
         return -(-missing // self.model.tile)
 
     def _chain(self, c: int) -> list[int]:
-        """The product nodes that a contraction swallows: those over all of its axes."""
+        """What a reduction swallows: casts of factors; a contraction the products over its axes."""
         node = self.node[c]
         whole = self.axes[c] | node.over
         found, waiting = [], [node.children[-1]]
         while waiting:
             x = waiting.pop()
-            inner = self.node.get(x)
-            if inner is not None and inner.op == "Mul" and self.axes[x] == whole:
+            name = self.classes.scalar(self.node[x]) if x in self.node else ""
+            if name == "mul" and self.axes[x] == whole:
+                found += [x] if c in self.products else []
+                waiting += self.node[x].children
+            elif name == "cast":
                 found.append(x)
-                waiting += inner.children
         return found
 
     def _spoiled(self, c: int) -> float:
@@ -321,12 +323,9 @@ class _Priced:
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""
-        if node.op in _VISIBLE:
-            return SCALARS[_VISIBLE[node.op]].cost
-        if node.op in ("Unary", "Binary", "Ternary"):
-            item = self.classes.encoding.items[int(node.literals[0])]
-            assert isinstance(item, Operation)
-            return SCALARS[item.name].cost
+        name = self.classes.scalar(node)
+        if name:
+            return SCALARS[name].cost
         if node.op == "Wexp":
             return SCALARS["exp2"].cost + (2 if self._hidden_maximum(node) else 1)
         if node.op == "Gather":

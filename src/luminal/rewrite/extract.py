@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..errors import CompileError
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
 from .encode import Encoding, Indexed, Literal, Operation, conditions_of
@@ -37,6 +36,10 @@ class ENode:
         if self.op not in REDUCTIONS:
             return 0
         return int(self.literals[1] if self.op == "Fold" else self.literals[0])
+
+
+# operations that laws know
+_VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
 
 
 @dataclass
@@ -71,6 +74,14 @@ class Classes:
     def source(self, buffer: int) -> str:
         """How a buffer comes about: "Input", "Scatter" or "Store"."""
         return self.alternatives[buffer][0].op
+
+    def scalar(self, node: ENode) -> str:
+        """The elementwise operation that a node is, by its name in SCALARS; else ""."""
+        if node.op in ("Unary", "Binary", "Ternary"):
+            item = self.encoding.items[int(node.literals[0])]
+            assert isinstance(item, Operation)
+            return item.name
+        return _VISIBLE.get(node.op, "")
 
     def leaf(self, buffer: int) -> Leaf:
         item = self.encoding.items[int(self.alternatives[buffer][0].literals[0])]
@@ -107,7 +118,6 @@ def classes_of(
         for (value,), mask in tables[table]:
             if value in numbers:
                 axes[numbers[value]] = mask
-    _refuse_contradictions(alternatives, axes)
     fixed = [False] * len(alternatives)
     for table in ("fixed", "fixedT"):
         for (value,), _ in tables[table]:
@@ -117,22 +127,12 @@ def classes_of(
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
         alternatives = [
-            _worthwhile(number, options, alternatives, encoding)
+            _worthwhile(
+                number, _inside(axes[number], options, axes, is_buffer), alternatives, encoding
+            )
             for number, options in enumerate(alternatives)
         ]
     return _finish(encoding, region, alternatives, is_buffer, axes, fixed, roots)
-
-
-_POINTWISE = frozenset(("Add", "Mul", "Div", "Recip", "Exp2", "Unary", "Binary", "Ternary"))
-
-
-def _refuse_contradictions(alternatives: list[list[ENode]], axes: list[int]) -> None:
-    """An elementwise operation varies wherever its operands do. One that stands in a class of fewer
-    axes was united with a value at other points: no program can be taken from such an e-graph."""
-    for number, options in enumerate(alternatives):
-        for node in options:
-            if node.op in _POINTWISE and any(axes[c] & ~axes[number] for c in node.children):
-                raise CompileError(f"the e-graph united values at different points ({node.op})")
 
 
 def _finish(
@@ -160,6 +160,14 @@ def _finish(
     if len(classes.order) < len(order):  # what is left only leads in circles
         classes.alternatives, classes.order = before, order
     return classes
+
+
+def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bool]) -> list[ENode]:
+    """Without those whose operands vary along axes that the class does not (a dead branch)."""
+    return [
+        n for n in options
+        if not any(axes[c] & ~(mask | n.over) for c in n.children if not is_buffer[c])
+    ] or options  # fmt: skip
 
 
 def _worthwhile(
@@ -211,9 +219,7 @@ def ordered(classes: Classes) -> list[int]:
 
 
 def _find_dtypes(classes: Classes, order: list[int], region: Region) -> None:
-    leaf_dtype = {
-        t.attribute.number: t.dtype for t in region.terms.nodes if t.op == "input"
-    }
+    leaf_dtype = {t.attribute.number: t.dtype for t in region.terms.nodes if t.op == "input"}
     known: set[int] = set()
     for c in order:
         node = next(n for n in classes.alternatives[c] if all(x in known for x in n.children))
@@ -332,6 +338,7 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
     reductions first ("depth"), what is read at a map taken as made once ("written": nearly the
     program as it was written), or that only for reductions ("moved": views go through elementwise
     operations and no further). With `rng` the weights are random."""
+
     def weight(node: ENode) -> float:
         return _WEIGHTS.get(node.op, 1.0) * (rng.uniform(0.2, 3.0) if rng is not None else 1.0)
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .cost import CostModel, Pricer
-from .encode import Operation
-from .extract import Classes, ENode, acyclic, classes_of, seed
+from .extract import Classes, acyclic, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Piece, Plan, Planner
 from .rules import DEFAULT
@@ -188,7 +187,7 @@ class _Search:
 
     def _tops(self, choice: list[int], c: int, deep: set[int]) -> set[int]:
         node = self.classes.alternatives[c][choice[c]]
-        if node.op == "Mul":
+        if self.classes.scalar(node) in ("mul", "cast"):
             return set().union(*(self._tops(choice, x, deep) for x in node.children))
         return {c} if c in deep and node.op not in ("Load", "Read", "Gather") else set()
 
@@ -307,9 +306,14 @@ class _Search:
         node = classes.alternatives[c][choice[c]]
         if classes.is_buffer[c] or node.op in ("Load", "Const", "Literal", "Index", "One", "Read"):
             return False
+        if classes.scalar(node) == "cast" and self._widens(c, node.children[0]):
+            return False  # its operand is stored instead
         if node.op in REDUCTIONS or uses[c] > 1 or classes.constant[c]:
             return True
         return c in self._operand_classes(choice)
+
+    def _widens(self, c: int, operand: int) -> bool:
+        return self.classes.dtype[operand].bytes < self.classes.dtype[c].bytes
 
     def _operand_classes(self, choice: list[int]) -> set[int]:
         key = tuple(choice)
@@ -319,10 +323,6 @@ class _Search:
 
     _operands_of: tuple[tuple[int, ...], set[int]] = ((), set())
 
-    def _is_cast(self, node: ENode) -> bool:
-        item = self.classes.encoding.items[int(node.literals[0])] if node.op == "Unary" else None
-        return isinstance(item, Operation) and item.name == "cast"
-
     def _direct_operands(self, choice: list[int]) -> set[int]:
         """What reductions and products under them read, down to the next reduction."""
         options = self.classes.alternatives
@@ -331,7 +331,7 @@ class _Search:
         def collect(c: int) -> None:
             found.add(c)
             node = options[c][choice[c]]
-            if node.op in ("Mul", "Guard") or self._is_cast(node):
+            if node.op == "Guard" or self.classes.scalar(node) in ("mul", "cast"):
                 for child in node.children:
                     if child not in found:
                         collect(child)

@@ -2,7 +2,8 @@
 
     rt[x] = array           an input or parameter; checked now, read when the program runs
     rt.run(s=17)            sizes that no input tells are named here
-    rt[y]                   an output of the last run
+    rt[y]                   an output of the last run; x and y: tensors, or their names
+    rt.save(path)           the program with its parameters in a file, for `luminal.load`
 
 An output array belongs to the caller for as long as the caller keeps it: a later run writes to new
 memory instead, and to the same memory again once nobody holds the array. An input that needed no
@@ -15,16 +16,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, Unsupported
 from ..graph.graph import Requirement
 from ..graph.node import Node
 from ..graph.space import Range
+from . import artifact
 from .inputs import as_array, check_requirement, check_shape, implied_sizes, settle_sizes
+from .saved import Interface, Result, Saved, Slot
 
 
 class Engine(Protocol):
@@ -82,16 +86,20 @@ class Executable:
         outputs: Mapping[Node, int],
         sizes: Mapping[str, Range],
         report: Report,
-        order: Sequence[Node],
+        order: Mapping[Node, str],
         requirements: Sequence[Requirement] = (),
+        saved: Saved | None = None,
     ) -> None:
         """outputs: node -> its number at the engine. sizes: those that the program needs. order:
-        the outputs as `rt(...)` returns them."""
+        the outputs as `rt(...)` returns them, with their names. saved: what a file needs."""
         self._engine = engine
         self._ports = tuple(ports)
         self._numbers = {port.node: number for number, port in enumerate(ports)}
         self._outputs = dict(outputs)
-        self._order = tuple(order)
+        self._order = dict(order)
+        self._names = {port.name: port.node for port in ports}
+        self._names |= {name: node for node, name in order.items()}
+        self._saved = saved
         self._bounds = dict(sizes)
         self._requirements = tuple(requirements)
         self._report = report
@@ -108,7 +116,7 @@ class Executable:
 
     def __setitem__(self, tensor: Any, value: Any) -> None:
         """Give an input or a parameter its values. Raises InputError."""
-        number = self._numbers.get(_node(tensor))
+        number = self._numbers.get(self._node(tensor))
         if number is None:
             raise InputError(f"{tensor!r} is no input of this program; {self._input_names()}")
         port = self._ports[number]
@@ -145,7 +153,7 @@ class Executable:
 
     def __getitem__(self, tensor: Any) -> np.ndarray:
         """The values of an output after the last run, or the present values of an input."""
-        node = _node(tensor)
+        node = self._node(tensor)
         with self._lock:
             number = self._outputs.get(node)
             if number is not None:
@@ -209,6 +217,11 @@ class Executable:
         return tuple(port.name for port in self._ports if port.kind == "input")
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in the order of `rt(...)`."""
+        return tuple(self._order.values())
+
+    @property
     def sizes(self) -> dict[str, Range]:
         """The run-time sizes that the program needs, with their bounds."""
         return dict(self._bounds)
@@ -239,9 +252,45 @@ class Executable:
         names = ", ".join(self.inputs)
         return f"its inputs are {names}" if names else "it has no inputs"
 
+    def _node(self, tensor: Any) -> Node:
+        """The node of a tensor, or of a name."""
+        node = getattr(tensor, "node", tensor)
+        if isinstance(node, str):
+            node = self._names.get(node)
+        if not isinstance(node, Node):
+            names = ", ".join(self._names)
+            raise InputError(
+                f"rt[...] takes a tensor of the graph or a name ({names}), not {tensor!r}"
+            )
+        return node
 
-def _node(tensor: Any) -> Node:
-    node = getattr(tensor, "node", tensor)
-    if not isinstance(node, Node):
-        raise InputError(f"rt[...] takes a tensor of the graph, not {type(tensor).__name__}")
-    return node
+    # ---- as a file
+
+    def save(self, path: str | Path) -> None:
+        """Write the program with its parameters, constants and states to a file; `luminal.load`
+        runs it in another process, without the graph. Raises Unsupported on the reference device,
+        OSError."""
+        if self._saved is None:
+            raise Unsupported("the reference device has no program that could be saved")
+        with self._lock:
+            arrays = dict(self._arrays)
+            states = {n: self._engine.state(n) for n in arrays} if self._ran else {}
+        held = {
+            number: array if states.get(number) is None else states[number]
+            for number, array in arrays.items()
+            if self._ports[number].kind != "input" or states.get(number) is not None
+        }
+        interface = Interface(self._slots(), self._results(), self._bounds, self._requirements)
+        artifact.write(replace(self._saved, interface=interface, arrays=held), Path(path))
+
+    def _slots(self) -> tuple[Slot, ...]:
+        return tuple(
+            Slot(port.name, port.kind, port.node.dtype, port.node.shape, port.needed)
+            for port in self._ports
+        )
+
+    def _results(self) -> tuple[Result, ...]:
+        return tuple(
+            Result(name, node.dtype, node.shape, self._outputs[node])
+            for node, name in self._order.items()
+        )

@@ -9,9 +9,10 @@ from ..graph.dtype import DType
 from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.canonical import canonical
-from ..kernel.kernel import Kernel, Load, walk
+from ..kernel.kernel import Buffer, Kernel, Load, walk
 from ..kernel.program import Program
-from ..kernel.schedule import Schedule
+from ..kernel.ranges import Ranges, kernels_by_range
+from ..kernel.schedule import Layout, Schedule
 from .plan import Argument, Call, Compiled, Memory, Plan
 
 
@@ -24,19 +25,39 @@ class Lowered:
     program: Program
 
 
-Lower = Callable[[Kernel], Sequence[Lowered]]  # one kernel may become several, run in this order
+@dataclass
+class Settled:
+    """How the constants of a kernel lie, once one of its ranges has decided it."""
+
+    layouts: dict[Buffer, Layout] = field(default_factory=dict)
+
+    def on(self, kernel: Kernel) -> Kernel:
+        """A prepared kernel that keeps to the layouts."""
+        buffers = (replace(b, layout=self.layouts.get(b)) for b in kernel.buffers)
+        return replace(kernel, buffers=tuple(buffers))
+
+    def keep(self, kernel: Kernel, schedule: Schedule) -> None:
+        """Settle what the schedule has decided; () is row-major."""
+        for buffer in kernel.buffers:
+            if buffer.constant:
+                self.layouts.setdefault(buffer, schedule.layouts.get(buffer.name, ()))
+
+
+Lower = Callable[[Kernel, Settled], Sequence[Lowered]]  # several, where one is split: in this order
 
 
 @dataclass
 class Linker:
-    """Collects the calls of a program. `lower` compiles a kernel that has not been seen before."""
+    """Collects the calls of a program. `lower` compiles a kernel that has not been seen before.
+    usual: sizes that get kernels for several ranges (see `kernels_by_range`)."""
 
     sizes: dict[str, Range]
     lower: Lower
+    usual: Mapping[str, Sequence[int]] = field(default_factory=dict)
     memories: list[Memory] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Compiled] = field(default_factory=list)
-    _pieces: dict[str, list[int]] = field(default_factory=dict)
+    _pieces: dict[str, list[tuple[Ranges, list[int]]]] = field(default_factory=dict)
 
     def memory(self, made: Memory) -> int:
         """The number of a new memory."""
@@ -53,11 +74,20 @@ class Linker:
         plain, names = canonical(kernel)
         key = repr(plain)
         if key not in self._pieces:
-            self._pieces[key] = [self._add(lowered) for lowered in self.lower(plain)]
-        known = {names[buffer]: memory for buffer, memory in memories.items()}
-        for number in self._pieces[key]:
-            arguments = self._arguments(self.kernels[number], known)
-            self.calls.append(Call(number, arguments, constant, copies))
+            self._pieces[key] = self._lower(plain)
+        for ranges, pieces in self._pieces[key]:
+            known = {names[buffer]: memory for buffer, memory in memories.items()}
+            for number in pieces:
+                arguments = self._arguments(self.kernels[number], known)
+                self.calls.append(Call(number, arguments, constant, copies, ranges))
+
+    def _lower(self, plain: Kernel) -> list[tuple[Ranges, list[int]]]:
+        """The pieces for each range of sizes. All read constants as the first one lays them out."""
+        settled = Settled()
+        return [
+            (ranges, [self._add(lowered) for lowered in self.lower(canonical(each)[0], settled)])
+            for ranges, each in kernels_by_range(plain, self.usual)
+        ]
 
     def _add(self, lowered: Lowered) -> int:
         reads, writes = uses(lowered.kernel)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend.contract import Backend, Code, Crew, Entry, Table
-from .arena import Life, Placement, place
+from .arena import Life, place
 from .constants import Constants
 from .memory import Block
 from .plan import Plan
@@ -22,7 +22,9 @@ REMEMBERED = 64  # placements for different sizes
 class Binding:
     """What is fixed once the run-time sizes are known."""
 
-    placement: Placement
+    running: tuple[int, ...]  # the calls of a run
+    offsets: Mapping[int, int]  # of temporary memories in the arena
+    arena_bytes: int
     table: Table
 
 
@@ -43,7 +45,6 @@ class Native:
         persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
         self._persistent = persistent
-        self._temporaries = sorted(self._lives(persistent))
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
@@ -57,16 +58,17 @@ class Native:
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self._sizes: dict[str, int] = {}
         self._arena: Block | None = None
-        self._table: Table | None = None
+        self._binding: Binding | None = None
 
     def _result_memories(self) -> list[int]:
         new = [output for _, output in self._plan.states]
         return sorted(set(self._plan.outputs) | set(new))
 
     def _placing_sizes(self) -> list[str]:
-        """The run-time sizes that a placement depends on: not a position in a cache, usually."""
-        shapes = (self._plan.memories[m].shape for m in self._temporaries)
-        return sorted({name for shape in shapes for extent in shape for name in extent.names()})
+        """The run-time sizes that calls and places depend on: not a position in a cache, usually."""
+        shapes = (self._plan.memories[m].shape for m in self._lives(self._running))
+        names = {name for shape in shapes for extent in shape for name in extent.names()}
+        return sorted(names | {name for c in self._plan.calls for name, _, _ in c.ranges})
 
     def _binding_key(self) -> tuple[int, ...]:
         return tuple(self._sizes.get(name, 0) for name in self._placing)
@@ -99,11 +101,11 @@ class Native:
         if len(self._bindings) > REMEMBERED:
             del self._bindings[next(iter(self._bindings))]
         self._slots.set_sizes(sizes)
-        self._place(binding.placement)
+        self._place(binding)
         for memory in self._results:
             self._place_result(memory)
         self._constants.bind(sizes)
-        self._table = binding.table
+        self._binding = binding
 
     def run(self) -> None:
         if self._constants.stale:
@@ -111,7 +113,8 @@ class Native:
         for memory in self._results:
             if self._blocks[memory].held:
                 self._new_block(memory)
-        self._crew.run(self._table)
+        assert self._binding is not None
+        self._crew.run(self._binding.table)
         for old, new in self._swapped:
             self._swap(old, new)
 
@@ -131,8 +134,7 @@ class Native:
     @property
     def peak_bytes(self) -> int:
         own = sum(block.bytes for block in (*self._blocks.values(), *self._small.values()))
-        binding = self._bindings.get(self._binding_key())
-        arena = binding.placement.bytes if binding else 0
+        arena = self._binding.arena_bytes if self._binding else 0
         return own + arena + self._constants.bytes + self._slots.workspace.bytes
 
     # ---- memory
@@ -142,30 +144,34 @@ class Native:
         shape = tuple(int(extent.evaluate(self._sizes)) for extent in made.shape)
         return self._blocks[memory].array(made.dtype, shape)
 
-    def _lives(self, persistent: frozenset[int]) -> dict[int, tuple[int, int]]:
-        """Temporary memory -> the first and last running call that uses it."""
+    def _lives(self, running: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Temporary memory -> the first and last of these calls that uses it."""
         lives: dict[int, tuple[int, int]] = {}
-        for step, number in enumerate(self._running):
+        for step, number in enumerate(running):
             for argument in self._plan.calls[number].arguments:
                 memory = argument.memory
-                if self._plan.memories[memory].kind != "temporary" or memory in persistent:
+                kind = self._plan.memories[memory].kind
+                if kind != "temporary" or memory in self._persistent:
                     continue
                 first, _ = lives.get(memory, (step, step))
                 lives[memory] = first, step
         return lives
 
     def _make_binding(self) -> Binding:
-        lives = self._lives(self._persistent)
+        running = [n for n in self._running if self._plan.calls[n].runs(self._sizes)]
+        lives = self._lives(running)
         placement = place(
-            [Life(*lives[m], self._plan.memories[m].bytes(self._sizes)) for m in self._temporaries]
+            [Life(*life, self._plan.memories[m].bytes(self._sizes)) for m, life in lives.items()]
         )
-        return Binding(placement, self._backend.table(self._entries(placement)))
+        offsets = dict(zip(lives, placement.offsets))
+        table = self._backend.table(self._entries(running, offsets))
+        return Binding(tuple(running), offsets, placement.bytes, table)
 
-    def _place(self, placement: Placement) -> None:
-        if self._arena is None or self._arena.bytes < placement.bytes:
+    def _place(self, binding: Binding) -> None:
+        if self._arena is None or self._arena.bytes < binding.arena_bytes:
             self._arena = None  # free the old one first
-            self._arena = Block(self._backend.empty, placement.bytes)
-        for memory, offset in zip(self._temporaries, placement.offsets):
+            self._arena = Block(self._backend.empty, binding.arena_bytes)
+        for memory, offset in binding.offsets.items():
             self._slots.point(memory, self._arena.address + offset)
 
     def _place_result(self, memory: int) -> None:
@@ -202,13 +208,13 @@ class Native:
         function = self._functions[self._plan.calls[number].kernel]
         return Entry(function, self._slots.address(number), barrier)
 
-    def _entries(self, placement: Placement) -> list[Entry]:
+    def _entries(self, running: Sequence[int], offsets: Mapping[int, int]) -> list[Entry]:
         """One entry a call; a barrier only where the next call needs what is not finished."""
-        spans = self._spans(placement)
+        spans = self._spans(offsets)
         entries: list[Entry] = []
         reading: list[Span] = []
         writing: list[Span] = []
-        for number in self._running:
+        for number in running:
             reads, writes = self._plan.touched(self._plan.calls[number])
             read, written = [spans[m] for m in reads], [spans[m] for m in writes]
             if _clash(read, writing) or _clash(written, writing) or _clash(written, reading):
@@ -218,10 +224,10 @@ class Native:
             reading, writing = reading + read, writing + written
         return entries
 
-    def _spans(self, placement: Placement) -> list[Span]:
+    def _spans(self, offsets: Mapping[int, int]) -> list[Span]:
         """The bytes of each memory: of the arena, or of a space of its own."""
         spans = [Span(memory, 0, 1) for memory in range(len(self._plan.memories))]
-        for memory, offset in zip(self._temporaries, placement.offsets):
+        for memory, offset in offsets.items():
             size = max(1, self._plan.memories[memory].bytes(self._sizes))
             spans[memory] = Span(-1, offset, offset + size)
         for new, old in self._shared.items():
@@ -235,8 +241,8 @@ class Native:
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, alone and warm: the best of `repeat`. Run once before."""
-        times = []
-        for number in self._running:
+        times: list[tuple[str, float]] = []
+        for number in self._binding.running if self._binding else ():
             table = self._backend.table([self._entry(number, True)])
             best = min(_seconds(self._crew, table) for _ in range(repeat))
             times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))

@@ -16,6 +16,7 @@ from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.kernel import Kernel
 from ..kernel.program import Program
+from ..kernel.ranges import Ranges
 from ..kernel.schedule import Layout, Schedule
 
 GIVEN = ("input", "parameter", "constant")
@@ -61,12 +62,18 @@ class Call:
 
     constant: depends on nothing that changes from run to run: runs when parameters have been set.
     copies: only fills the buffer that a scatter behind it changes; needless if that is its source.
+    ranges: the sizes for which it runs; another call does the same for the others.
     """
 
     kernel: int
     arguments: tuple[Argument, ...]
     constant: bool = False
     copies: bool = False
+    ranges: Ranges = ()
+
+    def runs(self, sizes: Mapping[str, int]) -> bool:
+        """It is needed at these sizes."""
+        return all(low <= sizes[name] <= high for name, low, high in self.ranges)
 
 
 @dataclass

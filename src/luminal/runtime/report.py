@@ -28,7 +28,12 @@ class Report:
     plans: list[str] = field(default_factory=list)
     plan: Plan | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
+    search: list[str] = field(default_factory=list)  # how plans were chosen
     _named: int = 0
+
+    def again(self) -> Report:
+        """The record of a program that is only made to be measured."""
+        return Report(self.device, self.threads)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -66,6 +71,7 @@ class Report:
             f"kernels: {len(self.kernels)} distinct, {len(self.calls)} calls in a run, "
             f"{len(fixed)} when parameters are set",
             "each came through the e-graph and the one lowering",
+            *self.search,
         ]
         for made in self.kernels:
             lines += ["", *describe(made, self.count(made))]

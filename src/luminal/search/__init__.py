@@ -1,6 +1,20 @@
-"""Schedule search: the space of a kernel, strategies, measuring, and the tuning database."""
+"""Search over plans and schedules: spaces, strategies, measuring, and the tuning database."""
 
 from .database import Database, Tuned, user_path
+from .plans import Chosen, clearly_better, compared
 from .tune import Budget, Task, Tuning, describe
+from .whole import fastest
 
-__all__ = ["Budget", "Database", "Task", "Tuned", "Tuning", "describe", "user_path"]
+__all__ = [
+    "Budget",
+    "Chosen",
+    "Database",
+    "Task",
+    "Tuned",
+    "Tuning",
+    "clearly_better",
+    "compared",
+    "describe",
+    "fastest",
+    "user_path",
+]

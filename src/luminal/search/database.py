@@ -25,7 +25,7 @@ from ..kernel.decisions import Choices
 from ..kernel.kernel import Kernel
 from .space import dump_point, load_point
 
-FORMAT = 1
+FORMAT = 2
 NAME = f"tuning-{FORMAT}.sqlite"
 BUSY_SECONDS = 10.0  # how long to wait for another writer
 MOST_KERNELS = 20_000  # then the oldest go
@@ -38,6 +38,7 @@ create table if not exists tuned (
 create table if not exists trials (
     key text, choices text, status text, seconds real, primary key (key, choices)
 );
+create table if not exists plans (key text primary key, found text, proof text, made real);
 create table if not exists rates (machine text primary key, found text, made real);
 """
 
@@ -121,6 +122,22 @@ class Database:
         with self._writing() as connection:
             connection.executemany("insert or replace into trials values (?, ?, ?, ?)", rows)
 
+    def plan(self, key: str) -> list[Any] | None:
+        """What `keep_plan` has kept for a region."""
+        for text, proof in self._read("select found, proof from plans where key = ?", key):
+            if proof == _proof(key, text):
+                found = json.loads(text)
+                return found if isinstance(found, list) else None
+        return None
+
+    def keep_plan(self, key: str, found: Sequence[Any]) -> None:
+        """Remember the plan of a region."""
+        text = json.dumps(found)
+        row = (key, text, _proof(key, text), time.time())
+        with self._writing() as connection:
+            connection.execute(f"insert or replace into plans values ({_marks(row)})", row)
+            self._shrink(connection)
+
     def rates(self, machine: str) -> dict[str, float] | None:
         """The ceilings of a machine, as they were measured."""
         for (text,) in self._read("select found from rates where machine = ?", machine):
@@ -160,12 +177,18 @@ class Database:
         return "\n".join(lines + [f"  {ratio:5.2f} x  {name}" for name, ratio in best])
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
-        connection.execute(
-            "delete from tuned where key in (select key from tuned order by made desc "
-            "limit -1 offset ?)",
-            (MOST_KERNELS,),
-        )
+        for table in ("tuned", "plans"):
+            connection.execute(
+                f"delete from {table} where key in (select key from {table} order by made desc "
+                "limit -1 offset ?)",
+                (MOST_KERNELS,),
+            )
         connection.execute("delete from trials where key not in (select key from tuned)")
+
+    def state(self) -> str:
+        """Another text whenever a search has found something."""
+        tables = ("tuned", "plans")
+        return repr([self._read(f"select count(*), max(made) from {table}") for table in tables])
 
     # ---- the file
 

@@ -14,13 +14,12 @@ from .measure import Measurer
 from .progress import Progress
 from .space import Candidate, Space
 from .strategies import Strategy, Tried
+from .turns import ratios, winner
 
 FINALISTS = 4
 ROUNDS = 15
 RACE_SECONDS = 2.0
-MOST = 0.7  # of the rounds that a winner must have won against the default
 NEAR = 1.1  # times the default's seconds: slower candidates are no finalists
-BETTER = 0.99  # of the default's time: less is noise, and the default stays
 IN_VAIN = 100  # proposals that bring nothing new: the space is searched
 AT_THE_LIMIT = 0.95  # share of the roofline at which a search stops
 
@@ -144,17 +143,13 @@ class KernelSearch:
 
     def _winner(self, finalists: dict[int, Candidate], times: dict[int, list[float]]) -> Tuned:
         normal = statistics.median(times[0])
-        beside = {n: [t / d for t, d in zip(own, times[0])] for n, own in times.items()}
-        ratios = {n: statistics.median(own) for n, own in beside.items()}
-        order = sorted(ratios, key=lambda n: ratios[n])
-        won = sum(ratio < 1 for ratio in beside[order[0]]) >= MOST * len(times[0])
-        winner = order[0] if won and ratios[order[0]] < BETTER else 0
+        found, best = ratios(times, 0), winner(times, 0)
         points = {0: {}, **{n: c.choices for n, c in finalists.items()}}
-        runners = [(points[n], ratios[n] * normal) for n in order if n != winner]
+        order = sorted(found, key=lambda n: found[n])
+        runners = tuple((points[n], found[n] * normal) for n in order if n != best)
         return Tuned(
-            points[winner], ratios[winner] * normal, normal, self.least, self.limit.tried,
-            tuple(runners),
-        )  # fmt: skip
+            points[best], found[best] * normal, normal, self.least, self.limit.tried, runners
+        )
 
 
 def _text(candidate: Candidate) -> str:

@@ -104,10 +104,8 @@ class Measurer:
         self._default: Candidate | None = None
         self._built: dict[int, Candidate] = {}  # in the child as it is now
 
-    def __enter__(self) -> Measurer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the child process; the next message starts another."""
         self._child.stop()
 
     def rates(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ import ctypes
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -26,12 +27,12 @@ from ..kernel.verify import verify
 from ..kernel.work import usual_sizes, work
 from .inputs import Arrays, Judge, arrays, checkable, expected, unbounded
 from .roofline import streams
+from .turns import in_turns
 
 CANARY = 64  # bytes behind every buffer that nobody may write
 ROTATED = 128 << 20  # most bytes of rotating copies
 SAMPLE_SECONDS = 5e-4  # least length of one measurement
 SAMPLES = 5
-LEAST_ROUNDS = 5
 LONG_SECONDS = 5e-3  # measurements of this length are steadier: fewer will do
 
 
@@ -160,15 +161,8 @@ class Bench:
         launches = {number: self._launch(self.built[number]) for number in numbers}
         for launch in launches.values():
             launch.sample(self.crew)
-        times: dict[int, list[float]] = {number: [] for number in numbers}
-        end = time.perf_counter() + seconds
-        for turn in range(rounds):
-            if turn >= LEAST_ROUNDS and time.perf_counter() > end:
-                break
-            shift = turn % len(numbers)
-            for number in [*numbers[shift:], *numbers[:shift]]:
-                times[number].append(launches[number].sample(self.crew))
-        return times
+        sides = {number: partial(launch.sample, self.crew) for number, launch in launches.items()}
+        return in_turns(sides, rounds, seconds)
 
     def _launch(self, built: Built) -> Launch:
         constants = {b.name: self.cases[0].given[b.name] for b in self.kernel.buffers

@@ -6,6 +6,7 @@ takes part in every final race, so that a search cannot lose to it.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,20 +14,25 @@ from pathlib import Path
 
 from ..backend.contract import Backend
 from ..errors import CompileError, DeviceError, InputError
+from ..kernel.canonical import canonical
 from ..kernel.decisions import Choices
 from ..kernel.kernel import Kernel
+from ..kernel.prepare import prepare
 from ..kernel.target import Target
 from ..kernel.work import usual_sizes
-from .database import Database, Tuned, key_of, user_path
+from ..rewrite.optimise import Chooser
+from .database import Database, Tuned, compiler_version, key_of, user_path
 from .inputs import checkable
 from .kernel_search import KernelSearch, Limit
 from .measure import Lost, Measurer
+from .plans import Chosen, measured_plans, recalled
 from .progress import Progress
 from .roofline import roofline
 from .space import Space, point_text
 from .strategies import Strategy, standard
 
 Make = Callable[[int], Strategy]  # from a seed
+PLANS = 0.25  # of a budget of time, to choose plans in
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -36,6 +42,16 @@ class Budget:
 
     candidates: int | None = None
     seconds: float | None = None
+    start: float = field(default_factory=time.monotonic, compare=False)
+
+    @property
+    def end(self) -> float | None:
+        """When all is over, by the monotonic clock."""
+        return self.part(1.0)
+
+    def part(self, share: float) -> float | None:
+        """When this share of the time is over."""
+        return None if self.seconds is None else self.start + share * self.seconds
 
     @staticmethod
     def of(search: int | str) -> Budget | None:
@@ -79,6 +95,17 @@ class Tuning:
         self._machine = self.backend.fingerprint(self.target)
         self._databases = _databases(self.database)
         self._known: dict[str, Tuned | None] = {}
+        self._seconds: dict[str, float | None] = {}  # of defaults, by key
+        self._measurer = Measurer(self.backend.__name__, self.target, self.seed)
+        self._rates: Mapping[str, float] = {}
+
+    def __enter__(self) -> Tuning:
+        """Inside, a child process measures. Raises DeviceError where it cannot."""
+        self._rates = self._ceilings()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._measurer.close()
 
     # ---- what is known
 
@@ -101,52 +128,90 @@ class Tuning:
         lines = describe(found) if found else []
         return (found.choices if found else {}), lines + self.notes.get(self.key(kernel), [])
 
+    @property
+    def state(self) -> tuple[str, ...]:
+        """What may change the choices for a program: its kernels depend on nothing else here."""
+        return (self._machine, repr(self.target), str(self.seed), *(d.state() for d in self._databases))
+
+    # ---- plans
+
+    def recall(self, region: str, chooser: Chooser) -> Chosen | None:
+        """The plan that an earlier search has chosen for a region, by its key."""
+        texts = (database.plan(self._plan_key(region)) for database in self._databases)
+        return next((recalled(chooser, text) for text in texts if text), None)
+
+    def measured_plans(self, own: Chosen, budget: Budget) -> list[Chosen]:
+        """Plans of a region with measured kernels, the model's own first."""
+        return measured_plans(own, self._measured, budget.part(PLANS))
+
+    def keep_plan(self, region: str, chosen: Chosen) -> None:
+        """Later compilations take this plan."""
+        self._databases[0].keep_plan(self._plan_key(region), chosen.text)
+
+    def _plan_key(self, region: str) -> str:
+        text = f"{region}\n{self._machine}\n{self.target.threads}\n{compiler_version()}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _measured(self, kernel: Kernel) -> float | None:
+        """Seconds of a call of an unprepared kernel with default schedules."""
+        parts = prepare(canonical(kernel)[0], self.target)
+        taken = [self._default_seconds(part) for part in parts]
+        known = [t for t in taken if t is not None]
+        return sum(known) if len(known) == len(taken) else None
+
+    def _default_seconds(self, part: Kernel) -> float | None:
+        key = self.key(part)
+        if key not in self._seconds:
+            self._seconds[key] = self._open(part)
+        return self._seconds[key]
+
+    def _open(self, part: Kernel) -> float | None:
+        if not checkable(part, usual_sizes(part)):
+            return None
+        try:
+            result = self._measurer.open(part, Space(part, self.target).default)
+        except (Lost, CompileError):
+            return None
+        return result.seconds if result.status == "ok" else None
+
     # ---- search
 
     def search(self, tasks: Sequence[Task], budget: Budget, strategy: Make = standard) -> None:
-        """Look for better choices for all of these. Raises DeviceError."""
-        end = time.monotonic() + budget.seconds if budget.seconds is not None else None
-        with Measurer(self.backend.__name__, self.target, self.seed) as measurer:
-            rates = self._rates(measurer)
-            order = self._ranked(_distinct(tasks, self.key), rates)
-            weights = [weight for weight, _ in order]
-            with Progress(len(order)) as progress:
-                for number, (_, task) in enumerate(order):
-                    limit = Limit(budget.candidates, _share(weights[number:], end))
-                    progress.kernel(number, task.name)
-                    self._tune(task, measurer, strategy(self.seed), limit, rates, progress)
+        """Look for better choices for all of these."""
+        order = self._ranked(_distinct(tasks, self.key))
+        weights = [weight for weight, _ in order]
+        with Progress(len(order)) as progress:
+            for number, (_, task) in enumerate(order):
+                limit = Limit(budget.candidates, _share(weights[number:], budget.end))
+                progress.kernel(number, task.name)
+                self._tune(task, strategy(self.seed), limit, progress)
 
-    def _ranked(
-        self, tasks: Sequence[Task], rates: Mapping[str, float]
-    ) -> list[tuple[float, Task]]:
+    def _ranked(self, tasks: Sequence[Task]) -> list[tuple[float, Task]]:
         """(seconds of a run that it must take, task), longest first."""
-        weighed = [(t.calls * roofline(t.kernel, self.target, rates), t) for t in tasks]
+        weighed = [(t.calls * roofline(t.kernel, self.target, self._rates), t) for t in tasks]
         return sorted(weighed, key=lambda pair: -pair[0])
 
-    def _rates(self, measurer: Measurer) -> dict[str, float]:
+    def _ceilings(self) -> dict[str, float]:
         """The ceilings of this machine, measured once and kept."""
         machine = f"{self._machine} {self.target.threads}"
         found = self._databases[0].rates(machine)
         if found is None:
             try:
-                found = measurer.rates()
+                found = self._measurer.rates()
             except Lost as lost:
                 raise DeviceError(f"a search needs a process of its own: {lost}") from lost
             self._databases[0].keep_rates(machine, found)
         return found
 
-    def _tune(
-        self, task: Task, measurer: Measurer, strategy: Strategy, limit: Limit,
-        rates: dict[str, float], progress: Progress,
-    ) -> None:  # fmt: skip
+    def _tune(self, task: Task, strategy: Strategy, limit: Limit, progress: Progress) -> None:
         key = self.key(task.kernel)
-        least = roofline(task.kernel, self.target, rates)
+        least = roofline(task.kernel, self.target, self._rates)
         sizes = usual_sizes(task.kernel)
         if not checkable(task.kernel, sizes):
             self.notes[key] = ["too large for the oracle: not tuned"]
             return
         space = Space(replace(task.kernel, name=task.name or "kernel"), self.target)
-        search = KernelSearch(space, measurer, strategy, limit, least, progress)
+        search = KernelSearch(space, self._measurer, strategy, limit, least, progress)
         try:
             found = search.run(self._databases[0].trials(key))
         except (Lost, CompileError) as error:

@@ -6,7 +6,7 @@ As a module it is a `backend.contract.Backend`.
 from .jit import build, load
 from .memory import empty
 from .render import counter_bytes, render, workspace_bytes
-from .target import cores, describe, fingerprint, host, named
+from .target import cores, describe, fingerprint, host, lacking, named, needs
 from .workers import Table as table
 from .workers import crew
 
@@ -29,8 +29,10 @@ __all__ = [
     "empty",
     "fingerprint",
     "host",
+    "lacking",
     "load",
     "named",
+    "needs",
     "rates",
     "render",
     "table",

@@ -1,4 +1,4 @@
-"""Matrix instructions of CPUs: what each computes (`MatrixInstruction`), who has it, how it is emitted.
+"""Matrix instructions of CPUs: what each computes, who has it, how it is emitted.
 
 One specification may be met by several instructions; a machine offers the first that it has.
 Cycles are in units of one f32 fma of full width, measured by `ceilings.py` on the machines named.
@@ -39,7 +39,7 @@ def _x86(form: str, element: str) -> Emit:
 
 
 def _maddwd(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
-    """Even and odd bytes as 16-bit numbers: products of neighbours are added in 32 bits, exactly."""
+    """Even and odd bytes as 16-bit numbers; products of neighbours are added in 32 bits."""
     kind = Operand("", "i16", 2 * acc.width)
     a, b = (e.let(f"bitcast {x.typed} to {kind.type}", "i16", kind.width) for x in (a, b))
     eight = e.number(8, "i16", kind.width)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,6 +95,18 @@ def fingerprint(target: Target) -> str:
     wanted = machine(target)
     plain = replace(target, threads=1, hint=0)
     return f"{wanted.triple} {wanted.level} {wanted.features} {plain!r}"
+
+
+def needs(target: Target) -> tuple[str, ...]:
+    """The system and the instruction set features that code for a target may use."""
+    wanted = machine(target)
+    return (wanted.triple, *sorted(wanted.flags))
+
+
+def lacking(needs: Sequence[str]) -> tuple[str, ...]:
+    """What this machine does not have of it."""
+    host = host_machine()
+    return tuple(need for need in needs if need != host.triple and need not in host.flags)
 
 
 def describe() -> str:

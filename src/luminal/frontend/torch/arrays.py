@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from ...graph.dtype import ALL, DType
+from ...graph.dtype import ALL, DType, f32, f64
 
 TORCH_NAMES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64",
@@ -19,16 +20,30 @@ FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
 BFLOAT16 = next(kind.numpy for kind in ALL if kind.name == "bf16")
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """A complex dtype: real and imaginary part, of that dtype, in a last dimension of size 2."""
+
+    part: DType
+
+
+PAIRS = {torch.complex64: Pairs(f32), torch.complex128: Pairs(f64)}
+
+
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's own memory as an array; bfloat16 as ml_dtypes has it."""
+    """The tensor's own memory as an array; bfloat16 as ml_dtypes has it, complex as pairs."""
     plain = tensor.detach()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain.resolve_conj())
     if plain.dtype is torch.bfloat16:
         return plain.view(torch.int16).numpy().view(BFLOAT16)
-    return plain.numpy()
+    return plain.resolve_neg().numpy()
 
 
-def tensor_of(array: np.ndarray, kind: DType) -> torch.Tensor:
+def tensor_of(array: np.ndarray, kind: DType | Pairs) -> torch.Tensor:
     """A tensor over the array's memory, which lives as long as the tensor."""
+    if isinstance(kind, Pairs):
+        return torch.view_as_complex(torch.from_numpy(array))
     if kind.name == "bf16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -9,7 +9,7 @@ from typing import Any
 from torch._decomp import core_aten_decompositions, decomposition_table
 
 from .record import name_of
-from .table import RULES, SOURCES
+from .table import COMPLEX, RULES, SOURCES
 
 
 @cache
@@ -20,4 +20,4 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def known(name: str) -> bool:
-    return name in RULES or name in SOURCES
+    return name in RULES or name in SOURCES or name in COMPLEX

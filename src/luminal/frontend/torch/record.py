@@ -15,10 +15,11 @@ from ...graph.dtype import DType
 from ...graph.graph import Graph
 from ...graph.index import Index
 from ...graph.tensor import Tensor
-from ...ops import size_tensor
-from .arrays import FROM_TORCH, inverse, memory_order
+from ...ops import size_tensor, stack
+from ...ops.complex import Complex
+from .arrays import FROM_TORCH, PAIRS, Pairs, inverse, memory_order
 from .sizes import hint, index_of, number_of
-from .table import RULES, SOURCES
+from .table import COMPLEX, RULES, SOURCES
 
 PLACEMENT = frozenset(
     ("layout", "device", "pin_memory", "memory_format", "requires_grad", "non_blocking", "implicit")
@@ -44,7 +45,7 @@ class Output:
 
     node: fx.Node
     number: int
-    kind: DType
+    kind: DType | Pairs
     order: tuple[int, ...]
     dense: bool
 
@@ -61,17 +62,20 @@ class Recorder:
         self.inputs: list[Input] = []
         self.outputs: list[Output] = []
         self.seed: Tensor | None = None
+        self.node: fx.Node | None = None  # that is recorded now
         self._values: dict[fx.Node, Any] = {}
 
     def record(self, node: fx.Node) -> None:
         """Raises an error of REFUSALS where the node cannot run natively."""
+        self.node = node
         self._values[node] = self._checked(node, self._apply(node))
 
     def _apply(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
             return self._item(node)
         name = name_of(node.target)
-        rule = RULES.get(name) or SOURCES.get(name)
+        known = [COMPLEX] if touches_complex(node) else [RULES, SOURCES]
+        rule = next((table[name] for table in known if name in table), None)
         if rule is None:
             raise Unsupported("no rule for it")
         for tensor in tensors_in(node.meta.get("val")):
@@ -79,7 +83,7 @@ class Recorder:
         args = [self._argument(arg) for arg in node.args]
         args = [self._operand(node, place, arg) for place, arg in enumerate(args)]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in PLACEMENT}
-        return rule(self, *args, **kwargs) if name in SOURCES else rule(*args, **kwargs)
+        return rule(self, *args, **kwargs) if rule is SOURCES.get(name) else rule(*args, **kwargs)
 
     def _item(self, node: fx.Node) -> Any:
         source, number = node.args
@@ -95,8 +99,6 @@ class Recorder:
             return [self._argument(part) for part in arg]
         if isinstance(arg, torch.dtype):
             return kind_of(arg)
-        if isinstance(arg, complex):
-            raise Unsupported("complex numbers")
         return arg
 
     def _operand(self, node: fx.Node, place: int, arg: Any) -> Any:
@@ -122,15 +124,22 @@ class Recorder:
             raise Unsupported(f"an input of type {type(value).__name__}")
         return self._input(node, value)
 
-    def _input(self, node: fx.Node, value: torch.Tensor) -> Tensor:
+    def _input(self, node: fx.Node, value: torch.Tensor) -> Tensor | Complex:
         kind = check_kind(value)
         sizes = [index_of(self.graph, size) for size in value.shape]
         order, _ = layout(value)
         static = node in self.statics
         make = self.graph.parameter if static else self.graph.tensor
-        tensor = make([sizes[d] for d in order], kind, name=node.name)
+        laid: list[Any] = [sizes[d] for d in order]
+        if isinstance(kind, Pairs):
+            tensor = make([*laid, 2], kind.part, name=node.name)
+            whole = Complex(tensor.select(-1, 0), tensor.select(-1, 1))
+            result: Any = whole.each(lambda part: part.permute(inverse(order))) if order else whole
+        else:
+            tensor = make(laid, kind, name=node.name)
+            result = tensor.permute(inverse(order)) if order else tensor
         self.inputs.append(Input(node, tensor, order, static))
-        self._values[node] = result = tensor.permute(inverse(order)) if order else tensor
+        self._values[node] = result
         return result
 
     def _checked(self, node: fx.Node, result: Any) -> Any:
@@ -141,8 +150,17 @@ class Recorder:
         return self._agree(result, wanted)
 
     def _agree(self, result: Any, wanted: Any) -> Any:
-        if not isinstance(result, Tensor) or not isinstance(wanted, torch.Tensor):
+        if not isinstance(result, (Tensor, Complex)) or not isinstance(wanted, torch.Tensor):
             return result
+        kind = kind_of(wanted.dtype)
+        if isinstance(kind, Pairs) and isinstance(result, Complex):
+            return result.each(self._fitting, wanted, kind.part)
+        if isinstance(kind, Pairs) or isinstance(result, Complex):
+            raise Unsupported(f"{type(result).__name__} where PyTorch has {wanted.dtype}")
+        return self._fitting(result, wanted, kind)
+
+    def _fitting(self, result: Tensor, wanted: torch.Tensor, kind: DType) -> Tensor:
+        """Cast to the dtype; the shape must be PyTorch's."""
         shape = [index_of(self.graph, size) for size in wanted.shape]
         mine = result.node.shape
         fits = len(mine) == len(shape) and all(
@@ -150,7 +168,12 @@ class Recorder:
         )
         if not fits:
             raise ShapeError(f"recorded as {result}, where PyTorch has {tuple(shape)}")
-        return result.cast(kind_of(wanted.dtype))
+        return result.cast(kind)
+
+    def needs(self, number: int) -> bool:
+        """Somebody reads that part of the result of the node that is recorded."""
+        users = self.node.users if self.node is not None else ()
+        return any(u.target is not operator.getitem or u.args[1] == number for u in users)
 
     def random_seed(self) -> Tensor:
         """A number that is drawn anew for each run."""
@@ -162,11 +185,15 @@ class Recorder:
         """Mark a recorded tensor as a result, laid out as eager would."""
         tensor, value = self._values[node], node.meta["val"]
         order, dense = layout(value)
-        laid = tensor.permute(order) if order else tensor
+        kind = kind_of(value.dtype)
+        if isinstance(tensor, Complex):
+            laid = stack([part.permute(order) if order else part for part in tensor], -1)
+        else:
+            laid = tensor.permute(order) if order else tensor
         known = self.graph.outputs
         number = next((n for n, t in enumerate(known) if t is laid), len(known))
         laid.output()
-        self.outputs.append(Output(node, number, laid.dtype, order, dense))
+        self.outputs.append(Output(node, number, kind, order, dense))
 
 
 def _plain(index: Index) -> int | Index:
@@ -180,15 +207,21 @@ def name_of(target: Any) -> str:
     return getattr(target, "__name__", str(target))
 
 
-def kind_of(theirs: torch.dtype) -> DType:
+def touches_complex(node: fx.Node) -> bool:
+    """The operation reads or makes complex numbers."""
+    values = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
+    return any(tensor.is_complex() for value in values for tensor in tensors_in(value))
+
+
+def kind_of(theirs: torch.dtype) -> DType | Pairs:
     """Our dtype. Raises Unsupported."""
-    kind = FROM_TORCH.get(theirs)
+    kind = FROM_TORCH.get(theirs) or PAIRS.get(theirs)
     if kind is None:
         raise Unsupported(f"dtype {theirs}")
     return kind
 
 
-def check_kind(value: torch.Tensor) -> DType:
+def check_kind(value: torch.Tensor) -> DType | Pairs:
     """The dtype of a tensor that we can hold: strided, on the CPU. Raises Unsupported."""
     if value.layout is not torch.strided:
         raise Unsupported(f"layout {value.layout}")

@@ -2,22 +2,27 @@
 
 from .config import DecoderConfig, Experts, Rope
 from .decoder import Decoder
-from .llm import LLM, Completion, Piece
+from .engine import Busy, Engine
+from .llm import LLM, Completion
 from .program import DecoderProgram
+from .reply import Piece, Wishes
 from .sampling import Sampling
 from .storage import Storage
 from .text import Tokenizer
 
 __all__ = [
     "LLM",
+    "Busy",
     "Completion",
     "Decoder",
     "DecoderConfig",
     "DecoderProgram",
+    "Engine",
     "Experts",
     "Piece",
     "Rope",
     "Sampling",
     "Storage",
     "Tokenizer",
+    "Wishes",
 ]

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard, overload
 
 import numpy as np
 
-from ...errors import InputError, Unsupported, WeightsError
-from ...weights.hub import locate
+from ...errors import InputError
 from .config import DecoderConfig
+from .engine import Engine
+from .loading import load
 from .program import DecoderProgram
-from .sampling import Sampler, Sampling, log_probability
-from .source import open_source
-from .text import Message, Pieces, StopTexts, Tokenizer
+from .reply import Piece, Reply, Wishes
+from .sampling import Sampling
+from .text import Message, Tokenizer
 
-DEFAULT_CONTEXT = 4096
-QUANTS = {"q8": "q8", "q8_0": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16", "f16": "f16",
-          "f32": "f32"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A step of a reply. text: what may be shown now, often of several tokens or none. token: the
-    one chosen (None for the last piece). finish: why the reply ends ("stop" or "length")."""
-
-    text: str
-    token: int | None = None
-    logprob: float | None = None
-    finish: str | None = None
+BATCH = 16  # replies that are made at once
+Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]
+Several: TypeAlias = list[str] | list[list[int]] | list[list[Message]]
 
 
 @dataclass(frozen=True)
@@ -63,20 +53,22 @@ class LLM:
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto",
     ) -> None:  # fmt: skip
-        if quant is not None and quant not in QUANTS:
-            raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
-        source = open_source(locate(path_or_id))
-        self.config: DecoderConfig = source.config
-        self.context = _context(context, self.config)
-        self._source = source
+        found = load(path_or_id, quant, context)
+        self.config: DecoderConfig = found.config
+        self.context = found.context
+        self._source = found.source
         self._tokenizer: Tokenizer | None = None
-        state, storage = source.load(None if quant is None else QUANTS[quant])
-        _check_memory(self.config, self.context, sum(value.nbytes for value in state.values()))
+        options: dict[str, Any] = {
+            "threads": threads, "device": device, "search": search, "precision": precision
+        }  # fmt: skip
         self.program = DecoderProgram(
-            self.config, state, self.context, storage, threads=threads, device=device,
-            search=search, precision=precision,
-        )  # fmt: skip
+            self.config, found.state, self.context, found.storage, **options
+        )
         self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._load_engine = partial(
+            Engine.load, path_or_id, quant, context=self.context, batch=BATCH, **options
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -87,15 +79,30 @@ class LLM:
 
     # ---- text
 
+    @overload
     def generate(
-        self, prompt: str | Sequence[Message] | Sequence[int], max_tokens: int = 256,
+        self, prompt: Prompt, max_tokens: int = ..., stop: str | Sequence[str] = ...,
+        **sampling: Any,
+    ) -> str: ...  # fmt: skip
+
+    @overload
+    def generate(
+        self, prompt: Several, max_tokens: int = ..., stop: str | Sequence[str] = ...,
+        **sampling: Any,
+    ) -> list[str]: ...  # fmt: skip
+
+    def generate(
+        self, prompt: Prompt | Several, max_tokens: int = 256,
         stop: str | Sequence[str] = (), **sampling: Any,
-    ) -> str:  # fmt: skip
-        """The reply to a text, a conversation, or token ids. sampling: fields of `Sampling`."""
-        return self.complete(prompt, max_tokens, stop, **sampling).text
+    ) -> str | list[str]:  # fmt: skip
+        """The reply to a text, a conversation, or token ids; the replies to a list of those.
+        sampling: fields of `Sampling`."""
+        if not _several(prompt):
+            return self.complete(prompt, max_tokens, stop, **sampling).text
+        return [made.text for made in self.complete_all(prompt, max_tokens, stop, **sampling)]
 
     def stream(
-        self, prompt: str | Sequence[Message] | Sequence[int], max_tokens: int = 256,
+        self, prompt: Prompt, max_tokens: int = 256,
         stop: str | Sequence[str] = (), **sampling: Any,
     ) -> Iterator[str]:  # fmt: skip
         """The reply in pieces of whole characters, as they are made."""
@@ -104,49 +111,49 @@ class LLM:
                 yield piece.text
 
     def complete(
-        self, prompt: str | Sequence[Message] | Sequence[int], max_tokens: int = 256,
+        self, prompt: Prompt, max_tokens: int = 256,
         stop: str | Sequence[str] = (), **sampling: Any,
     ) -> Completion:  # fmt: skip
         """The reply with its tokens, their log probabilities, and why it ended."""
         ids = self.ids(prompt)
         pieces = list(self.pieces(ids, max_tokens, stop, logprobs=True, **sampling))
-        made = [piece for piece in pieces if piece.token is not None]
-        tokens = [piece.token for piece in made if piece.token is not None]
-        logprobs = [piece.logprob for piece in made if piece.logprob is not None]
-        text = "".join(piece.text for piece in pieces)
-        return Completion(text, tokens, logprobs, pieces[-1].finish or "length", len(ids))
+        return _completion(pieces, len(ids))
+
+    def complete_all(
+        self, prompts: Several, max_tokens: int = 256, stop: str | Sequence[str] = (),
+        **sampling: Any,
+    ) -> list[Completion]:  # fmt: skip
+        """The replies to several prompts, made together: weights are read once for all of them. The
+        first call compiles a second program, with a cache of its own."""
+        ids = [self.ids(prompt) for prompt in prompts]
+        wishes = self._wishes(max_tokens, stop, True, sampling)
+        with self._lock:
+            self._engine = self._engine or self._load_engine()
+        return [
+            _completion(pieces, len(given))
+            for given, pieces in zip(ids, self._engine.complete(ids, wishes))
+        ]
 
     def pieces(
-        self, prompt: str | Sequence[Message] | Sequence[int], max_tokens: int = 256,
+        self, prompt: Prompt, max_tokens: int = 256,
         stop: str | Sequence[str] = (), logprobs: bool = False, **sampling: Any,
     ) -> Iterator[Piece]:  # fmt: skip
         """The reply step by step. A reply ends at an end token or a stop text ("stop"), or after
         max_tokens or at the end of the context ("length")."""
-        settings, ids = _sampling(sampling), self.ids(prompt)
-        stops = StopTexts([stop] if isinstance(stop, str) else stop)
+        wishes, ids = self._wishes(max_tokens, stop, logprobs, sampling), self.ids(prompt)
         self._check_prompt(ids)
-        yield from self._pieces(ids, max_tokens, stops, logprobs, settings)
+        reply = Reply(ids, wishes, self.tokenizer, self.context)
+        if max_tokens < 1:
+            yield reply.end("length")
+        while reply.finish is None:
+            yield from reply.push(self._after(reply.tokens))
 
-    def _pieces(
-        self, ids: list[int], limit: int, stops: StopTexts, logprobs: bool, sampling: Sampling
-    ) -> Iterator[Piece]:
-        sampler, text, finish = Sampler(sampling, ids), Pieces(self.tokenizer), "length"
-        for _ in range(limit):
-            if len(ids) > self.context:
-                break
-            logits = self._after(ids)
-            token = sampler.choose(logits)
-            if token in self.config.end_tokens:
-                finish = "stop"
-                break
-            known = log_probability(logits, token) if logprobs else None
-            ids = [*ids, token]
-            yield Piece(stops.push(text.push(token)), token, known)
-            if stops.found:
-                finish = "stop"
-                break
-        rest = "" if stops.found else stops.push(text.flush())
-        yield Piece(rest + stops.flush(), finish="stop" if stops.found else finish)
+    def _wishes(
+        self, limit: int, stop: str | Sequence[str], logprobs: bool, sampling: dict[str, Any]
+    ) -> Wishes:
+        texts = [stop] if isinstance(stop, str) else stop
+        likely = 0 if logprobs else None
+        return Wishes(limit, texts, self.config.end_tokens, likely, _sampling(sampling))
 
     def _after(self, ids: list[int]) -> np.ndarray:
         """Logits (vocabulary,) after these tokens; what the cache holds of them is kept."""
@@ -157,7 +164,7 @@ class LLM:
 
     # ---- numbers
 
-    def ids(self, prompt: str | Sequence[Message] | Sequence[int]) -> list[int]:
+    def ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a text, of a conversation, or as given."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
@@ -184,6 +191,18 @@ class LLM:
             )
 
 
+def _several(prompt: Prompt | Several) -> TypeGuard[Several]:
+    """Whether these are several prompts: texts, or lists of tokens or messages."""
+    return isinstance(prompt, list) and any(isinstance(entry, (str, list)) for entry in prompt)
+
+
+def _completion(pieces: list[Piece], prompt_tokens: int) -> Completion:
+    tokens = [piece.token for piece in pieces if piece.token is not None]
+    logprobs = [piece.logprob for piece in pieces if piece.logprob is not None]
+    text = "".join(piece.text for piece in pieces)
+    return Completion(text, tokens, logprobs, pieces[-1].finish or "length", prompt_tokens)
+
+
 def _common(held: list[int], wanted: list[int]) -> int:
     """How many tokens two sequences begin with in common."""
     shorter = min(len(held), len(wanted))
@@ -198,24 +217,3 @@ def _sampling(options: dict[str, Any]) -> Sampling:
         known = ", ".join(Sampling.__dataclass_fields__)
         raise InputError(f"unknown option {sorted(unknown)[0]!r}; there are {known}")
     return Sampling(**options)
-
-
-def _context(wanted: int | None, config: DecoderConfig) -> int:
-    if wanted is None:
-        return min(config.context, DEFAULT_CONTEXT)
-    if not 1 <= wanted <= config.context:
-        raise InputError(f"context={wanted}: this model has 1 to {config.context}")
-    return wanted
-
-
-def _check_memory(config: DecoderConfig, context: int, weights: int) -> None:
-    """Refuse what cannot fit this machine's memory."""
-    cache = 2 * 4 * config.layers * context * config.kv_heads * config.head_dim
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if weights + cache > memory:
-        raise WeightsError(
-            f"weights of {weights >> 20} MiB and a cache of {cache >> 20} MiB for {context} tokens "
-            f"do not fit the {memory >> 20} MiB of this machine: take a smaller context or quant"
-        )

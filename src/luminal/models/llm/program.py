@@ -30,8 +30,9 @@ class DecoderProgram:
     ) -> None:  # fmt: skip
         self.config, self.context, self.chunk = config, context, min(chunk, context)
         graph = Graph()
-        tokens = graph.dim("tokens", 1, self.chunk, hint=1)
-        wanted = graph.dim("wanted", 1, self.chunk, hint=1)
+        both = (1, self.chunk)  # decoding, and prompts
+        tokens = graph.dim("tokens", 1, self.chunk, hint=both)
+        wanted = graph.dim("wanted", 1, self.chunk, hint=both)
         position = graph.dim("position", 0, context - 1, hint=min(512, context - 1))
         self._ids = graph.tensor((tokens,), "i64", "ids")
         with nn.uninitialised():
@@ -43,8 +44,8 @@ class DecoderProgram:
         self._program = graph.compile(
             device=device, threads=threads, search=search, precision=precision
         )
-        for state in cache.states:
-            self._program[state] = np.zeros(state.shape, np.float32)
+        for tensor in cache.states:
+            self._program[tensor] = np.zeros(tensor.shape, np.float32)
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:

@@ -97,8 +97,9 @@ def distribution(scores: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np
     return tokens[likely], chances[likely] / chances[likely].sum()
 
 
-def log_probability(logits: np.ndarray, token: int) -> float:
-    """The natural logarithm of a token's probability under the model, without sampling options."""
+def log_probabilities(logits: np.ndarray) -> np.ndarray:
+    """Natural logarithms (vocabulary,) f64 of the probabilities under the model, without sampling
+    options."""
     wide = logits.astype(np.float64)
-    top = wide.max()
-    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))
+    wide -= wide.max()
+    return wide - np.log(np.exp(wide).sum())

@@ -9,6 +9,7 @@ PyTorch has for it.
 from . import (
     attention,
     backward,
+    complex,
     elementwise,
     index,
     matrix,
@@ -17,9 +18,14 @@ from . import (
     reduction,
     shape,
     source,
+    special,
 )
 from .base import RULES, SOURCES
+from .complex import COMPLEX
 
-TABLES = (attention, backward, elementwise, index, matrix, neural, pool, reduction, shape, source)
+TABLES = (
+    attention, backward, complex, elementwise, index, matrix, neural, pool, reduction, shape,
+    source, special,
+)  # fmt: skip
 
-__all__ = ["RULES", "SOURCES", "TABLES"]
+__all__ = ["COMPLEX", "RULES", "SOURCES", "TABLES"]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .... import ops
-from ....errors import Unsupported
 from ....graph.dtype import DType, f32, f64
 from ....graph.tensor import Tensor
 from ....ops import complex as pairs
 from ....ops import fourier
-from ....ops.base import broadcast, result_type, static
-from ....ops.complex import Complex, complex_of
+from ....ops.base import broadcast, broadcast_shapes, full_like
+from ....ops.complex import Complex
+from ..arrays import Pairs
 from .base import RULES, Rule
 
 COMPLEX: dict[str, Rule] = {}
@@ -47,10 +47,10 @@ scatter_add.default scatter.src take.default new_zeros.default zeros_like.defaul
 empty_like.default new_empty.default new_empty_strided.default embedding.default"""
 
 
-def _parts(function: Rule) -> Rule:
+def _parts(name: str) -> Rule:
     def both(*args: Any, **kwargs: Any) -> Any:
         halves = [
-            function(
+            RULES[name](
                 *(_half(arg, number) for arg in args),
                 **{name: _half(arg, number) for name, arg in kwargs.items()},
             )
@@ -77,7 +77,7 @@ def _half(arg: Any, number: int) -> Any:
 
 
 for _name in LINEAR.split():
-    rule(_name)(_parts(RULES[_name]))
+    rule(_name)(_parts(_name))
 
 
 # ---- from real numbers and back
@@ -104,12 +104,11 @@ def polar(size: Tensor, angle: Tensor) -> Complex:
 
 
 @rule("_to_copy.default", "prims.convert_element_type.default")
-def convert(x: Tensor | Complex, dtype: Any = None) -> Tensor | Complex:
-    """To a complex dtype (given by its real one's width, set right by the recorder) or from one."""
-    if isinstance(x, Complex):
-        return x if dtype is None or isinstance(dtype, ComplexKind) else x.real.cast(dtype)
-    kind = dtype.part if isinstance(dtype, ComplexKind) else f32
-    return complex_of(x, ops.zeros_like(x).cast(kind))
+def convert(x: Tensor | Complex, dtype: DType | Pairs | None = None) -> Tensor | Complex:
+    """To a complex dtype, or from one to its real part."""
+    if isinstance(dtype, Pairs):
+        return _pair(x, dtype.part)
+    return x.real.cast(dtype) if isinstance(x, Complex) and dtype is not None else x
 
 
 @rule("real.default")
@@ -120,3 +119,155 @@ def real(x: Complex) -> Tensor:
 @rule("imag.default")
 def imag(x: Complex) -> Tensor:
     return x.imag
+
+
+# ---- arithmetic
+
+Number = Tensor | Complex | complex
+
+
+def _pair(x: Tensor | Complex, kind: DType) -> Complex:
+    """As a pair of that dtype."""
+    if isinstance(x, Complex):
+        return x.each(lambda part: part.cast(kind))
+    wide = x.cast(kind)
+    return Complex(wide, full_like(wide, 0))
+
+
+def _pairs(*values: Number) -> list[Complex]:
+    """Numbers as pairs of one shape and dtype."""
+    tensors = [v.real if isinstance(v, Complex) else v for v in values]
+    known = [t for t in tensors if isinstance(t, Tensor)]
+    kind = f64 if any(t.dtype is f64 for t in known) else f32
+    shape = broadcast_shapes(*(t.node.shape for t in known))
+    made = []
+    for value in values:
+        if isinstance(value, (Tensor, Complex)):
+            pair = _pair(value, kind)
+        else:
+            number = complex(value)
+            parts = (ops.base.literal(known[0].graph, n, kind) for n in (number.real, number.imag))
+            pair = Complex(*parts)
+        made.append(pair.each(lambda part: part.expand(shape)))
+    return made
+
+
+def _scaled(function: Any) -> Rule:
+    def sum_of(x: Number, y: Number, alpha: complex = 1) -> Complex:
+        if alpha != 1:
+            y = pairs.mul_complex(*_pairs(y, alpha))
+        return function(*_pairs(x, y))
+
+    return sum_of
+
+
+rule("add.Tensor", "add.Scalar")(_scaled(pairs.add_complex))
+rule("sub.Tensor", "sub.Scalar")(_scaled(pairs.sub_complex))
+rule("rsub.Tensor", "rsub.Scalar")(
+    lambda x, y, alpha=1: _scaled(pairs.sub_complex)(y, x, alpha)
+)
+
+BINARY = {
+    "mul.Tensor mul.Scalar": pairs.mul_complex,
+    "div.Tensor div.Scalar": pairs.div_complex,
+    "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar": pairs.pow_complex,
+    "eq.Tensor eq.Scalar": pairs.equal,
+    "ne.Tensor ne.Scalar": lambda x, y: ops.logical_not(pairs.equal(x, y)),
+}
+
+
+def _binary(function: Any) -> Rule:
+    return lambda x, y: function(*_pairs(x, y))
+
+
+for _names, _function in BINARY.items():
+    rule(*_names.split())(_binary(_function))
+
+UNARY = {
+    "abs": pairs.magnitude, "angle": pairs.angle_of, "_conj": pairs.conj,
+    "_conj_physical": pairs.conj, "conj_physical": pairs.conj, "exp": pairs.exp_complex,
+    "log": pairs.log_complex, "sqrt": pairs.sqrt_complex, "sin": pairs.sin_complex,
+    "cos": pairs.cos_complex, "tan": pairs.tan_complex, "cosh": pairs.cosh_complex,
+    "sinh": pairs.hyperbolic(pairs.sin_complex), "tanh": pairs.hyperbolic(pairs.tan_complex),
+    "sgn": pairs.sgn, "reciprocal": pairs.reciprocal_complex, "square": pairs.square_complex,
+    "resolve_conj": lambda x: x, "resolve_neg": lambda x: x,
+    "isnan": lambda x: ops.logical_or(*x.each(ops.isnan)),
+    "isinf": lambda x: ops.logical_or(*x.each(ops.isinf)),
+    "isfinite": lambda x: ops.logical_and(*x.each(ops.isfinite)),
+    "logical_not": lambda x: ops.logical_and(*(ops.eq(part, 0) for part in x)),
+}  # fmt: skip
+for _name, _function in UNARY.items():
+    rule(f"{_name}.default")(_function)
+
+
+@rule("rsqrt.default")
+def rsqrt(x: Complex) -> Complex:
+    return pairs.reciprocal_complex(pairs.sqrt_complex(x))
+
+
+@rule("sigmoid.default")
+def sigmoid(x: Complex) -> Complex:
+    below = pairs.exp_complex(x.each(ops.neg))
+    return pairs.reciprocal_complex(Complex(ops.add(below.real, 1), below.imag))
+
+
+@rule("silu.default")
+def silu(x: Complex) -> Complex:
+    return pairs.mul_complex(x, sigmoid(x))
+
+
+@rule("mm.default", "bmm.default", "mv.default", "dot.default")
+def product(x: Complex, y: Complex) -> Complex:
+    kind = f64 if f64 in (x.real.dtype, y.real.dtype) else f32
+    return pairs.matmul_complex(_pair(x, kind), _pair(y, kind))
+
+
+@rule("vdot.default")
+def vdot(x: Complex, y: Complex) -> Complex:
+    return product(pairs.conj(x), y)
+
+
+@rule("addmm.default", "baddbmm.default", "addmv.default")
+def addmm(
+    x: Complex, a: Complex, b: Complex, beta: complex = 1, alpha: complex = 1
+) -> Complex:
+    scaled = pairs.mul_complex(*_pairs(product(a, b), alpha))
+    return scaled if beta == 0 else pairs.add_complex(*_pairs(scaled, _times(x, beta)))
+
+
+def _times(x: Number, factor: complex) -> Complex:
+    return pairs.mul_complex(*_pairs(x, factor))
+
+
+@rule("where.self", "where.ScalarSelf", "where.ScalarOther")
+def where(condition: Tensor, x: Number, y: Number) -> Complex:
+    a, b = _pairs(x, y)
+    return Complex(ops.where(condition, a.real, b.real), ops.where(condition, a.imag, b.imag))
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(x: Complex, mask: Tensor, value: Number) -> Complex:
+    return where(mask, value, x)
+
+
+# ---- Fourier transforms
+
+
+@rule("_fft_c2c.default")
+def fft_c2c(x: Complex, dims: Sequence[int], mode: int, forward: bool) -> Complex:
+    factor = fourier.factor(x.real, dims, mode)
+    return fourier.transform(x, list(dims), forward).each(ops.mul, factor)
+
+
+@rule("_fft_r2c.default")
+def fft_r2c(x: Tensor, dims: Sequence[int], mode: int, onesided: bool) -> Complex:
+    factor = fourier.factor(x, dims, mode)
+    if onesided:
+        return fourier.real_to_half(x, list(dims)).each(ops.mul, factor)
+    return fourier.transform(_pair(x, x.dtype), list(dims)).each(ops.mul, factor)
+
+
+@rule("_fft_c2r.default")
+def fft_c2r(x: Complex, dims: Sequence[int], mode: int, size: int) -> Tensor:
+    result = fourier.half_to_real(x, list(dims), size)
+    return ops.mul(result, fourier.factor(result, dims, mode))

@@ -7,14 +7,22 @@ from typing import Any
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import boolean, i64
+from ....graph.dtype import boolean, f32, i64
 from ....graph.tensor import Tensor
-from ....ops.base import Value, dim_of, extent, full_like, result_type, static, tensor_of
+from ....ops.base import (
+    Value,
+    broadcast_shapes,
+    dim_of,
+    extent,
+    full_like,
+    result_type,
+    static,
+    tensor_of,
+)
 from .base import rule, same
 
 Indices = Sequence[Tensor | None]
 
-same("index_select.default", ops.index_select)
 same("take.default", ops.take)
 same("masked_fill.Scalar masked_fill.Tensor", ops.masked_fill)
 
@@ -24,6 +32,71 @@ def embedding(
     weight: Tensor, index: Tensor, padding: int = -1, scaled: bool = False, sparse: bool = False
 ) -> Tensor:
     return ops.embedding(index, weight)
+
+
+@rule("embedding_renorm.default")
+def embedding_renorm(weight: Tensor, index: Tensor, most: float, order: float) -> Tensor:
+    """The rows that are asked for, scaled down to a norm of `most` where theirs is larger."""
+    places = index.reshape(-1)
+    nobody = full_like(weight.select(1, 0), False, boolean)
+    asked = ops.scatter(nobody, 0, places, full_like(places, True, boolean)).unsqueeze(1)
+    length = ops.norm(weight, order, 1, keepdim=True)
+    factor = ops.div(most, ops.add(length, 1e-7))
+    return ops.where(ops.logical_and(asked, ops.gt(length, most)), ops.mul(weight, factor), weight)
+
+
+@rule("_embedding_bag_forward_only.default", "_embedding_bag.default")
+def embedding_bag(
+    weight: Tensor, index: Tensor, offsets: Tensor, scaled: bool = False, mode: int = 0,
+    sparse: bool = False, factors: Tensor | None = None, last_offset: bool = False,
+    padding: int = -1,
+) -> Any:  # fmt: skip
+    """(the sum, mean or maximum of each bag, the bag of each index, how many count in each bag,
+    where the maxima come from). Indices equal to `padding` do not count."""
+    starts = offsets.narrow(0, 0, extent(offsets, 0) - 1) if last_offset else offsets
+    here = ops.base.positions(index, 0)
+    bag = ops.sub(ops.sum(ops.ge(here.unsqueeze(1), starts.unsqueeze(0)).cast(i64), 1), 1)
+    counts = ops.ne(index, padding)
+    rows = ops.embedding(index, weight)
+    rows = rows if factors is None else ops.mul(rows, factors.unsqueeze(1))
+    bags = extent(starts, 0)
+    number = ops.scatter_add(full_like(starts, 0, i64), 0, bag, counts.cast(i64))
+    empty = tensor_of(weight.graph, 0, weight.dtype).expand((bags, weight.shape[1]))
+    at = bag.unsqueeze(1).expand(rows.shape)
+    if mode == 2:
+        real = ops.where(counts.unsqueeze(1), rows, weight.dtype.lowest)
+        most = ops.scatter_reduce(empty, 0, at, real, "amax", include_self=False)
+        return ops.where(ops.eq(number, 0).unsqueeze(1), 0, most), bag, number, None
+    wide = rows.cast(f32) if rows.dtype.bytes < 4 else rows
+    kept = ops.where(counts.unsqueeze(1), wide, 0)
+    total = ops.scatter_add(empty.cast(wide.dtype), 0, at, kept)
+    if mode == 1:
+        total = ops.div(total, ops.clamp(number, 1).cast(wide.dtype).unsqueeze(1))
+    return total.cast(rows.dtype), bag, number, None
+
+
+@rule("index_select.default")
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    places = index.reshape(-1)
+    if not x.ndim:
+        return ops.index_select(x.reshape(1), 0, places).reshape(())
+    return ops.index_select(x, dim, places)
+
+
+@rule("nonzero_static.default")
+def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
+    """The coordinates of the first `size` elements that are not 0: (size, dimensions)."""
+    flags = ops.ne(x.reshape(-1), 0)
+    rank = ops.sub(ops.cumsum(flags.cast(i64), 0), 1)
+    at = ops.where(flags, ops.minimum(rank, size), size)
+    out = tensor_of(x.graph, fill_value, i64).expand((size + 1,))
+    columns, block = [], 1
+    for d in reversed(range(x.ndim)):
+        length = static(extent(x, d), "a dimension")
+        place = ops.remainder(ops.floor_divide(ops.base.positions(flags, 0), block), length)
+        columns.append(ops.scatter(out, 0, at, place).narrow(0, 0, size))
+        block *= length
+    return ops.stack(columns[::-1], 1)
 
 
 @rule("gather.default")
@@ -62,11 +135,20 @@ def index_put(
 def _masked_put(
     x: Tensor, indices: Indices, mask: Tensor, values: Tensor, accumulate: bool
 ) -> Tensor:
-    """One value at all places of a mask."""
-    values = values.reshape(()) if all(size == 1 for size in values.shape) else values
-    if values.ndim or indices[0] is not mask or len(indices) > 1:
-        raise Unsupported("how many elements a bool mask selects is data")
-    return ops.index_put(x, mask, values, accumulate)
+    """At the true places of a mask over the first dimensions: the k-th takes the k-th row of the
+    values, or all take the same."""
+    if indices[0] is not mask or any(index is not None for index in indices[1:]):
+        raise Unsupported("a bool mask among other indices")
+    rest = x.ndim - mask.ndim
+    wide = mask.reshape((*mask.shape, *(1,) * rest)).expand(x.shape)
+    if values.ndim > rest and values.shape[0] != 1:
+        rank = ops.sub(ops.cumsum(mask.reshape(-1).cast(i64), 0), 1)
+        rows = ops.index_select(values, 0, ops.clamp(rank, 0))
+        values = rows.reshape((*mask.shape, *rows.shape[1:]))
+    elif values.ndim > rest:
+        values = values.squeeze(0)
+    written = values.cast(x.dtype).expand(x.shape)
+    return ops.where(wide, ops.add(x, written) if accumulate else written, x)
 
 
 @rule("scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce")
@@ -143,7 +225,8 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
 @rule("masked_scatter.default")
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """The k-th true place takes the k-th element of the source."""
-    wide = mask.expand(x.shape)
+    shape = broadcast_shapes(x.node.shape, mask.node.shape)
+    x, wide = x.expand(shape), mask.expand(shape)
     order = ops.sub(ops.cumsum(wide.reshape(-1).cast(i64), 0), 1)
     picked = ops.gather(source.reshape(-1), 0, ops.clamp(order, 0)).reshape(x.shape)
     return ops.where(wide, picked, x)

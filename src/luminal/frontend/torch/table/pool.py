@@ -10,7 +10,7 @@ from ....graph.dtype import i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import extent, full_like, per_dim
-from ....ops.pooling import _pool_windows
+from ....ops.pooling import _adaptive_windows, _pool_windows
 from .base import rule
 
 Numbers = int | Sequence[int]
@@ -75,21 +75,41 @@ def max_places(
     """Where in the flattened image the first largest element of each window stands."""
     sizes = per_dim(kernel, n, "kernel")
     steps = sizes if stride is None else per_dim(stride, n, "stride")
-    rest = (n, x, sizes, steps, per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation"))
-    lowest = x.dtype.lowest
-    windows = _pool_windows(*rest, ceil_mode, lowest)
-    flat, first = Index.of(0), x.ndim - n
-    for d in range(first, x.ndim):
+    rest = (sizes, steps, per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation"))
+    return _first_best(
+        x, n, lambda part, fill: _pool_windows(n, part, *rest, ceil_mode, fill)
+    )[1]
+
+
+def _first_best(x: Tensor, n: int, windows: Any) -> tuple[Tensor, Tensor]:
+    """(the largest element of each window, where in the flattened image the first one stands).
+    windows: a function of an image and of what stands outside; the last n dimensions walk inside."""
+    flat = Index.of(0)
+    for d in range(x.ndim - n, x.ndim):
         flat = flat * extent(x, d) + Index.of(f"i{d}")
-    places = x.graph.iota(x.shape, flat, i64)
-    numbers = _pool_windows(n, places, *rest[2:], ceil_mode, i64.highest)
+    elements = windows(x, x.dtype.lowest)
+    numbers = windows(x.graph.iota(x.shape, flat, i64), i64.highest)
     inner = tuple(range(x.ndim, x.ndim + n))
-    best = ops.amax(windows, inner, keepdim=True)
-    hit = ops.eq(windows, best)
+    best = ops.amax(elements, inner, keepdim=True)
+    hit = ops.eq(elements, best)
     if x.dtype.is_float:
-        hit = ops.logical_or(hit, ops.isnan(windows))
-    return ops.amin(ops.where(hit, numbers, full_like(numbers, i64.highest)), inner)
+        hit = ops.logical_or(hit, ops.isnan(elements))
+    places = ops.amin(ops.where(hit, numbers, full_like(numbers, i64.highest)), inner)
+    return best.squeeze(inner), places
 
 
+def _adaptive_max(name: str, n: int) -> None:
+    @rule(name)
+    def maxima(x: Tensor, size: Sequence[int]) -> Any:
+        def windows(image: Tensor, fill: float) -> Tensor:
+            for d, wanted in enumerate(size, image.ndim - n):
+                image = _adaptive_windows(image, d, wanted, fill)
+            return image
+
+        return _first_best(x, n, windows)
+
+
+_adaptive_max("adaptive_max_pool2d.default", 2)
+_adaptive_max("adaptive_max_pool3d.default", 3)
 _max("max_pool2d_with_indices.default", 2)
 _max("max_pool3d_with_indices.default", 3)

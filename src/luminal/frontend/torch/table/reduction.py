@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import ops
 from ....errors import Unsupported
 from ....graph.dtype import DType, f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Size, dim_of, dims_of, extent, full_like, static
-from .base import rule, same
+from ....ops.base import Size, dim_of, dims_of, extent, full_like, positions, static
+from .base import rule, same, source
+
+if TYPE_CHECKING:
+    from ..record import Recorder
 
 Dims = Sequence[int] | int | None
 
@@ -156,40 +159,74 @@ def stable_sort(
     return ops.sort(x, dim, descending)
 
 
-@rule("sort.default")
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
-    _few_ties(x, dim)
+@source("sort.default")
+def sort(at: Recorder, x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    _few_ties(at, x, dim)
     return ops.sort(x, dim, descending)
 
 
-@rule("topk.default")
-def topk(x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    _few_ties(x, dim, stable=1)
+@source("topk.default")
+def topk(
+    at: Recorder, x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
+    _few_ties(at, x, dim, stable=1)
     return ops.topk(x, static(k, "k"), dim, largest, sorted)
 
 
-@rule("kthvalue.default")
-def kthvalue(x: Tensor, k: Size, dim: int = -1, keepdim: bool = False) -> Any:
-    _few_ties(x, dim, stable=1)
+@source("kthvalue.default")
+def kthvalue(at: Recorder, x: Tensor, k: Size, dim: int = -1, keepdim: bool = False) -> Any:
+    _few_ties(at, x, dim, stable=1)
     if not x.ndim:
         return x, full_like(x, 0, i64)
     return ops.kthvalue(x, static(k, "k"), dim, keepdim)
 
 
-def _few_ties(x: Tensor, dim: int, stable: int = 16) -> None:
-    """Which of equal elements comes first is PyTorch's own choice, but for up to 16 elements."""
+def _few_ties(at: Recorder, x: Tensor, dim: int, stable: int = 16) -> None:
+    """Which of equal elements comes first is PyTorch's own choice, but for up to 16 elements; it
+    does not matter where nobody asks for the places."""
     length = extent(x, dim_of(x, dim)) if x.ndim else Index.of(1)
     short = length.is_constant and length.constant <= stable
-    if not short and not (x.dtype.is_float and x.dtype.bytes >= 4):
+    if not short and not (x.dtype.is_float and x.dtype.bytes >= 4) and at.needs(1):
         raise Unsupported("an unstable order of many equal elements")
 
 
 @rule("median.dim")
 def median_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    _few_ties(x, dim, stable=1)
+    return ops.median(x, dim, keepdim) if x.ndim else (x, full_like(x, 0, i64))
+
+
+@source("mode.default")
+def mode(at: Recorder, x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """(the smallest of the most frequent elements, where it stands last)."""
     if not x.ndim:
         return x, full_like(x, 0, i64)
-    return ops.median(x, dim, keepdim)
+    _few_ties(at, x, dim)
+    dim = dim_of(x, dim)
+    last = x.movedim(dim, -1)
+    equal = ops.eq(last.unsqueeze(-1), last.unsqueeze(-2))
+    number = ops.sum(equal.cast(i64), -1)
+    frequent = ops.eq(number, ops.amax(number, -1, keepdim=True))
+    value = ops.amin(ops.where(frequent, last, last.dtype.highest), -1, keepdim=True)
+    here = ops.where(ops.eq(last, value), positions(last, last.ndim - 1), -1)
+    best = (value, ops.amax(here, -1, keepdim=True))
+    moved = [part.movedim(-1, dim) for part in best]
+    return tuple(moved if keepdim else [part.squeeze(dim) for part in moved])
+
+
+@rule("histc.default")
+def histc(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Tensor:
+    """How many elements lie in each of equal bins between low and high (of the data, if equal)."""
+    flat = x.reshape(-1)
+    first, last = (ops.base.literal(x.graph, end, x.dtype) for end in (low, high))
+    if low == high:
+        first, last = ops.amin(flat), ops.amax(flat)
+        same = ops.eq(first, last)
+        first, last = (ops.where(same, ops.add(e, d), e) for e, d in ((first, -1), (last, 1)))
+    place = ops.div(ops.mul(ops.sub(flat, first), bins), ops.sub(last, first))
+    inside = ops.logical_and(ops.ge(flat, first), ops.le(flat, last))
+    at = ops.minimum(ops.where(inside, place, 0).cast(i64), bins - 1)
+    empty = ops.base.literal(x.graph, 0, i64).expand((bins,))
+    return ops.scatter_add(empty, 0, at, inside.cast(i64))
 
 
 @rule("median.default")

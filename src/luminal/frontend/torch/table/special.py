@@ -1,0 +1,49 @@
+"""Special functions: gamma's relatives, Bessel functions, common divisors."""
+
+from __future__ import annotations
+
+from .... import ops
+from ....graph.tensor import Tensor
+from ....ops import bessel, gamma
+from ....ops.base import Value, operands
+from .base import rule, same
+
+same("lgamma.default", gamma.lgamma)
+same("digamma.default", gamma.digamma)
+same("polygamma.default", gamma.polygamma)
+same("special_erfcx.default", gamma.erfcx)
+same("special_log_ndtr.default", gamma.log_ndtr)
+same("special_ndtri.default", gamma.ndtri)
+same("i0.default special_modified_bessel_i0.default", bessel.i0)
+same("special_i0e.default", bessel.i0e)
+same("special_i1.default special_modified_bessel_i1.default", bessel.i1)
+same("special_i1e.default", bessel.i1e)
+
+
+@rule("special_zeta.default", "special_zeta.other_scalar", "special_zeta.self_scalar")
+def zeta(s: Value, q: Value) -> Tensor:
+    return gamma.zeta(*operands(s, q, kind=None if _real(s, q) else ops.base.f32))
+
+
+def _real(*values: Value) -> bool:
+    return any(isinstance(v, Tensor) and v.dtype.is_float for v in values)
+
+
+@rule("gcd.default")
+def gcd(x: Tensor, y: Tensor) -> Tensor:
+    """Euclid's, with as many steps as the slowest pair of the dtype (Fibonacci's numbers) takes."""
+    a, b = (ops.abs(part) for part in operands(x, y))
+    for _ in range(int(a.dtype.bytes * 8 * 1.4403) + 1):
+        over = ops.eq(b, 0)
+        rest = ops.fmod(a, ops.where(over, 1, b))
+        a, b = ops.where(over, a, b), ops.where(over, b, rest)
+    return a
+
+
+@rule("lcm.default")
+def lcm(x: Tensor, y: Tensor) -> Tensor:
+    """|x / gcd y|; 0 where one is 0."""
+    a, b = operands(x, y)
+    divisor = gcd(a, b)
+    part = ops.div(a, ops.where(ops.eq(divisor, 0), 1, divisor), rounding_mode="trunc")
+    return ops.abs(ops.mul(part, b))

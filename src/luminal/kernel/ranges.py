@@ -1,0 +1,44 @@
+"""A kernel for each range of its run-time sizes: one row of a matrix product wants another schedule
+than a hundred.
+
+    tokens in 1 .. 512, usually 1 or 128  -->  the kernel for 1, and the kernel for 2 .. 512
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TypeAlias
+
+from .kernel import Kernel
+
+Ranges: TypeAlias = tuple[tuple[str, int, int], ...]  # (size, least, most)
+
+
+def kernels_by_range(
+    kernel: Kernel, usual: Mapping[str, Sequence[int]]
+) -> list[tuple[Ranges, Kernel]]:
+    """The kernel for each range of its sizes, smallest first.
+
+    usual: sizes -> usual values, ascending. Each serves the sizes up to it, the last one all
+    beyond. A range of one value only makes its size a number.
+    """
+    choices = []
+    for name in sorted(kernel.sizes):
+        values = usual.get(name, ())
+        low, high = kernel.sizes[name]
+        starts = [int(low), *(value + 1 for value in values[:-1])]
+        ends = [*values[:-1], high]
+        if len(values) > 1:
+            choices.append([(name, s, int(e), v) for s, e, v in zip(starts, ends, values)])
+    return [_narrowed(kernel, chosen) for chosen in product(*choices)]
+
+
+def _narrowed(
+    kernel: Kernel, chosen: Sequence[tuple[str, int, int, int]]
+) -> tuple[Ranges, Kernel]:
+    sizes = {**kernel.sizes, **{name: (low, high) for name, low, high, _ in chosen}}
+    hints = {**kernel.hints, **{name: value for name, _, _, value in chosen}}
+    ranges = tuple((name, low, high) for name, low, high, _ in chosen)
+    return ranges, replace(kernel, sizes=sizes, hints=hints)

@@ -1,0 +1,96 @@
+"""A decoder compiled once for tokens of many sequences side by side, over a paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import nn
+from ...graph import Graph
+from .cache import PagedCache
+from .config import DecoderConfig
+from .decoder import Decoder
+from .loading import Loaded
+from .scheduler import Part
+from .storage import Storage
+
+PAGE = 16  # tokens in a page
+
+
+class BatchProgram:
+    """Runs parts of sequences together; weights are read once for all of them.
+
+    pages, page: of the cache. chunk: the most tokens of a run. batch: the most sequences. context:
+    the most tokens of a sequence. storage: how the matrices are stored.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
+        chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
+        threads: int | None = None, device: str = "auto", search: int = 0,
+        precision: str = "f32",
+    ) -> None:  # fmt: skip
+        self.config, self.context, self.page, self.pages = config, context, page, pages
+        self.chunk, self.batch = chunk, batch
+        longest = -(-context // page)
+        graph = Graph()
+        tokens = graph.dim("tokens", 1, chunk, hint=min(8, chunk))
+        listed = graph.dim("pages", 1, longest, hint=min(32, longest))
+        wanted = graph.dim("wanted", 1, batch, hint=min(8, batch))
+        self._ids = graph.tensor((tokens,), "i64", "ids")
+        self._positions = graph.tensor((tokens,), "i64", "positions")
+        self._slots = graph.tensor((tokens,), "i64", "slots")
+        self._table = graph.tensor((tokens, listed), "i64", "table")
+        self._last = graph.tensor((wanted,), "i64", "last")
+        with nn.uninitialised():
+            model = Decoder(graph, config, context, storage or Storage())
+        cache = PagedCache(
+            graph, config, pages, page, self._positions, self._slots, self._table
+        )  # fmt: skip
+        hidden = model(self._ids, cache).index_select(0, self._last)
+        self._logits = model.logits(hidden).output("logits")
+        model.load_state_dict(state)
+        self._program = graph.compile(
+            device=device, threads=threads, search=search, precision=precision
+        )
+        for tensor in cache.states:
+            self._program[tensor] = np.zeros(tensor.shape, np.float32)
+
+    @classmethod
+    def of(
+        cls, loaded: Loaded, batch: int, chunk: int, cache: int | None = None, **options: Any
+    ) -> BatchProgram:
+        """Of a checkpoint; cache: tokens that the cache holds (by default four contexts)."""
+        tokens = max(4 * loaded.context if cache is None else cache, loaded.context)
+        return cls(
+            loaded.config, loaded.state, loaded.context, -(-tokens // PAGE), max(chunk, batch + 1),
+            batch, loaded.storage, **options,
+        )  # fmt: skip
+
+    def run(self, parts: Sequence[Part]) -> np.ndarray:
+        """Logits (parts that are the last of their sequence, vocabulary) f32, in order."""
+        program, counts = self._program, [part.count for part in parts]
+        starts = np.array([part.start for part in parts])
+        ends = np.cumsum(counts)  # of the parts among the tokens of the run
+        positions = np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts)
+        longest = max(-(-(part.start + part.count) // self.page) for part in parts)
+        rows = [part.sequence.pages[:longest] for part in parts]
+        table = np.array([row + [0] * (longest - len(row)) for row in rows], np.int64)
+        table = np.repeat(table, counts, 0)  # (tokens, pages)
+        pages = np.take_along_axis(table, positions[:, None] // self.page, 1)[:, 0]
+        last = [end - 1 for end, part in zip(ends, parts) if part.last]
+        program[self._ids] = np.concatenate(
+            [part.sequence.tokens[part.start : part.start + part.count] for part in parts]
+        ).astype(np.int64)
+        program[self._positions] = positions
+        program[self._slots] = pages * self.page + positions % self.page
+        program[self._table] = table
+        program[self._last] = np.array(last or [0], np.int64)
+        program.run()
+        return program[self._logits][: len(last)]
+
+    def explain(self) -> str:
+        """What was compiled."""
+        return self._program.explain()

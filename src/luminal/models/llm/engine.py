@@ -1,0 +1,230 @@
+"""Many replies at once: a thread that batches them, and what to ask it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+
+from ...errors import InputError, LuminalError
+from .batch import BatchProgram
+from .loading import Loaded, load
+from .reply import Piece, Reply, Wishes
+from .scheduler import Part, Scheduler, Sequence
+from .text import Tokenizer
+
+Listener = Callable[[Piece | LuminalError], None]
+
+
+class Busy(LuminalError, RuntimeError):
+    """The queue is full, or the engine is closing: ask again later."""
+
+
+class Ticket:
+    """A reply that was asked for. The listener hears of every piece; the last one has a `finish`,
+    or an error comes instead."""
+
+    def __init__(self, reply: Reply, listener: Listener) -> None:
+        self.reply, self.listener = reply, listener
+        self.sequence = Sequence(reply.tokens)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the engine does now, and what it has done. computed: tokens that were run; reused: that
+    were found in the cache; generated: tokens of replies."""
+
+    running: int
+    waiting: int
+    pages: int
+    pages_held: int
+    runs: int
+    computed: int
+    reused: int
+    generated: int
+    preempted: int
+
+
+class Engine:
+    """Replies to many prompts at once, each as if it were alone.
+
+    queue: how many may wait for a place (None: any number). tokenizer: None for prompts and replies
+    in tokens.
+    """
+
+    def __init__(
+        self, program: BatchProgram, tokenizer: Tokenizer | None, queue: int | None = None
+    ) -> None:
+        self.program, self.tokenizer, self.queue = program, tokenizer, queue
+        self.config, self.context = program.config, program.context
+        self._scheduler = Scheduler(
+            program.pages, program.page, program.chunk, program.batch, program.context
+        )
+        self._tickets: dict[Sequence, Ticket] = {}
+        self._change = threading.Condition()
+        self._closing = False
+        self._runs = self._computed = self._generated = 0
+        self._thread = threading.Thread(target=self._work, name="luminal-engine", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def load(
+        cls, path_or_id: str | Path, quant: str | None = None, precision: str = "f32",
+        context: int | None = None, search: int = 0, threads: int | None = None,
+        device: str = "auto", batch: int = 32, chunk: int = 128, cache: int | None = None,
+        queue: int | None = None,
+    ) -> Engine:  # fmt: skip
+        """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
+        the paged cache holds for all together (by default four contexts). Raises as `LLM`."""
+        found = load(path_or_id, quant, context, cache)
+        program = BatchProgram.of(
+            found, batch, chunk, cache, threads=threads, device=device, search=search,
+            precision=precision,
+        )  # fmt: skip
+        return cls(program, _tokenizer(found), queue)
+
+    # ---- asking
+
+    def submit(self, asked: Ordered[tuple[Ordered[int], Wishes, Listener]]) -> list[Ticket]:
+        """Ask for replies to prompts in tokens: all of them or none. Listeners are called on the
+        engine's thread and must return soon. Raises InputError, or Busy."""
+        for ids, wishes, _ in asked:
+            self.check(ids, wishes)
+        tickets = [
+            Ticket(Reply(list(ids), wishes, self.tokenizer, self.context), listener)
+            for ids, wishes, listener in asked
+        ]
+        with self._change:
+            if self._closing:
+                raise Busy("no more requests are taken: the engine is closing")
+            self._check_queue(len(tickets))
+            for ticket in tickets:
+                self._tickets[ticket.sequence] = ticket
+                self._scheduler.add(ticket.sequence)
+            self._change.notify_all()
+        return tickets
+
+    def check(self, ids: Ordered[int], wishes: Wishes) -> None:
+        """Raises InputError for a prompt that cannot be replied to."""
+        if not ids:
+            raise InputError("the prompt is empty")
+        if len(ids) > self.context:
+            raise InputError(f"the prompt has {len(ids)} tokens, the context {self.context}")
+        if min(ids) < 0 or max(ids) >= self.config.vocabulary:
+            raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
+        if wishes.limit < 1:
+            raise InputError("a reply has at least one token")
+
+    def _check_queue(self, more: int) -> None:
+        """The places that are free count too: what they take does not wait."""
+        waiting = len(self._scheduler.waiting)
+        places = self.program.batch - len(self._scheduler.running)
+        if self.queue is not None and waiting + more > self.queue + places:
+            raise Busy(f"the queue is full: {waiting} requests wait, {self.queue} may")
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Nobody wants this reply any more: its place and its pages are free. Nothing happens if it
+        has ended."""
+        with self._change:
+            if self._tickets.pop(ticket.sequence, None) is not None:
+                self._scheduler.remove(ticket.sequence)
+
+    def complete(self, prompts: Ordered[Ordered[int]], wishes: Wishes) -> list[list[Piece]]:
+        """The pieces of the replies to several prompts. Raises InputError, or Busy."""
+        heard: list[SimpleQueue[Piece | LuminalError]] = [SimpleQueue() for _ in prompts]
+        tickets = self.submit([(ids, wishes, box.put) for ids, box in zip(prompts, heard)])
+        try:
+            return [_until_finish(box) for box in heard]
+        finally:
+            for ticket in tickets:
+                self.cancel(ticket)
+
+    def load_now(self) -> Load:
+        """How busy the engine is."""
+        with self._change:
+            scheduler = self._scheduler
+            return Load(
+                len(scheduler.running), len(scheduler.waiting), scheduler.pages.count,
+                scheduler.pages.held, self._runs, self._computed, scheduler.reused,
+                self._generated, scheduler.preempted,
+            )  # fmt: skip
+
+    def close(self, wait: float | None = None) -> None:
+        """Take no more requests, finish those there are for at most `wait` seconds (None: however
+        long it takes), and give up the rest."""
+        with self._change:
+            self._closing = True
+            self._change.notify_all()
+        self._thread.join(wait)
+        self._fail(list(self._tickets.values()), LuminalError("the engine was closed"))
+        self._thread.join()
+
+    # ---- the thread
+
+    def _work(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._tickets or self._closing)
+                if not self._tickets:
+                    return
+                parts = self._scheduler.plan()
+            try:
+                logits = self.program.run(parts)
+            except Exception as error:  # the others must not wait for ever
+                self._fail([self._tickets[part.sequence] for part in parts], error)
+                continue
+            self._advance(parts, logits)
+
+    def _advance(self, parts: list[Part], logits: np.ndarray) -> None:
+        """Note what was computed, and choose the next token where a sequence was run to its end."""
+        ended = [part.sequence for part in parts if part.last]
+        with self._change:
+            here = [part for part in parts if part.sequence in self._tickets]
+            self._scheduler.ran(here)
+            self._runs += 1
+            self._computed += sum(part.count for part in parts)
+            replies = [self._tickets.get(sequence) for sequence in ended]
+        for ticket, row in zip(replies, logits):
+            if ticket is not None:
+                try:
+                    self._reply(ticket, row)
+                except Exception as error:  # one reply's failure is no other's
+                    self._fail([ticket], error)
+
+    def _reply(self, ticket: Ticket, logits: np.ndarray) -> None:
+        pieces = ticket.reply.push(logits)
+        self._generated += sum(piece.token is not None for piece in pieces)
+        if ticket.reply.finish is not None:
+            self.cancel(ticket)
+        for piece in pieces:
+            ticket.listener(piece)
+
+    def _fail(self, tickets: list[Ticket], error: Exception) -> None:
+        known = error if isinstance(error, LuminalError) else LuminalError(repr(error))
+        for ticket in tickets:
+            self.cancel(ticket)
+            with contextlib.suppress(Exception):  # nobody listens there any more
+                ticket.listener(known)
+
+
+def _until_finish(box: SimpleQueue[Piece | LuminalError]) -> list[Piece]:
+    pieces: list[Piece] = []
+    while not pieces or pieces[-1].finish is None:
+        heard = box.get()
+        if isinstance(heard, LuminalError):
+            raise heard
+        pieces.append(heard)
+    return pieces
+
+
+def _tokenizer(found: Loaded) -> Tokenizer | None:
+    try:
+        return found.source.tokenizer()
+    except LuminalError:
+        return None

@@ -1,0 +1,71 @@
+"""From a name to what programs are built of; everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import InputError, Unsupported, WeightsError
+from ...weights.hub import locate
+from .config import DecoderConfig
+from .source import Source, open_source
+from .storage import Storage
+
+DEFAULT_CONTEXT = 4096
+QUANTS = {"q8": "q8", "q8_0": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16", "f16": "f16",
+          "f32": "f32"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint's tensors, how its matrices are stored, and the tokens of a conversation."""
+
+    source: Source
+    state: dict[str, np.ndarray]
+    storage: Storage
+    context: int
+
+    @property
+    def config(self) -> DecoderConfig:
+        return self.source.config
+
+
+def load(
+    path_or_id: str | Path, quant: str | None = None, context: int | None = None,
+    positions: int | None = None,
+) -> Loaded:  # fmt: skip
+    """quant, context: as for `LLM`. positions: how many the cache holds, if not one context. Raises
+    WeightsError, Unsupported or InputError."""
+    if quant is not None and quant not in QUANTS:
+        raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
+    source = open_source(locate(path_or_id))
+    tokens = _context(context, source.config)
+    state, storage = source.load(None if quant is None else QUANTS[quant])
+    weights = sum(value.nbytes for value in state.values())
+    _check_memory(source.config, max(tokens, positions or 0), weights)
+    return Loaded(source, state, storage, tokens)
+
+
+def _context(wanted: int | None, config: DecoderConfig) -> int:
+    if wanted is None:
+        return min(config.context, DEFAULT_CONTEXT)
+    if not 1 <= wanted <= config.context:
+        raise InputError(f"context={wanted}: this model has 1 to {config.context}")
+    return wanted
+
+
+def _check_memory(config: DecoderConfig, positions: int, weights: int) -> None:
+    """Refuse what cannot fit this machine's memory."""
+    cache = 2 * 4 * config.layers * positions * config.kv_heads * config.head_dim
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if weights + cache > memory:
+        raise WeightsError(
+            f"weights of {weights >> 20} MiB and a cache of {cache >> 20} MiB for {positions} "
+            f"tokens do not fit the {memory >> 20} MiB of this machine: take a smaller context or "
+            "quant"
+        )

@@ -1,0 +1,147 @@
+"""Which tokens of which sequences run next: continuous batching over a paged cache.
+
+A run takes at most `chunk` tokens: one of every sequence that is generating, the rest from prompts,
+oldest first. So a long prompt is computed in parts beside the others' replies. A sequence joins
+when its tokens fit the free pages. Where a running one finds no page, the youngest gives its pages
+back and is computed again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass, field
+
+from ...errors import InputError
+from .pages import Pages, extend_keys
+
+
+@dataclass(eq=False)
+class Sequence:
+    """tokens: the prompt, then what was generated. cached: how many have keys and values. pages:
+    where those are. keys: of its first full pages."""
+
+    tokens: list[int]
+    cached: int = 0
+    pages: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tokens start .. start + count - 1 of a sequence."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def last(self) -> bool:
+        """The next token is chosen from this part's last logits."""
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+class Scheduler:
+    """running, then waiting: all sequences in the order of their arrival.
+
+    pages, page: how many pages there are, and tokens in one. chunk: tokens in a run. batch: the
+    most sequences that run at once. context: the most tokens that a sequence gets.
+    """
+
+    def __init__(self, pages: int, page: int, chunk: int, batch: int, context: int) -> None:
+        if not 1 <= batch < chunk:
+            raise InputError(f"a run of {chunk} tokens must be longer than a batch of {batch}")
+        if pages * page < context:
+            raise InputError(f"{pages} pages of {page} tokens do not hold a context of {context}")
+        self.pages, self.page, self.chunk, self.batch = Pages(pages), page, chunk, batch
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.preempted = self.reused = 0  # sequences given up for others; tokens found in pages
+
+    def add(self, sequence: Sequence) -> None:
+        """A new sequence, last in the queue."""
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence ends, whatever its state: its pages are free."""
+        (self.running if sequence in self.running else self.waiting).remove(sequence)
+        self._give_up(sequence)
+
+    def plan(self) -> list[Part]:
+        """The parts of the next run, oldest sequence first; none where nothing waits or runs."""
+        before = self.preempted
+        room = self.chunk - sum(_generating(sequence) for sequence in self.running)
+        parts: list[Part] = []
+        for sequence in list(self.running):  # those preempted meanwhile come later in this list
+            if sequence not in self.running:
+                continue
+            generating = _generating(sequence)
+            wanted = 1 if generating else min(room, _rest(sequence))
+            if wanted and self._grow(sequence, wanted):
+                parts.append(Part(sequence, sequence.cached, wanted))
+                room -= 0 if generating else wanted
+        while room and self.preempted == before and self._admit():
+            sequence = self.running[-1]
+            wanted = min(room, _rest(sequence))
+            self._grow(sequence, wanted)
+            parts.append(Part(sequence, sequence.cached, wanted))
+            room -= wanted
+        return parts
+
+    def ran(self, parts: Ordered[Part]) -> None:
+        """The keys and values of these parts are in their pages now."""
+        for part in parts:
+            sequence = part.sequence
+            sequence.cached = part.start + part.count
+            for number in range(part.start // self.page, sequence.cached // self.page):
+                self.pages.remember(sequence.pages[number], self._keys(sequence)[number])
+
+    def _admit(self) -> bool:
+        """Let the oldest waiting sequence run, if its tokens fit beside the others."""
+        if not self.waiting or len(self.running) == self.batch:
+            return False
+        sequence = self.waiting[0]
+        usable = (len(sequence.tokens) - 1) // self.page  # the last token must run
+        found = self.pages.find(self._keys(sequence)[:usable])
+        self.pages.hold(found)
+        spare = 1 if self.running else 0  # for the others to grow
+        if self._missing(len(found), len(sequence.tokens)) + spare > self.pages.available:
+            self.pages.release(found)
+            return False
+        self.waiting.pop(0)
+        sequence.pages, sequence.cached = list(found), len(found) * self.page
+        self.reused += sequence.cached
+        self.running.append(sequence)
+        return True
+
+    def _grow(self, sequence: Sequence, wanted: int) -> bool:
+        """Pages for more tokens, if need be those of the youngest; False: it was itself given up"""
+        while True:
+            missing = self._missing(len(sequence.pages), sequence.cached + wanted)
+            if missing <= self.pages.available:
+                sequence.pages += [self.pages.take() for _ in range(missing)]
+                return True
+            youngest = self.running.pop()
+            self._give_up(youngest)
+            self.waiting.insert(0, youngest)
+            self.preempted += 1
+            if youngest is sequence:
+                return False
+
+    def _give_up(self, sequence: Sequence) -> None:
+        self.pages.release(sequence.pages)
+        sequence.pages, sequence.cached = [], 0
+
+    def _missing(self, pages: int, tokens: int) -> int:
+        return max(0, -(-tokens // self.page) - pages)
+
+    def _keys(self, sequence: Sequence) -> list[bytes]:
+        extend_keys(sequence.keys, sequence.tokens, self.page)
+        return sequence.keys
+
+
+def _rest(sequence: Sequence) -> int:
+    return len(sequence.tokens) - sequence.cached
+
+
+def _generating(sequence: Sequence) -> bool:
+    return _rest(sequence) == 1

@@ -1,0 +1,43 @@
+"""From a saved program to one that runs, on a machine that can run it."""
+
+from __future__ import annotations
+
+from ..backend.contract import Backend
+from ..errors import ArtifactError
+from ..graph.node import Node, Source
+from .executable import Executable, Port
+from .native import Native
+from .saved import Saved
+
+
+def engine_of(saved: Saved, backend: Backend, threads: int) -> Native:
+    """The engine of a saved program. Raises ArtifactError where this machine cannot run it."""
+    lacking = backend.lacking(saved.needs)
+    if lacking:
+        raise ArtifactError(
+            f"the program was compiled for a machine with {', '.join(lacking)}, which this one "
+            "does not have: compile it here"
+        )
+    codes = [backend.load(code, saved.target) for code in saved.codes]
+    return Native(saved.plan, codes, backend, threads)
+
+
+def executable_of(saved: Saved, backend: Backend, threads: int) -> Executable:
+    """A saved program with its interface, as `Executable.save` writes it. Raises ArtifactError."""
+    face = saved.interface
+    if face is None:
+        raise ArtifactError("a compiled graph without its inputs and outputs: kept, not saved")
+    ports = [
+        Port(Node("input", (), Source(s.name, s.kind), s.shape, s.dtype, number), s.name, s.kind,
+             s.needed)
+        for number, s in enumerate(face.slots)
+    ]  # fmt: skip
+    order = {Node("output", (), r.number, r.shape, r.dtype, 0): r for r in face.results}
+    made = Executable(
+        engine_of(saved, backend, threads), ports, {node: r.number for node, r in order.items()},
+        face.sizes, saved.report, {node: r.name for node, r in order.items()}, face.requirements,
+        saved,
+    )  # fmt: skip
+    for number, array in saved.arrays.items():
+        made.preset(ports[number].node, array)
+    return made

@@ -1,0 +1,81 @@
+"""A compiled program as data: all that a later process needs to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..graph.dtype import DType
+from ..graph.graph import Requirement
+from ..graph.index import Index
+from ..graph.space import Range
+from ..kernel.program import Claim, Program
+from ..kernel.target import Target
+from .plan import Plan
+from .report import Report
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An input as the user sees it. kind: "input", "parameter" or "constant"."""
+
+    name: str
+    kind: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    needed: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output as the user sees it. number: at the engine."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    number: int
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a user of a program sees: inputs, outputs in order, sizes with bounds, what these must
+    satisfy."""
+
+    slots: tuple[Slot, ...]
+    results: tuple[Result, ...]
+    sizes: Mapping[str, Range]
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """report: with the plan. needs: what the backend says that a machine must have. codes: the
+    object file of each kernel. interface: None where the graph itself is at hand. arrays: by slot.
+    """
+
+    report: Report
+    needs: tuple[str, ...]
+    target: Target
+    codes: tuple[bytes, ...]
+    interface: Interface | None = None
+    arrays: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        assert self.report.plan is not None
+        return self.report.plan
+
+    def described(self) -> Saved:
+        """Without bytes and arrays, and without what only a compiler needs."""
+        memories = [replace(memory, value=None) for memory in self.plan.memories]
+        kernels = [replace(made, program=_outline(made.program)) for made in self.plan.kernels]
+        plan = replace(self.plan, memories=memories, kernels=kernels)
+        return replace(self, report=replace(self.report, plan=plan), codes=(), arrays={})
+
+
+def _outline(program: Program) -> Program:
+    """A program without its statements: that it shares out work is all that a run must know."""
+    claims = [replace(claim, body=[]) for claim in program.body if isinstance(claim, Claim)]
+    return replace(program, body=list(claims))

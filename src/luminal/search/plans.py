@@ -1,0 +1,119 @@
+"""The search for better plans of a region: seconds that were measured take the model's place.
+
+The model proposes plans that cut the region differently. Their kernels are measured with default
+schedules, each once, and plans are chosen anew with those seconds, until the best one is made of
+measured kernels only.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..kernel.kernel import Kernel
+from ..rewrite.bridge import Step, bridge
+from ..rewrite.optimise import Chooser, Key
+from ..rewrite.plan import Cyclic, Piece, Plan
+
+WIDTH = 4  # plans that are measured in a round
+ROUNDS = 3
+CLEAR = 0.98  # of the time: less is no reason for another plan
+
+Seconds = Callable[[Kernel], float | None]  # of a call; None where it cannot be measured
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A plan of a region with its kernels. seconds: the sum of its kernels where they were
+    measured, else modelled. settled: an earlier search has chosen it."""
+
+    chooser: Chooser
+    plan: Plan
+    steps: Sequence[Step]
+    seconds: float
+    settled: bool = False
+
+    @staticmethod
+    def of(chooser: Chooser, plan: Plan, settled: bool = False) -> Chosen:
+        """As the model sees it."""
+        return Chosen(chooser, plan, bridge(plan), plan.cost, settled)
+
+    @property
+    def text(self) -> tuple[str, list[int], list[int]]:
+        """What the plan can be made of again: (fingerprint of the classes, choice, stored)."""
+        return self.chooser.fingerprint(), self.plan.choice, sorted(self.plan.stored)
+
+
+def recalled(chooser: Chooser, text: Sequence[object]) -> Chosen | None:
+    """The plan of `Chosen.text`; None where the region is not what it was then."""
+    try:
+        fingerprint, choice, stored = text
+        if fingerprint != chooser.fingerprint():
+            return None
+        plan = chooser.plan(choice, stored)  # type: ignore[arg-type]
+        return Chosen.of(chooser, plan, settled=True)
+    except (Cyclic, IndexError, TypeError, ValueError):
+        return None
+
+
+def measured_plans(own: Chosen, seconds: Seconds, until: float | None = None) -> list[Chosen]:
+    """`own`, the model's plan, then others whose kernels were measured like its, fastest first.
+    until: when to stop, by the monotonic clock."""
+    chooser, measured, tried = own.chooser, dict[Key, float](), list[Chosen]()
+    plans = [] if own.settled else chooser.plans(WIDTH)
+    if len(plans) < 2:
+        return [own]
+    for _ in range(ROUNDS):
+        fresh = [p for p in plans if any(piece.key not in measured for piece in _running(p))]
+        for plan in fresh:
+            if tried and until is not None and time.monotonic() > until:
+                break
+            tried.append(_measured(chooser, plan, seconds, measured))
+        plans = chooser.plans(WIDTH, _comparable(chooser, plans, measured)) if fresh else []
+    others = sorted(tried[1:], key=lambda chosen: chosen.seconds)
+    return [replace(own, seconds=tried[0].seconds), *others]
+
+
+def clearly_better(found: Sequence[Chosen]) -> Chosen:
+    """The best of what `measured_plans` has found: the model's own where none is clearly faster."""
+    own, *others = found
+    return others[0] if others and others[0].seconds < CLEAR * own.seconds else own
+
+
+def compared(found: Sequence[Chosen]) -> str:
+    """What was compared, in one line."""
+    counts = (f"{len(_running(c.plan))} kernels {1e6 * c.seconds:.1f} us" for c in found)
+    return f"plans measured: {', '.join(counts)}; the first is the model's"
+
+
+def _running(plan: Plan) -> list[Piece]:
+    """The kernels of every run."""
+    return [piece for piece in plan.pieces if not plan.classes.constant[piece.roots[0]]]
+
+
+def _measured(chooser: Chooser, plan: Plan, seconds: Seconds, measured: dict[Key, float]) -> Chosen:
+    """The plan with the seconds of its kernels, which join `measured`."""
+    steps, total = bridge(plan), 0.0
+    for piece in _running(plan):
+        taken = [seconds(s.kernel) for s in steps if s.root == piece.roots[0] and not s.constant]
+        known = [t for t in taken if t is not None]
+        if len(known) < len(taken):  # some cannot be measured
+            total += chooser.modelled(piece)
+            continue
+        measured.setdefault(piece.key, sum(known))
+        total += sum(known)
+    return Chosen(chooser, plan, steps, total)
+
+
+def _comparable(
+    chooser: Chooser, plans: Sequence[Plan], measured: Mapping[Key, float]
+) -> dict[Key, float]:
+    """Measured seconds on the model's scale: unmeasured kernels stand a fair chance beside them."""
+    pieces = {piece.key: piece for plan in plans for piece in _running(plan)}
+    shares = [
+        measured[key] / chooser.modelled(piece) for key, piece in pieces.items() if key in measured
+    ]
+    scale = statistics.median(shares) if shares else 1.0
+    return {key: taken / scale for key, taken in measured.items()}

@@ -1,0 +1,81 @@
+"""Kernels for ranges of a size: chosen by the sizes of a run, all on one copy of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from luminal import Graph, ops
+from luminal.errors import DimError
+from luminal.graph.index import Index
+from luminal.kernel.kernel import Kernel
+from luminal.kernel.ranges import kernels_by_range
+
+WIDTH, OUT = 96, 160
+
+
+def product(hint: Sequence[int] | int | None, kind: str = "f32", **options: Any) -> Any:
+    """rows @ weight^T for 1 .. 64 rows: (executable, function of rows, expected)."""
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((OUT, WIDTH), dtype=np.float32)
+    graph = Graph()
+    rows = graph.dim("rows", 1, 64, hint=hint)
+    x = graph.tensor((rows, WIDTH))
+    w = graph.parameter((OUT, WIDTH), kind)
+    y = ops.silu(ops.linear(x, w.cast("f32"))).output()
+    w.set(weight.astype(w.dtype.numpy))
+    rt = graph.compile(database=False, **options)
+
+    def run(count: int) -> tuple[np.ndarray, np.ndarray]:
+        given = random.standard_normal((count, WIDTH), dtype=np.float32)
+        rt[x] = given
+        rt.run()
+        plain = given @ weight.astype(w.dtype.numpy).astype(np.float32).T
+        return rt[y], plain / (1 + np.exp(-plain))
+
+    return rt, run
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize("hint", [(1, 64), (1, 8, 32), (5, 20)])
+def test_every_size_gets_the_kernel_of_its_range(hint: tuple[int, ...], kind: str) -> None:
+    rt, run = product(hint, kind, threads=2)
+    for count in (1, 2, 64, 1, 5, 6, 8, 9, 33, 20, 21, 1):
+        got, wanted = run(count)
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-4)
+    assert len(rt.kernels) == len(hint)
+
+
+def test_the_ranges_share_the_packed_weights() -> None:
+    one, run_one = product(64)
+    many, run_many = product((1, 8, 64))
+    run_one(64), run_many(1), run_many(8), run_many(64)
+    spare = 4096 * 8  # workspaces of other tiles
+    assert many.peak_bytes < one.peak_bytes + WIDTH * OUT * 4 / 2 + spare
+    assert len({kernel.schedule.text() for kernel in many.kernels}) > 1
+
+
+def test_a_size_of_one_value_is_no_size() -> None:
+    rt, _ = product((1, 64))
+    first, second = rt.kernels
+    assert not first.program.sizes and second.program.sizes == ("rows",)
+
+
+def test_ranges_cover_all_sizes_once() -> None:
+    sizes = {"s": (0, 9), "t": (2, 40), "u": (1, 3)}
+    kernel = Kernel("", (), {"a": Index.of("s")}, (), sizes)
+    usual = {"s": (0, 4), "t": (2, 8, 40), "u": (2,), "unused": (1, 5)}
+    found = [ranges for ranges, _ in kernels_by_range(kernel, usual)]
+    assert len(found) == 6
+    for s in range(10):
+        for t in range(2, 41):
+            at = {"s": s, "t": t}
+            assert sum(all(a <= at[n] <= b for n, a, b in r) for r in found) == 1
+
+
+def test_a_hint_outside_the_bounds_is_refused() -> None:
+    with pytest.raises(DimError, match="hint"):
+        Graph().dim("rows", 1, 8, hint=(1, 9))
