@@ -1,21 +1,25 @@
 """Shared settings: machines are slow and shared, so no test has a deadline; and no test meets the
-tuning database of whoever runs it."""
+tuning database of whoever runs it, nor programs that another test has compiled."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from luminal.runtime.store import Store
+
 settings.register_profile("shared", deadline=None, print_blob=True)
 settings.load_profile("shared")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_tuning_database(tmp_path_factory: pytest.TempPathFactory):
-    """The user's database is a file of this test run."""
+def own_caches(tmp_path_factory: pytest.TempPathFactory):
+    """The user's database is a file of this test run; compiled programs are not kept."""
     patch = pytest.MonkeyPatch()
     folder: Path = tmp_path_factory.mktemp("cache")
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         patch.setenv(name, str(folder))
+    named = staticmethod(lambda w: Store(Path(w) if isinstance(w, (str, Path)) else None))
+    patch.setattr(Store, "of", named)  # programs are kept only where a test names the folder
     yield
     patch.undo()

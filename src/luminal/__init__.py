@@ -12,7 +12,9 @@ print(rt[y])
 """
 
 from . import nn, ops
+from .compiler import load
 from .errors import (
+    ArtifactError,
     CompileError,
     DeviceError,
     DimError,
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "ArtifactError",
     "CompileError",
     "DType",
     "DTypeError",
@@ -46,6 +49,7 @@ __all__ = [
     "Tensor",
     "Unsupported",
     "WeightsError",
+    "load",
     "nn",
     "ops",
 ]

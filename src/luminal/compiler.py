@@ -30,6 +30,7 @@ from .kernel.kernel import Kernel
 from .kernel.legal import check
 from .kernel.lower import lower
 from .kernel.prepare import prepare
+from .kernel.ranges import kernels_by_range
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.verify import verify
@@ -40,12 +41,17 @@ from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
+from .runtime import artifact
 from .runtime.executable import Engine, Executable, Port
+from .runtime.identity import program_key
 from .runtime.interpreted import Interpreted
 from .runtime.link import Linker, Lowered, Settled
+from .runtime.loading import engine_of, executable_of
 from .runtime.native import Native
 from .runtime.plan import Memory, Plan
 from .runtime.report import Report, main_operations
+from .runtime.saved import Saved
+from .runtime.store import Store
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
@@ -83,9 +89,7 @@ def compile_graph(
     if backend is None:
         return _executable(graph, program, ports, Interpreted(program, ports), report)
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
-    saved = _recalled(program, tuning, budget, _store(cache), report) or _native(
-        program, ports, tuning, budget, _store(cache), report
-    )
+    saved = _kept(program, ports, tuning, budget, report, Store.of(cache))
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
     return _executable(graph, program, ports, engine, saved.report, saved)
@@ -103,6 +107,22 @@ def load(path: str | Path, threads: int | None = None) -> Executable:
     return executable_of(saved, backend, threads or saved.report.threads)
 
 
+def _kept(
+    program: Program, ports: Sequence[Port], tuning: Tuning, budget: Budget | None, report: Report,
+    store: Store,
+) -> Saved:  # fmt: skip
+    """What an earlier compilation of this program has kept, if nothing is to be searched; else
+    compiled now, and kept."""
+    with report.stage("recall"):
+        found = store.find(program_key(program, tuning.state)) if budget is None else None
+    if found is not None:
+        return replace(found, report=replace(found.report, stages=report.stages))
+    made = _native(program, ports, tuning, budget, report)
+    with report.stage("keep"):
+        store.keep(program_key(program, tuning.state), made)  # a search has changed the state
+    return made
+
+
 @dataclass(frozen=True)
 class Source:
     """A program in named axes, cut into regions."""
@@ -115,7 +135,7 @@ class Source:
 
 def _native(
     program: Program, ports: Sequence[Port], tuning: Tuning, budget: Budget | None, report: Report
-) -> Native:
+) -> Saved:
     """Everything between the graph and machine code."""
     with report.stage("normalise"):
         normal = normalise(program.graph.space, list(program.roots))
@@ -126,9 +146,9 @@ def _native(
     if budget is not None:
         with report.stage("search"), tuning:
             plans = _search(source, plans, tuning, budget, report)
-    plan, codes = _build(source, plans, tuning, report)
-    with report.stage("place"):
-        return Native(plan, codes, tuning.backend, report.threads)
+    _, codes = _build(source, plans, tuning, report)
+    needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
+    return Saved(report, needs, tuning.target, objects)
 
 
 def optimise_regions(
@@ -156,7 +176,7 @@ def _search(
     programs then race, and the winner is kept."""
     found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
     better = {key: clearly_better(several) for key, several in found.items()}
-    tuning.search(_tasks(source.pieces, [plans, better], tuning.target), budget)
+    tuning.search(_tasks(source, [plans, better], tuning.target), budget)
     report.search += [compared(several) for several in found.values() if len(several) > 1]
     if any(better[key] is not several[0] for key, several in found.items()):
         rivals = [_build(source, rival, tuning, report.again()) for rival in (plans, better)]
@@ -256,19 +276,26 @@ def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Repo
     return Lowered(scheduled, schedule, program)
 
 
-def _tasks(
-    pieces: Sequence[Region], rivals: Sequence[Mapping[str, Chosen]], target: Target
-) -> list[Task]:
+def _tasks(source: Source, rivals: Sequence[Mapping[str, Chosen]], target: Target) -> list[Task]:
     """The prepared kernels of every run under any of the plans, with how often it calls them."""
     tasks = []
-    for key, calls in Counter(piece.key for piece in pieces).items():
+    for key, calls in Counter(piece.key for piece in source.pieces).items():
         several = {id(plans[key]): plans[key] for plans in rivals}
         for step in (step for chosen in several.values() for step in chosen.steps):
             if not step.constant:
-                plain, _ = canonical(step.kernel)
                 tasks += [Task(part, calls, "_".join(main_operations(part)))
-                          for part in prepare(plain, target)]  # fmt: skip
+                          for part in _parts(step.kernel, source.program.graph.usual, target)]  # fmt: skip
     return tasks
+
+
+def _parts(kernel: Kernel, usual: Mapping[str, Sequence[int]], target: Target) -> list[Kernel]:
+    """The prepared kernels of all ranges of sizes, with constants as the first lays them out."""
+    settled, found = Settled(), []
+    for _, each in kernels_by_range(canonical(kernel)[0], usual):
+        for part in prepare(canonical(each)[0], target):
+            found.append(settled.on(part))
+            settled.keep(part, default_schedule(found[-1], target)[1])
+    return found
 
 
 # ---- options
@@ -314,8 +341,9 @@ def _ports(graph: Graph, program: Program) -> list[Port]:
 
 
 def _executable(
-    graph: Graph, program: Program, ports: Sequence[Port], engine: Engine, report: Report
-) -> Executable:
+    graph: Graph, program: Program, ports: Sequence[Port], engine: Engine, report: Report,
+    saved: Saved | None = None,
+) -> Executable:  # fmt: skip
     """The executable, with the values that the graph already knows."""
     named = [tensor.node for tensor in graph.outputs] + [new.node for _, new in graph.states]
     numbers: dict[Node, int] = {}
@@ -323,8 +351,8 @@ def _executable(
         numbers.setdefault(node, number)
     sizes = _sizes(program)
     requirements = [r for r in graph.requirements if r.index.names() <= sizes.keys()]
-    order = [tensor.node for tensor in graph.outputs]
-    made = Executable(engine, ports, numbers, sizes, report, order, requirements)
+    order = {tensor.node: graph.output_names[tensor.node] for tensor in graph.outputs}
+    made = Executable(engine, ports, numbers, sizes, report, order, requirements, saved)
     for port in ports:
         value = graph.values.get(port.node, port.node.attribute.value)
         if value is not None:

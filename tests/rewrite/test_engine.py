@@ -52,4 +52,4 @@ def test_a_limit_ends_saturation_and_the_plan_is_still_right():
 def test_a_refused_command_is_a_compile_error():
     engine = Egglog(rule_program(DEFAULT))
     with pytest.raises(CompileError):
-        engine.step("no_such_rules")
+        engine.run("no_such_rules")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from .decisions import Decisions
 from .draft import Draft
-from .frames import joint_frame, sum_of_sums, tile_frame
+from .frames import tile_frame
+from .frames_joint import joint_frame, sum_of_sums
 from .frames_rows import row_frame, stream_frame
 from .kernel import Kernel
 from .operands import add_operands

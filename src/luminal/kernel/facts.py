@@ -30,6 +30,7 @@ from .kernel import (
     walk,
 )
 from .layout import Storage
+from .narrow import operands
 from .schedule import Layout
 from .target import MatrixInstruction, Target
 
@@ -264,10 +265,10 @@ class Facts:
             return None
         assert isinstance(value.body, Apply)
         for instruction in self.target.instructions:
-            if instruction.collapse == 1:
+            if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
                 continue
             for x, y in (value.body.args, value.body.args[::-1]):
-                if not matches(instruction, x, y, value.dtype):
+                if operands(instruction, x, y) is None:
                     continue
                 for axis in value.over[::-1]:
                     if self._pairs_along(value, instruction, axis):
@@ -351,17 +352,3 @@ def is_product_sum(value: Value) -> bool:
         reduction is not None and reduction.op == "sum" and not reduction.scan
         and isinstance(body, Apply) and body.op == "mul"
     )  # fmt: skip
-
-
-def matches(instruction: MatrixInstruction, x: Expression, y: Expression, wide: DType) -> bool:
-    """x and y are narrow operands, widened to the accumulator."""
-    if wide is not instruction.accumulator:
-        return False
-    return narrow(x) is instruction.first and narrow(y) is instruction.second
-
-
-def narrow(expression: Expression) -> DType:
-    """The dtype before a widening cast."""
-    if isinstance(expression, Apply) and expression.op == "cast":
-        return expression.args[0].dtype
-    return expression.dtype

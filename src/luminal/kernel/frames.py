@@ -1,7 +1,6 @@
 """Frames with a dominant tile: how the values of a kernel share the machine and each other's loops.
 
 tile    one reduction with reuse rules: blocks of its register tile, everything else around it
-joint   a sum of sums (groups of a quantised weight): both in one nest, in registers
 """
 
 from __future__ import annotations
@@ -251,81 +250,3 @@ def _small_operands(draft: Draft, axes: list[str]) -> bool:
                 n *= draft.size[a]
             total += n
     return total <= draft.target.l1 // 2
-
-
-# ---- joint
-
-
-def sum_of_sums(draft: Draft) -> Value | None:
-    """A later reduction over a kept axis of the dominant one, with no other axes."""
-    found = draft.found
-    assert found.main is not None and found.tile is not None
-    if found.tile.reduced or found.main.reduction is None or found.main.reduction.op != "sum":
-        return None
-    for v in found.values:
-        if v.reduction and not v.reduction.scan and v is not found.main \
-                and reads(v, found.main.name) and set(v.axes) < set(found.main.axes):  # fmt: skip
-            shared = [a for a in found.main.axes if a not in v.axes]
-            short = all(draft.facts.static[a] for a in found.main.over)
-            own = [a for a in v.over if a not in found.main.axes]
-            inside = [u for u in found.values if set(shared) <= set(u.points)]
-            laned = all(found.tile.lane in u.axes for u in [v, *inside])
-            if laned and short and shared and not own:
-                return v
-    return None
-
-
-def joint_frame(draft: Draft) -> None:
-    """Both reductions in one nest: the inner sum never leaves the registers."""
-    found, size = draft.found, draft.size
-    total, main = sum_of_sums(draft), found.main
-    assert total is not None and main is not None and found.tile is not None
-    lane, shared = found.tile.lane, [a for a in main.axes if a not in total.axes]
-    deep = _deep(draft, main, found.tile)
-    width = found.tile.width * max(1, min(8, 16 // deep))
-    tile = Tile(lane, False, {lane: width}, found.tile.width, found.tile.pair)
-    found.tile = tile
-    unit = max(width, min(64 // width * width or width, size[lane]))
-    room = Room()
-    for a in [a for a in found.common if a != lane]:
-        room = room.add(parallel(a, 1))
-    room = room.add(parallel(lane, unit))
-    room = room.add(Loop(lane, width)) if unit > width else room
-    many = max(1, 16 // max(1, deep * width // tile.width))
-    nest = room.add(*(Loop(a, 1) for a in shared[:-1]), Loop(shared[-1], many))
-    if many > 1:
-        nest = nest.add(Loop(shared[-1], 1, "unroll"))
-    for v in found.values:
-        if v is main or set(shared) <= set(v.points):
-            _put_joint(draft, v, nest, tile)
-        elif lane not in v.axes:
-            draft.own(v, room)
-        else:
-            draft.put(v, room, tile)
-
-
-def _deep(draft: Draft, main: Value, tile: Tile) -> int:
-    """Instructions of the inner sum for one vector."""
-    deep = 1
-    for a in main.over:
-        deep *= draft.size[a]
-    return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
-
-
-def _put_joint(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
-    """Inside the shared nest everything is written out."""
-    lanes = [Loop(tile.lane, tile.width, "unroll")] if tile.size(tile.lane) > tile.width else []
-    lanes.append(Loop(tile.lane, 1, "vector"))
-    over: list[Loop] = []
-    own = [a for a in v.over if a not in nest.within and a not in draft.facts.single]
-    paired = tile.pair if v is draft.found.main else None
-    for a in own:
-        if paired and a == paired[1]:
-            over.append(Loop(a, paired[0].collapse, "unroll"))
-        else:
-            over.append(Loop(a, 1, "unroll"))
-    last = [Loop(paired[1], 1, "collapse")] if paired else []
-    draft.facts.lane_of[v.name] = tile.lane
-    draft.tiles[v.name] = tile
-    rest = [Loop(a, 1) for a in v.axes if a not in nest.within]
-    draft.paths[v.name] = nest.outer + tuple(rest + over + lanes + last)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from .facts import is_product_sum, weight
 from .kernel import Apply, Expression, Kernel, Load, Read, Value, walk
+from .narrow import operands
 from .outline import Outline
 from .score import Tile
 from .solver import Solver
@@ -82,8 +83,7 @@ def _operand(
     unsized = {a for a in order if a not in found.common and not facts.static[a]}
     if not unsized <= set(found.streams):
         return None  # its tile would have no constant size
-    narrow = tile.pair is not None and isinstance(arg, Apply) and arg.op == "cast"
-    body = arg.args[0] if narrow and isinstance(arg, Apply) else arg
+    body = _narrow(arg, value, tile)
     domain = {a: ends for a, ends in value.domain.items() if a in axes}
     return Value(name, order, body, body.dtype, domain=domain)
 
@@ -94,9 +94,20 @@ def _worth(
     copied = {c.load for c in tile.copies}
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
         return True
-    body = arg.args[0] if tile.pair and isinstance(arg, Apply) and arg.op == "cast" else arg
+    body = _narrow(arg, value, tile)
     work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
     again = 1
     for a in set(value.axes) - axes:
         again *= -(-found.size[a] // tile.size(a))
-    return work >= 1 and again >= AGAIN
+    return (work >= 1 or (tile.pair is not None and work > 0)) and again >= AGAIN
+
+
+def _narrow(arg: Expression, value: Value, tile: Tile) -> Expression:
+    """The argument as the tile's instruction takes it."""
+    assert isinstance(value.body, Apply)
+    for args in (value.body.args, value.body.args[::-1]) if tile.pair else ():
+        assert tile.pair is not None
+        found = operands(tile.pair[0], *args)
+        if found is not None:
+            return found[0] if arg is args[0] else found[1]
+    return arg

@@ -43,9 +43,7 @@ def read_once(facts: Facts, x: Access, value: Value) -> bool:
     return uses <= 8
 
 
-def _layout(
-    x: Access, value: Value, tile: Tile, width: int, path: Path, facts: Facts
-) -> Layout:
+def _layout(x: Access, value: Value, tile: Tile, width: int, path: Path, facts: Facts) -> Layout:
     """Panels of the lane axis; inside them kept dimensions, then the reduced in loop order."""
     assert x.load is not None
     dim_of = {next(iter(i.names())): d for d, i in enumerate(x.load.index) if i.names()}

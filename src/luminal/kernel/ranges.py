@@ -35,9 +35,7 @@ def kernels_by_range(
     return [_narrowed(kernel, chosen) for chosen in product(*choices)]
 
 
-def _narrowed(
-    kernel: Kernel, chosen: Sequence[tuple[str, int, int, int]]
-) -> tuple[Ranges, Kernel]:
+def _narrowed(kernel: Kernel, chosen: Sequence[tuple[str, int, int, int]]) -> tuple[Ranges, Kernel]:
     sizes = {**kernel.sizes, **{name: (low, high) for name, low, high, _ in chosen}}
     hints = {**kernel.hints, **{name: value for name, _, _, value in chosen}}
     ranges = tuple((name, low, high) for name, low, high, _ in chosen)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import TypeAlias
 
 from ..graph.scalars import SCALARS
@@ -181,19 +181,21 @@ class Score:
 
     def _cold(self, x: Access) -> float:
         """Cycles of waiting for memory in a step of the tile, where each reduced step lands on
-        another page: only the first of the tiles that read an element waits for it."""
+        another page: for two lines of a run of the tile, at most. Parts of lines count whole if the
+        second cache does not hold the rest until the next tile comes for it."""
         far = (x.stride(a) * x.dtype.bytes >= self.target.page for a in x.axes & self.over)
         if x.load is None or x.packable or not any(far):
             return 0.0
         held = self.facts.bytes(x.name)
         if held <= self.target.l2:
             return 0.0
-        run = x.dtype.bytes
-        for a, t in self.sizes.items():
-            run *= t if a in self.kept and x.stride(a) == 1 else 1
-        lines = -(-run // LINE) + bool(run % LINE)
-        again = self._reuse(x) * max(1.0, self._bytes(x) / held)
-        return COLD * min(2, lines) / again
+        run, deep = x.dtype.bytes, LINE
+        for a in x.axes:
+            run *= self.sizes.get(a, 1) if a in self.kept and x.stride(a) == 1 else 1
+            deep *= self.span[a] if a in self.over else 1
+        kept = deep <= self.target.l2 // 2
+        lines = held / run * min(2, run / LINE if kept else -(-run // LINE) + bool(run % LINE))
+        return COLD * lines / prod(self.span[a] for a in self.kept | self.over) * self._points()
 
     def _bytes(self, x: Access) -> int:
         total = x.dtype.bytes

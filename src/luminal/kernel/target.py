@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,8 @@ from ..graph.dtype import DType
 class MatrixInstruction:
     """acc[i] += sum over j < collapse of wide(a[i, j]) * wide(b[i, j]), for all lanes i of acc.
 
-    `cycles`: measured issue cost, in units of one f32 fma instruction (None: not measured).
+    cycles: measured issue cost, in units of one f32 fma instruction. most: the largest number that
+    the first operand may be (where an instruction's own sums would overflow).
     """
 
     name: str
@@ -22,6 +24,7 @@ class MatrixInstruction:
     second: DType
     accumulator: DType
     cycles: float = 1.0
+    most: float = math.inf
 
     def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """NumPy meaning: acc (..., i), a and b (..., i, j)."""

@@ -12,6 +12,7 @@ from .builder import Builder, literal
 from .homes import Homes
 from .indexing import Indexing
 from .kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value
+from .narrow import operands
 from .place import Place
 from .program import Val
 from .target import MatrixInstruction
@@ -232,21 +233,23 @@ class Values:
         for axis, size in place.lanes:
             collapse *= size if axis in place.collapsed else 1
         for instruction in self.instructions:
+            if instruction.collapse != collapse or instruction.accumulator is not old.dtype:
+                continue
             for x, y in ((a, b), (b, a)):
-                operands = _operands(instruction, x, y, old, collapse)
-                if operands is not None:
-                    return self._matrix(instruction, old, operands, place)
+                found = operands(instruction, x, y)
+                if found is not None:
+                    return self._matrix(instruction, old, found, place)
         return None
 
     def _matrix(
-        self, instruction: MatrixInstruction, old: Val, operands: Sequence[Expression],
+        self, instruction: MatrixInstruction, old: Val, factors: Sequence[Expression],
         place: Place,
     ) -> Val:  # fmt: skip
         """Operands with the lanes of the accumulator and, inside them, the collapsed ones."""
         swallowed = tuple(lane for lane in place.lanes if lane[0] in place.collapsed)
         lanes = old.lanes + swallowed
         pair = []
-        for operand in operands:
+        for operand in factors:
             value = self.evaluate(operand, place)
             for axis in sorted(place.guarded & place.collapsed):
                 zero = literal(0, value.dtype or f32)
@@ -255,28 +258,3 @@ class Values:
                                             lanes)  # fmt: skip
             pair.append(self.indexing.expand(value, lanes))
         return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)
-
-
-def _operands(
-    instruction: MatrixInstruction, x: Expression, y: Expression, old: Val, collapse: int
-) -> tuple[Expression, Expression] | None:
-    """The narrow operands of a product, if the instruction computes it."""
-    if instruction.collapse != collapse or instruction.accumulator is not old.dtype:
-        return None
-    first = _narrow(x, instruction.first, instruction.accumulator)
-    second = _narrow(y, instruction.second, instruction.accumulator)
-    if first.dtype is instruction.first and second.dtype is instruction.second:
-        return first, second
-    return None
-
-
-def _narrow(expression: Expression, narrow: DType, wide: DType) -> Expression:
-    """Without its widening cast."""
-    if (
-        isinstance(expression, Apply)
-        and expression.op == "cast"
-        and expression.dtype is wide
-        and expression.args[0].dtype is narrow
-    ):
-        return expression.args[0]
-    return expression

@@ -75,6 +75,12 @@ class SentenceEncoder:
         prefix = "bert." if "bert.embeddings.word_embeddings.weight" in file else ""
         return {name: file[prefix + name] for name in wanted}
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text, also of those that `encode` cuts."""
+        rows = self._tokenizer.encode_batch(list(texts))
+        cut = [sum(sum(more.attention_mask) - 2 for more in row.overflowing) for row in rows]
+        return [sum(row.attention_mask) + more for row, more in zip(rows, cut)]
+
     def tokenize(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(ids, mask), each (texts, tokens of the longest), i64 and bool."""
         rows = self._tokenizer.encode_batch(list(texts))

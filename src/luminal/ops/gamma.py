@@ -142,7 +142,7 @@ def _derivative(x: Tensor, n: int) -> Tensor:
 
 @doubled
 def erfcx(x: Tensor) -> Tensor:
-    """e^(x^2) erfc(x); for large x, whose reciprocal's series it follows, by a continued fraction."""
+    """e^(x^2) erfc(x), by the series in 1 / x^2 where x is large."""
     size = abs(x)
     tail = polynomial(div(full_like(x, 2), add(size, 2.0)), ERFC["f64"])
     inverse = reciprocal(square(size))

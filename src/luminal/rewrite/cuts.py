@@ -129,9 +129,15 @@ def _sources(facts: Facts, t: int) -> set[int]:
     if not facts.computed[t] or facts.fixed[t]:
         return set()
     scattered = node.op == "load" and facts.terms.nodes[node.children[0]].op == "scatter"
-    if node.op in MOVEMENT and not scattered:
+    if (node.op in MOVEMENT and not scattered) or _widens(facts.terms, t):
         return set().union(*(_sources(facts, c) for c in node.children))
     return set() if node.op == "scatter" else {t}
+
+
+def _widens(terms: Terms, t: int) -> bool:
+    """A cast whose operand says the same in fewer bytes: that is stored instead."""
+    node = terms.nodes[t]
+    return node.op == "cast" and terms.nodes[node.children[0]].dtype.bytes < node.dtype.bytes
 
 
 def injective(mapping: Map, space: Space) -> bool:

@@ -35,11 +35,9 @@ class Engine(Protocol):
     def assert_constant(self, numbers: Iterable[int]) -> None:
         """The buffers of these terms are known before the program runs."""
 
-    def step(self, ruleset: str) -> bool:
-        """Apply a ruleset once; whether anything changed."""
-
-    def saturate(self, ruleset: str) -> None:
-        """Apply a ruleset until nothing changes."""
+    def run(self, *rulesets: str) -> bool:
+        """Apply these rulesets once each, the analysis before and after each; whether anything
+        changed."""
 
     def size(self) -> int:
         """The number of e-nodes."""
@@ -96,6 +94,12 @@ def _program(program: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(c for text in program for c in _parsed(text))
 
 
+def _schedule(rulesets: tuple[str, ...]) -> str:
+    analysis = "(saturate (run analysis))"
+    steps = "".join(f" (run {ruleset}) {analysis}" for ruleset in rulesets)
+    return f"(run-schedule (seq {analysis}{steps}))"
+
+
 class _Idle(threading.local):
     """E-graphs that have read a program and hold no terms: reading it takes 15 ms, reuse 5.
 
@@ -118,6 +122,8 @@ class Egglog:
         self.bindings, self.program = b, program
         self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
         self.terms: list[str] = []  # operation of each inserted term
+        self.told: list[Any] = []  # commands that wait for the next run
+        self.sizes: dict[str, int] = {}  # rows of each table after the last run
         self.requested = 0  # rows of `need` when they were last looked at
         idle = _idle.graphs.get(program)
         if idle:
@@ -134,18 +140,16 @@ class Egglog:
 
     def insert(self, terms: Sequence[Inserted]) -> None:
         b, span = self.bindings, self.span
-        commands = []
         for op, arguments in terms:
             kinds = OPERATIONS[op]
             call = b.Call(span, op, [self._argument(k, a) for k, a in zip(kinds, arguments)])
             number = self._integer(len(self.terms))
             self.terms.append(op)
-            commands.append(b.ActionCommand(b.Set(span, self._table(op), [number], call)))
-        self._run(commands)
+            self.told.append(b.ActionCommand(b.Set(span, self._table(op), [number], call)))
 
     def tell(self, facts: Iterable[Fact]) -> None:
         b, span = self.bindings, self.span
-        self._run(
+        self.told += (
             b.ActionCommand(
                 b.Set(span, name, [self._integer(a) for a in arguments], self._integer(value))
             )
@@ -155,28 +159,25 @@ class Egglog:
     def assert_constant(self, numbers: Iterable[int]) -> None:
         b, span = self.bindings, self.span
         calls = (b.Call(span, "fixedT", [self._term(n)]) for n in numbers)
-        self._run(b.ActionCommand(b.Expr_(span, call)) for call in calls)
+        self.told += (b.ActionCommand(b.Expr_(span, call)) for call in calls)
 
-    def step(self, ruleset: str) -> bool:
-        outputs = self._run(_parsed(f"(run-schedule (run {ruleset}))"))
-        return bool(outputs[0].report.updated)
-
-    def saturate(self, ruleset: str) -> None:
-        self._run(_parsed(f"(run-schedule (saturate (run {ruleset})))"))
+    def run(self, *rulesets: str) -> bool:
+        # one command: a call takes longer than most rulesets
+        commands = (*self.told, *_parsed(_schedule(rulesets)), *_parsed("(print-size)"))
+        self.told = []
+        *_, run, sizes = self._run(commands)
+        self.sizes = dict(sizes.sizes)
+        return bool(run.report.updated)
 
     def size(self) -> int:
-        sizes = self._sizes()
-        return sum(sizes.get(op, 0) for op in OPERATIONS)
-
-    def _sizes(self) -> dict[str, int]:
-        return dict(self._run(_parsed("(print-size)"))[0].sizes)
+        return sum(self.sizes.get(op, 0) for op in OPERATIONS)
 
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
         functions = self.graph.freeze().functions
         return {n: self._rows(functions[n]) if n in functions else [] for n in names}
 
     def requests(self) -> list[tuple[int, int, int]]:
-        count = self._sizes().get("need", 0)
+        count = self.sizes.get("need", 0)
         if count == self.requested:
             return []
         self.requested = count

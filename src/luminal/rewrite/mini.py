@@ -122,7 +122,15 @@ class Mini:
         for number in numbers:
             self._set("fixedT", (self._find(self.numbers[number]),), True)
 
-    def step(self, ruleset: str) -> bool:
+    def run(self, *rulesets: str) -> bool:
+        changed = self._saturate("analysis")
+        for ruleset in rulesets:
+            if self._step(ruleset):
+                changed = True
+                self._saturate("analysis")
+        return changed
+
+    def _step(self, ruleset: str) -> bool:
         self._rebuild()
         self._indices, self.changed = {}, False
         found = [(rule, list(self._matches(rule))) for rule in self.rules[ruleset]]
@@ -132,9 +140,11 @@ class Mini:
         self._rebuild()
         return self.changed
 
-    def saturate(self, ruleset: str) -> None:
-        while self.step(ruleset):
-            pass
+    def _saturate(self, ruleset: str) -> bool:
+        changed = False
+        while self._step(ruleset):
+            changed = True
+        return changed
 
     def size(self) -> int:
         return sum(len(self.rows[op]) for op in OPERATIONS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .cost import CostModel, Pricer
-from .extract import Classes, acyclic, classes_of, seed
+from .extract import Classes, ENode, acyclic, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Piece, Plan, Planner
 from .rules import DEFAULT
@@ -187,7 +187,7 @@ class _Search:
 
     def _tops(self, choice: list[int], c: int, deep: set[int]) -> set[int]:
         node = self.classes.alternatives[c][choice[c]]
-        if self.classes.scalar(node) in ("mul", "cast"):
+        if self.classes.scalar(node) == "mul" or self._widens(c, node):
             return set().union(*(self._tops(choice, x, deep) for x in node.children))
         return {c} if c in deep and node.op not in ("Load", "Read", "Gather") else set()
 
@@ -269,9 +269,10 @@ class _Search:
     def _coordinates(self, choice: list[int]) -> list[tuple[int, int]]:
         """(class, alternative), or (class, -1): its bit."""
         reached, found = self._reached(choice), []
+        parted = self._parted(choice)
         for c in reached:
             larger = self.classes.constant[c] and not self._worth_making(choice, c)
-            if not larger and self._storable(c, choice, reached):
+            if not larger and self._storable(c, choice, parted):
                 found.append((c, -1))
             if self.classes.constant[c]:
                 continue
@@ -300,20 +301,53 @@ class _Search:
                 waiting += self.classes.alternatives[c][choice[c]].children
         return uses
 
-    def _storable(self, c: int, choice: list[int], uses: dict[int, int]) -> bool:
+    def _parted(self, choice: list[int]) -> set[int]:
+        """Values whose users part: they do not meet again before a reduction, a buffer or a root.
+        Any other value is made once, whether its kernel stores it or not."""
+        classes, parted = self.classes, set[int]()
+        meets = {root: root for root in classes.roots}
+        for c in reversed(self._operands_first(choice)):
+            node = classes.alternatives[c][choice[c]]
+            end = classes.is_buffer[c] or node.op in REDUCTIONS or node.op in ("Scan", "Wexp")
+            mine = c if end or c in classes.roots else meets[c]
+            for child in node.children:
+                if meets.setdefault(child, mine) != mine:
+                    meets[child] = child
+                    parted.add(child)
+        return parted
+
+    def _operands_first(self, choice: list[int]) -> list[int]:
+        order: dict[int, None] = {}
+        seen = set[int]()
+        waiting = [(root, False) for root in reversed(self.classes.roots)]
+        while waiting:
+            c, done = waiting.pop()
+            if done:
+                order[c] = None
+            elif c not in seen:
+                seen.add(c)
+                waiting.append((c, True))
+                children = self.classes.alternatives[c][choice[c]].children
+                waiting += [(x, False) for x in children]
+        return list(order)
+
+    def _storable(self, c: int, choice: list[int], parted: set[int]) -> bool:
         """Values whose storing may pay: reductions, shared values, operands of reductions."""
         classes = self.classes
         node = classes.alternatives[c][choice[c]]
         if classes.is_buffer[c] or node.op in ("Load", "Const", "Literal", "Index", "One", "Read"):
             return False
-        if classes.scalar(node) == "cast" and self._widens(c, node.children[0]):
+        if self._widens(c, node):
             return False  # its operand is stored instead
-        if node.op in REDUCTIONS or uses[c] > 1 or classes.constant[c]:
+        if node.op in REDUCTIONS or c in parted or classes.constant[c]:
             return True
         return c in self._operand_classes(choice)
 
-    def _widens(self, c: int, operand: int) -> bool:
-        return self.classes.dtype[operand].bytes < self.classes.dtype[c].bytes
+    def _widens(self, c: int, node: ENode) -> bool:
+        """Its operand says the same in fewer bytes."""
+        if self.classes.scalar(node) != "cast":
+            return False
+        return self.classes.dtype[node.children[0]].bytes < self.classes.dtype[c].bytes
 
     def _operand_classes(self, choice: list[int]) -> set[int]:
         key = tuple(choice)

@@ -37,7 +37,6 @@ class Growth:
     rounds: int
     seconds: float
     complete: bool
-    fired: frozenset[str] = frozenset()
 
 
 def saturate(
@@ -56,36 +55,23 @@ def saturate(
     engine.assert_constant(
         i for i, t in enumerate(region.terms.nodes) if t.op == "input" and t.attribute.constant
     )
-    engine.saturate("analysis")
+    engine.run()
     before = engine.size()
-    fired: set[str] = set()
     moving = [f for f in families if f in MOVEMENT]
     other = [f for f in families if f not in MOVEMENT]
-
-    def apply(family: str) -> bool:
-        changed = engine.step(family)
-        if changed:
-            fired.add(family)
-            engine.saturate("analysis")
-        return changed
-
-    def serve() -> bool:
-        facts = encoding.answer(engine.requests())
-        engine.tell(facts)
-        if facts:
-            engine.saturate("analysis")
-        return bool(facts)
-
     rounds, complete = 0, False
     while not complete and rounds < limits.rounds:
         moved = True
         while moved and rounds < limits.rounds:  # views first: nothing else waits for their tables
             rounds += 1
-            moved = any([*map(apply, moving), serve()])
+            moved = engine.run(*moving)
+            answers = encoding.answer(engine.requests())
+            engine.tell(answers)
+            moved = moved or bool(answers)
             if engine.size() > limits.nodes or time.perf_counter() - start > limits.seconds:
                 rounds = limits.rounds
-        complete = not moved and not any([apply(family) for family in other])
+        complete = not moved and not engine.run(*other)
     rounds = min(rounds, limits.rounds)
     seconds = time.perf_counter() - start
-    growth = Growth(before, engine.size(), rounds, seconds, complete, frozenset(fired))
+    growth = Growth(before, engine.size(), rounds, seconds, complete)
     return engine, encoding, growth

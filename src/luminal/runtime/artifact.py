@@ -36,7 +36,8 @@ HEAD = struct.Struct("<8sQQ32s")
 def write(saved: Saved, path: Path) -> None:
     """Write a program to a file; whoever opens the file meets all of it or nothing."""
     arrays = {number: np.ascontiguousarray(array) for number, array in saved.arrays.items()}
-    blobs = [*saved.codes, *(array.reshape(-1).view(np.uint8).data for array in arrays.values())]
+    blobs: list[bytes | memoryview] = [*saved.codes]
+    blobs += [array.reshape(-1).view(np.uint8).data for array in arrays.values()]
     description = {
         "rows": encode(saved.described()),
         "codes": [[len(code), hashlib.sha256(code).hexdigest()] for code in saved.codes],

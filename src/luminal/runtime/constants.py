@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import hashlib
+
 import numpy as np
 
 from ..kernel.layout import pack
@@ -26,6 +28,10 @@ class Constants:
         self._stale = set(range(len(plan.memories)))
         self._sizes: Mapping[str, int] = {}
         self._symbolic = self._depends_on_sizes()
+        self._plain = {
+            argument.memory for call in plan.calls for argument in call.arguments
+            if argument.layout is None or call.constant
+        }  # fmt: skip
 
     def _depends_on_sizes(self) -> bool:
         plan = self._plan
@@ -43,6 +49,48 @@ class Constants:
         """New values of a parameter or constant."""
         self._given[memory] = array
         self._stale.add(memory)
+
+    def give_away(self, memory: int, array: np.ndarray) -> bool:
+        """As `give`; True if it was packed at once and is not needed any more."""
+        self.give(memory, array)
+        if self._symbolic or memory in self._plain:
+            return False
+        done: set[Argument] = set()
+        for argument in self._slots.packed:
+            if argument.memory == memory:
+                self._repack(argument, {memory}, done)
+        del self._given[memory]
+        self._stale.discard(memory)
+        return True
+
+    # ---- all that was made, as bytes
+
+    @property
+    def key(self) -> str | None:
+        """What the places mean, besides the values of the parameters; None if sizes of a run
+        matter."""
+        if self._symbolic:
+            return None
+        plan = self._plan
+        given = [(m.name, m.kind, str(m.dtype), m.shape) for m in plan.memories if m.kind != "temporary"]
+        calls = [(plan.calls[n], plan.kernels[plan.calls[n].kernel].kernel) for n in self._calls]
+        return hashlib.sha256(repr((given, calls, list(self._slots.packed))).encode()).hexdigest()
+
+    def pieces(self) -> dict[int, np.ndarray]:
+        """Bytes by place: packed copies, results of constant calls, parameters that are read as
+        they are."""
+        found = {place: block.array_of_bytes() for place, block in self._blocks.items()}
+        for memory, array in self._given.items():
+            if self._plan.memories[memory].kind == "parameter":
+                found[memory] = array
+        return found
+
+    def take(self, blocks: Mapping[int, Block]) -> None:
+        """Instead of making anything: what `pieces` once was."""
+        for place, block in blocks.items():
+            self._blocks[place] = block
+            self._slots.point(place, block.address)
+        self._stale.clear()
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         """The sizes of the runs to come; what depends on them is made anew."""

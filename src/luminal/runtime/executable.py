@@ -37,6 +37,15 @@ class Engine(Protocol):
     def set(self, port: int, array: np.ndarray) -> None:
         """New contents of an input; the array stays as it is until the next `set`."""
 
+    def give_away(self, port: int, array: np.ndarray) -> None:
+        """As `set`, of a parameter: only what the program makes of it is held on to."""
+
+    def recall(self, identity: str) -> bool:
+        """Take what was made of parameters of this identity earlier; False if nothing is known."""
+
+    def remember(self, identity: str) -> None:
+        """Keep what is made of the parameters for later processes."""
+
     def bind(self, sizes: Mapping[str, int]) -> None:
         """The run-time sizes of the runs to come."""
 
@@ -144,6 +153,33 @@ class Executable:
                 self._changed = True
             if port.needed:
                 self._engine.set(number, array)
+
+    def set_parameters(
+        self, load: Callable[[], Iterable[tuple[Any, np.ndarray]]], identity: str | None = None
+    ) -> None:
+        """Set parameters to the (tensor, array) pairs of `load`, packing each before the next is
+        asked for; `rt[...]` does not give them back.
+
+        identity: a file name that stands for exactly these values. Under it the packed values are
+        kept for later processes, which then do not call `load`.
+        """
+        with self._lock:
+            parameters = {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
+            if identity is None or not self._engine.recall(identity):
+                for tensor, array in load():
+                    number = self._numbers[self._node(tensor)]
+                    if self._ports[number].needed:
+                        self._engine.give_away(number, array)
+                    parameters.discard(number)
+                missing = parameters & self._missing
+                if missing:
+                    names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(missing))
+                    raise InputError(f"no values for {names}")
+                if identity is not None:
+                    self._engine.remember(identity)
+            for number, port in enumerate(self._ports):
+                if port.kind == "parameter":
+                    self._missing.discard(number)
 
     def _check_again(self, port: Port, array: np.ndarray) -> None:
         """A shape that tells no size by itself (a * b): another may be given before the run."""
@@ -272,14 +308,12 @@ class Executable:
         OSError."""
         if self._saved is None:
             raise Unsupported("the reference device has no program that could be saved")
+        held: dict[int, np.ndarray] = {}
         with self._lock:
-            arrays = dict(self._arrays)
-            states = {n: self._engine.state(n) for n in arrays} if self._ran else {}
-        held = {
-            number: array if states.get(number) is None else states[number]
-            for number, array in arrays.items()
-            if self._ports[number].kind != "input" or states.get(number) is not None
-        }
+            for number, array in self._arrays.items():
+                state = self._engine.state(number) if self._ran else None
+                if state is not None or self._ports[number].kind != "input":
+                    held[number] = array if state is None else state.copy()
         interface = Interface(self._slots(), self._results(), self._bounds, self._requirements)
         artifact.write(replace(self._saved, interface=interface, arrays=held), Path(path))
 

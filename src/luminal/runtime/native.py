@@ -11,6 +11,7 @@ import numpy as np
 from ..backend.contract import Backend, Code, Crew, Entry, Table
 from .arena import Life, place
 from .constants import Constants
+from .kept import Kept
 from .memory import Block
 from .plan import Plan
 from .slots import Slots
@@ -92,6 +93,26 @@ class Native:
         self._slots.point(memory, address)
         if memory in self._kept:
             self._constants.give(memory, array)
+
+    def give_away(self, port: int, array: np.ndarray) -> None:
+        memory = self._plan.ports[port]
+        if memory not in self._kept or not self._constants.give_away(memory, array):
+            self.set(port, np.require(array, requirements=["C", "A"]))
+
+    def recall(self, identity: str) -> bool:
+        key = self._constants.key
+        blocks = key and Kept.of_user().find(
+            f"{identity}-{key}", self._backend.empty, self._crew.threads
+        )
+        if blocks:
+            self._constants.take(blocks)
+        return bool(blocks)
+
+    def remember(self, identity: str) -> None:
+        key = self._constants.key
+        if key is not None:
+            self._constants.refresh()
+            Kept.of_user().keep(f"{identity}-{key}", self._constants.pieces())
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)

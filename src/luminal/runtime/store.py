@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,18 @@ class Store:
     folder: Path | None
     most_bytes: int = MOST_BYTES
 
-    def find(self, key: str) -> Saved | None:
+    @staticmethod
+    def of(wanted: str | Path | bool | None) -> Store:
+        """A folder; None or True: the user's; False: none."""
+        if wanted is False:
+            return Store(None)
+        if wanted is None or wanted is True:
+            return Store(user_folder() / "programs")
+        return Store(Path(wanted))
+
+    def find(self, key: str | None) -> Saved | None:
         """The program of a key."""
-        if self.folder is None:
+        if self.folder is None or key is None:
             return None
         path = self._path(self.folder, key)
         try:
@@ -44,9 +54,9 @@ class Store:
                 path.unlink(missing_ok=True)
             return None
 
-    def keep(self, key: str, saved: Saved) -> None:
+    def keep(self, key: str | None, saved: Saved) -> None:
         """Remember a program. Where the folder cannot be written it is not kept, with a warning."""
-        if self.folder is None:
+        if self.folder is None or key is None:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -86,3 +96,14 @@ class Store:
     @staticmethod
     def _path(folder: Path, key: str) -> Path:
         return folder / f"{key}{SUFFIX}"
+
+
+def user_folder() -> Path:
+    """Where this user's caches lie, in the platform's place."""
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "luminal"

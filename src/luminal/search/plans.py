@@ -66,7 +66,8 @@ def measured_plans(own: Chosen, seconds: Seconds, until: float | None = None) ->
     if len(plans) < 2:
         return [own]
     for _ in range(ROUNDS):
-        fresh = [p for p in plans if any(piece.key not in measured for piece in _running(p))]
+        seen = [(chosen.plan.choice, chosen.plan.stored) for chosen in tried]
+        fresh = [plan for plan in plans if (plan.choice, plan.stored) not in seen]
         for plan in fresh:
             if tried and until is not None and time.monotonic() > until:
                 break

@@ -131,7 +131,8 @@ class Tuning:
     @property
     def state(self) -> tuple[str, ...]:
         """What may change the choices for a program: its kernels depend on nothing else here."""
-        return (self._machine, repr(self.target), str(self.seed), *(d.state() for d in self._databases))
+        states = (database.state() for database in self._databases)
+        return self._machine, repr(self.target), str(self.seed), *states
 
     # ---- plans
 
@@ -169,7 +170,7 @@ class Tuning:
         if not checkable(part, usual_sizes(part)):
             return None
         try:
-            result = self._measurer.open(part, Space(part, self.target).default)
+            result = self._measurer.open(part, Space(replace(part, name="kernel"), self.target).default)
         except (Lost, CompileError):
             return None
         return result.seconds if result.status == "ok" else None
@@ -192,15 +193,16 @@ class Tuning:
         return sorted(weighed, key=lambda pair: -pair[0])
 
     def _ceilings(self) -> dict[str, float]:
-        """The ceilings of this machine, measured once and kept."""
+        """The ceilings of this machine: the best that was ever measured, for what else runs can
+        only lower them."""
         machine = f"{self._machine} {self.target.threads}"
-        found = self._databases[0].rates(machine)
-        if found is None:
-            try:
-                found = self._measurer.rates()
-            except Lost as lost:
-                raise DeviceError(f"a search needs a process of its own: {lost}") from lost
-            self._databases[0].keep_rates(machine, found)
+        try:
+            found = self._measurer.rates()
+        except Lost as lost:
+            raise DeviceError(f"a search needs a process of its own: {lost}") from lost
+        for name, rate in (self._databases[0].rates(machine) or {}).items():
+            found[name] = max(rate, found.get(name, 0.0))
+        self._databases[0].keep_rates(machine, found)
         return found
 
     def _tune(self, task: Task, strategy: Strategy, limit: Limit, progress: Progress) -> None:

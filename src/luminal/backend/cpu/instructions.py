@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ...graph.dtype import bf16, f32, i8, i32, u8
+from ...graph.dtype import bf16, f32, i8, i16, i32, u8
 from ...kernel.target import MatrixInstruction
 from .emitter import Emitter, Operand
 
@@ -39,17 +39,17 @@ def _x86(form: str, element: str) -> Emit:
 
 
 def _maddwd(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
-    """Even and odd bytes as 16-bit numbers; products of neighbours are added in 32 bits."""
-    kind = Operand("", "i16", 2 * acc.width)
-    a, b = (e.let(f"bitcast {x.typed} to {kind.type}", "i16", kind.width) for x in (a, b))
-    eight = e.number(8, "i16", kind.width)
-    even = e.binary("and", a, e.number(255, "i16", kind.width))
-    low = e.binary("ashr", e.binary("shl", b, eight), eight)
-    odd, high = e.binary("lshr", a, eight), e.binary("ashr", b, eight)
-    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd",
-            16: "llvm.x86.avx512.pmaddw.d.512"}[acc.width]  # fmt: skip
-    parts = [e.value(name, acc, x, y) for x, y in ((even, low), (odd, high))]
-    return e.binary("add", acc, e.binary("add", *parts))
+    """Products of 16-bit neighbours, added in 32 bits."""
+    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[acc.width]
+    return e.binary("add", acc, e.value(f"llvm.x86.{name}", acc, a, b))
+
+
+def _maddubsw(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
+    """Products of neighbouring bytes are added in 16 bits, and those of neighbours in 32."""
+    name = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw",
+            16: "avx512.pmaddubs.w.512"}[acc.width]  # fmt: skip
+    pairs = e.value(f"llvm.x86.{name}", Operand("", "i16", 2 * acc.width), a, b)
+    return _maddwd(e, acc, pairs, e.constant(1, pairs))
 
 
 def _usdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
@@ -68,7 +68,10 @@ def _sdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
 DPBF16PS = MatrixInstruction("dpbf16ps", 2, bf16, bf16, f32)
 VPDPBUSD = MatrixInstruction("vpdpbusd", 4, u8, i8, i32)
 
-LIST = (
+VPMADDUBSW = MatrixInstruction("vpmaddubsw", 4, u8, i8, i32, cycles=2.5, most=127)
+VPMADDWD = MatrixInstruction("vpmaddwd", 2, i16, i16, i32, cycles=1.5)
+
+LIST = (  # wider products first
     Emission(
         DPBF16PS, (16, 8, 4), (("avx512bf16", "avx512vl"),),
         _x86("llvm.x86.avx512bf16.dpbf16ps.{}", "bfloat"),
@@ -77,32 +80,26 @@ LIST = (
         VPDPBUSD, (16, 8, 4), (("avx512vnni", "avx512vl"),),
         _x86("llvm.x86.avx512.vpdpbusd.{}", "i8"),
     ),
-    Emission(
-        VPDPBUSD, (8, 4), (("avxvnni",),), _x86("llvm.x86.avx512.vpdpbusd.{}", "i8"),
-    ),
-    Emission(
-        MatrixInstruction("vpmaddwd", 4, u8, i8, i32, cycles=2.3),
-        (16, 8, 4), (("avx512bw",),), _maddwd,
-    ),
-    Emission(
-        MatrixInstruction("vpmaddwd", 4, u8, i8, i32, cycles=2.3), (8, 4), (("avx2",),), _maddwd
-    ),
-    Emission(
-        MatrixInstruction("vpmaddwd", 4, u8, i8, i32, cycles=2.3), (4,), (("sse2",),), _maddwd
-    ),
+    Emission(VPDPBUSD, (8, 4), (("avxvnni",),), _x86("llvm.x86.avx512.vpdpbusd.{}", "i8")),
+    Emission(VPMADDUBSW, (16, 8, 4), (("avx512bw",),), _maddubsw),
+    Emission(VPMADDUBSW, (8, 4), (("avx2",),), _maddubsw),
+    Emission(VPMADDUBSW, (4,), (("ssse3",),), _maddubsw),
+    Emission(VPMADDWD, (16, 8, 4), (("avx512bw",),), _maddwd),
+    Emission(VPMADDWD, (8, 4), (("avx2",),), _maddwd),
+    Emission(VPMADDWD, (4,), (("sse2",),), _maddwd),
     Emission(MatrixInstruction("usdot", 4, u8, i8, i32), (4,), (("i8mm",),), _usdot),
-    Emission(MatrixInstruction("sdot", 4, u8, i8, i32, cycles=2.0), (4,), (("dotprod",),), _sdot),
+    Emission(MatrixInstruction("sdot", 4, u8, i8, i32, cycles=3.0), (4,), (("dotprod",),), _sdot),
 )  # fmt: skip
 
 
 def emissions(features: frozenset[str]) -> dict[str, Emission]:
-    """The instructions of a machine with these features by name: the first for each
-    specification."""
+    """The instructions of a machine with these features by name: of those with operands of the
+    same dtypes the first."""
     found: dict[object, Emission] = {}
     for emission in LIST:
         if any(features.issuperset(need) for need in emission.needs):
-            meaning = replace(emission.instruction, name="", cycles=1.0)
-            found.setdefault(meaning, emission)
+            meaning = emission.instruction
+            found.setdefault((meaning.first, meaning.second), emission)
     return {emission.instruction.name: emission for emission in found.values()}
 
 

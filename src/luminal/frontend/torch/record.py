@@ -143,10 +143,11 @@ class Recorder:
         return result
 
     def _checked(self, node: fx.Node, result: Any) -> Any:
-        """The result with the dtypes of PyTorch's; shapes must agree."""
+        """The result with the dtypes of PyTorch's; shapes must agree, of the parts that count."""
         wanted = node.meta.get("val")
         if isinstance(wanted, (tuple, list)) and isinstance(result, (tuple, list)):
-            return tuple(self._agree(r, w) for r, w in zip(result, wanted))
+            pairs = enumerate(zip(result, wanted))
+            return tuple(self._agree(r, w) if self.needs(n) else None for n, (r, w) in pairs)
         return self._agree(result, wanted)
 
     def _agree(self, result: Any, wanted: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard, overload
+from typing import Any, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 
@@ -97,9 +97,9 @@ class LLM:
     ) -> str | list[str]:  # fmt: skip
         """The reply to a text, a conversation, or token ids; the replies to a list of those.
         sampling: fields of `Sampling`."""
-        if not _several(prompt):
-            return self.complete(prompt, max_tokens, stop, **sampling).text
-        return [made.text for made in self.complete_all(prompt, max_tokens, stop, **sampling)]
+        if _several(prompt):
+            return [made.text for made in self.complete_all(prompt, max_tokens, stop, **sampling)]
+        return self.complete(cast(Prompt, prompt), max_tokens, stop, **sampling).text
 
     def stream(
         self, prompt: Prompt, max_tokens: int = 256,

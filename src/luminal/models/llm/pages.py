@@ -10,7 +10,7 @@ import numpy as np
 
 
 def extend_keys(keys: list[bytes], tokens: Sequence[int], size: int) -> None:
-    """Add the keys of further full pages of a sequence: contents depend on all tokens up to there."""
+    """Add the keys of further full pages of a sequence; contents depend on all tokens before."""
     while (len(keys) + 1) * size <= len(tokens):
         start = len(keys) * size
         part = np.asarray(tokens[start : start + size], np.int64).tobytes()

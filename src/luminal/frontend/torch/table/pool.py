@@ -83,7 +83,7 @@ def max_places(
 
 def _first_best(x: Tensor, n: int, windows: Any) -> tuple[Tensor, Tensor]:
     """(the largest element of each window, where in the flattened image the first one stands).
-    windows: a function of an image and of what stands outside; the last n dimensions walk inside."""
+    windows: of an image and of what stands outside it; the last n dimensions walk inside."""
     flat = Index.of(0)
     for d in range(x.ndim - n, x.ndim):
         flat = flat * extent(x, d) + Index.of(f"i{d}")

@@ -1,0 +1,57 @@
+"""Sentence embeddings for the server: loaded when first asked for."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..models.sentence import SentenceEncoder, default_directory
+from .faults import Fault
+
+
+class Embedder:
+    """One encoder, used by one thread at a time. directory: None is the packaged MiniLM."""
+
+    def __init__(self, directory: Path | None = None, threads: int | None = None) -> None:
+        self._given, self._threads = directory, threads
+        self._encoder: SentenceEncoder | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return "all-MiniLM-L6-v2" if self._given is None else self._given.name
+
+    @property
+    def there(self) -> bool:
+        """Whether it can be loaded."""
+        try:
+            return (self._given or default_directory()).is_dir()
+        except ValueError:
+            return False
+
+    def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
+        """(unit vectors (texts, width) f32, tokens). Raises Fault for a text that is too long."""
+        with self._lock:
+            if self._encoder is None:
+                self._encoder = SentenceEncoder(self._given, threads=self._threads)
+            lengths = self._encoder.lengths(texts)
+            most = self._encoder.max_tokens
+            for number, length in enumerate(lengths):
+                if length > most:
+                    message = f"text {number} has {length} tokens; this model takes {most}"
+                    raise Fault(400, message, "context_length_exceeded", "input")
+            return self._encoder.encode(texts), sum(lengths)
+
+    def answer(self, texts: Sequence[str], packed: bool) -> dict[str, Any]:
+        """The body for these texts. packed: little-endian f32 in base64."""
+        vectors, tokens = self.encode(texts)
+        rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
+                for row in vectors]  # fmt: skip
+        data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
+        return {"object": "list", "data": data, "model": self.name,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}  # fmt: skip

@@ -1,0 +1,67 @@
+"""From options to a running server."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from ..models.llm import Engine
+from .app import create_app
+from .embedding import Embedder
+
+
+@dataclass(frozen=True)
+class Options:
+    """name: of the model for clients (None: the last part of its path). batch: replies made at
+    once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
+    tokens computed at once. embeddings: directory of a BERT-like model (None: the packaged MiniLM,
+    if it is installed). patience: seconds that running replies get when the server is told to stop.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    name: str | None = None
+    quant: str | None = None
+    context: int | None = None
+    batch: int = 32
+    queue: int = 64
+    cache: int | None = None
+    chunk: int = 128
+    threads: int | None = None
+    search: int = 0
+    embeddings: Path | None = None
+    patience: int = 20
+
+
+def build(model: str, options: Options) -> uvicorn.Server:
+    """The model loaded, and a server for it that was not started yet. Raises WeightsError,
+    Unsupported or InputError."""
+    engine = Engine.load(
+        model, options.quant, context=options.context, search=options.search,
+        threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
+        queue=options.queue,
+    )  # fmt: skip
+    name = options.name or Path(model).name.removesuffix(".gguf")
+    embedder = Embedder(options.embeddings, options.threads)
+    app = create_app(engine, name, embedder, options.api_key)
+    return server(app, options)
+
+
+def server(app: Any, options: Options) -> uvicorn.Server:
+    """A server for an application. It stops on SIGINT or SIGTERM: no new connections, replies that
+    run are finished."""
+    config = uvicorn.Config(
+        app, host=options.host, port=options.port, log_level="warning", access_log=False,
+        timeout_graceful_shutdown=options.patience, backlog=512,
+    )  # fmt: skip
+    return uvicorn.Server(config)
+
+
+def serve(model: str, options: Options) -> None:
+    """Serve a model until told to stop."""
+    asyncio.run(build(model, options).serve())
