@@ -8,7 +8,7 @@ import torch
 
 from luminal import ops
 from luminal.bench import compare
-from luminal.bench.case import difference, operation
+from luminal.bench.case import Mark, difference, operation
 from luminal.bench.compare import Options, measure
 from luminal.bench.peers import PEERS, Peer, Side
 from luminal.errors import CompileError
@@ -30,6 +30,16 @@ def test_a_good_row():
     assert row.ours.ratio.median == 1.0
     assert row.peers["torch"].fault is None and row.peers["torch"].ratio.median > 0
     assert (row.flops, row.bytes) == (7.0, 2 * 4 * 4 * 8)
+    assert {"fma", "read"} <= set(row.ceilings)
+    assert all(cell.ratio.median > 0 for cell in row.ceilings.values())
+
+
+def test_marked_runs_leave_out_other_peers():
+    case = dataclasses.replace(softmax_case(), marks=(Mark("openvino", 1.0), Mark("read", 1.0)))
+    options = dataclasses.replace(QUICK, peers=("torch", "inductor", "openvino"))
+    assert options.peers_of(case) == options.peers
+    marked = dataclasses.replace(options, marked=True)
+    assert marked.peers_of(case) == ("torch", "openvino")
 
 
 def test_weights_are_the_same_on_both_sides():

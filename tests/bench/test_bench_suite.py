@@ -11,10 +11,11 @@ from click.testing import CliRunner
 
 from luminal import ops
 from luminal.bench import plot, table
-from luminal.bench.case import operation
+from luminal.bench.case import Mark, operation
 from luminal.bench.compare import Cell, Options, Row
 from luminal.bench.machine import Machine
 from luminal.bench.paired import Spread
+from luminal.bench.peers import PEERS
 from luminal.bench.suite import cases, run, select
 from luminal.cli import main
 from luminal.errors import InputError, Unsupported
@@ -66,22 +67,52 @@ def test_selection():
 # ---- text, JSON, plots
 
 
+def ceiling(seconds):
+    """A ceiling beside a time of 2 ms."""
+    return Cell(time=even(seconds), ratio=even(seconds / 2e-3))
+
+
+def even(value):
+    return Spread(value, value, value)
+
+
 def rows():
     time_, ratio = Spread(2e-3, 1.9e-3, 2.1e-3), Spread(1.5, 1.4, 1.6)
-    good = Row("a <good> one", "ops", 1e8, 1000, Cell(0.5, 1e-7, time_, Spread(1, 1, 1)),
-               {"torch": Cell(0.1, 1e-7, Spread(3e-3, 3e-3, 3e-3), ratio)})  # fmt: skip
-    moved = Row("memory", "ops", 0, 10**7, Cell(0.5, 1e-7, time_, Spread(1, 1, 1)),
-                {"torch": Cell(fault="wrong result: off by 1")}, disturbed=0.5)  # fmt: skip
+    good = Row("a <good> one", "ops", 1e8, 1000, Cell(0.5, 1e-7, time_, even(1)),
+               {"torch": Cell(0.1, 1e-7, even(3e-3), ratio)},
+               {"fma": ceiling(2e-3), "vpdpbusd": ceiling(1e-3), "read": ceiling(1e-6)},
+               Mark("torch", 1.4))  # fmt: skip
+    moved = Row("memory", "ops", 0, 10**7, Cell(0.5, 1e-7, time_, even(1)),
+                {"torch": Cell(fault="wrong result: off by 1")}, {"read": ceiling(1e-3)},
+                Mark("read", 1.0), disturbed=0.5)  # fmt: skip
     return [good, moved, Row("bad", "ops", ours=Cell(fault="CompileError: no"))]
 
 
 def test_lines():
-    good, moved, bad = (table.line(row, MACHINE, ("torch",)) for row in rows())
+    good, moved, bad = (table.line(row, ("torch",)) for row in rows())
     assert "2.000" in good and "50.0 GFLOP/s" in good and "50%" in good
-    assert "1.50 (1.40-1.60)" in good
+    assert "1.50 (1.40-1.60)" in good and good.endswith("1.40 x torch: reached")
+    assert "1.00 x read: below" in moved
     assert "5.0 GB/s" in moved and "wrong" in moved and "50% busy elsewhere" in moved
     assert "CompileError: no" in bad
-    assert len(table.heading(MACHINE, ("torch",)).splitlines()[-1]) == len(good)
+    columns = table.heading(MACHINE, ("torch",)).splitlines()[-1]
+    assert good[: len(columns)].endswith("(1.40-1.60)")
+
+
+def test_level_is_enough_beside_a_rival_at_the_ceiling():
+    cell = Cell(time=even(1.1e-3), ratio=even(0.55))  # the ceiling is 1 ms
+    row = dataclasses.replace(rows()[0], peers={"torch": cell})
+    assert row.bound == "vpdpbusd" and row.ratio("peak") == pytest.approx(0.5)
+    assert row.wanted == 1.0 and not table.reached(row)
+    assert dataclasses.replace(row, mark=None).wanted is None
+
+
+def test_marks_are_for_a_precision_and_one_or_more_threads():
+    assert Mark("torch", 1.1).holds_for("f32", 2) and not Mark("torch", 1.1).holds_for("f32", 1)
+    assert Mark("torch", 1.1, "bf16", 1).holds_for("bf16", 1)
+    assert not Mark("torch", 1.1, "bf16").holds_for("f32", 2)
+    for case in cases():
+        assert set(case.rivals("f32")) <= {*PEERS, "peak", "read"}
 
 
 def test_closing_has_means_and_every_fault():
@@ -93,11 +124,12 @@ def test_closing_has_means_and_every_fault():
 
 
 def test_json_is_complete(tmp_path):
-    table.write_json(tmp_path / "x.json", rows(), MACHINE)
-    data = json.loads((tmp_path / "x.json").read_text())
+    table.write_json(tmp_path / "x.json", [(MACHINE, rows())])
+    (data,) = json.loads((tmp_path / "x.json").read_text())
     assert data["machine"]["ceilings"] == {"fma": 100.0, "read": 10.0}
     assert data["rows"][0]["peers"]["torch"]["ratio"] == {"median": 1.5, "low": 1.4, "high": 1.6}
-    assert data["rows"][0]["rate"]["unit"] == "GFLOP/s" and "rate" not in data["rows"][2]
+    assert data["rows"][0]["mark"]["reached"] and data["rows"][0]["rate"]["unit"] == "GFLOP/s"
+    assert "rate" in data["rows"][1] and "rate" not in data["rows"][2]
 
 
 class Balance(HTMLParser):

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+torch.set_num_threads(1)  # tiny models: more threads only wait for each other
 VOCABULARY = 320
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

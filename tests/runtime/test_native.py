@@ -229,7 +229,7 @@ def executable() -> tuple[Executable, Any, Any, Any]:
     ports = [Port(t.node, t.node.attribute.name, kind, needed) for t, kind, needed in kinds]
     result = graph.apply("add", [x, p])
     report = Report("standin", 2)
-    made = Executable(engine, ports, {result.node: 0}, {"s": (1, 64)}, report, [result.node])
+    made = Executable(engine, ports, {result.node: 0}, {"s": (1, 64)}, report, {result.node: "z"})
     return made, x, p, result
 
 

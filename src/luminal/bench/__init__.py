@@ -1,13 +1,13 @@
 """The benchmark suite: our programs beside what a user would pick instead, paired in one run.
 
-    luminal bench [ops|models] [--only WORD] [--threads N] [--short]
+    luminal bench [ops|models] [--only WORD] [--threads N] [--short | --all]
 
 Every result is checked against PyTorch before it is timed and again afterwards; a wrong result is
 an error in the table, never a time. PyTorch is needed for that; the other peers take part if they
 are installed.
 """
 
-from .case import Case, Work, operation
+from .case import Case, Mark, Work, operation
 from .compare import Cell, Options, Row, measure
 from .machine import Machine, cpu_name, measured
 from .paired import Result, Spread, interleaved
@@ -19,6 +19,7 @@ __all__ = [
     "Case",
     "Cell",
     "Machine",
+    "Mark",
     "Options",
     "Result",
     "Row",

@@ -17,7 +17,23 @@ State: TypeAlias = Mapping[str, np.ndarray]
 Record: TypeAlias = Callable[[Graph, Sequence[Tensor], State], Tensor]
 Shape: TypeAlias = tuple[int, ...]
 
-TOLERANCE = {"f32": 1e-4, "bf16": 4e-2}  # largest difference over largest value
+TOLERANCE = {"f32": 1e-4, "bf16": 4e-2, "int8": 6e-2}  # largest difference over largest value
+BYTES = {"f32": 4, "bf16": 2, "int8": 1}  # of a weight, at least
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What ours should reach: the time of the rival over ours. rival: a peer, "peak" or "read"
+    (the ceilings). threads: 0 for any number above one."""
+
+    rival: str
+    ratio: float
+    precision: str = "f32"
+    threads: int = 0
+
+    def holds_for(self, precision: str, threads: int) -> bool:
+        """Whether it is about such a run."""
+        return self.precision == precision and (self.threads == 1) == (threads == 1)
 
 
 @dataclass
@@ -32,10 +48,11 @@ class Work:
     flops: float | None = None
     gathered: tuple[str, ...] = ()
 
-    def bytes(self, output: np.ndarray) -> int:
+    def bytes(self, output: np.ndarray, precision: str) -> int:
         """The least that a run must move: inputs, weights and output, once each."""
         read = [a for name, a in self.state().items() if name not in self.gathered]
-        return sum(array.nbytes for array in (*self.inputs, *read, output))
+        weights = sum(a.size * min(a.itemsize, BYTES[precision]) for a in read)
+        return weights + sum(array.nbytes for array in (*self.inputs, output))
 
     def state(self) -> dict[str, np.ndarray]:
         """The module's weights."""
@@ -45,12 +62,17 @@ class Work:
 @dataclass(frozen=True)
 class Case:
     """kind: "ops" or "models". make: builds it (only when its turn comes). short: part of the short
-    suite."""
+    suite. marks: what ours should reach."""
 
     name: str
     kind: str
     make: Callable[[], Work]
     short: bool = False
+    marks: tuple[Mark, ...] = ()
+
+    def rivals(self, precision: str) -> tuple[str, ...]:
+        """The peers that the marks of a precision name."""
+        return tuple(dict.fromkeys(m.rival for m in self.marks if m.precision == precision))
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -62,13 +84,15 @@ def operation(
     name: str,
     ours: Callable[..., Tensor],
     theirs: Callable[..., Any],
-    inputs: Sequence[Shape],
+    inputs: Sequence[Shape | Callable[[], np.ndarray]],
     weights: Sequence[Shape | Callable[[], np.ndarray]] = (),
     flops: float = 0,
     short: bool = False,
+    marks: tuple[Mark, ...] = (),
 ) -> Case:
     """A case of one function. ours: (inputs..., weights...). theirs: the same after
-    torch.nn.functional. Weights are normal, scaled by their last dimension, or what is given."""
+    torch.nn.functional. Weights are normal, scaled by their last dimension; or what is given, as
+    inputs may be too."""
 
     def record(graph: Graph, tensors: Sequence[Tensor], state: State) -> Tensor:
         fixed = [graph.parameter(a.shape, str(a.dtype)).set(a) for a in state.values()]
@@ -79,12 +103,12 @@ def operation(
 
         from .twins import Function
 
-        arrays = [normal(*shape, seed=number) for number, shape in enumerate(inputs)]
+        arrays = [x() if callable(x) else normal(*x, seed=n) for n, x in enumerate(inputs)]
         fixed = [w() if callable(w) else weight(w, number) for number, w in enumerate(weights)]
         module = Function(theirs, [torch.from_numpy(array) for array in fixed])
         return Work(arrays, module, record, flops)
 
-    return Case(name, "ops", make, short)
+    return Case(name, "ops", make, short, marks)
 
 
 def weight(shape: Shape, seed: int) -> np.ndarray:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from ..errors import LuminalError
 from ..graph import Graph
-from .case import TOLERANCE, Case, Work, difference
-from .machine import Elsewhere, on_first_processor, pin_workers
-from .paired import Spread, interleaved
+from .case import TOLERANCE, Case, Mark, Work, difference
+from .machine import Elsewhere, ceilings_of, on_first_processor, pin_workers
+from .paired import Call, Spread, interleaved
 from .peers import PEERS, Side
 
 OURS = "luminal"
+NEAR = 0.85  # of a ceiling: a rival beyond leaves little to win
 
 
 @dataclass(frozen=True)
 class Options:
-    """peers: by name. rounds and seconds: of timing, seconds a side and round."""
+    """peers: by name. marked: only those that a case's marks are about, and PyTorch. rounds and
+    seconds: of timing, seconds a side and round."""
 
     threads: int = 1
     peers: tuple[str, ...] = ("torch",)
@@ -29,6 +30,12 @@ class Options:
     search: int | str = 0
     rounds: int = 15
     seconds: float = 0.02
+    marked: bool = False
+
+    def peers_of(self, case: Case) -> tuple[str, ...]:
+        """The peers that take part in a case."""
+        wanted = ("torch", *case.rivals(self.precision))
+        return tuple(p for p in self.peers if not self.marked or p in wanted)
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One case. bytes: the least that must move. disturbed: share of the processors' time that
-    went to other processes meanwhile, None if unknown."""
+    """One case. bytes: the least that must move. ceilings: the least time by each of them, measured
+    in the same rounds. disturbed: share of the processors' time that went to other processes
+    meanwhile, None if unknown."""
 
     name: str
     kind: str
@@ -55,35 +63,69 @@ class Row:
     bytes: int = 0
     ours: Cell = field(default_factory=Cell)
     peers: dict[str, Cell] = field(default_factory=dict)
+    ceilings: dict[str, Cell] = field(default_factory=dict)
+    mark: Mark | None = None
     disturbed: float | None = None
+
+    @property
+    def bound(self) -> str | None:
+        """The ceiling that binds: the best instruction, or reading; None where none was timed."""
+        times = {name: cell.time.median for name, cell in self.ceilings.items() if cell.time}
+        multiplying = [name for name in times if name != "read"]
+        best = min(multiplying, key=lambda name: times[name], default=None)
+        found = [name for name in (best, "read") if name in times]
+        return max(found, key=lambda name: times[name], default=None)
+
+    def ratio(self, rival: str) -> float | None:
+        """Time of a peer, or of a ceiling ("peak", "read"), over ours."""
+        name = self.bound if rival == "peak" else rival
+        cell = self.peers.get(name or "") or self.ceilings.get(name or "")
+        return cell.ratio.median if cell and cell.ratio else None
+
+    @property
+    def wanted(self) -> float | None:
+        """The ratio of the mark; level is enough beside a rival that is near the ceiling itself."""
+        if self.mark is None:
+            return None
+        share, ratio = self.ratio("peak"), self.ratio(self.mark.rival)
+        near = bool(share and ratio) and share / ratio > NEAR
+        return min(1.0, self.mark.ratio) if near else self.mark.ratio
 
 
 def measure(case: Case, options: Options) -> Row:
     """The row of a case. Faults of either side are in the row; none is raised."""
     work = case.make()
     want = reference(work, options.threads)
-    flops = counted(work) if work.flops is None else work.flops
+    flops = float(counted(work) if work.flops is None else work.flops)
+    size = work.bytes(want, options.precision)
+    bounds = ceilings_of(flops, size, options.precision, options.threads)
     tolerance = TOLERANCE[options.precision]
-    cells, sides = {}, {}
-    for name, load in loaders(work, options):
+    cells, sides, limits = {}, {}, {}
+    for name, load in loaders(work, options, options.peers_of(case)):
         cells[name], side = _prepared(load, want, tolerance, options.threads)
         if side is not None:
             sides[name] = side
     elsewhere = Elsewhere()
     if sides:
-        cells |= _timed(cells, sides, want, tolerance, options)
+        timed, limits = _timed(cells, sides, bounds, want, tolerance, options)
+        cells |= timed
     disturbed = elsewhere.share()
     ours = cells.pop(OURS)
-    return Row(case.name, case.kind, float(flops), work.bytes(want), ours, cells, disturbed)
+    fitting = (m for m in case.marks if m.holds_for(options.precision, options.threads))
+    return Row(
+        case.name, case.kind, flops, size, ours, cells, limits, next(fitting, None), disturbed
+    )
 
 
-def loaders(work: Work, options: Options) -> list[tuple[str, Callable[[], Side]]]:
+def loaders(
+    work: Work, options: Options, peers: Sequence[str]
+) -> list[tuple[str, Callable[[], Side]]]:
     """(name, how to get it running) of every side, ours first."""
 
     def peer(name: str) -> Callable[[], Side]:
         return lambda: PEERS[name].load(work, options.threads, options.precision)
 
-    return [(OURS, lambda: compiled(work, options)), *((n, peer(n)) for n in options.peers)]
+    return [(OURS, lambda: compiled(work, options)), *((n, peer(n)) for n in peers)]
 
 
 def compiled(work: Work, options: Options) -> Side:
@@ -149,24 +191,36 @@ def summary(fault: BaseException) -> str:
 def _timed(
     cells: dict[str, Cell],
     sides: dict[str, Side],
+    bounds: Mapping[str, tuple[Call, float]],
     want: np.ndarray,
     tolerance: float,
     options: Options,
-) -> dict[str, Cell]:
-    """The cells with times; a side whose result is wrong after all its runs loses its time."""
-    runs: dict[str, Any] = {name: side.run for name, side in sides.items()}
+) -> tuple[dict[str, Cell], dict[str, Cell]]:
+    """The cells with times, and those of the ceilings; a side whose result is wrong after all its
+    runs loses its time."""
+    runs: dict[str, Call] = {name: side.run for name, side in sides.items()}
+    runs |= {_bound(name): run for name, (run, _) in bounds.items()}
     with on_first_processor():
         samples = interleaved(runs, options.rounds, options.seconds)
+
+    def cell(taken: np.ndarray, before: Cell) -> Cell:
+        ratio = Spread.of(taken / samples[OURS]) if OURS in samples else None
+        return replace(before, time=Spread.of(taken), ratio=ratio)
+
     found = {}
     for name, side in sides.items():
         error = difference(side.result(), want)
-        if not error <= tolerance:
+        if error <= tolerance:
+            found[name] = cell(samples[name], cells[name])
+        else:
             fault = f"wrong result in some runs: off by {error:.1e}"
             found[name] = replace(cells[name], error=error, fault=fault)
-            continue
-        ratio = Spread.of(samples[name] / samples[OURS]) if OURS in samples else None
-        found[name] = replace(cells[name], time=Spread.of(samples[name]), ratio=ratio)
-    return found
+    limits = {n: cell(samples[_bound(n)] * part, Cell()) for n, (_, part) in bounds.items()}
+    return found, limits
+
+
+def _bound(name: str) -> str:
+    return f"ceiling {name}"
 
 
 def failed(case: Case, peers: Sequence[str], fault: str) -> Row:

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..backend.cpu import ceilings
+from ..backend.cpu import ceilings, host
 from .paired import Call
 
-PACKAGES = ("luminal", "numpy", "llvmlite", "torch", "onnxruntime", "openvino")
-PEAKS = {"f32": ("fma",), "bf16": ("tdpbf16ps", "dpbf16ps", "fma")}  # the best that is there
+PACKAGES = ("luminal", "numpy", "llvmlite", "torch", "onnxruntime", "openvino", "jax")
+OPERANDS = {"f32": (), "bf16": ("bf16",), "int8": ("i8", "u8", "i16")}  # of instructions that help
 STAT = Path("/proc/stat")
 TASKS = Path("/proc/self/task")
 WARM_SECONDS = 0.05
-REPEATS = 3
+LEAST_READ = 1 << 16  # bytes: less takes no time that could be measured
 BUSY = 0.25  # share of the busiest thread's time from which a thread counts as a worker
 
 
@@ -34,22 +34,25 @@ class Machine:
     ceilings: dict[str, float]
     versions: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def flops(self) -> float:
-        """Operations a second of the best multiplying instruction for the precision."""
-        return 1e9 * max(self.ceilings.get(name, 0.0) for name in PEAKS[self.precision])
-
-    @property
-    def bandwidth(self) -> float:
-        """Bytes a second of a plain read."""
-        return 1e9 * self.ceilings["read"]
-
 
 def measured(threads: int, precision: str = "f32", seconds: float = 0.1) -> Machine:
-    """This machine, with its ceilings measured now: the best of a few times."""
-    taken = [ceilings.measure(threads, seconds) for _ in range(REPEATS)]
-    best = {name: max(found[name] for found in taken) for name in taken[0]}
-    return Machine(cpu_name(), threads, precision, best, versions())
+    """This machine, with its ceilings measured now."""
+    return Machine(cpu_name(), threads, precision, ceilings.measure(threads, seconds), versions())
+
+
+def ceilings_of(
+    flops: float, size: int, precision: str, threads: int
+) -> dict[str, tuple[Call, float]]:
+    """What bounds a case, to be timed beside it: (run, what part of a run is the case's) of each
+    multiplying instruction for the precision, and of a plain read of as many bytes."""
+    sides: dict[str, tuple[Call, float]] = {}
+    fitting = [i.name for i in host(threads).instructions if i.first.name in OPERANDS[precision]]
+    for name in ["fma", *fitting] if flops else []:
+        run, operations = ceilings.multiplier(name, threads)
+        sides[name] = run, flops / operations
+    length = max(size, LEAST_READ)
+    sides["read"] = ceilings.reader(length, threads), size / length
+    return sides
 
 
 def cpu_name() -> str:

@@ -12,7 +12,7 @@ from ..graph import Graph, Tensor
 from ..models.bert import Bert, BertConfig
 from ..models.gpt2 import GPT2, GPT2Config
 from ..models.vision import ResNet, VisionTransformer, ViTConfig
-from .case import Case, State, Work, normal
+from .case import Case, Mark, State, Work, normal
 
 if TYPE_CHECKING:
     import torch
@@ -118,6 +118,7 @@ def _model(
     short: bool,
     call: Callable[..., Tensor] | None = None,
     gathered: tuple[str, ...] = (),
+    marks: tuple[Mark, ...] = (Mark("openvino", 1.1), Mark("openvino", 1.0, "bf16")),
 ) -> Case:
     def record(graph: Graph, tensors: Sequence[Tensor], state: State) -> Tensor:
         with nn.uninitialised():
@@ -131,4 +132,4 @@ def _model(
 
         return Work(inputs(), seeded(twin), record, gathered=gathered)
 
-    return Case(name, "models", make, short)
+    return Case(name, "models", make, short, marks)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import ops
 from ..graph import Tensor
-from .case import Case, operation
+from .case import Case, Mark, operation
 
 
 def all_ops() -> Iterator[Case]:
@@ -24,8 +24,36 @@ def all_ops() -> Iterator[Case]:
     yield from convolutions()
 
 
+GEMM = (
+    Mark("torch", 1.25),
+    Mark("peak", 0.95, threads=1),
+    Mark("torch", 1.1, "bf16"),
+    Mark("peak", 0.95, "bf16", threads=1),
+)
+FUSED = (Mark("torch", 1.2),)
+GEMV = (Mark("read", 1.0), Mark("read", 1.0, threads=1), Mark("read", 1.0, "bf16"))
+ROWS = (Mark("inductor", 1.5),)
+CHAIN = (Mark("inductor", 1.2),)
+CONV = (Mark("openvino", 1.05), Mark("openvino", 1.05, "bf16"))
+
+
+def attention_marks(causal: bool) -> tuple[Mark, ...]:
+    """Against PyTorch's fused attention."""
+    ratio = 1.5 if causal else 1.2
+    return Mark("torch", ratio), Mark("torch", ratio, "bf16")
+
+
 def gemms() -> Iterator[Case]:
     for m, k, n in ((128, 2048, 2048), (512, 2048, 8192), (1024, 1024, 1024)):
+        yield operation(
+            f"gemm int8 {m}x{k}x{n}",
+            lambda x, w: ops.linear(x.cast("i32"), w.cast("i32")),
+            lambda F, x, w: integer_product(x, w),
+            [partial(_bytes, m, k)],
+            [partial(_bytes, n, k)],
+            flops=2 * m * n * k,
+            marks=(Mark("torch", 1.2, "int8"),),
+        )
         yield operation(
             f"gemm {m}x{k}x{n}",
             ops.linear,
@@ -34,6 +62,7 @@ def gemms() -> Iterator[Case]:
             [(n, k)],
             flops=2 * m * n * k,
             short=(m == 128),
+            marks=GEMM,
         )
 
 
@@ -47,6 +76,7 @@ def fused_gemms() -> Iterator[Case]:
         [(m, k)],
         [(k,), (n, k)],
         flops=2 * m * n * k,
+        marks=FUSED,
     )
     yield operation(
         f"gemm + bias + silu + residual {m}x{k}x{n}",
@@ -56,6 +86,7 @@ def fused_gemms() -> Iterator[Case]:
         [(n, k), (n,)],
         flops=2 * m * n * k,
         short=True,
+        marks=FUSED,
     )
     yield operation(
         f"gated gemm (SwiGLU) {m}x{k}x{n}",
@@ -64,6 +95,7 @@ def fused_gemms() -> Iterator[Case]:
         [(m, k)],
         [(n, k), (n, k)],
         flops=4 * m * n * k,
+        marks=FUSED,
     )
 
 
@@ -77,6 +109,7 @@ def gemvs() -> Iterator[Case]:
             [(n, k)],
             flops=2 * n * k,
             short=(k == 2048),
+            marks=GEMV,
         )
     n = k = 8192
     yield operation(
@@ -87,7 +120,15 @@ def gemvs() -> Iterator[Case]:
         [partial(_bytes, n, k), (n,)],
         flops=2 * n * k,
         short=True,
+        marks=GEMV[:2],
     )
+
+
+def integer_product(x: Any, w: Any) -> Any:
+    """PyTorch's product of i8 matrices, exact in i32."""
+    import torch
+
+    return torch._int_mm(x, w.T)
 
 
 def _bytes(rows: int, columns: int) -> np.ndarray:
@@ -102,6 +143,7 @@ def rows() -> Iterator[Case]:
         lambda F, x: F.softmax(x, -1),
         [(m, n)],
         short=True,
+        marks=ROWS,
     )
     yield operation(
         f"rms norm {m}x{n}",
@@ -109,6 +151,7 @@ def rows() -> Iterator[Case]:
         lambda F, x, w: F.rms_norm(x, (n,), w, 1e-5),
         [(m, n)],
         [(n,)],
+        marks=ROWS,
     )
     yield operation(
         f"layer norm {m}x{n}",
@@ -117,6 +160,7 @@ def rows() -> Iterator[Case]:
         [(m, n)],
         [(n,), (n,)],
         short=True,
+        marks=ROWS,
     )
 
 
@@ -128,8 +172,9 @@ def elementwise() -> Iterator[Case]:
 
     for n, short in ((1024, True), (4096, False)):
         yield operation(
-            f"chain of 10 elementwise {n}x{n}", ten, lambda F, x: ten(x), [(n, n)], short=short
-        )
+            f"chain of 10 elementwise {n}x{n}", ten, lambda F, x: ten(x), [(n, n)], short=short,
+            marks=CHAIN,
+        )  # fmt: skip
 
 
 def attentions() -> Iterator[Case]:
@@ -152,6 +197,7 @@ def attentions() -> Iterator[Case]:
                     [(1, heads, length, depth)] * 3,
                     flops=flops / 2 if causal else flops,
                     short=(length, depth) == (512, 64),
+                    marks=attention_marks(causal),
                 )
 
 
@@ -178,4 +224,5 @@ def convolutions() -> Iterator[Case]:
             [(outputs, inputs // groups, kernel, kernel), (outputs,)],
             flops=2 * outputs * end * end * (inputs // groups) * kernel * kernel,
             short=short,
+            marks=CONV,
         )

@@ -58,7 +58,7 @@ def page(rows: Sequence[Row], machine: Machine, peers: Sequence[str]) -> str:
             "<p>Time of the peer over ours, in paired rounds (bar: median, line: quartiles). "
             "Right of 1 ours is faster.</p>",
             chart(rows, peers),
-            table(rows, machine, peers),
+            table(rows, peers),
             "</body></html>\n",
         )
     )
@@ -117,20 +117,20 @@ def _place(ratio: float) -> float:
     return LEFT + WIDTH * min(1.0, max(0.0, share))
 
 
-def table(rows: Sequence[Row], machine: Machine, peers: Sequence[str]) -> str:
+def table(rows: Sequence[Row], peers: Sequence[str]) -> str:
     """All figures as an HTML table."""
     names = ["case", "ours ms", "rate", *(f"vs {name}" for name in peers), "compile s"]
     lines = ["<table><tr>", *(f"<th>{_escape(name)}</th>" for name in names), "</tr>"]
     for row in rows:
-        lines.append(f"<tr><td>{_escape(row.name)}</td>{_figures(row, machine, peers)}</tr>")
+        lines.append(f"<tr><td>{_escape(row.name)}</td>{_figures(row, peers)}</tr>")
     return "\n".join([*lines, "</table>"])
 
 
-def _figures(row: Row, machine: Machine, peers: Sequence[str]) -> str:
+def _figures(row: Row, peers: Sequence[str]) -> str:
     if row.ours.time is None:
         fault = _escape(row.ours.fault or "not measured")
         return f"<td colspan='{3 + len(peers)}' class='fault'>{fault}</td>"
-    texts = [f"{row.ours.time.median * 1e3:.3f}", rate_text(row, machine)]
+    texts = [f"{row.ours.time.median * 1e3:.3f}", rate_text(row)]
     texts += [peer_text(row.peers[name]) if name in row.peers else "-" for name in peers]
     return "".join(f"<td>{_escape(text)}</td>" for text in (*texts, f"{row.ours.setup:.2f}"))
 

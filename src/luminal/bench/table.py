@@ -18,9 +18,8 @@ NAME, TIME, PEER = 45, 9, 20  # widths of columns
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a time is beside the machine: by arithmetic or by memory, whichever binds.
-
-    share: of the ceiling; above 1 where the data stays in caches, which outrun memory."""
+    """How fast a time is beside the machine: by arithmetic or by reading, whichever binds. share:
+    of that ceiling, as it was in the same rounds."""
 
     value: float
     unit: str
@@ -30,12 +29,14 @@ class Rate:
         return f"{self.value:7.1f} {self.unit:7} {100 * self.share:4.0f}%"
 
 
-def rate(row: Row, seconds: float, machine: Machine) -> Rate:
-    """What a time of a row means."""
-    arithmetic, memory = row.flops / machine.flops, row.bytes / machine.bandwidth
-    if arithmetic >= memory:
-        return Rate(row.flops / seconds / 1e9, "GFLOP/s", arithmetic / seconds)
-    return Rate(row.bytes / seconds / 1e9, "GB/s", memory / seconds)
+def rate(row: Row) -> Rate | None:
+    """What our time of a row means; None where there is none."""
+    share = row.ratio("peak")
+    if row.ours.time is None or share is None:
+        return None
+    reading = row.bound == "read"
+    amount, unit = (row.bytes, "GB/s") if reading else (row.flops, "GFLOP/s")
+    return Rate(amount / row.ours.time.median / 1e9, unit, share)
 
 
 def heading(machine: Machine, peers: Sequence[str]) -> str:
@@ -47,7 +48,7 @@ def heading(machine: Machine, peers: Sequence[str]) -> str:
     columns = "".join(f" {'vs ' + name:>{PEER}}" for name in peers)
     lines = (
         f"{machine.cpu}, {machine.threads} threads, {machine.precision}",
-        f"measured ceilings: {peaks}, read {machine.bandwidth / 1e9:.1f} GB/s",
+        f"ceilings: {peaks}, read {machine.ceilings['read']:.1f} GB/s (again beside each case)",
         taking,
         "ratio = time of the peer / ours, median (quartiles) of paired rounds; above 1 ours leads",
         "",
@@ -56,14 +57,30 @@ def heading(machine: Machine, peers: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def line(row: Row, machine: Machine, peers: Sequence[str]) -> str:
+def line(row: Row, peers: Sequence[str]) -> str:
     """A row as text."""
     cells = "".join(f" {peer_text(row.peers.get(name, Cell())):>{PEER}}" for name in peers)
     if row.ours.time is None:
         return f"{row.name:{NAME}} {row.ours.fault or 'not measured'}"
     milliseconds = row.ours.time.median * 1e3
     note = f"  ! {row.disturbed:.0%} busy elsewhere" if is_disturbed(row) else ""
-    return f"{row.name:{NAME}}{milliseconds:{TIME}.3f}  {rate_text(row, machine)}{cells}{note}"
+    text = f"{row.name:{NAME}}{milliseconds:{TIME}.3f}  {rate_text(row):>21}{cells}"
+    return text + mark_text(row) + note
+
+
+def mark_text(row: Row) -> str:
+    """Whether the mark is reached."""
+    if row.mark is None or row.wanted is None:
+        return ""
+    found = row.ratio(row.mark.rival)
+    verdict = "not measured" if found is None else "reached" if reached(row) else "below"
+    return f"  {row.wanted:.2f} x {row.mark.rival}: {verdict}"
+
+
+def reached(row: Row) -> bool:
+    """Whether the ratio stands where the mark wants it."""
+    found = row.ratio(row.mark.rival) if row.mark else None
+    return found is not None and row.wanted is not None and found >= row.wanted
 
 
 def is_disturbed(row: Row) -> bool:
@@ -71,8 +88,9 @@ def is_disturbed(row: Row) -> bool:
     return row.disturbed is not None and row.disturbed > DISTURBED
 
 
-def rate_text(row: Row, machine: Machine) -> str:
-    return str(rate(row, row.ours.time.median, machine)) if row.ours.time else ""
+def rate_text(row: Row) -> str:
+    found = rate(row)
+    return "" if found is None else str(found)
 
 
 def peer_text(cell: Cell) -> str:
@@ -94,6 +112,9 @@ def closing(rows: Sequence[Row], peers: Sequence[str]) -> str:
             mean = math.exp(sum(map(math.log, values)) / len(values))
             ahead = sum(value > 1 for value in values)
             lines.append(f"vs {name}: {mean:.2f} (geometric mean), ahead in {ahead}/{len(values)}")
+    marked = [row for row in rows if row.mark is not None and row.ratio(row.mark.rival)]
+    if marked:
+        lines.append(f"marks reached: {sum(map(reached, marked))} of {len(marked)}")
     if disturbed := sum(map(is_disturbed, rows)):
         lines.append(
             f"! {disturbed} of {len(rows)} rows are in no mean: other processes used over "
@@ -111,12 +132,15 @@ def as_data(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
     listed = []
     for row in rows:
         entry = asdict(row)
-        if row.ours.time is not None:
-            entry["rate"] = asdict(rate(row, row.ours.time.median, machine))
+        if found := rate(row):
+            entry["rate"] = asdict(found)
+        if row.mark is not None:
+            entry["mark"] |= {"wanted": row.wanted, "reached": reached(row)}
         listed.append(entry)
     return {"machine": asdict(machine), "rows": listed}
 
 
-def write_json(file: Path, rows: Sequence[Row], machine: Machine) -> None:
-    """A file with `as_data`; times in seconds."""
-    file.write_text(json.dumps(as_data(rows, machine), indent=1) + "\n")
+def write_json(file: Path, parts: Sequence[tuple[Machine, Sequence[Row]]]) -> None:
+    """A file with `as_data` of each part; times in seconds."""
+    found = [as_data(rows, machine) for machine, rows in parts]
+    file.write_text(json.dumps(found, indent=1) + "\n")

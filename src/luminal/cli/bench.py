@@ -11,7 +11,9 @@ import click
 from ..errors import LuminalError
 
 if TYPE_CHECKING:
-    from ..bench import Case, Options
+    from ..bench import Case, Machine, Options, Row
+
+    Part = tuple[Options, list[Case]]  # cases that are run in one way
 
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
@@ -19,20 +21,34 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.command()
 @click.argument("kind", type=click.Choice(["all", "ops", "models"]), default="all")
 @click.option("--only", default="", metavar="WORD", help="Only cases with this in their names.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All precisions, each case beside the peers that its marks name: ten minutes.",
+)
 @click.option("--short", is_flag=True, help="A few cases, few rounds: a minute or two.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--peers", default=None, help="Comma-separated; default: all that are installed.")
-@click.option("--precision", type=click.Choice(["f32", "bf16"]), default="f32")
+@click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]), default="f32")
 @click.option("--search", default="0", help="Budget of our search: kernels to try, or a time: 30s.")
 @click.option("--rounds", type=click.IntRange(3), default=None, help="Default: 15, short: 7.")
 @click.option("--timeout", type=float, default=600.0, help="Seconds for a case.")
-@click.option("--json", "json_file", type=FILE, default=None, help="Write all figures here.")
+@click.option(
+    "--json",
+    "json_file",
+    type=FILE,
+    is_flag=False,
+    flag_value=Path("bench.json"),
+    default=None,
+    help="Write all figures here (default: bench.json).",
+)
 @click.option("--plot", type=FILE, default=None, help="Write a picture here: .html or .png.")
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
 def bench(
-    kind: str, only: str, short: bool, threads: int | None, peers: str | None, precision: str,
-    search: str, rounds: int | None, timeout: float, json_file: Path | None, plot: Path | None,
-    listed: bool,
+    kind: str, only: str, everything: bool, short: bool, threads: int | None, peers: str | None,
+    precision: str, search: str, rounds: int | None, timeout: float, json_file: Path | None,
+    plot: Path | None, listed: bool,
 ) -> None:  # fmt: skip
     """Time our programs beside what a user would pick instead, paired in one run.
 
@@ -48,15 +64,29 @@ def bench(
         if listed:
             click.echo("\n".join(case.name for case in chosen))
             return
-        budget = int(search) if search.isdecimal() else search
         options = Options(
-            threads or cores(), _peers(peers), precision, budget, rounds or (7 if short else 15)
-        )
-        faults = _report(chosen, options, timeout, json_file, plot)
+            threads or cores(), _peers(peers), precision,
+            int(search) if search.isdecimal() else search,
+            rounds or (7 if short or everything else 15), marked=everything,
+        )  # fmt: skip
+        parts = [(options, chosen)]
+        if everything:
+            parts += _narrow_parts(chosen, options)
+        faults = _report(parts, timeout, json_file, plot)
     except LuminalError as error:
         click.echo(f"luminal: {error}", err=True)
         sys.exit(1)
     sys.exit(1 if faults else 0)
+
+
+def _narrow_parts(chosen: list[Case], options: Options) -> list[Part]:
+    """The cases that have marks in narrower precisions."""
+    from dataclasses import replace
+
+    return [
+        (replace(options, precision=precision), [c for c in chosen if c.rivals(precision)])
+        for precision in ("bf16", "int8")
+    ]
 
 
 def _peers(wanted: str | None) -> tuple[str, ...]:
@@ -79,10 +109,7 @@ def _peers(wanted: str | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _report(
-    chosen: list[Case], options: Options, timeout: float, json_file: Path | None,
-    plot: Path | None,
-) -> int:  # fmt: skip
+def _report(parts: list[Part], timeout: float, json_file: Path | None, plot: Path | None) -> int:
     """Run the cases, print each as it comes, write the files. How many of ours failed."""
     from ..bench.machine import measured
     from ..bench.plot import check_ending, write_plot
@@ -91,14 +118,18 @@ def _report(
 
     if plot is not None:
         check_ending(plot)
-    machine, rows = measured(options.threads, options.precision), []
-    click.echo(heading(machine, options.peers))
-    for row in run(chosen, options, timeout):
-        rows.append(row)
-        click.echo(line(row, machine, options.peers))
-        if json_file is not None:  # after each case: a long run that is stopped keeps its rows
-            write_json(json_file, rows, machine)
-    click.echo("\n" + closing(rows, options.peers))
+    found: list[tuple[Machine, list[Row]]] = []
+    for options, chosen in parts:
+        machine, rows = measured(options.threads, options.precision), list[Row]()
+        found.append((machine, rows))
+        click.echo(heading(machine, options.peers))
+        for row in run(chosen, options, timeout):
+            rows.append(row)
+            click.echo(line(row, options.peers))
+            if json_file is not None:  # after each case: a long run that is stopped keeps its rows
+                write_json(json_file, found)
+        click.echo("\n" + closing(rows, options.peers) + "\n")
     if plot is not None:
-        write_plot(plot, rows, machine, options.peers)
-    return sum(row.ours.fault is not None for row in rows)
+        machine, rows = found[0]
+        write_plot(plot, rows, machine, parts[0][0].peers)
+    return sum(row.ours.fault is not None for _, rows in found for row in rows)

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import LuminalError
 from .bench import bench
 from .llm import chat, describe_model, run
+from .serve import serve
 from .tune import cache, tune
 
 MODEL_OPTION = click.option(
@@ -34,6 +35,7 @@ def main() -> None:
 main.add_command(bench)
 main.add_command(run)
 main.add_command(chat)
+main.add_command(serve)
 main.add_command(tune)
 main.add_command(cache)
 

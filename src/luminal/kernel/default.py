@@ -4,6 +4,7 @@
 2. Operands that are costly or badly laid out, and read often, become values (`operands`).
 3. A frame gives the outer loops: tile, joint, row or stream (`frames`, `frames_rows`).
 4. Each value gets the loops of its tile inside them (`paths`), each constant its panels (`panels`).
+5. What is kept between passes gets a home, or is computed again (`keep`).
 
 No operation is named anywhere in these.
 """
@@ -15,6 +16,7 @@ from .draft import Draft
 from .frames import tile_frame
 from .frames_joint import joint_frame, sum_of_sums
 from .frames_rows import row_frame, stream_frame
+from .keep import keep_values
 from .kernel import Kernel
 from .operands import add_operands
 from .outline import again, outline, regroup, stream_together
@@ -45,6 +47,7 @@ def default_schedule(
         found = again(found, together, operands)
     draft = Draft(found, operands)
     _choose(draft)
+    keep_values(draft)
     return draft.finish()
 
 

@@ -214,6 +214,10 @@ class Facts:
         """The fewest elements that an axis may have."""
         return int(self.kernel.space().bounds(self.kernel.axes[axis])[0])
 
+    def most(self, axis: str) -> float:
+        """The most elements that an axis may have, perhaps infinitely many."""
+        return self.kernel.space().bounds(self.kernel.axes[axis])[1]
+
     def bytes(self, buffer: str) -> int:
         """The size of a buffer, usually."""
         found = self.buffers[buffer]
@@ -268,7 +272,7 @@ class Facts:
             if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
                 continue
             for x, y in (value.body.args, value.body.args[::-1]):
-                if operands(instruction, x, y) is None:
+                if operands(instruction, x, y, self.by_name) is None:
                     continue
                 for axis in value.over[::-1]:
                     if self._pairs_along(value, instruction, axis):

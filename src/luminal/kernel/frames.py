@@ -9,7 +9,7 @@ from itertools import combinations
 from math import lcm
 
 from .draft import Draft
-from .facts import reads, round_up
+from .facts import round_up
 from .kernel import Value
 from .panels import read_once
 from .paths import Room

@@ -19,7 +19,7 @@ from .paths import Room
 from .schedule import Loop
 from .score import Tile
 
-WRITTEN = 128  # instructions of the inner sum that are written out
+WRITTEN = 32  # instructions of the inner sum that are written out: more would be spilled
 VECTORS = 4  # of one row: memory streams, and chains of additions
 UNIT = 64  # lanes in a unit of work
 

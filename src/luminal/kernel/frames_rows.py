@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from math import prod
 
-from ..graph.index import Index
 from .draft import Draft
 from .facts import reads, round_up
 from .frames import UNITS, parallel
@@ -53,7 +52,6 @@ def row_frame(draft: Draft) -> None:
             draft.own(v, room)
         else:
             _own_row(draft, v, row)
-    _lend_outputs(draft, room)
 
 
 def _own_row(draft: Draft, v: Value, row: Room) -> None:
@@ -101,39 +99,6 @@ def _lane_units(draft: Draft, axes: list[str], turned: bool, room: Room) -> Room
 
 def _count(draft: Draft, room: Room) -> int:
     return prod(-(-draft.size[a] // step) for a, step in room.within.items())
-
-
-def _lend_outputs(draft: Draft, room: Room) -> None:
-    """A row kept for the next pass may live where its reader will write."""
-    for v in draft.found.values:
-        if v.reduction or v.store:
-            continue
-        for out in draft.found.stored:
-            if reads(out, v.name) and _lends(draft, out, v) and _large(draft, v, room):
-                assert out.store is not None
-                if draft.facts.decisions.of(f"lend {v.name}", "yes", ("yes", "no")) == "yes":
-                    draft.homes[v.name] = out.store.buffer
-
-
-def _lends(draft: Draft, out: Value, v: Value) -> bool:
-    """The reader writes each element where this value would lie, and nobody else touches it."""
-    store = out.store
-    assert store is not None
-    buffer, lane = draft.facts.buffers[store.buffer], draft.facts.lane_of.get(v.name)
-    plain = store.mode == "set" and not store.slots and not store.conditions
-    plain = plain and store.index == tuple(map(Index.of, out.axes)) and out.axes == v.axes
-    touched = [x.name for u in draft.found.values for x in draft.facts.accesses(u)]
-    touched += [u.store.buffer for u in draft.found.stored if u.store and u is not out]
-    last = draft.facts.readers(v.name)[-1] is out
-    stored = lane is None or draft.storable(out, lane)
-    return plain and stored and last and buffer.dtype is v.dtype and buffer.name not in touched
-
-
-def _large(draft: Draft, v: Value, room: Room) -> bool:
-    """A row that would take a good part of the first cache, or whose size is not known."""
-    rows = [a for a in v.axes if not point(a, draft.facts, room.within)]
-    bytes_each = v.dtype.bytes * max([draft.size[a] for a in rows], default=0)
-    return bytes_each >= draft.target.l1 // 8 or any(not draft.facts.static[a] for a in rows)
 
 
 # ---- stream

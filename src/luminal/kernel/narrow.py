@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..graph.dtype import DType
-from .kernel import Apply, Constant, Expression
+from .kernel import Apply, Constant, Expression, Read, Value
 from .target import MatrixInstruction
 
 
 def operands(
-    instruction: MatrixInstruction, x: Expression, y: Expression
+    instruction: MatrixInstruction, x: Expression, y: Expression, values: Mapping[str, Value]
 ) -> tuple[Expression, Expression] | None:
-    """What the instruction multiplies so that it computes the product of x and y, or None."""
+    """What the instruction multiplies so that it computes the product of x and y, or None.
+    values: those that the factors may read."""
     first = narrow(x, instruction.first, instruction.accumulator)
     second = narrow(y, instruction.second, instruction.accumulator)
-    if first is None or second is None or largest(first) > instruction.most:
+    if first is None or second is None or largest(first, values) > instruction.most:
         return None
     return first, second
 
@@ -30,12 +33,15 @@ def narrow(factor: Expression, dtype: DType, wide: DType) -> Expression | None:
     return Apply("cast", (inner,), dtype) if _holds(dtype, inner.dtype) else None
 
 
-def largest(expression: Expression) -> float:
+def largest(expression: Expression, values: Mapping[str, Value]) -> float:
     """A number that an expression does not exceed."""
+    if isinstance(expression, Read):
+        value = values[expression.value]
+        return largest(value.body, values) if not value.reduction else value.dtype.highest
     if isinstance(expression, Constant):
         return float(expression.value)
     if isinstance(expression, Apply) and expression.op == "and":
-        positive = [x for x in map(largest, expression.args) if x >= 0]
+        positive = [x for x in (largest(a, values) for a in expression.args) if x >= 0]
         return min(positive, default=float(expression.dtype.highest))
     return float(expression.dtype.highest)
 

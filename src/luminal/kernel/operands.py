@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
-from .facts import is_product_sum, weight
+from .facts import Facts, is_product_sum, weight
 from .kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from .narrow import operands
 from .outline import Outline
@@ -83,7 +83,7 @@ def _operand(
     unsized = {a for a in order if a not in found.common and not facts.static[a]}
     if not unsized <= set(found.streams):
         return None  # its tile would have no constant size
-    body = _narrow(arg, value, tile)
+    body = _narrow(facts, arg, value, tile)
     domain = {a: ends for a, ends in value.domain.items() if a in axes}
     return Value(name, order, body, body.dtype, domain=domain)
 
@@ -94,20 +94,23 @@ def _worth(
     copied = {c.load for c in tile.copies}
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
         return True
-    body = _narrow(arg, value, tile)
+    facts = found.facts
+    body = _narrow(facts, arg, value, tile)
     work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
     again = 1
     for a in set(value.axes) - axes:
         again *= -(-found.size[a] // tile.size(a))
-    return (work >= 1 or (tile.pair is not None and work > 0)) and again >= AGAIN
+    free = any(facts.access(e).packable for e in walk(arg) if isinstance(e, Load))
+    least = 0.5 if tile.pair and not free else 1.0  # a panel is widened as it is loaded
+    return work >= least and again >= AGAIN
 
 
-def _narrow(arg: Expression, value: Value, tile: Tile) -> Expression:
+def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:
     """The argument as the tile's instruction takes it."""
     assert isinstance(value.body, Apply)
     for args in (value.body.args, value.body.args[::-1]) if tile.pair else ():
         assert tile.pair is not None
-        found = operands(tile.pair[0], *args)
+        found = operands(tile.pair[0], *args, facts.by_name)
         if found is not None:
             return found[0] if arg is args[0] else found[1]
     return arg

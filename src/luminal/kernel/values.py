@@ -236,7 +236,7 @@ class Values:
             if instruction.collapse != collapse or instruction.accumulator is not old.dtype:
                 continue
             for x, y in ((a, b), (b, a)):
-                found = operands(instruction, x, y)
+                found = operands(instruction, x, y, self.values)
                 if found is not None:
                     return self._matrix(instruction, old, found, place)
         return None

@@ -144,8 +144,8 @@ class Module:
             module.adapt_state(values, f"{name}." if name else "")
         wanted = dict(self._named())
         if strict:
-            _check_names(set(wanted), set(values))
-        fitting = {n: _fit(n, t, values[n]) for n, t in wanted.items() if n in values}
+            check_names(set(wanted), set(values))
+        fitting = {n: fit(n, t, values[n]) for n, t in wanted.items() if n in values}
         for name, value in fitting.items():
             wanted[name].set(value)
 
@@ -158,16 +158,20 @@ def is_parameter(tensor: Tensor) -> bool:
     return tensor.node.op == "input" and tensor.node.attribute.kind == "parameter"
 
 
-def _check_names(wanted: set[str], given: set[str]) -> None:
+def check_names(wanted: set[str], given: set[str]) -> None:
+    """Raises WeightsError where they differ."""
     missing, extra = sorted(wanted - given), sorted(given - wanted)
     if missing or extra:
-        parts = [f"{len(names)} {what}: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
-                 for what, names in (("missing", missing), ("unexpected", extra)) if names]
+        parts = [
+            f"{len(names)} {what}: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
+            for what, names in (("missing", missing), ("unexpected", extra))
+            if names
+        ]
         raise WeightsError("the state does not fit the model; " + "; ".join(parts))
 
 
-def _fit(name: str, tensor: Tensor, value: Any) -> np.ndarray:
-    """The value in the parameter's dtype; floats may be narrowed or widened."""
+def fit(name: str, tensor: Tensor, value: Any) -> np.ndarray:
+    """The value in the parameter's dtype; floats may change their width. Raises WeightsError."""
     array = np.asarray(value)
     expected = tuple(tensor.shape)
     if array.shape != expected:

@@ -71,6 +71,7 @@ class Pricer:
         self._prices = dict(measured or {})
         self._sizes = sizes
         self._shares: dict[int, float] = {}
+        self.work = 0  # e-nodes of all the pieces that were priced
 
     def points(self, mask: int) -> float:
         """The number of points of a set of axes."""
@@ -107,6 +108,7 @@ class Pricer:
         """Seconds a run; what depends on constants only runs once, but takes memory."""
         found = self._prices.get(piece.key)
         if found is None:
+            self.work += len(piece.body)
             free = self.classes.constant[piece.roots[0]]
             found = self._price_once(piece) if free else _Priced(self, piece).seconds()
             self._prices[piece.key] = found
@@ -269,7 +271,8 @@ class _Priced:
                 multiply += 2 * points * self._spoiled(c)
             elif c not in inside:
                 share = 1.0 if node.over else self.share[c]
-                vector += self.cost(node) * points * share
+                narrow = min(1.0, self.classes.dtype[c].bytes / 4)  # more lanes in a vector
+                vector += self.cost(node) * points * share * narrow
         return multiply, vector
 
     def _serial(self) -> float:

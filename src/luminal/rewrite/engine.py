@@ -74,10 +74,11 @@ def load_bindings() -> Any | None:
     return module
 
 
-def new_engine(program: tuple[str, ...]) -> Engine:
-    """An engine that has read these declarations and rules (one command a text)."""
+def new_engine(program: tuple[str, ...], whole: tuple[str, ...] = ()) -> Engine:
+    """An engine that has read these declarations and rules (one command a text), and maybe more of
+    the whole program."""
     if load_bindings() is not None:
-        return Egglog(program)
+        return Egglog(program, whole)
     from .mini import Mini
 
     return Mini(program)
@@ -101,41 +102,53 @@ def _schedule(rulesets: tuple[str, ...]) -> str:
 
 
 class _Idle(threading.local):
-    """E-graphs that have read a program and hold no terms: reading it takes 15 ms, reuse 5.
+    """E-graphs without terms, and the programs that they have read: a whole one takes 15 ms.
 
     An e-graph may be used only by the thread that made it.
     """
 
     def __init__(self) -> None:
-        self.graphs: dict[tuple[str, ...], list[Any]] = {}
+        self.graphs: list[tuple[tuple[str, ...], Any]] = []
+
+    def take(self, program: tuple[str, ...]) -> tuple[tuple[str, ...], Any] | None:
+        """One that has read this program; rules beyond it must not be able to fire."""
+        wanted = frozenset(program)
+        for number, (read, _) in enumerate(self.graphs):
+            if wanted.issubset(read):
+                return self.graphs.pop(number)
+        return None
 
 
 _idle = _Idle()
 
 
 class Egglog:
-    """The egglog engine. Use it from the thread that made it."""
+    """The egglog engine. Use it from the thread that made it.
 
-    def __init__(self, program: tuple[str, ...]) -> None:
+    The first e-graph reads no more than it must; when that is not enough, another reads all.
+    """
+
+    def __init__(self, program: tuple[str, ...], whole: tuple[str, ...] = ()) -> None:
         b = load_bindings()
         assert b is not None
-        self.bindings, self.program = b, program
+        self.bindings = b
         self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
         self.terms: list[str] = []  # operation of each inserted term
         self.told: list[Any] = []  # commands that wait for the next run
         self.sizes: dict[str, int] = {}  # rows of each table after the last run
         self.requested = 0  # rows of `need` when they were last looked at
-        idle = _idle.graphs.get(program)
-        if idle:
-            self.graph = idle.pop()
+        idle = _idle.take(program)
+        if idle is not None:
+            self.program, self.graph = idle
         else:
+            self.program = whole if whole and _idle.graphs else program
             self.graph = b.EGraph()
-            self._run(_program(program))
+            self._run(_program(self.program))
         self._run(_parsed("(push 1)"))
 
     def close(self) -> None:
         self._run(_parsed("(pop 1)"))
-        _idle.graphs.setdefault(self.program, []).append(self.graph)
+        _idle.graphs.append((self.program, self.graph))
         del self.graph
 
     def insert(self, terms: Sequence[Inserted]) -> None:

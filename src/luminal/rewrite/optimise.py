@@ -28,9 +28,11 @@ Key: TypeAlias = tuple[int, ...]  # of a piece
 
 @dataclass(frozen=True)
 class Budget:
-    """Of the choice: plans priced, random seeds on top of the fixed ones."""
+    """Of the choice: plans priced, e-nodes of the kernels priced for them, random seeds on top of
+    the fixed ones."""
 
     plans: int = 1500
+    nodes: int = 30_000
     random_seeds: int = 0
 
 
@@ -244,7 +246,7 @@ class _Search:
         """Try every other alternative and every flipped bit until nothing gains."""
         current = self.price(choice, stored)
         improved = True
-        while improved and self.priced < self.budget.plans:
+        while improved and not self._spent():
             improved = False
             for c, option in self._coordinates(choice):
                 move = self._moved(choice, stored, c, option)
@@ -252,9 +254,13 @@ class _Search:
                 if cost < current * (1 - 1e-6):
                     choice, stored = move
                     current, improved = cost, True
-                if self.priced >= self.budget.plans:
+                if self._spent():
                     return
             choice, stored = self._without_idle_bits(choice, stored)
+
+    def _spent(self) -> bool:
+        nodes = self.planner.pricer.work
+        return self.priced >= self.budget.plans or nodes >= self.budget.nodes
 
     def _without_idle_bits(
         self, choice: list[int], stored: frozenset[int]

@@ -11,7 +11,8 @@ from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachab
 from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
-MAX_TERMS = 150  # saturation time; a region is cut further where it can be
+MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
+_PLAIN = 0.05  # of a term: an elementwise operation on which no law acts
 MAX_AXES = 62  # bits of an axis mask in the e-graph
 
 
@@ -175,9 +176,22 @@ def _too_large(facts: Facts, cuts: set[int], groups: list[Group]) -> set[int]:
     found: set[int] = set()
     for group in groups:
         axes = {a for t in group.terms for a in facts.terms.axes[t]}
-        if len(group.terms) > MAX_TERMS or len(axes) > MAX_AXES:
+        if _weight(facts, group) > MAX_TERMS or len(axes) > MAX_AXES:
             found |= _layer_inputs(facts, group) or _half(facts, group)
     return found - cuts
+
+
+def _weight(facts: Facts, group: Group) -> float:
+    """Terms that laws move or take apart: what is below a read or a reduction. Elementwise chains
+    at the end of a region stay as they are."""
+    acted: set[int] = set()
+    for t in reversed(group.terms):  # users first
+        node = facts.terms.nodes[t]
+        plain = node.op in SCALARS and not is_reduction(node)
+        if t in acted or not plain:
+            acted |= {t, *node.children}
+    count = len(acted.intersection(group.terms))
+    return count + _PLAIN * (len(group.terms) - count)
 
 
 def _layer_inputs(facts: Facts, group: Group) -> set[int]:

@@ -47,9 +47,11 @@ def saturate(
 ) -> tuple[Engine, Encoding, Growth]:
     """The e-graph of a region."""
     start = time.perf_counter()
-    engine = engine or new_engine(program(families))
     encoding = Encoding(region)
     inserted = encoding.insertion(region.terms.nodes)
+    if engine is None:
+        present = frozenset(op for op, _ in inserted)
+        engine = new_engine(program(families, present), program(families))
     engine.tell(encoding.take_facts())
     engine.insert(inserted)
     engine.assert_constant(

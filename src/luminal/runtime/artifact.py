@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,7 @@ def write(saved: Saved, path: Path) -> None:
     }
     text = json.dumps(description, separators=(",", ":")).encode()
     head = HEAD.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text
-    own = path.with_name(f".{path.name}.{os.getpid()}.{id(saved):x}")
+    own = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident():x}")
     try:
         with own.open("wb") as file:
             for piece in (head, *blobs):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import hashlib
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -72,7 +71,9 @@ class Constants:
         if self._symbolic:
             return None
         plan = self._plan
-        given = [(m.name, m.kind, str(m.dtype), m.shape) for m in plan.memories if m.kind != "temporary"]
+        given = [
+            (m.name, m.kind, str(m.dtype), m.shape) for m in plan.memories if m.kind != "temporary"
+        ]
         calls = [(plan.calls[n], plan.kernels[plan.calls[n].kernel].kernel) for n in self._calls]
         return hashlib.sha256(repr((given, calls, list(self._slots.packed))).encode()).hexdigest()
 

@@ -66,7 +66,7 @@ class Native:
         return sorted(set(self._plan.outputs) | set(new))
 
     def _placing_sizes(self) -> list[str]:
-        """The run-time sizes that calls and places depend on: not a position in a cache, usually."""
+        """Run-time sizes that calls and places depend on: not a position in a cache, usually."""
         shapes = (self._plan.memories[m].shape for m in self._lives(self._running))
         names = {name for shape in shapes for extent in shape for name in extent.names()}
         return sorted(names | {name for c in self._plan.calls for name, _, _ in c.ranges})

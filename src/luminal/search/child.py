@@ -16,8 +16,6 @@ from ..kernel.target import Target
 from .trial import Bench, Result
 from .wire import receive, send
 
-RATES = 3  # measurements of the ceilings, which other processes can only lower
-
 
 class Server:
     """Answers messages; methods without an underscore are their names."""
@@ -47,12 +45,8 @@ class Server:
         return self._bench.race(numbers, rounds, seconds)
 
     def do_rates(self, backend: str, threads: int) -> dict[str, float]:
-        """What the machine can do at most: the best of a few measurements."""
-        found: dict[str, float] = {}
-        for _ in range(RATES):
-            for name, rate in _backend(backend).rates(threads).items():
-                found[name] = max(rate, found.get(name, 0.0))
-        return found
+        """What the machine can do at most."""
+        return dict(_backend(backend).rates(threads))
 
 
 def _backend(name: str) -> Any:

@@ -17,8 +17,9 @@ from ..rewrite.bridge import Step, bridge
 from ..rewrite.optimise import Chooser, Key
 from ..rewrite.plan import Cyclic, Piece, Plan
 
-WIDTH = 4  # plans that are measured in a round
+WIDTH = 3  # plans that are measured in a round
 ROUNDS = 3
+SHOWN = 3
 CLEAR = 0.98  # of the time: less is no reason for another plan
 
 Seconds = Callable[[Kernel], float | None]  # of a call; None where it cannot be measured
@@ -85,8 +86,9 @@ def clearly_better(found: Sequence[Chosen]) -> Chosen:
 
 def compared(found: Sequence[Chosen]) -> str:
     """What was compared, in one line."""
-    counts = (f"{len(_running(c.plan))} kernels {1e6 * c.seconds:.1f} us" for c in found)
-    return f"plans measured: {', '.join(counts)}; the first is the model's"
+    texts = [f"{len(_running(c.plan))} kernels {1e6 * c.seconds:.1f} us" for c in found]
+    shown = ", ".join(texts[1 : 1 + SHOWN])
+    return f"{len(texts)} plans measured: the model's {texts[0]}; then {shown}"
 
 
 def _running(plan: Plan) -> list[Piece]:

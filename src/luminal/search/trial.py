@@ -8,6 +8,7 @@ cache; the others warm.
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -242,8 +243,13 @@ def copies_needed(kernel: Kernel, sizes: Mapping[str, int], target: Target) -> i
     """Sets of buffers to rotate through; 1: the kernel is timed warm."""
     if not streams(kernel, target, sizes):
         return 1
-    wanted = min(ROTATED, 2 * target.l3)
-    return max(1, -(-wanted // work(kernel, sizes).bytes))
+    wanted = -(-min(ROTATED, 2 * target.l3) // work(kernel, sizes).bytes)
+    held = sum(_bytes(buffer, sizes) for buffer in kernel.buffers)  # a table is hardly touched
+    return max(1, min(wanted, ROTATED // held))
+
+
+def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> int:
+    return math.prod(int(n.evaluate(sizes)) for n in buffer.shape) * buffer.dtype.bytes
 
 
 def _sizes_to_check(kernel: Kernel, usual: dict[str, int]) -> list[dict[str, int]]:

@@ -170,7 +170,9 @@ class Tuning:
         if not checkable(part, usual_sizes(part)):
             return None
         try:
-            result = self._measurer.open(part, Space(replace(part, name="kernel"), self.target).default)
+            result = self._measurer.open(
+                part, Space(replace(part, name="kernel"), self.target).default
+            )
         except (Lost, CompileError):
             return None
         return result.seconds if result.status == "ok" else None

@@ -46,16 +46,16 @@ class Metrics:
     def __init__(self, engine: Engine) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(EngineState(engine))
-        given = {"registry": self._registry}
+        here = self._registry
         self.requests = Counter(
-            "luminal_requests", "Requests by path and status", ["path", "status"], **given
+            "luminal_requests", "Requests by path and status", ["path", "status"], registry=here
         )
-        self.cancelled = Counter("luminal_cancelled", "Clients that left early", **given)
+        self.cancelled = Counter("luminal_cancelled", "Clients that left early", registry=here)
         self.first = Histogram(
-            "luminal_first_token_seconds", "To the first token", buckets=SECONDS, **given
+            "luminal_first_token_seconds", "To the first token", buckets=SECONDS, registry=here
         )
         self.whole = Histogram(
-            "luminal_reply_seconds", "To the end of a reply", buckets=SECONDS, **given
+            "luminal_reply_seconds", "To the end of a reply", buckets=SECONDS, registry=here
         )
 
     def text(self) -> bytes:

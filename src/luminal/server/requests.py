@@ -3,6 +3,7 @@ repetition_penalty are added. What would change the reply but is not built is re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -117,13 +118,12 @@ class Completion(Generation):
     logprobs: int | None = Field(None, ge=0, le=5)
     echo: Literal[False] = False
 
-    def prompts(self) -> list[str] | list[list[int]]:
+    def prompts(self) -> Sequence[str | list[int]]:
         """One or several."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]
-        return self.prompt  # type: ignore[return-value]
+        several = [entry for entry in self.prompt if not isinstance(entry, int)]
+        return several or [[entry for entry in self.prompt if isinstance(entry, int)]]
 
 
 class Embeddings(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,4 +63,4 @@ def server(app: Any, options: Options) -> uvicorn.Server:
 
 def serve(model: str, options: Options) -> None:
     """Serve a model until told to stop."""
-    asyncio.run(build(model, options).serve())
+    build(model, options).run()

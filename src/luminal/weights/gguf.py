@@ -58,7 +58,9 @@ class GGUF(Mapping[str, GGUFTensor]):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        data = _mapped(self.path)
+        self._map = _mapped(self.path)
+        data = np.frombuffer(self._map, np.uint8)
+        self.bytes = len(data)
         reader = _Reader(self.path, data)
         tensors, entries = reader.head()
         self.metadata: dict[str, Any] = {}
@@ -71,6 +73,11 @@ class GGUF(Mapping[str, GGUFTensor]):
             raise WeightsError(f"{self.path}: an alignment of {alignment}")
         start = -(-reader.place // alignment) * alignment
         self._tensors = {row[0]: _tensor(self.path, data, start, *row) for row in table}
+
+    def release(self) -> None:
+        """Give back the memory of what was read; it is read again where it is used again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def __getitem__(self, name: str) -> GGUFTensor:
         try:
@@ -89,11 +96,11 @@ class GGUF(Mapping[str, GGUFTensor]):
         return len(self._tensors)
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _mapped(path: Path) -> mmap.mmap:
     """The bytes of a file, read-only."""
     try:
         with open(path, "rb") as file:
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise WeightsError(f"{path}: cannot be read: {error}") from None
 

@@ -25,7 +25,9 @@ PLACEMENT = frozenset(
     ("layout", "device", "pin_memory", "memory_format", "requires_grad", "non_blocking", "implicit")
 )
 NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
-REFUSALS = (LuminalError, TypeError, ValueError, KeyError, IndexError, AssertionError)
+REFUSALS = (
+    LuminalError, AttributeError, TypeError, ValueError, KeyError, IndexError, AssertionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from .decoder import Decoder
 from .loading import Loaded
 from .scheduler import Part
 from .storage import Storage
+from .weights import give
 
 PAGE = 16  # tokens in a page
 
@@ -30,7 +31,7 @@ class BatchProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
         chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
         threads: int | None = None, device: str = "auto", search: int = 0,
-        precision: str = "f32",
+        precision: str = "f32", identity: str | None = None,
     ) -> None:  # fmt: skip
         self.config, self.context, self.page, self.pages = config, context, page, pages
         self.chunk, self.batch = chunk, batch
@@ -51,10 +52,10 @@ class BatchProgram:
         )  # fmt: skip
         hidden = model(self._ids, cache).index_select(0, self._last)
         self._logits = model.logits(hidden).output("logits")
-        model.load_state_dict(state)
         self._program = graph.compile(
             device=device, threads=threads, search=search, precision=precision
         )
+        give(self._program, model, state, identity)
         for tensor in cache.states:
             self._program[tensor] = np.zeros(tensor.shape, np.float32)
 
@@ -66,7 +67,7 @@ class BatchProgram:
         tokens = max(4 * loaded.context if cache is None else cache, loaded.context)
         return cls(
             loaded.config, loaded.state, loaded.context, -(-tokens // PAGE), max(chunk, batch + 1),
-            batch, loaded.storage, **options,
+            batch, loaded.storage, identity=loaded.identity, **options,
         )  # fmt: skip
 
     def run(self, parts: Sequence[Part]) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 from ...errors import Unsupported, WeightsError
 from ...weights.gguf import GGUF, GGUFTensor
 from ...weights.gguf_blocks import PLAIN, Quants, unpack
-from .checkpoint import check_finite
 from .config import DecoderConfig, Rope, Values
 from .families import FAMILIES
 from .gguf_text import gguf_tokenizer
-from .storage import FLOATS, Storage, pack_halves
+from .storage import FLOATS, FORMATS, Storage, pack_halves
 from .text import Tokenizer
+from .weights import Deferred, Maker
 
 FAMILY_OF = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2",
              "gemma3": "gemma3_text", "phi3": "phi3"}  # fmt: skip
@@ -120,37 +121,52 @@ class GGUFSource:
 
     # ---- tensors
 
-    def load(self, quant: str | None) -> tuple[dict[str, np.ndarray], Storage]:
-        state: dict[str, np.ndarray] = {}
+    @property
+    def files(self) -> list[Path]:
+        return [self.file.path]
+
+    def load(self, quant: str | None) -> tuple[Deferred, Storage]:
+        makers: dict[str, Maker] = {}
         exact: dict[str, str] = {}
         for name in self.file:
             if name not in IGNORED:
-                self._add(self.file[name], quant, state, exact)
+                makers.update(self._makers(self.file[name], quant, exact))
+        state = Deferred(makers, self.file.bytes, self.file.release)
         if self.architecture == "phi3":  # packed, as in its checkpoints
-            state = FAMILIES["phi3"].adapt(state, self.config)
-        check_finite(state)
+            state = Deferred.of(FAMILIES["phi3"].adapt(dict(state), self.config))
         return state, Storage(quant or "f32", exact)
 
-    def _add(
-        self, tensor: GGUFTensor, quant: str | None, state: dict[str, np.ndarray],
-        exact: dict[str, str],
-    ) -> None:  # fmt: skip
+    def _makers(
+        self, tensor: GGUFTensor, quant: str | None, exact: dict[str, str]
+    ) -> dict[str, Maker]:
+        """What becomes of a tensor, under our names; how it is stored is noted in `exact`."""
         name = self._name(tensor.name)
-        path, _, part = name.rpartition(".")
+        path = name.rpartition(".")[0]
         packed = "qkv_proj" in name or (self.architecture == "phi3" and "up_proj" in name)
         kind = KINDS.get(tensor.type, "f32")
         if len(tensor.shape) != 2 or quant is not None or packed or kind == "f32":
-            values = self._unpermuted(name, tensor.array())
-            state[name.replace("up_proj", "gate_up_proj") if packed else name] = values
-            return
+            name = name.replace("up_proj", "gate_up_proj") if packed else name
+            return {name: lambda: self._unpermuted(name, tensor.array())}
         exact[path] = kind
-        raw = self._unpermuted(name, tensor.raw)
         if kind in FLOATS:
-            state[name] = raw.view(PLAIN[tensor.type]).reshape(tensor.shape)
-            return
-        assert part == "weight"
-        for field, values in _fields(unpack(tensor.type, raw), tensor.type).items():
-            state[f"{path}.{field}"] = values
+            plain = PLAIN[tensor.type]
+            return {name: lambda: self._raw(name, tensor).view(plain).reshape(tensor.shape)}
+
+        @lru_cache(1)
+        def fields() -> dict[str, np.ndarray]:
+            return _fields(unpack(tensor.type, self._raw(name, tensor)), tensor.type)
+
+        def field(which: str, last: bool) -> np.ndarray:
+            found = fields()[which]
+            if last:
+                fields.cache_clear()
+            return found
+
+        names = ["quants", "scales", "minima"][: 3 if FORMATS[kind].minima else 2]
+        return {f"{path}.{n}": partial(field, n, n == names[-1]) for n in names}
+
+    def _raw(self, name: str, tensor: GGUFTensor) -> np.ndarray:
+        return self._unpermuted(name, tensor.raw)
 
     def _name(self, name: str) -> str:
         """blk.3.attn_q.weight --> model.layers.3.self_attn.q_proj.weight"""

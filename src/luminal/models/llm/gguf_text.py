@@ -74,9 +74,7 @@ def _sentencepiece(given: Mapping[str, Any], tokens: list[str]) -> Any:
     )
     prefix = bool(given.get("tokenizer.ggml.add_space_prefix", True))
     spaces = [package.normalizers.Prepend("▁")] if prefix else []
-    raw.normalizer = package.normalizers.Sequence(
-        [*spaces, package.normalizers.Replace(" ", "▁")]
-    )
+    raw.normalizer = package.normalizers.Sequence([*spaces, package.normalizers.Replace(" ", "▁")])
     steps = [package.decoders.Replace("▁", " "), package.decoders.ByteFallback(),
              package.decoders.Fuse()]  # fmt: skip
     if prefix:

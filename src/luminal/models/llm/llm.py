@@ -62,8 +62,9 @@ class LLM:
             "threads": threads, "device": device, "search": search, "precision": precision
         }  # fmt: skip
         self.program = DecoderProgram(
-            self.config, found.state, self.context, found.storage, **options
-        )
+            self.config, found.state, self.context, found.storage, identity=found.identity,
+            **options,
+        )  # fmt: skip
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._load_engine = partial(

@@ -6,13 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ...errors import InputError, Unsupported, WeightsError
 from ...weights.hub import locate
 from .config import DecoderConfig
 from .source import Source, open_source
 from .storage import Storage
+from .weights import Deferred, identity_of
 
 DEFAULT_CONTEXT = 4096
 QUANTS = {"q8": "q8", "q8_0": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16", "f16": "f16",
@@ -21,12 +20,14 @@ QUANTS = {"q8": "q8", "q8_0": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16", "f
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint's tensors, how its matrices are stored, and the tokens of a conversation."""
+    """A checkpoint's tensors, how its matrices are stored, and the tokens of a conversation.
+    identity: stands for the tensors as they are now."""
 
     source: Source
-    state: dict[str, np.ndarray]
+    state: Deferred
     storage: Storage
     context: int
+    identity: str
 
     @property
     def config(self) -> DecoderConfig:
@@ -44,9 +45,8 @@ def load(
     source = open_source(locate(path_or_id))
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
-    weights = sum(value.nbytes for value in state.values())
-    _check_memory(source.config, max(tokens, positions or 0), weights)
-    return Loaded(source, state, storage, tokens)
+    _check_memory(source.config, max(tokens, positions or 0), state.bytes)
+    return Loaded(source, state, storage, tokens, identity_of(source.files, quant))
 
 
 def _context(wanted: int | None, config: DecoderConfig) -> int:

@@ -13,6 +13,7 @@ from .cache import ContiguousCache
 from .config import DecoderConfig
 from .decoder import Decoder
 from .storage import Storage
+from .weights import give
 
 CHUNK = 128  # tokens of a prompt that run at once
 
@@ -26,8 +27,9 @@ class DecoderProgram:
     def __init__(
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int,
         storage: Storage | None = None, chunk: int = CHUNK, threads: int | None = None,
-        device: str = "auto", search: int = 0, precision: str = "f32",
+        device: str = "auto", search: int = 0, precision: str = "f32", identity: str | None = None,
     ) -> None:  # fmt: skip
+        """identity: see `give`."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)
         graph = Graph()
         both = (1, self.chunk)  # decoding, and prompts
@@ -40,10 +42,10 @@ class DecoderProgram:
         cache = ContiguousCache(graph, config, context, tokens, position)
         hidden = model(self._ids, cache).narrow(0, tokens - wanted, wanted)
         self._logits = model.logits(hidden).output("logits")
-        model.load_state_dict(state)
         self._program = graph.compile(
             device=device, threads=threads, search=search, precision=precision
         )
+        give(self._program, model, state, identity)
         for tensor in cache.states:
             self._program[tensor] = np.zeros(tensor.shape, np.float32)
         self.tokens: list[int] = []  # whose keys and values the cache holds

@@ -19,9 +19,7 @@ def tables(rope: Rope, config: DecoderConfig, context: int) -> tuple[np.ndarray,
     return (cos * factor).astype(np.float32), (sin * factor).astype(np.float32)
 
 
-def scaled(
-    rope: Rope, width: int, config: DecoderConfig, context: int
-) -> tuple[np.ndarray, float]:
+def scaled(rope: Rope, width: int, config: DecoderConfig, context: int) -> tuple[np.ndarray, float]:
     """(frequencies, factor of the tables). Formulas of Hugging Face's modeling_rope_utils."""
     plain = 1.0 / rope.theta ** (np.arange(0, width, 2, dtype=np.float64) / width)
     try:

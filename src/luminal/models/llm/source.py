@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from ...errors import WeightsError
-from .checkpoint import check_finite, float_kind, read_config, read_state
+from .checkpoint import float_kind, read_config, read_state
 from .config import DecoderConfig
 from .gguf_source import GGUFSource
 from .storage import FLOATS, Storage
 from .text import Tokenizer, load_tokenizer
+from .weights import Deferred
 
 
 class Source(Protocol):
@@ -20,7 +19,11 @@ class Source(Protocol):
 
     config: DecoderConfig
 
-    def load(self, quant: str | None) -> tuple[dict[str, np.ndarray], Storage]:
+    @property
+    def files(self) -> list[Path]:
+        """All that the tensors come from."""
+
+    def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         """The tensors of `Decoder` and how its matrices are stored; quant: a kind for all
         matrices, None for that of the checkpoint. Raises WeightsError."""
 
@@ -35,10 +38,13 @@ class DirectorySource:
         self.directory = directory
         self._family, self.config = read_config(directory)
 
-    def load(self, quant: str | None) -> tuple[dict[str, np.ndarray], Storage]:
+    @property
+    def files(self) -> list[Path]:
+        return [*self.directory.glob("*.safetensors*"), self.directory / "config.json"]
+
+    def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         state = read_state(self.directory, self._family, self.config)
-        check_finite(state)
-        return state, storage_for(quant or float_kind(state))
+        return Deferred.of(state), storage_for(quant or float_kind(state))
 
     def tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.directory)

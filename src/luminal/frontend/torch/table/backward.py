@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .... import ops
-from ....errors import Unsupported
 from ....graph.dtype import f32
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import extent, full_like, per_dim
+from ....ops.base import extent, full_like, per_dim, static
 from .base import rule
 from .neural import convolution
 
@@ -24,15 +25,19 @@ def convolution_backward(
     mask: Sequence[bool],
 ) -> Any:  # fmt: skip
     """(of the input, of the weight, of the bias), each only where the mask asks for it."""
-    if transposed:
-        raise Unsupported("the gradient of a transposed convolution")
     kind = grad.dtype
     if kind.is_float and kind.bytes < 4:
         grad, x, weight = grad.cast(f32), x.cast(f32), weight.cast(f32)
     n = weight.ndim - 2
     steps, around, spread = (per_dim(v, n, "size") for v in (stride, padding, dilation))
-    of_x = _of_input(grad, x, weight, steps, around, spread, groups) if mask[0] else None
-    of_weight = _of_weight(grad, x, weight, steps, around, spread, groups) if mask[1] else None
+    rest = (steps, around, spread, groups)
+    of_x = of_weight = None
+    if mask[0] and transposed:
+        of_x = convolution(grad, weight, None, steps, around, spread, False, (0,) * n, groups)
+    elif mask[0]:
+        of_x = _of_input(grad, x, weight, *rest)
+    if mask[1]:  # a transposed convolution is an ordinary one from its result to its input
+        of_weight = _of_weight(*((x, grad) if transposed else (grad, x)), weight, *rest)
     of_bias = ops.sum(grad, (0, *range(2, grad.ndim))) if mask[2] else None
     return of_x, of_weight, of_bias
 
@@ -70,35 +75,60 @@ def _of_weight(
     return result.flatten(0, 1)
 
 
-@rule("avg_pool2d_backward.default")
-def avg_pool2d_backward(
-    grad: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers, ceil_mode: bool,
-    include: bool, divisor: int | None,
-) -> Tensor:  # fmt: skip
-    """Every element takes the shares of all windows that it lies in."""
-    if ceil_mode or (any(padding) and not include):
-        raise Unsupported("the gradient of this average pooling")
-    sizes = per_dim(kernel, 2, "kernel")
-    steps = per_dim(stride, 2, "stride") if stride else sizes
-    around = per_dim(padding, 2, "padding")
-    share = ops.mul(grad, 1.0 / (divisor or sizes[0] * sizes[1]))
-    return _spread(share, x, sizes, steps, around)
+def _avg_backward(name: str, n: int) -> None:
+    @rule(name)
+    def backward(
+        grad: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers,
+        ceil_mode: bool, include: bool, divisor: int | None,
+    ) -> Tensor:  # fmt: skip
+        """Every element takes the shares of all windows that it lies in."""
+        sizes = per_dim(kernel, n, "kernel")
+        steps = per_dim(stride, n, "stride") if stride else sizes
+        around = per_dim(padding, n, "padding")
+        share = ops.mul(grad, 1.0 / divisor) if divisor else grad
+        for d in range(n) if not divisor else ():
+            place = x.ndim - n + d
+            size, windows = (static(extent(t, place), "an image") for t in (x, grad))
+            numbers = [
+                _covered(w * steps[d] - around[d], sizes[d], size, around[d] if include else 0)
+                for w in range(windows)
+            ]
+            shape = (-1, *(1,) * (x.ndim - place - 1))
+            factors = 1 / np.asarray(numbers, np.float64)
+            share = ops.mul(share, x.graph.constant(factors).cast(share.dtype).reshape(shape))
+        return _spread(share, x, sizes, steps, around)
+
+
+def _covered(start: int, kernel: int, size: int, padding: int) -> int:
+    """How many elements of a window count: inside the image, or inside its padding."""
+    return min(start + kernel, size + padding) - max(start, -padding)
+
+
+_avg_backward("avg_pool2d_backward.default", 2)
+_avg_backward("avg_pool3d_backward.default", 3)
 
 
 def _spread(share: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers) -> Tensor:
     """Sum over taps of the share of the window in which each element is that tap."""
-    first = x.ndim - 2
+    n = len(kernel)
+    first = x.ndim - n
     shape = [*x.shape, *kernel]
     index = [Index.of(f"i{d}") for d in range(x.ndim)]
     inside = []
-    for n in range(2):
-        d = first + n
-        reach = Index.of(f"i{d}") + padding[n] - Index.of(f"i{x.ndim + n}")
-        index[d] = reach // stride[n]
-        inside += [reach, (extent(share, d) - 1) * stride[n] - reach]
-        if stride[n] > 1:
-            inside.append(-(reach % stride[n]))
-    return ops.sum(share.read(shape, index, inside, 0), (x.ndim, x.ndim + 1))
+    for k in range(n):
+        d = first + k
+        reach = Index.of(f"i{d}") + padding[k] - Index.of(f"i{x.ndim + k}")
+        index[d] = reach // stride[k]
+        inside += [reach, (extent(share, d) - 1) * stride[k] - reach]
+        if stride[k] > 1:
+            inside.append(-(reach % stride[k]))
+    return ops.sum(share.read(shape, index, inside, 0), tuple(range(x.ndim, x.ndim + n)))
+
+
+def _to_places(grad: Tensor, x: Tensor, places: Tensor, n: int) -> Tensor:
+    """The gradient of each window goes to where its largest element stood."""
+    flat = full_like(x, 0).flatten(-n)
+    return ops.scatter_add(flat, -1, places.flatten(-n), grad.flatten(-n)).reshape(x.shape)
 
 
 @rule("max_pool2d_with_indices_backward.default")
@@ -106,17 +136,49 @@ def max_pool2d_backward(
     grad: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers,
     dilation: Numbers, ceil_mode: bool, places: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The gradient of each window goes to where its largest element stood."""
-    flat = full_like(x, 0).flatten(-2)
-    return ops.scatter_add(flat, -1, places.flatten(-2), grad.flatten(-2)).reshape(x.shape)
+    return _to_places(grad, x, places, 2)
 
 
-@rule("_adaptive_avg_pool2d_backward.default")
-def adaptive_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """Where windows do not overlap: each element takes its window's share."""
-    for d in (x.ndim - 2, x.ndim - 1):
-        size, windows = int(extent(x, d)), int(extent(grad, d))
-        if size % windows:
-            raise Unsupported("the gradient of an adaptive pooling with windows of several sizes")
-        grad = ops.mul(grad, windows / size).repeat_interleave(size // windows, d)
-    return grad
+@rule("max_pool3d_with_indices_backward.default")
+def max_pool3d_backward(
+    grad: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers,
+    dilation: Numbers, ceil_mode: bool, places: Tensor,
+) -> Tensor:  # fmt: skip
+    return _to_places(grad, x, places, 3)
+
+
+@rule("adaptive_max_pool2d_backward.default")
+def adaptive_max_2d_backward(grad: Tensor, x: Tensor, places: Tensor) -> Tensor:
+    return _to_places(grad, x, places, 2)
+
+
+@rule("adaptive_max_pool3d_backward.default")
+def adaptive_max_3d_backward(grad: Tensor, x: Tensor, places: Tensor) -> Tensor:
+    return _to_places(grad, x, places, 3)
+
+
+def _adaptive_backward(name: str, n: int) -> None:
+    @rule(name)
+    def backward(grad: Tensor, x: Tensor) -> Tensor:
+        """Each element takes its share of every window that it lies in."""
+        result = grad if grad.dtype.bytes >= 4 else grad.cast(f32)
+        for d in range(x.ndim - n, x.ndim):
+            result = _adaptive_shares(result, d, static(extent(x, d), "an image"))
+        return result
+
+
+def _adaptive_shares(grad: Tensor, d: int, size: int) -> Tensor:
+    """Along one dimension: window i of o covers floor(i n / o) .. ceil((i + 1) n / o) - 1."""
+    windows = static(extent(grad, d), "an image")
+    if size % windows == 0:
+        return ops.mul(grad, windows / size).repeat_interleave(size // windows, d)
+    shares = np.zeros((windows, size))
+    for w in range(windows):
+        start, end = w * size // windows, -(-(w + 1) * size // windows)
+        shares[w, start:end] = 1 / (end - start)
+    matrix = grad.graph.constant(shares).cast(grad.dtype)
+    return ops.matmul(grad.movedim(d, -1), matrix).movedim(-1, d)
+
+
+_adaptive_backward("_adaptive_avg_pool2d_backward.default", 2)
+_adaptive_backward("_adaptive_avg_pool3d_backward.default", 3)

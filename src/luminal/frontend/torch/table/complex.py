@@ -184,8 +184,7 @@ for _names, _function in BINARY.items():
     rule(*_names.split())(_binary(_function))
 
 UNARY = {
-    "abs": pairs.magnitude, "angle": pairs.angle_of, "_conj": pairs.conj,
-    "_conj_physical": pairs.conj, "conj_physical": pairs.conj, "exp": pairs.exp_complex,
+    "abs": pairs.magnitude, "angle": pairs.angle_of, "exp": pairs.exp_complex,
     "log": pairs.log_complex, "sqrt": pairs.sqrt_complex, "sin": pairs.sin_complex,
     "cos": pairs.cos_complex, "tan": pairs.tan_complex, "cosh": pairs.cosh_complex,
     "sinh": pairs.hyperbolic(pairs.sin_complex), "tanh": pairs.hyperbolic(pairs.tan_complex),
@@ -198,6 +197,11 @@ UNARY = {
 }  # fmt: skip
 for _name, _function in UNARY.items():
     rule(f"{_name}.default")(_function)
+
+
+@rule("_conj.default", "_conj_physical.default", "conj_physical.default")
+def conj(x: Complex | complex) -> Complex | complex:
+    return pairs.conj(x) if isinstance(x, Complex) else x.conjugate()
 
 
 @rule("rsqrt.default")

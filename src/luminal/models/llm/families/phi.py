@@ -25,9 +25,7 @@ def _adapt(state: State, config: DecoderConfig) -> State:
         attention, mlp = f"model.layers.{layer}.self_attn.", f"model.layers.{layer}.mlp."
         if f"{attention}qkv_proj.weight" in state:
             names = [f"{attention}{letter}_proj.weight" for letter in "qkv"]
-            split_rows(
-                state, f"{attention}qkv_proj.weight", dict(zip(names, (inner, kv, kv)))
-            )
+            split_rows(state, f"{attention}qkv_proj.weight", dict(zip(names, (inner, kv, kv))))
             names = [f"{mlp}gate_proj.weight", f"{mlp}up_proj.weight"]
             halves = dict.fromkeys(names, config.hidden)
             split_rows(state, f"{mlp}gate_up_proj.weight", halves)

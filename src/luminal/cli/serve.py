@@ -1,0 +1,55 @@
+"""`luminal serve`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import LuminalError
+
+
+@click.command()
+@click.argument("model")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--api-key", envvar="LUMINAL_API_KEY", default=None, help="Ask clients for this key.")
+@click.option("--name", default=None, help="The model's name for clients (default: of its path).")
+@click.option("--quant", default=None, help="Quantise on load: q8, q4, bf16, f16.")
+@click.option("--context", type=click.IntRange(1), default=None, help="Most tokens of a request.")
+@click.option("--max-batch", "batch", type=click.IntRange(1), default=32, show_default=True,
+              help="Replies made at once.")  # fmt: skip
+@click.option("--max-queue", "queue", type=click.IntRange(0), default=64, show_default=True,
+              help="Requests that may wait; more are answered with 429.")  # fmt: skip
+@click.option("--cache-tokens", "cache", type=click.IntRange(1), default=None,
+              help="Tokens that the cache holds for all (default: four contexts).")  # fmt: skip
+@click.option("--chunk", type=click.IntRange(2), default=128, show_default=True,
+              help="Tokens computed at once.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+@click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")
+@click.option("--embeddings", type=click.Path(path_type=Path), default=None,
+              help="A BERT-like model (default: the packaged all-MiniLM-L6-v2).")  # fmt: skip
+@click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
+              help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
+def serve(model: str, **options: Any) -> None:
+    """Serve MODEL (a directory, a .gguf file, or a name on the hub) under OpenAI's interface."""
+    logging.basicConfig(format="luminal: %(message)s")
+    try:
+        from ..server.run import Options, build
+    except ImportError as error:
+        click.echo(f"luminal: {error}: pip install luminal[serve]", err=True)
+        sys.exit(1)
+    given = Options(**options)
+    try:
+        server = build(model, given)
+    except LuminalError as error:
+        click.echo(f"luminal: {error}", err=True)
+        sys.exit(1)
+    key = " (with an API key)" if given.api_key else ""
+    click.echo(f"luminal: serving {model} on http://{given.host}:{given.port}/v1{key}", err=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()

@@ -1,0 +1,98 @@
+"""A checkpoint's tensors on their way into a program: made one at a time, checked, packed, let go.
+
+What a program packs is kept on disk under the identity of the checkpoint, so that a later start
+reads neither the checkpoint's tensors nor packs them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ... import nn, weights
+from ...compiler import Executable
+from ...graph import Tensor
+from ...nn.module import check_names, fit
+from .checkpoint import check_finite
+
+Maker = Callable[[], np.ndarray]
+
+
+class Deferred(Mapping[str, np.ndarray]):
+    """Tensors by name, each made and checked when it is asked for. Raises WeightsError there where
+    one holds an infinity or a NaN.
+
+    bytes: of all, roughly. release: gives back memory that earlier ones took, if need be.
+    """
+
+    def __init__(
+        self, makers: Mapping[str, Maker], bytes: int, release: Callable[[], None] | None = None
+    ) -> None:
+        self._makers, self.bytes, self._release = dict(makers), bytes, release
+
+    @staticmethod
+    def of(state: Mapping[str, np.ndarray]) -> Deferred:
+        """Arrays that are there already, in a file that is mapped, say."""
+        makers = {name: lambda value=value: value for name, value in state.items()}
+        return Deferred(makers, sum(value.nbytes for value in state.values()))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if self._release is not None:
+            self._release()
+        value = self._makers[name]()
+        check_finite({name: value})
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def give(
+    program: Executable, model: nn.Module, state: Mapping[str, np.ndarray],
+    identity: str | None = None,
+) -> None:  # fmt: skip
+    """Set the parameters of a model that is compiled already. Raises WeightsError."""
+    program.set_parameters(lambda: fitting(model, state), identity)
+
+
+def fitting(
+    model: nn.Module, state: Mapping[str, np.ndarray]
+) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """(parameter, value) one after the other. Raises WeightsError."""
+    wanted, modules = dict(model.named_parameters()), dict(model.named_modules())
+    done: set[str] = set()
+    for name in state:
+        path = name.rpartition(".")[0]
+        values = {name: state[name]}
+        if path in modules:
+            modules[path].adapt_state(values, f"{path}.")
+        check_names(values.keys() & wanted.keys(), set(values))
+        done |= values.keys()
+        while values:
+            own, value = values.popitem()
+            yield wanted[own], fit(own, wanted[own], value)
+    check_names(set(wanted), done)
+
+
+def identity_of(files: Iterable[Path], quant: str | None) -> str:
+    """A name for the tensors that a checkpoint's files give, as they are now."""
+    facts = [f"{quant} {_version()}"]
+    for path in sorted(files):
+        found = path.resolve().stat()
+        facts.append(f"{path.resolve()} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+@cache
+def _version() -> str:
+    """A digest of the files that read checkpoints and quantise them."""
+    folders = (Path(__file__).parent, Path(weights.__file__).parent)
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -1,0 +1,94 @@
+"""Borders of an image are written out, its inside is one loop; what cannot be kept is repeated."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import default_cases as cases
+from test_default import TARGETS, assert_right
+
+from luminal.graph.index import Index
+from luminal.kernel.default import default_schedule
+from luminal.kernel.kernel import Store
+from luminal.kernel.lower import lower
+from luminal.kernel.prepare import prepare
+from luminal.kernel.program import Claim, For, Instruction, When
+from luminal.kernel.show import program_text
+
+
+def scheduled(kernel, target):
+    (prepared,) = prepare(kernel, target)
+    return default_schedule(prepared, target)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("hw, size, stride", [(25, 3, 1), (25, 3, 2), (26, 7, 2), (3, 3, 1)])
+def test_padded_images_run_right(hw, size, stride, target):
+    assert_right(cases.convolution(2, hw, 16, size, stride), {}, target)
+
+
+@pytest.mark.parametrize("hw", [25, 26])
+def test_depthwise_images_run_right(hw):
+    assert_right(cases.convolution(0, hw, 4, 3, groups=True), {}, TARGETS[0])
+
+
+def loops(statements):
+    for s in statements:
+        if isinstance(s, For):
+            yield s
+        if isinstance(s, (For, When, Claim)):
+            yield from loops(s.body)
+
+
+def operations(statements):
+    for s in statements:
+        if isinstance(s, Instruction):
+            yield s
+        else:
+            yield from operations(s.body)
+
+
+def test_the_inside_of_an_image_tests_no_condition():
+    kernel, schedule = scheduled(cases.convolution(8, 64, 32, 3), TARGETS[0])
+    assert "edges" in schedule.tails.values()
+    program = lower(kernel, schedule, TARGETS[0])
+    (rows,) = [
+        s for s in loops(program.body)
+        if s.count.literal and 5 < int(s.count.name) < 64
+        and any(o.op == "fma" for o in operations(s.body))
+        and any(loops(s.body))
+    ]  # fmt: skip
+    assert not [o.op for o in operations(rows.body) if o.op in ("less", "select", "and")]
+
+
+def test_a_wider_image_makes_no_longer_program():
+    lengths = []
+    for hw in (48, 96):
+        kernel, schedule = scheduled(cases.convolution(8, hw, 32, 3), TARGETS[0])
+        lengths.append(program_text(lower(kernel, schedule, TARGETS[0])).count("\n"))
+    assert lengths[1] < 1.1 * lengths[0]
+
+
+def column_softmax(most):
+    """Softmax over the first dimension, whose size is only known to be at most `most`."""
+    kernel = cases.softmax(24, "s", {"s": (1, most)})
+    turn = {"X": ("k", "m"), "Y": ("k", "m")}
+    buffers = [cases.buffer(b.name, "s", 24) for b in kernel.buffers]
+    values = []
+    for v in kernel.values:
+        body = cases.load("X", *turn["X"]) if v.name == "top" else v.body
+        if v.name == "e":
+            body = cases.op("exp2", cases.sub(cases.load("X", *turn["X"]), cases.read("top")))
+        store = v.store and Store("Y", tuple(map(Index.of, turn["Y"])))
+        values.append(cases.value(v.name, v.axes, body, v.reduction, store))
+    return cases.kernel("columns", buffers, kernel.axes, values, kernel.sizes)
+
+
+@pytest.mark.parametrize("most", [64, 1 << 30])
+def test_rows_of_any_bound_need_no_workspace_of_that_size(most):
+    kernel = column_softmax(most)
+    assert_right(kernel, {"s": 5}, TARGETS[0])
+    made, schedule = scheduled(kernel, TARGETS[0])
+    assert lower(made, schedule, TARGETS[0]).workspace < 1 << 20

@@ -1,0 +1,134 @@
+"""Many clients at once: nobody's reply is lost or mixed up, whoever leaves or errs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, RateLimitError
+
+from luminal.models.llm import Wishes
+
+from .conftest import CONTEXT, NAME, Running
+
+Start = Callable[..., AbstractContextManager[Running]]
+BAD: list[dict[str, Any]] = [{"content": b"{"}, {"json": {"model": NAME, "prompt": -1}},
+                             {"json": {"model": NAME, "prompt": [3] * (CONTEXT + 1)}}]  # fmt: skip
+
+
+class Crowd:
+    """Clients that ask at the same time, each for one of some prompts whose replies are known."""
+
+    def __init__(self, running: Running, seed: int, prompts: int = 12) -> None:
+        self.running, self.rng, self.counts = running, random.Random(seed), Counter[str]()
+        self.cases: list[tuple[list[int], int, str]] = []
+        tokenizer = running.engine.tokenizer
+        assert tokenizer is not None
+        shared = [self.rng.randrange(6, 320) for _ in range(40)]  # some begin alike
+        for n in range(prompts):
+            own = [self.rng.randrange(6, 320) for _ in range(self.rng.choice([1, 5, 30, 70]))]
+            ids, count = (shared + own if n % 3 == 0 else own), self.rng.randint(2, 45)
+            (pieces,) = running.engine.complete([ids], Wishes(count))  # alone
+            self.cases.append((ids, count, "".join(piece.text for piece in pieces)))
+
+    async def meet(self, clients: int, requests: int) -> None:
+        """So many clients, each with so many requests one after the other."""
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(timeout=300, limits=limits) as http:
+            openai = AsyncOpenAI(base_url=f"{self.running.url}/v1", api_key="none",
+                                 max_retries=0, http_client=http)  # fmt: skip
+            seeds = [self.rng.random() for _ in range(clients)]
+            await asyncio.gather(*[self._client(openai, http, requests, s) for s in seeds])
+
+    async def _client(
+        self, openai: AsyncOpenAI, http: httpx.AsyncClient, requests: int, seed: float
+    ) -> None:
+        rng = random.Random(seed)
+        acts = [self._whole, self._stream, self._whole, self._stream, self._leave]
+        for _ in range(requests):
+            if rng.random() < 0.1:
+                url = f"{self.running.url}/v1/completions"
+                assert (await http.post(url, **rng.choice(BAD))).status_code == 400
+                self.counts["bad"] += 1
+                continue
+            ids, count, text = rng.choice(self.cases)
+            ask: dict[str, Any] = {
+                "model": NAME, "prompt": ids, "max_tokens": count, "temperature": 0
+            }  # fmt: skip
+            try:
+                await rng.choice(acts)(openai, ask, text)
+            except RateLimitError as error:
+                assert error.code == "queue_full"
+                self.counts["refused"] += 1
+                await asyncio.sleep(0.05)
+
+    async def _whole(self, openai: AsyncOpenAI, ask: dict[str, Any], text: str) -> None:
+        made = await openai.completions.create(**ask)
+        assert made.choices[0].text == text
+        self.counts["right"] += 1
+
+    async def _stream(self, openai: AsyncOpenAI, ask: dict[str, Any], text: str) -> None:
+        stream = await openai.completions.create(**ask, stream=True)
+        assert "".join([chunk.choices[0].text async for chunk in stream]) == text
+        self.counts["right"] += 1
+
+    async def _leave(self, openai: AsyncOpenAI, ask: dict[str, Any], text: str) -> None:
+        """In the middle of a stream."""
+        stream = await openai.completions.create(**{**ask, "max_tokens": 100}, stream=True)
+        seen = ""
+        async for chunk in stream:
+            seen += chunk.choices[0].text
+            if len(seen) > 3:
+                break
+        await stream.close()
+        assert text.startswith(seen[:1])
+        self.counts["left"] += 1
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_forty_clients(running: Running) -> None:
+    crowd = Crowd(running, 1)
+    asyncio.run(crowd.meet(40, 5))
+    running.idle()
+    assert sum(crowd.counts.values()) == 200
+    assert crowd.counts["right"] > 100 and crowd.counts["left"] and crowd.counts["bad"]
+    assert running.engine.load_now().reused
+
+
+def test_more_clients_than_the_queue_takes(start: Start, slow: None) -> None:
+    with start(queue=4) as running:
+        crowd = Crowd(running, 2, prompts=4)
+        asyncio.run(crowd.meet(48, 2))
+        running.idle()
+        assert sum(crowd.counts.values()) == 96
+        assert crowd.counts["refused"] and crowd.counts["right"]
+
+
+@pytest.mark.slow
+def test_sixty_four_clients_for_long(running: Running) -> None:
+    """About 6,400 requests. Memory stays flat after the first quarter."""
+    crowd, sizes = Crowd(running, 3, prompts=40), []
+    started = time.monotonic()
+    for _ in range(8):
+        asyncio.run(crowd.meet(64, 12))
+        running.idle()
+        sizes.append(resident())
+    assert sum(crowd.counts.values()) == 8 * 64 * 12
+    print(dict(crowd.counts), f"{time.monotonic() - started:.0f} s", sizes)
+    assert sizes[-1] < sizes[1] + (16 << 20)
