@@ -1,6 +1,7 @@
 """`torch.compile(model, backend="luminal")`: what it did, and how to start afresh.
 
     luminal.torch.report()   which operations PyTorch still computed itself, where, and why
+    luminal.torch.export(model, inputs, path)   a program that `luminal.load` runs without PyTorch
     luminal.torch.reset()    forget all compiled programs and the report
 
 In inference, weights are packed once and again when PyTorch's version counter says that they have
@@ -9,6 +10,6 @@ changed. It does not count writes through `.data`: call `reset()` after such a w
 Needs PyTorch, which luminal itself does not.
 """
 
-from .frontend.torch import Options, Report, backend, report, reset
+from .frontend.torch import Options, Report, backend, export, report, reset
 
-__all__ = ["Options", "Report", "backend", "report", "reset"]
+__all__ = ["Options", "Report", "backend", "export", "report", "reset"]

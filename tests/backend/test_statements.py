@@ -269,11 +269,15 @@ def test_a_nan_in_any_lane_wins(lane: int) -> None:
 def test_matrix_instructions_as_specified(instruction, width: int) -> None:
     rng, j = np.random.default_rng(9), instruction.collapse
     kinds = {"acc": instruction.accumulator, "a": instruction.first, "b": instruction.second}
-    low = {u8: (0, 256), i8: (-128, 128)}
     arrays = {}
     for name, dtype in kinds.items():
         count = width * (1 if name == "acc" else j)
-        arrays[name] = rng.integers(*low.get(dtype, (-8, 8)), count).astype(dtype.numpy)
+        ends = (-8, 7) if dtype.is_float else (dtype.lowest, dtype.highest)
+        ends = (-1000, 1000) if name == "acc" else ends
+        most = min(ends[1], instruction.most) if name == "a" else ends[1]
+        numbers = rng.integers(ends[0], most, count, endpoint=True)
+        numbers[: count // 2] = most if name == "a" else ends[0]  # the largest sums
+        arrays[name] = numbers.astype(dtype.numpy)
     lanes = (("n", width),)
     values = {
         n: Val(f"%{n}", d, lanes + ((("k", j),) if n != "acc" else ())) for n, d in kinds.items()

@@ -14,6 +14,7 @@ import pytest
 from luminal import LLM
 from luminal.errors import InputError, LuminalError
 from luminal.models.llm import Busy, Engine, Piece, Sampling, Wishes
+from luminal.models.llm.scheduler import Part
 
 from .checkpoints import VOCABULARY, checkpoint, greedy
 
@@ -86,6 +87,29 @@ def test_cancelled_replies_free_their_pages_and_disturb_nobody(engine: Engine) -
         assert tokens(pieces) == greedy(model, prompt, 40)
     load = engine.load_now()
     assert load.pages_held == load.running == load.waiting == 0
+
+
+def test_a_reply_cancelled_between_plan_and_run_writes_to_its_own_pages(engine: Engine) -> None:
+    asked, boxes = prompts(5), [Heard() for _ in range(5)]
+    program, run, tickets = engine.program, engine.program.run, []
+
+    def cancel_first(parts: list[Part]) -> np.ndarray:
+        if len(parts) == 5:
+            engine.cancel(tickets[2])
+        return run(parts)
+
+    program.run = cancel_first  # type: ignore[method-assign, assignment]
+    try:
+        asking = [(ids, Wishes(20), box.put) for ids, box in zip(asked, boxes)]
+        tickets += engine.submit(asking)
+        for number in (0, 1, 3, 4):
+            pieces: list[Piece] = []
+            while not pieces or pieces[-1].finish is None:
+                pieces.append(boxes[number].get(timeout=60))  # type: ignore[arg-type]
+            assert tokens(pieces) == greedy(checkpoint("llama3")[1], asked[number], 20)
+    finally:
+        program.run = run  # type: ignore[method-assign]
+    assert tickets[2].reply.finish is None
 
 
 def test_a_full_queue_and_wrong_prompts_are_refused(engine: Engine) -> None:

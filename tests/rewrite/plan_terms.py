@@ -23,9 +23,7 @@ class Meaning:
         self.terms = Terms(classes.encoding.space)
         self.of: dict[int, int] = {}
         for c in ordered(classes):
-            node = next(
-                n for n in classes.alternatives[c] if all(x in self.of for x in n.children)
-            )
+            node = next(n for n in classes.alternatives[c] if all(x in self.of for x in n.children))
             self.of[c] = self.term(c, node)
 
     def term(self, c: int, node: ENode) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from luminal import Graph, nn
 from luminal.graph.passes import default_passes, program_of, run_passes
+from luminal.models.llm.cache import ContiguousCache
 from luminal.models.llm.config import DecoderConfig, Rope
 from luminal.models.llm.decoder import Decoder
 from luminal.models.llm.storage import Storage
@@ -50,7 +51,8 @@ def decoder(storage: str, tokens: int) -> list[Plan]:
     ids = graph.tensor((length,), "i64")
     with nn.uninitialised():
         model = Decoder(graph, config, 1024, Storage(storage))
-    model(ids, position, 1).output()
+        memory = ContiguousCache(graph, config, 1024, length, position)
+        model.logits(model(ids, memory).narrow(0, length - 1, 1)).output()
     return plans_of(graph)
 
 
@@ -140,9 +142,7 @@ def test_states_are_updated_in_place(batch):
     graph = Graph()
     tokens = graph.dim("tokens", 1, 8, hint=1)
     position = graph.dim("position", 0, 15, hint=8)
-    layer = nn.MultiheadAttention(
-        graph, 16, 2, bias=False, rotary=nn.RotaryEmbedding(graph, 8, 16)
-    )
+    layer = nn.MultiheadAttention(graph, 16, 2, bias=False, rotary=nn.RotaryEmbedding(graph, 8, 16))
     caches = [nn.KVCache(graph, batch, 2, 16, 8, name=f"cache{n}") for n in range(2)]
     x = y = graph.tensor((batch, tokens, 16))
     for memory in caches:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from plan_nets import NETS, program
 
+import luminal.rewrite.engine
 from luminal.errors import CompileError
+from luminal.rewrite.encode import operation_of
 from luminal.rewrite.engine import Egglog, load_bindings
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.language import OPERATIONS
@@ -33,6 +35,22 @@ def test_engines_agree(name):
     one, two = classes_of(fast, encoding, case.region), classes_of(slow, other, case.region)
     assert sorted(map(len, one.alternatives)) == sorted(map(len, two.alternatives))
     assert sorted(map(str, one.dtype)) == sorted(map(str, two.dtype))
+
+
+@needs_egglog
+@pytest.mark.parametrize("name", ["gated_mlp", "attention_masked", "pools"])
+def test_rules_that_cannot_fire_make_no_difference(name, monkeypatch):
+    monkeypatch.setattr(luminal.rewrite.engine._idle, "graphs", [])
+    case = program(name)
+    present = frozenset(map(operation_of, case.region.terms.nodes))
+    whole, few = rule_program(DEFAULT), rule_program(DEFAULT, present)
+    assert len(few) < len(whole)
+    for engine in (Egglog, Mini):
+        found = []
+        for rules in (few, whole):
+            made, encoding, _ = saturate(case.region, engine=engine(rules))
+            found.append(classes_of(made, encoding, case.region))
+        assert found[0].alternatives == found[1].alternatives
 
 
 @needs_egglog

@@ -64,9 +64,7 @@ def test_symbolic_splits_and_merges_vanish():
 def test_other_views_read_at_a_map(movement, maps):
     graph, x = graph_with((6, 4))
     normal, _ = check(graph, [movement(x)])
-    assert [sorted(m.split(", ")) for m in maps_of(normal)] == [
-        sorted(m.split(", ")) for m in maps
-    ]
+    assert [sorted(m.split(", ")) for m in maps_of(normal)] == [sorted(m.split(", ")) for m in maps]
 
 
 def test_an_odd_reshape_is_one_read():

@@ -12,7 +12,8 @@ from luminal.graph import reference
 from luminal.graph.graph import Graph
 from luminal.rewrite.evaluate import run_regions
 from luminal.rewrite.normalise import normalise
-from luminal.rewrite.regions import MAX_AXES, MAX_TERMS, regions
+from luminal.rewrite.optimise import optimise
+from luminal.rewrite.regions import MAX_AXES, MAX_TERMS, PLAIN, regions
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -166,8 +167,10 @@ def test_long_chains_are_cut_evenly():
     y = graph.tensor((8, 16))
     for number in range(400):
         y = ops.tanh(y) * float(number)
-    for piece in regions(normalise(graph.space, [y.node])):
-        assert len(piece.terms.nodes) <= MAX_TERMS + 1
+    pieces = regions(normalise(graph.space, [y.node]))
+    assert len(pieces) > 1
+    for piece in pieces:
+        assert len(piece.terms.nodes) * PLAIN <= MAX_TERMS + 1
         assert len(piece.terms.space.axes) <= MAX_AXES
 
 
@@ -206,3 +209,14 @@ def test_a_cache_that_is_written_and_read_is_stored_by_the_write():
     assert len(pieces) == 2
     assert pieces[0].outputs == (normal.outputs[updated.node],)
     assert normal.outputs[updated.node] in pieces[1].inputs
+
+
+def test_an_elementwise_chain_is_one_kernel():
+    graph = Graph()
+    y = graph.tensor((64, 64))
+    for _ in range(30):
+        y = ops.mish(y)
+    (region,) = regions(normalise(graph.space, [y.node]))
+    assert len(region.terms.nodes) > MAX_TERMS
+    plan = optimise(region)
+    assert len(plan.pieces) == 1

@@ -79,3 +79,18 @@ def test_ranges_cover_all_sizes_once() -> None:
 def test_a_hint_outside_the_bounds_is_refused() -> None:
     with pytest.raises(DimError, match="hint"):
         Graph().dim("rows", 1, 8, hint=(1, 9))
+
+
+def test_a_row_of_a_table_at_a_run_time_position() -> None:
+    """With one token, the row is a size and no axis: such a table keeps its layout."""
+    graph = Graph()
+    tokens, position = graph.dim("tokens", 1, 8, hint=(1, 8)), graph.dim("position", 0, 8)
+    table = np.random.default_rng(0).standard_normal((16, 32), dtype=np.float32)
+    x = graph.tensor((tokens, 32))
+    y = (x * graph.constant(table).narrow(0, position, tokens)).output()
+    rt = graph.compile(database=False)
+    for at, count in ((3, 1), (0, 8), (8, 1), (5, 2)):
+        given = np.full((count, 32), 2.0, np.float32)
+        rt[x] = given
+        rt.run(position=at)
+        np.testing.assert_array_equal(rt[y], 2 * table[at : at + count])

@@ -95,11 +95,13 @@ def test_choices_that_no_longer_fit_are_not_used(tmp_path):
 def test_a_search_goes_on_where_the_last_one_ended(tmp_path):
     path, kernel = tmp_path / "t.sqlite", prepared("gemm")
     first = tuning(path)
-    first.search([Task(kernel)], Budget(4))
+    with first:
+        first.search([Task(kernel)], Budget(4))
     key = first.key(kernel)
     tried = {str(t.choices) for t in Database(path).trials(key)}
     assert len(tried) == 4
-    tuning(path).search([Task(kernel)], Budget(8))
+    with tuning(path) as second:
+        second.search([Task(kernel)], Budget(8))
     both = {str(t.choices) for t in Database(path).trials(key)}
     assert tried < both
 
@@ -108,7 +110,8 @@ def test_equal_kernels_are_tuned_once(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Tuning, "_tune", lambda self, task, *rest: seen.append(task))
     kernel = prepared("softmax")
-    tuning(tmp_path / "t.sqlite").search([Task(kernel, 2), Task(kernel, 3)], Budget(1))
+    with tuning(tmp_path / "t.sqlite") as tuned:
+        tuned.search([Task(kernel, 2), Task(kernel, 3)], Budget(1))
     assert [task.calls for task in seen] == [5]
 
 
@@ -155,7 +158,8 @@ def test_a_wrong_default_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("luminal.search.measure.Measurer.open", lambda *_: wrong)
     tuned = tuning(tmp_path / "t.sqlite")
     kernel = prepared("gemm")
-    tuned.search([Task(kernel)], Budget(2))
+    with tuned:
+        tuned.search([Task(kernel)], Budget(2))
     choices, notes = tuned.known(kernel)
     assert choices == {} and "the default schedule is wrong: everything" in notes[0]
 

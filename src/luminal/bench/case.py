@@ -39,12 +39,12 @@ class Mark:
 @dataclass
 class Work:
     """inputs: what changes from run to run. module: in PyTorch, with its weights. record: ours on
-    these inputs and the module's weights by name. flops: of a run, None to have them counted.
-    gathered: weights of which a run reads a few rows only."""
+    these inputs and the module's weights by name; None: through `torch.compile`. flops: of a run,
+    None to have them counted. gathered: weights of which a run reads a few rows only."""
 
     inputs: list[np.ndarray]
     module: torch.nn.Module
-    record: Record
+    record: Record | None
     flops: float | None = None
     gathered: tuple[str, ...] = ()
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import LuminalError
 from ..graph import Graph
+from . import peers
 from .case import TOLERANCE, Case, Mark, Work, difference
 from .machine import Elsewhere, ceilings_of, on_first_processor, pin_workers
 from .paired import Call, Spread, interleaved
@@ -130,6 +131,8 @@ def loaders(
 
 def compiled(work: Work, options: Options) -> Side:
     """Our program for a work."""
+    if work.record is None:
+        return through_torch(work, options)
     graph = Graph()
     inputs = [graph.tensor(a.shape, str(a.dtype)) for a in work.inputs]
     output = work.record(graph, inputs, work.state()).output()
@@ -139,6 +142,12 @@ def compiled(work: Work, options: Options) -> Side:
     for tensor, array in zip(inputs, work.inputs):
         program[tensor] = array
     return Side(program.run, lambda: np.array(program[output], np.float32))
+
+
+def through_torch(work: Work, options: Options) -> Side:
+    """Our program as `torch.compile` makes it."""
+    ours = {name: getattr(options, name) for name in ("threads", "search", "precision")}
+    return peers.compiled(work, options.threads, backend="luminal", options=ours)
 
 
 def reference(work: Work, threads: int) -> np.ndarray:

@@ -22,6 +22,9 @@ MINILM = BertConfig(
 )
 
 
+MARKS = (Mark("openvino", 1.1), Mark("openvino", 1.0, "bf16"))
+
+
 def all_models() -> Iterator[Case]:
     """Every case, in order of printing."""
     yield bert("MiniLM", MINILM, 128, short=True)
@@ -29,6 +32,7 @@ def all_models() -> Iterator[Case]:
     yield resnet("ResNet-50", (3, 4, 6, 3), 1000, 64, 224, short=True)
     yield vit("ViT-B/16", ViTConfig())
     yield gpt2("GPT-2 prefill", GPT2Config(), 128)
+    yield yolo("YOLOv8n", 16, 640)
 
 
 def bert(name: str, config: BertConfig, tokens: int, short: bool = False) -> Case:
@@ -106,6 +110,18 @@ def gpt2(name: str, config: GPT2Config, tokens: int, short: bool = False) -> Cas
     )
 
 
+def yolo(name: str, width: int, size: int) -> Case:
+    """YOLOv8 on one image, as `torch.compile` hands it to us."""
+
+    def make() -> Work:
+        from .twins import seeded
+        from .yolo import Yolo
+
+        return Work([normal(1, 3, size, size)], seeded(lambda: Yolo(width)), None)
+
+    return Case(f"{name} 1x3x{size}x{size}", "models", make, marks=MARKS)
+
+
 def _ids(words: int, tokens: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, words, (1, tokens))
 
@@ -118,7 +134,7 @@ def _model(
     short: bool,
     call: Callable[..., Tensor] | None = None,
     gathered: tuple[str, ...] = (),
-    marks: tuple[Mark, ...] = (Mark("openvino", 1.1), Mark("openvino", 1.0, "bf16")),
+    marks: tuple[Mark, ...] = MARKS,
 ) -> Case:
     def record(graph: Graph, tensors: Sequence[Tensor], state: State) -> Tensor:
         with nn.uninitialised():

@@ -59,11 +59,16 @@ def eager(work: Work, threads: int, precision: str) -> Side:
 
 def inductor(work: Work, threads: int, precision: str) -> Side:
     """torch.compile, with weights frozen into the program: they are packed ahead."""
+    return compiled(work, threads, precision, options={"freezing": True})
+
+
+def compiled(work: Work, threads: int, precision: str = "f32", **options: Any) -> Side:
+    """What `torch.compile` makes of the module with these options."""
     import torch
 
     module, tensors = _torch_parts(work, threads, precision)
     torch._dynamo.reset()
-    return _torch_side(torch.compile(module, options={"freezing": True}), tensors)
+    return _torch_side(torch.compile(module, **options), tensors)
 
 
 def _torch_parts(work: Work, threads: int, precision: str) -> tuple[Any, list[Any]]:

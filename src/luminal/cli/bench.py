@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
     Part = tuple[Options, list[Case]]  # cases that are run in one way
 
+KINDS = ("all", "ops", "models")
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["all", "ops", "models"]), default="all")
+@click.argument("what", default="all", metavar="[all|ops|models|MODEL]")
 @click.option("--only", default="", metavar="WORD", help="Only cases with this in their names.")
 @click.option(
     "--all",
@@ -44,13 +46,17 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     help="Write all figures here (default: bench.json).",
 )
 @click.option("--plot", type=FILE, default=None, help="Write a picture here: .html or .png.")
+@click.option("--prompt", type=click.IntRange(1), default=512, help="MODEL: tokens of the prompt.")
+@click.option("--tokens", type=click.IntRange(1), default=32, help="MODEL: tokens of the reply.")
+@click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
 def bench(
-    kind: str, only: str, everything: bool, short: bool, threads: int | None, peers: str | None,
+    what: str, only: str, everything: bool, short: bool, threads: int | None, peers: str | None,
     precision: str, search: str, rounds: int | None, timeout: float, json_file: Path | None,
-    plot: Path | None, listed: bool,
+    plot: Path | None, prompt: int, tokens: int, quant: str | None, listed: bool,
 ) -> None:  # fmt: skip
-    """Time our programs beside what a user would pick instead, paired in one run.
+    """Time our programs beside what a user would pick instead, paired in one run. MODEL: a language
+    model, prefill and decoding, beside llama.cpp.
 
     Results are checked against PyTorch; a wrong one is an error, never a time. Ends with 1 if any
     case of ours failed.
@@ -60,7 +66,10 @@ def bench(
     from ..bench.suite import select
 
     try:
-        chosen = select(kind, only, short)
+        if what not in KINDS:
+            _language(what, threads or cores(), rounds, peers, json_file, prompt, tokens, quant)
+            return
+        chosen = select(what, only, short)
         if listed:
             click.echo("\n".join(case.name for case in chosen))
             return
@@ -83,10 +92,24 @@ def _narrow_parts(chosen: list[Case], options: Options) -> list[Part]:
     """The cases that have marks in narrower precisions."""
     from dataclasses import replace
 
-    return [
+    parts = [
         (replace(options, precision=precision), [c for c in chosen if c.rivals(precision)])
         for precision in ("bf16", "int8")
     ]
+    return [part for part in parts if part[1]]
+
+
+def _language(
+    model: str, threads: int, rounds: int | None, peers: str | None, json_file: Path | None,
+    prompt: int, tokens: int, quant: str | None,
+) -> None:  # fmt: skip
+    """Print the figures of a language model, and write them."""
+    from ..bench.language import measure, table
+
+    found = measure(model, prompt, tokens, threads, rounds or 3, peers != "", quant=quant)
+    click.echo(table(found))
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _peers(wanted: str | None) -> tuple[str, ...]:
@@ -120,7 +143,8 @@ def _report(parts: list[Part], timeout: float, json_file: Path | None, plot: Pat
         check_ending(plot)
     found: list[tuple[Machine, list[Row]]] = []
     for options, chosen in parts:
-        machine, rows = measured(options.threads, options.precision), list[Row]()
+        machine = measured(options.threads, options.precision)
+        rows: list[Row] = []
         found.append((machine, rows))
         click.echo(heading(machine, options.peers))
         for row in run(chosen, options, timeout):

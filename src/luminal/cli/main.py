@@ -13,7 +13,7 @@ from ..errors import LuminalError
 from .bench import bench
 from .llm import chat, describe_model, run
 from .serve import serve
-from .tune import cache, tune
+from .tune import cache, explain, tune
 
 MODEL_OPTION = click.option(
     "--model",
@@ -37,6 +37,7 @@ main.add_command(run)
 main.add_command(chat)
 main.add_command(serve)
 main.add_command(tune)
+main.add_command(explain)
 main.add_command(cache)
 
 

@@ -1,4 +1,4 @@
-"""`luminal tune MODEL` and `luminal cache`: searching faster kernels, and what was found."""
+"""`luminal tune`, `luminal explain` and `luminal cache`: searching faster kernels, and what was found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import click
+import numpy as np
 
 from ..errors import LuminalError
 
@@ -49,6 +50,30 @@ def tune(
         if line.startswith("k") or line.strip().startswith(("tuned", "not tuned", "stored")):
             click.echo(line)
     click.echo(f"{time.perf_counter() - start:.0f} s")
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.option("--tokens", type=click.IntRange(1), default=128, help="Length of the text.")
+@click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
+@DATABASE_OPTION
+def explain(model: Path | None, tokens: int, threads: int | None, database: Path | None) -> None:
+    """What became of MODEL, a directory of a BERT-like model (default: the packaged
+    all-MiniLM-L6-v2): where compile time went; for each kernel what it fuses, its schedule, work,
+    how it was tuned and the runners-up; then its time and share of the roofline."""
+    from ..backend import cpu
+    from ..models import SentenceEncoder
+    from ..search import profile
+
+    count = threads or cpu.cores()
+    try:
+        encoder = SentenceEncoder(model, threads=count, database=database)
+        encoder.run(np.full((1, tokens), 1000), np.ones((1, tokens), np.bool_))
+    except LuminalError as error:
+        click.echo(f"luminal: {error}", err=True)
+        sys.exit(1)
+    click.echo(encoder.program.explain() + "\n")
+    click.echo(profile(encoder.program, cpu.target(count), cpu.rates(count)))
 
 
 @click.group()

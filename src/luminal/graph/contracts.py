@@ -13,7 +13,7 @@ are exact; everything outside of them is f32. What is lost is the rounding of x,
 A group whose largest |x| is at most TINY counts as zero; one with a NaN or an infinity gives NaN.
 
 `half_contractions` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
-and multiplied and added up in f32: |error| <= (2^-8 + 2^-18) sum_k |x_k w_k|.
+and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|.
 """
 
 from __future__ import annotations

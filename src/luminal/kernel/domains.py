@@ -117,8 +117,14 @@ def _extreme(a: Index, b: Index, largest: bool, space: Space) -> Index:
 def _narrow_producers(kernel: Kernel, values: dict[str, Value]) -> None:
     """A value that only bounded readers look at has their bounds, wherever those agree."""
     for v in reversed(kernel.values):
-        readers = [values[u.name] for u in kernel.values if u.name != v.name and any(
-            isinstance(e, Read) and e.value == v.name for b in u.expressions() for e in walk(b))]
+        readers = [
+            values[u.name]
+            for u in kernel.values
+            if u.name != v.name
+            and any(
+                isinstance(e, Read) and e.value == v.name for b in u.expressions() for e in walk(b)
+            )
+        ]
         if v.store is not None or not readers:
             continue
         domain = dict(values[v.name].domain)
@@ -207,4 +213,3 @@ def _apply(op: str, args: list[Number | None]) -> Number | None:
     if op == "add" and -math.inf in known and math.inf not in known:
         return -math.inf
     return None
-

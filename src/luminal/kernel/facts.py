@@ -185,10 +185,11 @@ class Facts:
             plain = Access(v.name, frozenset(v.axes), {}, v.dtype, conditions, free=True)
             return self._now(plain)
         buffer, axes = self.buffers[e.buffer], self.axes_of(e)
-        plain = not conditions and not e.slots
-        plain &= all(i.is_constant or i in map(Index.of, i.names()) for i in e.index)
-        strides = self._laid_out(e, buffer.layout) if plain and buffer.layout else self._strides(e)
-        free = plain and buffer.constant and buffer.layout is None
+        axis = {Index.of(a) for a in axes}
+        dims = all(i.is_constant or i in axis for i in e.index)
+        named = dims and not conditions and not e.slots
+        strides = self._laid_out(e, buffer.layout) if named and buffer.layout else self._strides(e)
+        free = named and buffer.constant and buffer.layout is None
         return Access(e.buffer, axes, strides, e.dtype, conditions, e, free)
 
     def _laid_out(self, e: Load, layout: Layout) -> dict[str, int]:

@@ -155,9 +155,7 @@ def _pairs(kernel: Kernel) -> Iterator[tuple[str, str]]:
         pair for v in kernel.values for axes in (v.axes, v.over) for pair in pairwise(axes)
     )
     for a, b in seen:
-        together = all(
-            _together(v.axes, a, b) and _together(v.over, a, b) for v in kernel.values
-        )
+        together = all(_together(v.axes, a, b) and _together(v.over, a, b) for v in kernel.values)
         if together and not any({a, b} & {*v.domain, *_serial(v)} for v in kernel.values):
             yield a, b
 

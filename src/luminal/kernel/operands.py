@@ -19,6 +19,8 @@ from .solver import Solver
 
 AGAIN = 8  # an operand is worth its own value if it is computed so often
 
+UNPACKED = 4.0  # work that a panel of narrow numbers may take each time that it is read
+
 Made: TypeAlias = tuple[list[Value], set[str]]
 
 
@@ -40,9 +42,7 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
     return replace(found.kernel, values=tuple(values)), names
 
 
-def _arguments(
-    found: Outline, value: Value, tile: Tile, before: list[Value]
-) -> list[Value | None]:
+def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) -> list[Value | None]:
     """For each side of the product the value that takes its place, if any."""
     assert isinstance(value.body, Apply)
     result: list[Value | None] = []
@@ -67,9 +67,7 @@ def _widened(made: Value, arg: Expression) -> Expression:
     return read if made.dtype is arg.dtype else Apply("cast", (read,), arg.dtype)
 
 
-def _operand(
-    found: Outline, name: str, arg: Expression, value: Value, tile: Tile
-) -> Value | None:
+def _operand(found: Outline, name: str, arg: Expression, value: Value, tile: Tile) -> Value | None:
     """The argument as a value, if it is copied or computed for many tiles again and again."""
     facts = found.facts
     axes = facts.axes_of(arg)
@@ -88,9 +86,7 @@ def _operand(
     return Value(name, order, body, body.dtype, domain=domain)
 
 
-def _worth(
-    found: Outline, arg: Expression, axes: frozenset[str], value: Value, tile: Tile
-) -> bool:
+def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, tile: Tile) -> bool:
     copied = {c.load for c in tile.copies}
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
         return True
@@ -101,7 +97,9 @@ def _worth(
     for a in set(value.axes) - axes:
         again *= -(-found.size[a] // tile.size(a))
     free = any(facts.access(e).packable for e in walk(arg) if isinstance(e, Load))
-    least = 0.5 if tile.pair and not free else 1.0  # a panel is widened as it is loaded
+    least = 0.5
+    if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
+        least = UNPACKED if tile.pair else 1.0
     return work >= least and again >= AGAIN
 
 

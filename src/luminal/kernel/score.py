@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import TypeAlias
 
 from ..graph.scalars import SCALARS
@@ -100,29 +100,29 @@ class Score:
         self.copied: list[Access] = []
         self.across = ""
 
-    def tile(self) -> Tile | None:
-        """The tile with its cost; None if its registers or cache ways do not suffice."""
+    def tile(self, most: float = inf) -> Tile | None:
+        """The tile with its cost; None if its registers or cache ways do not suffice, or if its
+        arithmetic alone takes more than `most` cycles a point."""
         accumulators = self._vectors(self.kept) * len(self.group) if self.reduces else 0.0
-        if accumulators >= self.target.registers or self._ways_exceeded():
+        if accumulators >= self.target.registers:
             return None
         partial = self._partial(accumulators)
+        work, share = self._arithmetic(), self._waste() / self._points()
+        steps = self._busy(work, accumulators, partial)
+        if steps * share > most or self._ways_exceeded():
+            return None
         for x in self.accesses:
             self._charge(x)
         if accumulators * partial + self._registers() + 1 > self.target.registers:
             return None
-        work = self._arithmetic()
-        steps = self._steps(work, accumulators, partial)
-        cycles = steps / self._points() * self._waste()
+        cycles = self._steps(steps, accumulators) * share
         return Tile(
             self.lane, self.reduced, self.sizes, self.width, self.pair, partial, self.across,
             tuple(self.copied), cycles, self.loads / max(work, 1e-9),
         )  # fmt: skip
 
     def _points(self) -> float:
-        points = float(self.deep)
-        for t in self.sizes.values():
-            points *= t
-        return points
+        return float(self.deep * prod(self.sizes.values()))
 
     def _vectors(self, axes: frozenset[str]) -> float:
         total = 1.0
@@ -271,14 +271,20 @@ class Score:
             cost * self._vectors(axes) for cost, axes, is_cast in self.work if casts or not is_cast
         )
 
-    def _steps(self, work: float, accumulators: float, partial: int) -> float:
-        steps = max(work / self.target.fma_ports, self.loads / self.target.load_ports)
-        steps = max(steps, self.traffic / self.target.l2_rate)
+    def _busy(self, work: float, accumulators: float, partial: int) -> float:
+        """Cycles of a step by its arithmetic: rate, and latency of what depends on each other."""
+        steps = work / self.target.fma_ports
         if self.pair:  # narrow instructions have a rate of their own on some machines
             steps = max(steps, accumulators * self.pair[0].cycles / self.target.fma_ports)
         if self.reduces:
             chains = accumulators * partial
             steps = max(steps, self.target.latency * min(1.0, chains) / max(1, partial))
+        return steps
+
+    def _steps(self, steps: float, accumulators: float) -> float:
+        """Cycles of a step, with its loads and what it waits for."""
+        steps = max(steps, self.loads / self.target.load_ports)
+        steps = max(steps, self.traffic / self.target.l2_rate)
         if self.reduced:
             rounds = max(1.0, self.span[self.lane] / self.width)
             steps += ACROSS * accumulators / rounds / self.target.fma_ports

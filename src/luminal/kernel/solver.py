@@ -7,6 +7,7 @@ among those within 2% the one with fewer loads and less ragged edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from .facts import Access, Facts, round_up
 from .kernel import Value
@@ -73,12 +74,15 @@ class Solver:
         pairs = [None, pair] if pair and axis != pair[1] else [None]
         work = operations(self.facts, group)
         job = Job(self.facts, group, accesses, work, self.span, copies)
-        scores = (
-            Score(job, axis, sizes, each).tile()
-            for sizes in self._shapes(value, accesses, axis, width)
-            for each in pairs
-        )
-        return [tile for tile in scores if tile is not None]
+        found: list[Tile] = []
+        most = inf
+        for sizes in self._shapes(value, accesses, axis, width):
+            for each in pairs:
+                tile = Score(job, axis, sizes, each).tile(most)
+                if tile is not None:
+                    found.append(tile)
+                    most = min(most, NEAR * tile.cycles)
+        return found
 
     def _scalar(self, value: Value) -> Tile:
         """No lanes at all: always legal."""

@@ -97,9 +97,8 @@ class Limits:
         return self.indexing.opaque(self.space.floor(length, unit), 0) * unit
 
     def inside(self, node: Node, place: Place, turns: int) -> tuple[range, frozenset[str]]:
-        """The turns of a loop at which all conditions on its axis are proven for the whole tile, and
-        the other axes of the conditions; all turns and no axes if the rest is too much to write
-        out."""
+        """The turns of a loop at which the conditions on its axis are proven for a whole tile, and
+        their other axes; all turns and no axes if the rest is too much to write out."""
         axis, step = node.loop.axis, node.loop.step
         conditions = {c for value in node.leaves() for body in value.expressions()
                       for e in walk(body) if isinstance(e, Guard)

@@ -36,7 +36,8 @@ def _coefficients(order: int, near: bool) -> tuple[float, ...]:
         x = 2 * MIDDLE / (t + 1)
         return np.sqrt(x) * _scaled(x, order)
 
-    return tuple(float(c) for c in chebyshev.chebinterpolate(value, DEGREE if near else 14))
+    fit: np.ndarray = chebyshev.chebinterpolate(value, DEGREE if near else 14)
+    return tuple(map(float, fit))
 
 
 def _clenshaw(t: Tensor, coefficients: tuple[float, ...]) -> Tensor:

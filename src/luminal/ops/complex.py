@@ -176,4 +176,3 @@ def matmul_complex(x: Complex, y: Complex) -> Complex:
 def equal(x: Complex, y: Complex) -> Tensor:
     """Both parts are equal."""
     return logical_and(eq(x.real, y.real), eq(x.imag, y.imag))
-

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..graph.dtype import dtype as dtype_of
 from ..graph.dtype import i64
+from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import dim_of, extent, floating, positions
-from .elementwise import add, eq, isnan, logical_or, sub, where
+from .elementwise import add, eq, isinf, isnan, logical_or, lt, sub, where
 from .math import exp, log
 from .reduction import Extreme, reduce
 
@@ -54,10 +55,17 @@ def _extreme_so_far(op: str, x: Tensor, dim: int) -> Extreme:
 
 @floating
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """log of the running sum of e^x, relative to the overall maximum."""
+    """log of the running sum of e^x: for each element a sum over those up to it, relative to the
+    largest of them."""
     dim = dim_of(x, dim)
-    highest = reduce("max", x, dim, keepdim=True)
-    return add(log(exp(sub(x, highest)).scan("sum", dim)), highest)
+    last = x.movedim(dim, -1)
+    highest = last.scan("max", last.ndim - 1)
+    level = where(isinf(highest), 0.0, highest)
+    terms = exp(sub(last.unsqueeze(-2), level.unsqueeze(-1)))
+    here, other = Index.of(f"i{last.ndim - 1}"), Index.of(f"i{last.ndim}")
+    ahead = lt(x.graph.iota(terms.shape, here - other), 0)
+    total = reduce("sum", where(ahead, 0.0, terms), last.ndim)
+    return add(log(total), level).movedim(-1, dim)
 
 
 def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:

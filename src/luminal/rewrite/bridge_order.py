@@ -52,6 +52,7 @@ def _sorted(
     rest = list(names)
     order: list[str] = []
     while rest:
+
         def unwanted(a: str) -> tuple[int, bool, int]:
             others = [b for b in rest if b != a]
             against = sum(before.get((b, a), 0) > before.get((a, b), 0) for b in others)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from ..graph.scalars import SCALARS
@@ -48,6 +50,7 @@ _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
 _RUNS = 100  # in which a constant that is made once must have paid for its memory
 _SAMPLES = 64  # points at which the share of a guard's branch is estimated
 _GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
+ALONE = 2.0  # times as long as on all threads
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
@@ -64,9 +67,7 @@ class Pricer:
         self.classes, self.model = classes, model
         space = classes.encoding.space
         sizes = space.usual(model.hint)
-        self.extents = [
-            max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes
-        ]
+        self.extents = [max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes]
         self._points: dict[int, float] = {0: 1.0}
         self._prices = dict(measured or {})
         self._sizes = sizes
@@ -133,9 +134,7 @@ class _Priced:
         self.axes = pricer.classes.axes
         self.node = dict(piece.body)
         self.order = [c for c, _ in piece.body]
-        self.streams = {
-            (n.literals, n.children[0]) for n in self.node.values() if n.op == "OSum"
-        }
+        self.streams = {(n.literals, n.children[0]) for n in self.node.values() if n.op == "OSum"}
         self.level = self._levels()
         self.loops: dict[int, int] = {}  # axes of the loops around a node
         self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
@@ -152,7 +151,9 @@ class _Priced:
         level: dict[int, int] = {}
         for c in self.order:
             node = self.node[c]
-            below = max((level.get(x, 0) for x in node.children), default=0)
+            below = 0
+            for child in node.children:
+                below = max(below, level.get(child, 0))
             level[c] = below + (1 if node.over or self._hidden_maximum(node) else 0)
         return level
 
@@ -184,20 +185,19 @@ class _Priced:
 
     def _downwards(self) -> None:
         for root in self.tops():
-            self._use(root, self.axes[root], 1.0, (0, 0))
+            self._use(root, self.axes[root], 1.0, {(0, 0)})
         for c in reversed(self.order):
             node = self.node[c]
             if c not in self.loops:
-                self._use(c, self.axes[c], 1.0, (0, 0))
+                self._use(c, self.axes[c], 1.0, {(0, 0)})
             if node.over:
                 self._reduction(c, node)
             else:
-                uses = set(self.uses[c])
+                uses = self.uses[c]
                 if self._hidden_maximum(node):
-                    uses.add((int(node.literals[0]), self.level[c]))
+                    uses = {*uses, (int(node.literals[0]), self.level[c])}
                 for child, share in zip(node.children, self._branches(c, node)):
-                    for use in uses:
-                        self._use(child, self.loops[c], self.repeat[c], use, share)
+                    self._use(child, self.loops[c], self.repeat[c], uses, share)
 
     def _branches(self, c: int, node: ENode) -> list[float]:
         """The shares of a node's operands: the branches of a guard divide it."""
@@ -218,11 +218,11 @@ class _Priced:
         if node.op == "OSum":
             score, factor = node.children
             use = (node.over, self.level[c])
-            running = (-use[0], use[1])
+            running = {(-use[0], use[1])}
             self._use(score, self.axes[score] | node.over, again, running)
             self._use(factor, self.axes[c] | node.over, again, running)
             return
-        self._use(node.children[0], self.axes[c] | node.over, again, (node.over, self.level[c]))
+        self._use(node.children[0], self.axes[c] | node.over, again, {(node.over, self.level[c])})
 
     def _again(self, c: int, least: float) -> float:
         """How often a reduction around it makes a value anew: for each tile of foreign axes."""
@@ -233,17 +233,17 @@ class _Priced:
         return max(least if points > 1 else 1.0, -(-points // self.model.tile))
 
     def _use(
-        self, c: int, loops: int, repeat: float, use: tuple[int, int], share: float = 1.0
+        self, c: int, loops: int, repeat: float, uses: set[tuple[int, int]], share: float = 1.0
     ) -> None:
-        """use: axes of the reduction that uses it (negative: online), and its pass."""
+        """uses: axes of each reduction that uses it (negative: online), and its pass."""
         if c not in self.uses:
             return
         self.loops[c] = self.loops.get(c, 0) | loops
-        if use[0]:
+        if any(mask for mask, _ in uses):
             self.inner[c] = self.inner.get(c, 0) | loops
         self.repeat[c] = max(self.repeat.get(c, 0.0), repeat)
         self.share[c] = max(self.share.get(c, 0.0), share)
-        self.uses[c].add(use)
+        self.uses[c] |= uses
 
     # ---- seconds
 
@@ -252,7 +252,14 @@ class _Priced:
         multiply, vector = self._work()
         compute = multiply / model.flops + vector / model.vector * self._serial()
         memory = self._memory()
-        return max(memory, compute) + 0.2 * min(memory, compute) + model.launch
+        return (max(memory, compute) + 0.2 * min(memory, compute)) * self._alone() + model.launch
+
+    def _alone(self) -> float:
+        """Where a later reduction collapses all that a product keeps (the norm of the one row that
+        a matrix product gives), one thread does the work of all."""
+        kept = [self.axes[c] for c, node in self.piece.body if node.over or c in self.products]
+        common = reduce(and_, kept) if kept else 0
+        return ALONE if self.products and self.pricer.points(common) < ALONE else 1.0
 
     def _work(self) -> tuple[float, float]:
         inside = {x for c, node in self.piece.body if node.over for x in self._chain(c)}

@@ -16,9 +16,10 @@ from typing import Any
 from ..errors import CompileError
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
+from ..graph.scalars import SCALARS
 from ..graph.space import Space
 from .engine import Fact, Inserted
-from .language import OPAQUE, REQUESTS, VISIBLE
+from .language import OPAQUE, OPERATIONS, REQUESTS, VISIBLE
 from .terms import SLOT, Domain, Leaf, Map, Region, ScatterMap, Term, is_reduction
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
@@ -69,6 +70,30 @@ class Running:
 
 Condition = tuple[Index, ...]
 Interned = Map | ScatterMap | Condition | None | Operation | Literal | Indexed | Running | Leaf
+
+
+_ATTRIBUTES = {"Input": "leaf", "Read": "map", "Gather": "map", "Scatter": "scatter"}
+
+
+def operation_of(term: Term) -> str:
+    """The operation of the e-graph that a term becomes."""
+    if term.op == "const":
+        value = _plain(term.attribute)
+        negative_zero = value == 0 and math.copysign(1.0, value) < 0
+        known = term.dtype.is_float and math.isfinite(value) and not negative_zero
+        return "Const" if known else "Literal"
+    if is_reduction(term):
+        return term.op.capitalize() if term.op in ("sum", "max") else "Fold"
+    if term.op not in SCALARS:
+        return term.op.capitalize()
+    if term.op in VISIBLE and term.dtype.is_float:
+        return VISIBLE[term.op]
+    return OPAQUE[len(term.children)]
+
+
+def _plain(attribute: Any) -> Any:
+    """The number of a constant."""
+    return getattr(attribute, "value", attribute)
 
 
 class Encoding:
@@ -178,45 +203,31 @@ class Encoding:
         return [self._encode(term) for term in terms]
 
     def _encode(self, term: Term) -> Inserted:
-        op, children, attribute = term.op, term.children, term.attribute
-        simple = {"load": "Load", "store": "Store"}.get(op)
-        if simple:
-            return simple, children
-        if op == "input":
-            return "Input", (self.number("leaf", attribute),)
-        if op == "const":
-            return self._constant(attribute, term.dtype)
-        if op == "index":
-            return "Index", (self.number("index", Indexed(attribute, term.dtype)),)
-        if op == "read":
-            return "Read", (children[0], self.number("map", attribute))
-        if op == "gather":
-            return "Gather", (children[0], self.number("map", attribute), children[1])
-        if op == "scatter":
-            return "Scatter", (self.number("scatter", attribute), *children)
-        if op == "guard":
-            return "Guard", (self.number("domain", self.space.domain(attribute)), *children)
-        if is_reduction(term) and op in ("sum", "max"):
-            return op.capitalize(), (self.mask(attribute), *children)
-        if is_reduction(term):
-            name = self.number("operation", Operation(op, term.dtype))
-            return "Fold", (name, self.mask(attribute), *children)
-        if op == "scan":
-            return "Scan", (self.number("scan", Running(*attribute)), *children)
-        return self._scalar(term)
+        op = operation_of(term)
+        literals, children = iter(self._literals(op, term)), iter(term.children)
+        return op, tuple(next(children if k in "ET" else literals) for k in OPERATIONS[op])
 
-    def _scalar(self, term: Term) -> Inserted:
-        if term.op in VISIBLE and term.dtype.is_float:
-            return VISIBLE[term.op], term.children
-        name = self.number("operation", Operation(term.op, term.dtype))
-        return OPAQUE[len(term.children)], (name, *term.children)
-
-    def _constant(self, attribute: Any, dtype: DType) -> Inserted:
-        value = getattr(attribute, "value", attribute)
-        negative_zero = value == 0 and math.copysign(1.0, value) < 0
-        if dtype.is_float and math.isfinite(value) and not negative_zero:
-            return "Const", (DTYPE_CODE[dtype], float(value))
-        return "Literal", (self.number("literal", Literal(repr(value), value, dtype)),)
+    def _literals(self, op: str, term: Term) -> tuple[int | float, ...]:
+        attribute, dtype = term.attribute, term.dtype
+        if op in ("Sum", "Max"):
+            return (self.mask(attribute),)
+        if op == "Const":
+            return DTYPE_CODE[dtype], float(_plain(attribute))
+        if op == "Literal":
+            value = _plain(attribute)
+            return (self.number("literal", Literal(repr(value), value, dtype)),)
+        if op == "Index":
+            return (self.number("index", Indexed(attribute, dtype)),)
+        if op == "Guard":
+            return (self.number("domain", self.space.domain(attribute)),)
+        if op == "Scan":
+            return (self.number("scan", Running(*attribute)),)
+        if op in _ATTRIBUTES:
+            return (self.number(_ATTRIBUTES[op], attribute),)
+        if op in VISIBLE.values() or op in ("Load", "Store"):
+            return ()
+        name = self.number("operation", Operation(term.op, dtype))
+        return (name, self.mask(attribute)) if op == "Fold" else (name,)
 
     # ---- requests
 
@@ -281,9 +292,7 @@ class Encoding:
     def _fill(self, number: int, index: int) -> int | None:
         """A gather clamps its slot, a read does not: only an index that stays inside may do."""
         found, value = self.map(number), self.index(index).index
-        entries = tuple(
-            (a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries
-        )
+        entries = tuple((a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries)
         for (axis, before), (_, after) in zip(found.entries, entries):
             if before is not after and not self.space.inside(after, self.space.axes[axis]):
                 return None

@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
@@ -30,7 +31,7 @@ class ENode:
     literals: tuple[int | float, ...]
     children: tuple[int, ...]
 
-    @property
+    @cached_property
     def over(self) -> int:
         """The mask of reduced axes; 0 where nothing is reduced."""
         if self.op not in REDUCTIONS:

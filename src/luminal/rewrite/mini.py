@@ -106,9 +106,7 @@ class Mini:
     def insert(self, terms: Sequence[Inserted]) -> None:
         for op, arguments in terms:
             kinds = OPERATIONS[op]
-            found = tuple(
-                self.numbers[a] if k in SORTS else a for k, a in zip(kinds, arguments)
-            )
+            found = tuple(self.numbers[a] if k in SORTS else a for k, a in zip(kinds, arguments))
             self.numbers.append(self._make(op, found))
             table = "buffer" if op in BUFFER_SORT else "term"
             self._set(table, (len(self.numbers) - 1,), self.numbers[-1])

@@ -220,10 +220,16 @@ class _Search:
             if classes.constant[c]:
                 continue
             for child in classes.alternatives[c][choice[c]].children:
-                if self._worth_making(choice, child):
-                    found.add(child)
+                kept = self._narrowest(choice, child)
+                if self._worth_making(choice, kept):
+                    found.add(kept)
         found |= {r for r in classes.roots if classes.constant[r]}
         return found
+
+    def _narrowest(self, choice: list[int], c: int) -> int:
+        """What a value is a widened copy of."""
+        node = self.classes.alternatives[c][choice[c]]
+        return self._narrowest(choice, node.children[0]) if self._widens(c, node) else c
 
     def _worth_making(self, choice: list[int], c: int) -> bool:
         classes = self.classes

@@ -48,9 +48,7 @@ class Placement:
     views: dict[Node, ViewPlace] = field(default_factory=dict)
     scatters: dict[Node, ScatterPlace] = field(default_factory=dict)
     operands: dict[Node, Dims] = field(default_factory=dict)
-    renames: dict[tuple[Node, int], list[tuple[Composite, Composite]]] = field(
-        default_factory=dict
-    )
+    renames: dict[tuple[Node, int], list[tuple[Composite, Composite]]] = field(default_factory=dict)
 
 
 def place(nodes: list[Node], outputs: Iterable[Node], sizes: Space) -> Placement:
@@ -115,8 +113,7 @@ class _Placer:
 
     def _filled(self, node: Node, dims: Dims) -> Dims:
         return tuple(
-            (self.axes.fresh(size) or None) if c is None else c
-            for c, size in zip(dims, node.shape)
+            (self.axes.fresh(size) or None) if c is None else c for c, size in zip(dims, node.shape)
         )
 
     def _separate(self, dims: Iterable[Composite | None]) -> None:
@@ -259,9 +256,7 @@ class _Placer:
         self.result.scatters[node] = place
         return base
 
-    def _points(
-        self, dim: int, base: Dims, points: Dims, size: Index
-    ) -> tuple[Composite, ...]:
+    def _points(self, dim: int, base: Dims, points: Dims, size: Index) -> tuple[Composite, ...]:
         """Axes for all dimensions of the points: where they have none, those of the base."""
         taken = {a for c in points if c for a in self.axes.resolve(c)}
         result: list[Composite] = []

@@ -74,9 +74,7 @@ class Planner:
         self.classes, self.pricer = classes, pricer
         self.memory: dict[int, list[Remembered]] = {}
 
-    def form(
-        self, choice: Sequence[int], stored: frozenset[int]
-    ) -> tuple[list[Piece], float]:
+    def form(self, choice: Sequence[int], stored: frozenset[int]) -> tuple[list[Piece], float]:
         """The kernels of these choices and their modelled time. Raises Cyclic."""
         former = _Former(self.classes, choice, stored, self.memory)
         for root in self.classes.roots:
@@ -239,7 +237,7 @@ def _merge(
         cost = pricer.price(piece)
         for position in range(len(kept) - 1, -1, -1):
             producer = kept[position]
-            if not _mergeable(classes, producer, piece):
+            if piece.reads.isdisjoint(producer.roots) or not _mergeable(classes, producer, piece):
                 continue
             free, behind = _split(list(zip(kept, costs))[position + 1 :], producer)
             if any(piece.reads & set(p.roots) for p, _ in behind):

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable
+from .encode import operation_of
 from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
-_PLAIN = 0.05  # of a term: an elementwise operation on which no law acts
+PLAIN = 0.08  # of a term: an elementwise operation on which no law acts
 MAX_AXES = 62  # bits of an axis mask in the e-graph
 
 
@@ -191,7 +192,7 @@ def _weight(facts: Facts, group: Group) -> float:
         if t in acted or not plain:
             acted |= {t, *node.children}
     count = len(acted.intersection(group.terms))
-    return count + _PLAIN * (len(group.terms) - count)
+    return count + PLAIN * (len(group.terms) - count)
 
 
 def _layer_inputs(facts: Facts, group: Group) -> set[int]:
@@ -234,21 +235,22 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
     stored = _buffers(normal, groups)
     known: dict[str, Region] = {}
     result = []
+    operations = frozenset(operation_of(normal.terms.nodes[t]) for t in facts.live)
+    operations |= {"Load", "Input"}  # of walls
     for group in _in_order(groups):
         roots, targets = _roots(normal, group, stored)
         leaves = {wall: stored[wall] for wall in group.walls}
         copy = Canonical(normal.terms, leaves)
         new = copy.roots(roots)
         key = copy.key(new)
-        region = Region(key, copy.terms, new, tuple(copy.inputs), tuple(targets))
+        inputs = tuple(copy.inputs)
+        region = Region(key, copy.terms, new, inputs, tuple(targets), operations)
         first = known.setdefault(key, region)
         result.append(replace(region, terms=first.terms, roots=first.roots))
     return result
 
 
-def _buffers(
-    normal: Normal, groups: Iterable[Group]
-) -> dict[int, tuple[int, tuple[str, ...]]]:
+def _buffers(normal: Normal, groups: Iterable[Group]) -> dict[int, tuple[int, tuple[str, ...]]]:
     """(buffer, axes) of values that regions read: that of an output, or a temporary."""
     stored: dict[int, tuple[int, tuple[str, ...]]] = {}
     for target, root in zip(normal.targets, normal.roots):

@@ -50,7 +50,7 @@ def saturate(
     encoding = Encoding(region)
     inserted = encoding.insertion(region.terms.nodes)
     if engine is None:
-        present = frozenset(op for op, _ in inserted)
+        present = region.operations or frozenset(op for op, _ in inserted)
         engine = new_engine(program(families, present), program(families))
     engine.tell(encoding.take_facts())
     engine.insert(inserted)

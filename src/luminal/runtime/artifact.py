@@ -42,7 +42,7 @@ def write(saved: Saved, path: Path) -> None:
     description = {
         "rows": encode(saved.described()),
         "codes": [[len(code), hashlib.sha256(code).hexdigest()] for code in saved.codes],
-        "arrays": [[number, str(dtype(a.dtype)), a.shape] for number, a in arrays.items()],
+        "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in saved.arrays.items()],
     }
     text = json.dumps(description, separators=(",", ":")).encode()
     head = HEAD.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text

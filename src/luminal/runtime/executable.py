@@ -58,6 +58,14 @@ class Engine(Protocol):
     def output(self, number: int) -> np.ndarray:
         """The array of an output of the last run."""
 
+    @property
+    def can_launch(self) -> bool:
+        """Each output is memory of its own, and nothing is kept from run to run."""
+
+    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run once with these inputs (addresses) into these outputs, all of which the caller owns;
+        what was set and where outputs lay before is forgotten."""
+
     def state(self, port: int) -> np.ndarray | None:
         """The present contents of an input that an output replaces after each run, else None."""
 
@@ -112,6 +120,10 @@ class Executable:
         self._bounds = dict(sizes)
         self._requirements = tuple(requirements)
         self._report = report
+        given = [n for n, port in enumerate(ports) if port.kind == "input"]
+        self._used = [n for n in given if ports[n].needed]
+        self._reads = [number for number, n in enumerate(given) if ports[n].needed]
+        self._launched: dict[str, int] | None = None
         self._lock = threading.RLock()
         self._arrays: dict[int, np.ndarray] = {}
         self._told: dict[int, tuple[str, dict[str, int]]] = {}
@@ -244,6 +256,29 @@ class Executable:
             self.run(**sizes)
             results = tuple(self._engine.output(self._outputs[node]) for node in self._order)
         return results[0] if len(results) == 1 else results
+
+    @property
+    def can_launch(self) -> bool:
+        """`launch` may be called: parameters are set, and every output is memory of its own."""
+        parameters = {n for n, port in enumerate(self._ports) if port.kind != "input"}
+        return self._engine.can_launch and not self._missing & parameters
+
+    def launch(
+        self, inputs: Sequence[int], outputs: Sequence[int], sizes: Mapping[str, int]
+    ) -> None:
+        """Run on memory of the caller's, at which nothing looks: addresses of all inputs in order,
+        row-major, of which 64 bytes may be read; of all outputs, row-major, at multiples of 64.
+
+        An executable that is launched is not run in another way. Raises DimError.
+        """
+        with self._lock:
+            if sizes != self._launched:
+                settled = settle_sizes(self._bounds, sizes, ())
+                for requirement in self._requirements:
+                    check_requirement(requirement, settled)
+                self._engine.bind(settled)
+                self._launched = dict(sizes)
+            self._engine.launch(self._used, [inputs[n] for n in self._reads], outputs)
 
     # ---- what it is
 

@@ -128,6 +128,21 @@ class Native:
         self._constants.bind(sizes)
         self._binding = binding
 
+    @property
+    def can_launch(self) -> bool:
+        outputs = self._plan.outputs
+        return len(set(outputs)) == len(outputs) and set(outputs) == set(self._results)
+
+    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        assert self._binding is not None
+        for port, address in zip(ports, inputs):
+            self._slots.point(self._plan.ports[port], address)
+        for memory, address in zip(self._plan.outputs, outputs):
+            self._slots.point(memory, address)
+        if self._constants.stale:
+            self._constants.refresh()
+        self._crew.run(self._binding.table)
+
     def run(self) -> None:
         if self._constants.stale:
             self._constants.refresh()

@@ -2,6 +2,7 @@
 
 from .database import Database, Tuned, user_path
 from .plans import Chosen, clearly_better, compared
+from .profile import profile
 from .tune import Budget, Task, Tuning, describe
 from .whole import fastest
 
@@ -16,5 +17,6 @@ __all__ = [
     "compared",
     "describe",
     "fastest",
+    "profile",
     "user_path",
 ]

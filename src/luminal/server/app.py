@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -92,7 +92,7 @@ class Server:
                 if path != "/health":
                     self._check_key(request)
                 response = await act(request)
-            except Gone:
+            except (Gone, ClientDisconnect):
                 self.metrics.cancelled.inc()
                 response = Response(status_code=LEFT)
             except Exception as error:

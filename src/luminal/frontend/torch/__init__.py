@@ -6,12 +6,14 @@
     sizes.py        PyTorch's symbolic sizes as ours
     table/          the operations: one short function for each
     split.py        which nodes run natively and which in PyTorch
+    export.py       a module as a program that runs without PyTorch
     program.py      a compiled part: tensors in, tensors out
     arrays.py       tensors as arrays and back, without copies
     report.py       what fell back to PyTorch, where and why
 """
 
 from .backend import Options, backend, reset
+from .export import export
 from .report import Report, report
 
-__all__ = ["Options", "Report", "backend", "report", "reset"]
+__all__ = ["Options", "Report", "backend", "export", "report", "reset"]

@@ -43,7 +43,7 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 def tensor_of(array: np.ndarray, kind: DType | Pairs) -> torch.Tensor:
     """A tensor over the array's memory, which lives as long as the tensor."""
     if isinstance(kind, Pairs):
-        return torch.view_as_complex(torch.from_numpy(array))
+        return torch.view_as_complex(torch.from_numpy(np.ascontiguousarray(array)).contiguous())
     if kind.name == "bf16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -18,9 +17,8 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
-from ...errors import InputError
 from . import report
-from .decompose import decompositions
+from .decompose import decompositions, whole_graph
 from .fingerprint import fingerprint
 from .program import Options, Program, forget_weights
 from .record import Recorder
@@ -52,7 +50,7 @@ def backend(
     Raises InputError for an unknown option. What cannot run natively runs in PyTorch; see
     `luminal.torch.report()`.
     """
-    chosen = read_options(options or {})
+    chosen = Options.of(options or {})
     compiler = aot_autograd(
         fw_compiler=partial(compile_graph, options=chosen, frozen=False),
         bw_compiler=partial(compile_graph, options=chosen, frozen=False),
@@ -60,15 +58,8 @@ def backend(
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
     )
-    return compiler(module, inputs)
-
-
-def read_options(given: Mapping[str, Any]) -> Options:
-    known = [field.name for field in fields(Options)]
-    for name in given:
-        if name not in known:
-            raise InputError(f"there is no option {name!r}; the options are {', '.join(known)}")
-    return Options(**given)
+    with whole_graph(module):
+        return compiler(module, inputs)
 
 
 def reset() -> None:

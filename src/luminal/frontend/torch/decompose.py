@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import torch
+from torch import fx
 from torch._decomp import core_aten_decompositions, decomposition_table
 
 from .record import name_of
+from .sizes import hint
 from .table import COMPLEX, RULES, SOURCES
+
+MOST_STEPS = 64  # of an LSTM that is not trained: its expansion grows with them
 
 
 @cache
@@ -17,6 +23,29 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """All expansions that PyTorch has, but for what we have a rule for."""
     table = {**decomposition_table, **core_aten_decompositions()}
     return {op: body for op, body in table.items() if not known(name_of(op))}
+
+
+@contextmanager
+def whole_graph(module: fx.GraphModule) -> Iterator[None]:
+    """While AOTAutograd traces: an LSTM is expanded into its steps, where there are few or where it
+    is trained, rather than kept as oneDNN's layer (which AOTAutograd of PyTorch 2.13 cannot train).
+    """
+    steps = [_steps(node) for node in module.graph.nodes if "lstm" in str(node.target)]
+    expand = bool(steps) and (torch.is_grad_enabled() or max(steps) <= MOST_STEPS)
+    if not (expand and torch._C._get_mkldnn_enabled()):
+        yield
+        return
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+
+
+def _steps(node: fx.Node) -> int:
+    """The larger of the first two sizes of what the layer reads: batch and steps, in some order."""
+    value = node.args[0].meta.get("example_value") if isinstance(node.args[0], fx.Node) else None
+    return max(map(hint, value.shape[:2])) if isinstance(value, torch.Tensor) else 0
 
 
 def known(name: str) -> bool:

@@ -14,9 +14,10 @@ from ...runtime.executable import Executable
 from .arrays import array_of
 from .decompose import decompositions
 from .program import Options
-from .record import Recorder
+from .record import REFUSALS, Recorder
 from .report import where
-from .split import trial
+from .sizes import LARGEST
+from .split import is_number
 
 
 def export(
@@ -24,12 +25,12 @@ def export(
     kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None,
     options: Mapping[str, Any] | None = None,
 ) -> Executable:  # fmt: skip
-    """The model's forward pass for such inputs, compiled, with its weights; saved if there is a path.
+    """The model's forward pass for such inputs, compiled, with its weights.
 
-    `luminal.load(path)` runs it. Inputs are row-major and go by the names of forward's arguments,
-    outputs are "output0", "output1", ... dynamic_shapes: as `torch.export.export` takes them.
-    options: the fields of `Options`. Raises Unsupported for operations without a rule, and for a
-    model that changes its buffers.
+    path: where it is saved; `luminal.load(path)` runs it. Inputs are row-major and go by the names
+    of forward's arguments, outputs are "output0", "output1", ... dynamic_shapes: as
+    `torch.export.export` takes them. options: the fields of `Options`. Raises Unsupported for
+    operations without a rule, and for a model that changes its buffers.
     """
     examples = tuple(_row_major(example) for example in example_inputs)
     with torch.no_grad():
@@ -37,13 +38,16 @@ def export(
                                        dynamic_shapes=dynamic_shapes)  # fmt: skip
         exported = exported.run_decompositions(decompositions())
     weights = _weights(exported)
-    recorder = _recorded(exported.graph, frozenset(weights))
+    recorder = Recorder(weights.keys())
+    for size, ends in exported.range_constraints.items():
+        recorder.graph.dim(str(size), int(ends.lower), int(min(ends.upper, LARGEST)))
+    _record(recorder, exported.graph)
     chosen = Options.of(options or {})
     program = chosen.compile(recorder.graph)
     for put in recorder.inputs:
         if put.static:
-            held = weights[put.node].detach().permute(put.order).contiguous()
-            program[put.tensor] = array_of(held)
+            held = weights[put.node].permute(put.order)
+            program[put.tensor] = array_of(held if held.is_contiguous() else held.contiguous())
     if path is not None:
         program.save(path)
     return program
@@ -69,9 +73,17 @@ def _weights(exported: Any) -> dict[fx.Node, torch.Tensor]:
     return {node: values[tensors[node.name]] for node in given if node.name in tensors}
 
 
-def _recorded(graph: fx.Graph, weights: frozenset[fx.Node]) -> Recorder:
+def _record(recorder: Recorder, graph: fx.Graph) -> None:
     """The whole graph, with its outputs row-major. Raises Unsupported."""
-    recorder, refused = trial(graph, weights)
+    refused: dict[fx.Node, str] = {}
+    for node in graph.nodes:
+        try:
+            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
+                recorder.result(node)  # inputs in the order of forward's arguments
+            elif node.op == "call_function" and not is_number(node):
+                recorder.record(node)
+        except REFUSALS as error:
+            refused[node] = f"{error}".split("\n")[0] or type(error).__name__
     if refused:
         lines = [f"{node.target}: {why} {where(node)}" for node, why in refused.items()]
         raise Unsupported("these operations have no rule:\n  " + "\n  ".join(lines))
@@ -80,4 +92,3 @@ def _recorded(graph: fx.Graph, weights: frozenset[fx.Node]) -> Recorder:
         if not isinstance(node, fx.Node):
             raise Unsupported(f"an output that is no tensor: {node!r}")
         recorder.result(node).output()
-    return recorder

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...errors import DimError
-from .arrays import array_of, inverse, tensor_of
+from ...errors import DimError, InputError
+from ...graph.dtype import DType
+from ...graph.graph import Graph
+from ...runtime.executable import Executable
+from .arrays import TO_TORCH, array_of, inverse, tensor_of
 from .record import Recorder
 from .report import count_failure
 from .sizes import hint
 
+LINE, PAGE = 64, 4096  # bytes: of memory that is there as a whole, or not at all
 MOST_CHANGES = 4  # of each weight; where they change more often they are read in place, unpacked
 
 _forgotten = 0  # how often all weights were to be read anew
@@ -25,13 +29,31 @@ _forgotten = 0  # how often all weights were to be read anew
 class Options:
     """What `torch.compile(..., options={...})` takes.
 
-    search: budget of the search (0: sound defaults). precision: "f32" keeps every dtype as it is.
-    threads: None means as many as PyTorch uses.
+    search, precision, database, cache: as `Graph.compile` takes them. threads: None means as many
+    as PyTorch uses.
     """
 
-    search: int = 0
+    search: int | str = 0
     precision: str = "f32"
     threads: int | None = None
+    database: str | bool | None = None
+    cache: str | bool | None = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Options:
+        """Raises InputError for an unknown option."""
+        known = [field.name for field in fields(Options)]
+        for name in given:
+            if name not in known:
+                raise InputError(f"there is no option {name!r}; the options are {', '.join(known)}")
+        return Options(**given)
+
+    def compile(self, graph: Graph) -> Executable:
+        """The graph's program. Raises what `Graph.compile` does."""
+        return graph.compile(
+            search=self.search, precision=self.precision, database=self.database,
+            threads=self.threads or torch.get_num_threads(), cache=self.cache,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,22 +94,25 @@ class Program(torch.nn.Module):
         super().__init__()
         self._thaw, self._plain, self._proved = thaw, plain, False
         graph = recorder.graph
-        self._sizes = tuple(sizes)
         self._ins = [
             InSpec(put.order, put.order == tuple(range(len(put.order))), put.static)
             for put in recorder.inputs
         ]
         self._outs = _out_specs(recorder)
+        self._static = [n for n, put in enumerate(recorder.inputs) if put.static]
+        self._given = [n for n, put in enumerate(recorder.inputs) if not put.static]
         self._weights = [put.tensor for put in recorder.inputs if put.static]
         self._known: list[Any] = [None] * len(self._weights)
         self._changes = 0
         self._seed_place = _place(recorder.seed, graph.inputs)
         self._lock = threading.Lock()
-        threads = options.threads or torch.get_num_threads()
-        self._run = graph.compile(
-            search=options.search, precision=options.precision, threads=threads
-        )
-        self._needed = self._run.sizes.keys()
+        self._run = options.compile(graph)
+        needed = self._run.sizes.keys()
+        self._numbers = [(name, n) for n, name in enumerate(sizes) if name in needed]
+        plain = all(isinstance(output.kind, DType) for output in recorder.outputs)
+        self._launches = plain and recorder.seed is None and needed <= set(sizes)
+        self._results = [(t.node.shape, TO_TORCH[t.dtype]) for t in graph.outputs]
+        self._shapes: tuple[dict[str, int], list[list[int]]] | None = None
 
     def forward(self, *values: Any) -> tuple[torch.Tensor, ...]:
         if self._changes > MOST_CHANGES * len(self._weights):
@@ -127,36 +152,47 @@ class Program(torch.nn.Module):
 
     def _call(self, values: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         count = len(self._ins)
-        sizes = {
-            name: int(size)
-            for name, size in zip(self._sizes, values[count:])
-            if name in self._needed
-        }
+        sizes = {name: int(values[count + place]) for name, place in self._numbers}
         with self._lock:
-            arrays = self._arrays(values[:count])
+            self._set_weights(values)
+            if self._launches and self._run.can_launch:
+                return self._launch(values, sizes)
+            arrays = [_array(values[place], self._ins[place]) for place in self._given]
+            if self._seed_place is not None:
+                arrays.insert(self._seed_place, np.asarray(draw_seed(), np.int64))
             results = self._run(*arrays, **sizes)
         listed = results if isinstance(results, tuple) else (results,)
         return tuple(_tensor(listed[spec.number], spec) for spec in self._outs)
 
-    def _arrays(self, tensors: Sequence[torch.Tensor]) -> list[np.ndarray]:
-        """The inputs in the order of recording; weights are set where they have changed."""
-        arrays, weight = [], 0
-        for tensor, spec in zip(tensors, self._ins):
-            if not spec.static:
-                arrays.append(_array(tensor, spec))
-                continue
-            self._set_weight(weight, tensor, spec)
-            weight += 1
-        if self._seed_place is not None:
-            arrays.insert(self._seed_place, np.asarray(draw_seed(), np.int64))
-        return arrays
+    def _launch(self, values: Sequence[Any], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
+        """The program reads the tensors where they lie, and writes to new ones."""
+        laid = [_laid(values[place], self._ins[place]) for place in self._given]
+        made = self._fresh(sizes)
+        self._run.launch([t.data_ptr() for t in laid], [t.data_ptr() for t in made], sizes)
+        return tuple([_finished(made[spec.number], spec) for spec in self._outs])
 
-    def _set_weight(self, number: int, tensor: torch.Tensor, spec: InSpec) -> None:
-        state = version(tensor)
-        if state is None or state != self._known[number]:
-            self._changes += state is None or self._known[number] is not None
-            self._run[self._weights[number]] = _array(tensor, spec)
-            self._known[number] = state
+    def _fresh(self, sizes: dict[str, int]) -> list[torch.Tensor]:
+        """Memory for the outputs, row-major in the order of memory."""
+        if self._shapes is None or self._shapes[0] != sizes:
+            shapes = [[int(n.evaluate(sizes)) for n in shape] for shape, _ in self._results]
+            self._shapes = sizes, shapes
+        empty = torch.empty
+        return [
+            empty(shape, dtype=kind) for shape, (_, kind) in zip(self._shapes[1], self._results)
+        ]
+
+    def _set_weights(self, values: Sequence[Any]) -> None:
+        """Weights are set where they have changed."""
+        tensors = [values[place] for place in self._static]
+        states = [version(tensor) for tensor in tensors]
+        if states == self._known and None not in states:
+            return
+        for number, (state, known) in enumerate(zip(states, self._known)):
+            if state is None or state != known:
+                self._changes += state is None or known is not None
+                spec = self._ins[self._static[number]]
+                self._run[self._weights[number]] = _array(tensors[number], spec)
+        self._known = states
 
 
 def _place(seed: Any, inputs: Sequence[Any]) -> int | None:
@@ -188,8 +224,24 @@ def _array(tensor: torch.Tensor, spec: InSpec) -> np.ndarray:
     return array_of(laid if laid.is_contiguous() else laid.contiguous())
 
 
+def _laid(tensor: torch.Tensor, spec: InSpec) -> torch.Tensor:
+    """The tensor as a program may read it: row-major in the order of memory, with a cache
+    line to read even where it has less: on the same page, or it is copied to where that is so."""
+    laid = tensor if spec.plain else tensor.permute(spec.order)
+    if not laid.is_contiguous() or laid.is_neg() or laid.is_conj():
+        laid = laid.resolve_neg().resolve_conj().contiguous()
+    close = laid.nbytes < LINE and laid.data_ptr() % PAGE > PAGE - LINE
+    return laid.clone() if close else laid
+
+
 def _tensor(array: np.ndarray, spec: OutSpec) -> torch.Tensor:
-    tensor = tensor_of(array.copy() if spec.copy else array, spec.kind)
+    return _finished(tensor_of(array, spec.kind), spec)
+
+
+def _finished(tensor: torch.Tensor, spec: OutSpec) -> torch.Tensor:
+    """A result with PyTorch's order of dimensions, eager's strides, and memory of its own."""
+    if spec.copy:
+        tensor = tensor.clone()
     if spec.back is not None:
         tensor = tensor.permute(spec.back)
     if spec.strides is not None:
@@ -212,4 +264,3 @@ def _out_specs(recorder: Recorder) -> list[OutSpec]:
         specs.append(OutSpec(out.number, out.kind, back, strides, out.number in seen))
         seen.add(out.number)
     return specs
-

@@ -153,6 +153,8 @@ class Recorder:
         return self._agree(result, wanted)
 
     def _agree(self, result: Any, wanted: Any) -> Any:
+        if result is None and wanted is not None:
+            raise Unsupported("a result that only PyTorch makes is read")
         if not isinstance(result, (Tensor, Complex)) or not isinstance(wanted, torch.Tensor):
             return result
         kind = kind_of(wanted.dtype)
@@ -178,11 +180,25 @@ class Recorder:
         users = self.node.users if self.node is not None else ()
         return any(u.target is not operator.getitem or u.args[1] == number for u in users)
 
+    def lies_plainly(self) -> bool:
+        """What the node that is recorded reads first is row-major from the start of its memory."""
+        source = self.node.args[0] if self.node is not None else None
+        value = source.meta.get("val") if isinstance(source, fx.Node) else None
+        return (
+            isinstance(value, torch.Tensor)
+            and bool(value.is_contiguous())
+            and value.storage_offset() == 0
+        )
+
     def random_seed(self) -> Tensor:
         """A number that is drawn anew for each run."""
         if self.seed is None:
             self.seed = self.graph.tensor((), "i64", name="random seed")
         return self.seed
+
+    def result(self, node: fx.Node) -> Any:
+        """What was recorded for a node; an input, if nothing was."""
+        return self._value(node)
 
     def output(self, node: fx.Node) -> None:
         """Mark a recorded tensor as a result, laid out as eager would."""
@@ -247,4 +263,3 @@ def layout(value: torch.Tensor) -> tuple[tuple[int, ...], bool]:
         return plain, True
     order = memory_order([hint(stride) for stride in value.stride()], sizes)
     return (plain, False) if order is None else (order, True)
-

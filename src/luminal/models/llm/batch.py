@@ -77,8 +77,8 @@ class BatchProgram:
         ends = np.cumsum(counts)  # of the parts among the tokens of the run
         positions = np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts)
         longest = max(-(-(part.start + part.count) // self.page) for part in parts)
-        rows = [part.sequence.pages[:longest] for part in parts]
-        table = np.array([row + [0] * (longest - len(row)) for row in rows], np.int64)
+        rows = [part.pages[:longest] for part in parts]
+        table = np.array([row + (0,) * (longest - len(row)) for row in rows], np.int64)
         table = np.repeat(table, counts, 0)  # (tokens, pages)
         pages = np.take_along_axis(table, positions[:, None] // self.page, 1)[:, 0]
         last = [end - 1 for end, part in zip(ends, parts) if part.last]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ... import nn
 from ...errors import InputError
-from ...graph import Graph
+from ...graph import Graph, Tensor
 from .cache import ContiguousCache
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -48,6 +49,7 @@ class DecoderProgram:
         give(self._program, model, state, identity)
         for tensor in cache.states:
             self._program[tensor] = np.zeros(tensor.shape, np.float32)
+        self._weights = {n: _bytes(p) for n, p in model.named_parameters()}
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
@@ -85,6 +87,22 @@ class DecoderProgram:
         """Forget all but the first `count` tokens; their keys and values stay for the next feed."""
         del self.tokens[count:]
 
+    def step_bytes(self, position: int) -> int:
+        """Bytes that one step of decoding at a position must read: weights, keys and values."""
+        config, total = self.config, 0.0
+        tables = ("model.embed_positions",) + ("model.embed_tokens",) * (not config.tied)
+        for name, size in self._weights.items():
+            share = 0.0 if name.startswith(tables) else 1.0
+            if config.experts is not None and name.endswith("_proj"):  # stacked
+                share = config.experts.chosen / config.experts.count
+            total += size * share
+        seen = sum(min(position, window or position) for window in config.windows)
+        return int(total) + 2 * 4 * config.kv_heads * config.head_dim * seen
+
     def explain(self) -> str:
         """What was compiled."""
         return self._program.explain()
+
+
+def _bytes(parameter: Tensor) -> int:
+    return math.prod(map(int, parameter.shape)) * parameter.dtype.bytes

@@ -28,11 +28,13 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Part:
-    """The tokens start .. start + count - 1 of a sequence."""
+    """The tokens start .. start + count - 1 of a sequence, whose keys and values go to these pages,
+    also if the sequence is removed before the run: nobody else gets them until the next plan."""
 
     sequence: Sequence
     start: int
     count: int
+    pages: tuple[int, ...]
 
     @property
     def last(self) -> bool:
@@ -77,13 +79,13 @@ class Scheduler:
             generating = _generating(sequence)
             wanted = 1 if generating else min(room, _rest(sequence))
             if wanted and self._grow(sequence, wanted):
-                parts.append(Part(sequence, sequence.cached, wanted))
+                parts.append(_part(sequence, wanted))
                 room -= 0 if generating else wanted
         while room and self.preempted == before and self._admit():
             sequence = self.running[-1]
             wanted = min(room, _rest(sequence))
             self._grow(sequence, wanted)
-            parts.append(Part(sequence, sequence.cached, wanted))
+            parts.append(_part(sequence, wanted))
             room -= wanted
         return parts
 
@@ -137,6 +139,10 @@ class Scheduler:
     def _keys(self, sequence: Sequence) -> list[bytes]:
         extend_keys(sequence.keys, sequence.tokens, self.page)
         return sequence.keys
+
+
+def _part(sequence: Sequence, wanted: int) -> Part:
+    return Part(sequence, sequence.cached, wanted, tuple(sequence.pages))
 
 
 def _rest(sequence: Sequence) -> int:

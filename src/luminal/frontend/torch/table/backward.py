@@ -37,7 +37,8 @@ def convolution_backward(
     elif mask[0]:
         of_x = _of_input(grad, x, weight, *rest)
     if mask[1]:  # a transposed convolution is an ordinary one from its result to its input
-        of_weight = _of_weight(*((x, grad) if transposed else (grad, x)), weight, *rest)
+        low, high = (x, grad) if transposed else (grad, x)
+        of_weight = _of_weight(low, high, weight, *rest)
     of_bias = ops.sum(grad, (0, *range(2, grad.ndim))) if mask[2] else None
     return of_x, of_weight, of_bias
 
@@ -182,3 +183,22 @@ def _adaptive_shares(grad: Tensor, d: int, size: int) -> Tensor:
 
 _adaptive_backward("_adaptive_avg_pool2d_backward.default", 2)
 _adaptive_backward("_adaptive_avg_pool3d_backward.default", 3)
+
+
+def _replication_backward(name: str, n: int) -> None:
+    @rule(name)
+    def backward(grad: Tensor, x: Tensor, padding: Numbers) -> Tensor:
+        """What stood outside was the nearest element's."""
+        for d in range(n):
+            place = x.ndim - 1 - d
+            size = static(extent(x, place), "an image")
+            at = np.arange(-padding[2 * d], size + padding[2 * d + 1]).clip(0, size - 1)
+            shape = [*grad.shape[:place], size, *grad.shape[place + 1 :]]
+            zeros = full_like(grad, 0).narrow(place, 0, 1).expand(shape)
+            grad = ops.index_add(zeros, place, grad.graph.constant(at), grad)
+        return grad
+
+
+_replication_backward("replication_pad1d_backward.default", 1)
+_replication_backward("replication_pad2d_backward.default", 2)
+_replication_backward("replication_pad3d_backward.default", 3)

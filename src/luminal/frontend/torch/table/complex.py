@@ -41,7 +41,7 @@ unbind.int clone.default alias.default detach.default contiguous.default lift_fr
 cat.default stack.default flip.default roll.default diagonal.default repeat.default
 unfold.default index.Tensor index_select.default gather.default tril.default triu.default
 sum.default sum.dim_IntList mean.default mean.dim cumsum.default neg.default
-constant_pad_nd.default as_strided.default copy.default slice_scatter.default
+constant_pad_nd.default copy.default slice_scatter.default
 select_scatter.default diagonal_scatter.default index_put.default index_add.default
 scatter_add.default scatter.src take.default new_zeros.default zeros_like.default
 empty_like.default new_empty.default new_empty_strided.default embedding.default"""
@@ -163,11 +163,9 @@ def _scaled(function: Any) -> Rule:
 
 rule("add.Tensor", "add.Scalar")(_scaled(pairs.add_complex))
 rule("sub.Tensor", "sub.Scalar")(_scaled(pairs.sub_complex))
-rule("rsub.Tensor", "rsub.Scalar")(
-    lambda x, y, alpha=1: _scaled(pairs.sub_complex)(y, x, alpha)
-)
+rule("rsub.Tensor", "rsub.Scalar")(lambda x, y, alpha=1: _scaled(pairs.sub_complex)(y, x, alpha))
 
-BINARY = {
+BINARY: dict[str, Any] = {
     "mul.Tensor mul.Scalar": pairs.mul_complex,
     "div.Tensor div.Scalar": pairs.div_complex,
     "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar": pairs.pow_complex,
@@ -183,7 +181,7 @@ def _binary(function: Any) -> Rule:
 for _names, _function in BINARY.items():
     rule(*_names.split())(_binary(_function))
 
-UNARY = {
+UNARY: dict[str, Any] = {
     "abs": pairs.magnitude, "angle": pairs.angle_of, "exp": pairs.exp_complex,
     "log": pairs.log_complex, "sqrt": pairs.sqrt_complex, "sin": pairs.sin_complex,
     "cos": pairs.cos_complex, "tan": pairs.tan_complex, "cosh": pairs.cosh_complex,
@@ -232,9 +230,7 @@ def vdot(x: Complex, y: Complex) -> Complex:
 
 
 @rule("addmm.default", "baddbmm.default", "addmv.default")
-def addmm(
-    x: Complex, a: Complex, b: Complex, beta: complex = 1, alpha: complex = 1
-) -> Complex:
+def addmm(x: Complex, a: Complex, b: Complex, beta: complex = 1, alpha: complex = 1) -> Complex:
     scaled = pairs.mul_complex(*_pairs(product(a, b), alpha))
     return scaled if beta == 0 else pairs.add_complex(*_pairs(scaled, _times(x, beta)))
 

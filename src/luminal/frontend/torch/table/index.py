@@ -86,6 +86,8 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 @rule("nonzero_static.default")
 def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
     """The coordinates of the first `size` elements that are not 0: (size, dimensions)."""
+    if not x.ndim:
+        raise Unsupported("the places in a scalar")
     flags = ops.ne(x.reshape(-1), 0)
     rank = ops.sub(ops.cumsum(flags.cast(i64), 0), 1)
     at = ops.where(flags, ops.minimum(rank, size), size)

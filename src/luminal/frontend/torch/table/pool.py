@@ -76,9 +76,7 @@ def max_places(
     sizes = per_dim(kernel, n, "kernel")
     steps = sizes if stride is None else per_dim(stride, n, "stride")
     rest = (sizes, steps, per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation"))
-    return _first_best(
-        x, n, lambda part, fill: _pool_windows(n, part, *rest, ceil_mode, fill)
-    )[1]
+    return _first_best(x, n, lambda part, fill: _pool_windows(n, part, *rest, ceil_mode, fill))[1]
 
 
 def _first_best(x: Tensor, n: int, windows: Any) -> tuple[Tensor, Tensor]:

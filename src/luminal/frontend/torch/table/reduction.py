@@ -147,6 +147,11 @@ def cumsum(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     return ops.cumsum(_wide(x, dtype), dim)
 
 
+@rule("logcumsumexp.default")
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    return ops.logcumsumexp(x, dim) if x.ndim else x
+
+
 @rule("cumprod.default")
 def cumprod(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     return ops.cumprod(_wide(x, dtype), dim)
@@ -193,6 +198,24 @@ def _few_ties(at: Recorder, x: Tensor, dim: int, stable: int = 16) -> None:
 @rule("median.dim")
 def median_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return ops.median(x, dim, keepdim) if x.ndim else (x, full_like(x, 0, i64))
+
+
+@rule("nanmedian.dim")
+def nanmedian_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The middle one of the numbers; NaN, and where the first stands, if there is none."""
+    if not x.ndim or not x.dtype.is_float:
+        return median_over(x, dim, keepdim)
+    dim = dim_of(x, dim)
+    ordered = ops.sort(x, dim)
+    numbers = ops.sum(ops.logical_not(ops.isnan(x)).cast(i64), dim, keepdim=True)
+    middle = ops.clamp(ops.floor_divide(ops.sub(numbers, 1), 2), 0)
+    found = [ops.gather(part, dim, middle) for part in ordered]
+    return tuple(found if keepdim else [part.squeeze(dim) for part in found])
+
+
+@rule("nanmedian.default")
+def nanmedian(x: Tensor) -> Tensor:
+    return nanmedian_over(x.reshape(-1), 0)[0]
 
 
 @source("mode.default")

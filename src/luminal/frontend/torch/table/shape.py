@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import ops
 from ....errors import Unsupported
@@ -11,7 +11,10 @@ from ....graph.dtype import boolean
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, Value, dim_of, extent, result_type, same_size, tensor_of
-from .base import rule, same
+from .base import rule, same, source
+
+if TYPE_CHECKING:
+    from ..record import Recorder
 
 END = 2**63 - 1  # ATen's word for "to the end"
 
@@ -26,7 +29,8 @@ same("roll.default", ops.roll)
 
 
 @rule("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default",
-      "contiguous.default", "lift_fresh.default")  # fmt: skip
+      "contiguous.default", "lift_fresh.default", "_conj.default", "_conj_physical.default",
+      "conj_physical.default", "resolve_conj.default", "resolve_neg.default")  # fmt: skip
 def clone(x: Tensor) -> Tensor:
     return x
 
@@ -131,11 +135,12 @@ def constant_pad(x: Tensor, widths: Sequence[Size], value: Value = 0) -> Tensor:
     return x.pad(list(widths), value)  # type: ignore[arg-type]
 
 
-@rule("as_strided.default")
+@source("as_strided.default")
 def as_strided(
-    x: Tensor, shape: Sequence[Size], strides: Sequence[Size], offset: Size = 0
+    at: Recorder, x: Tensor, shape: Sequence[Size], strides: Sequence[Size], offset: Size = 0
 ) -> Tensor:
-    """Of a tensor that lies contiguous from the start of its memory."""
+    if not at.lies_plainly():
+        raise Unsupported("strides over memory that is not laid out plainly")
     index = Index.of(offset or 0)
     for d, stride in enumerate(strides):
         index = index + Index.of(f"i{d}") * Index.of(stride)
@@ -143,6 +148,21 @@ def as_strided(
 
 
 # ---- a tensor with a part replaced
+
+
+@source("as_strided_scatter.default")
+def as_strided_scatter(
+    at: Recorder, x: Tensor, values: Tensor, shape: Sequence[Size], strides: Sequence[Size],
+    offset: Size = 0,
+) -> Tensor:  # fmt: skip
+    if not at.lies_plainly():
+        raise Unsupported("strides over memory that is not laid out plainly")
+    place = Index.of(offset or 0)
+    for d, stride in enumerate(strides):
+        place = place + Index.of(f"i{d}") * Index.of(stride)
+    places = x.graph.iota(tuple(shape), place)
+    written = values.cast(x.dtype).reshape(-1)
+    return ops.scatter(x.reshape(-1), 0, places.reshape(-1), written).reshape(x.shape)
 
 
 @rule("select_scatter.default")

@@ -1,0 +1,169 @@
+"""Precision contracts: what they promise holds on random and on hostile numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import luminal
+from luminal import ops
+from luminal.errors import Unsupported
+from luminal.graph import Graph, Tensor
+from luminal.graph.contracts import TINY
+from luminal.models.llm.projection import Blocks
+from luminal.models.llm.storage import FORMATS, quantise4, quantise8
+
+Record = Callable[[Graph, Tensor], Tensor]
+ROUNDING = 2.0**-20  # of f32 sums and scales, relative to the sum of absolute products
+KINDS = ("plain", "outliers", "wide", "ties", "zero")
+
+
+def activations(kind: str, rows: int, inside: int) -> np.ndarray:
+    """Rows that are hard to quantise."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((rows, inside)).astype(np.float32)
+    if kind == "outliers":
+        x[:, ::37] *= 1e4
+    elif kind == "wide":
+        x *= (10.0 ** rng.integers(-38, 30, x.shape)).astype(np.float32)
+    elif kind == "ties":
+        x = np.round(x * 4) / 8 * np.float32(127)
+    elif kind == "zero":
+        x[:, : inside // 2] = 0
+    return x
+
+
+def run(x: np.ndarray, record: Record, precision: str, device: str = "cpu") -> np.ndarray:
+    cx = luminal.Graph()
+    a = cx.tensor(x.shape)
+    y = record(cx, a).output()
+    rt = cx.compile(threads=1, precision=precision, device=device, database=False)
+    rt[a] = x
+    rt.run()
+    return np.array(rt[y])
+
+
+def blocks(kind: str, inside: int, out: int) -> tuple[Record, np.ndarray]:
+    """(x @ weight^T with a weight in blocks, that weight)."""
+    rng = np.random.default_rng(6)
+    weight = (rng.standard_normal((out, inside)) / 8).astype(np.float32)
+    if kind == "q8":
+        quants, scales = quantise8(weight)
+        whole = quants.astype(np.float64)
+        whole[0, 0] = quants[0, 0] = -128  # no quantiser of ours makes it, but a file may hold it
+    else:
+        quants, scales = quantise4(weight)
+        whole = np.concatenate([quants & 15, quants >> 4], -1).astype(np.float64) - 8
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        linear = Blocks(cx, inside, out, False, FORMATS[kind])
+        linear.quants.set(quants)
+        linear.scales.set(scales)
+        return linear(a)
+
+    return record, (whole * scales.astype(np.float64)[..., None]).reshape(out, inside)
+
+
+def lost(x: np.ndarray, group: int) -> np.ndarray:
+    """s_b / 2 + TINY for each number."""
+    most = np.abs(x.astype(np.float64)).reshape(len(x), -1, group).max(-1)
+    return np.repeat(most / 127 / 2 + TINY, group, -1)
+
+
+def sums(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.abs(x.astype(np.float64)) @ np.abs(w.astype(np.float64)).T
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weight", ("q8", "q4"))
+@pytest.mark.parametrize("rows", (1, 13))
+def test_blocks_of_integers(weight: str, rows: int, kind: str) -> None:
+    x = activations(kind, rows, 96)
+    record, exact = blocks(weight, 96, 40)
+    bound = lost(x, 32) @ np.abs(exact).T + ROUNDING * sums(x, exact) + 1e-37
+    error = np.abs(run(x, record, "int8") - x.astype(np.float64) @ exact.T)
+    assert (error <= bound).all()
+    if kind == "plain":  # the contract does something, and f32 keeps out of it
+        plain = np.abs(run(x, record, "f32") - x.astype(np.float64) @ exact.T)
+        assert error.max() > 100 * plain.max()
+
+
+def test_interpreted_as_native() -> None:
+    """Integer sums are exact: NumPy's meaning of the rewritten program differs by f32 rounding."""
+    x = activations("outliers", 5, 64)
+    record, exact = blocks("q8", 64, 24)
+    apart = np.abs(run(x, record, "int8") - run(x, record, "int8", "reference"))
+    assert (apart <= ROUNDING * sums(x, exact)).all()
+
+
+@pytest.mark.parametrize("bad", (np.nan, np.inf, -np.inf))
+def test_what_is_not_finite_stays_in_its_row_and_is_seen(bad: float) -> None:
+    x = activations("plain", 4, 64)
+    x[2, 40] = bad
+    y = run(x, blocks("q8", 64, 24)[0], "int8")
+    assert np.isnan(y[2]).all() and np.isfinite(np.delete(y, 2, 0)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float_weights_are_rounded_by_rows(kind: str) -> None:
+    x = activations(kind, 6, 80)
+    w = (np.random.default_rng(7).standard_normal((48, 80)) / 8).astype(np.float32)
+    steps = np.abs(w).max(-1, keepdims=True).astype(np.float64) / 127
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        return ops.linear(a, cx.parameter(w.shape).set(w))
+
+    bound = lost(x, 80) @ (np.abs(w) + steps / 2).T + np.abs(x.astype(np.float64)) @ (
+        np.ones_like(w) * steps / 2
+    ).T
+    error = np.abs(run(x, record, "int8") - x.astype(np.float64) @ w.T)
+    assert (error <= bound + ROUNDING * sums(x, w) + 1e-37).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", (1, 9))
+def test_half_precision(rows: int, kind: str) -> None:
+    """Equal to the product of rounded factors but for the order of additions; within the bound."""
+    x = activations(kind, rows, 70)
+    w = np.random.default_rng(8).standard_normal((33, 70)).astype(np.float32)
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        return ops.linear(a, cx.parameter(w.shape).set(w))
+
+    got = run(x, record, "bf16")
+    narrow = [n.astype(ml_dtypes.bfloat16).astype(np.float64) for n in (x, w)]
+    assert (np.abs(got - narrow[0] @ narrow[1].T) <= ROUNDING * sums(x, w) + 1e-37).all()
+    error = np.abs(got - x.astype(np.float64) @ w.astype(np.float64).T)
+    assert (error <= (2.0**-7 + 2.0**-16 + ROUNDING) * sums(x, w) + 1e-37).all()
+
+
+def test_run_time_rows() -> None:
+    cx = luminal.Graph()
+    rows = cx.dim("rows", 1, 40, hint=16)
+    a = cx.tensor((rows, 64))
+    record, exact = blocks("q4", 64, 24)
+    y = record(cx, a).output()
+    rt = cx.compile(threads=2, precision="int8", database=False)
+    for count in (1, 7, 40):
+        x = rt[a] = activations("plain", count, 64)
+        rt.run(rows=count)
+        bound = lost(x, 32) @ np.abs(exact).T + ROUNDING * sums(x, exact)
+        assert (np.abs(rt[y] - x @ exact.T) <= bound).all()
+
+
+def test_what_is_no_contraction_keeps_its_precision() -> None:
+    x = activations("plain", 6, 50)
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        return (a * a).sum(-1)
+
+    for precision in ("bf16", "int8"):
+        assert np.array_equal(run(x, record, precision), run(x, record, "f32"))
+
+
+def test_unknown_precision() -> None:
+    with pytest.raises(Unsupported, match="'f32', 'bf16', 'int8'"):
+        run(np.zeros((2, 2), np.float32), lambda cx, a: a * 2, "fp4")

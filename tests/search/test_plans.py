@@ -1,0 +1,154 @@
+"""Plans of regions by measured kernels: another way to cut wins where it is measured faster."""
+
+import time
+
+import numpy as np
+import pytest
+
+from luminal import Graph, ops
+from luminal.backend import cpu
+from luminal.graph.dtype import f32, i64
+from luminal.rewrite.normalise import normalise
+from luminal.rewrite.optimise import chooser
+from luminal.rewrite.regions import regions
+from luminal.search import Budget, Chosen, Tuning, clearly_better, compared, fastest
+from luminal.search.plans import measured_plans, recalled
+from luminal.search.turns import in_turns, ratios, winner
+
+
+def network():
+    cx = Graph()
+    x = cx.tensor((64, 64))
+    w = cx.constant(np.random.default_rng(0).standard_normal((64, 256), np.float32))
+    return cx, x, ops.softmax(x.matmul(w), -1).output()
+
+
+def choices(seed=0):
+    cx, _, y = network()
+    (region,) = regions(normalise(cx.space, [y.node]))
+    return chooser(region, seed=seed)
+
+
+def by_size(kernel):
+    """Seconds that punish fusion: kernels with many values cost much."""
+    return 1e-6 * len(kernel.values) ** 3
+
+
+@pytest.fixture
+def small_kernels_are_fast(monkeypatch):
+    rates = {"fma": 1e6, "read": 1e6}
+    monkeypatch.setattr("luminal.search.measure.Measurer.rates", lambda self: rates)
+    monkeypatch.setattr(Tuning, "_measured", lambda self, kernel: by_size(kernel))
+
+
+def test_the_best_plans_cut_differently_and_the_first_is_the_models():
+    found = choices().plans(4)
+    assert len(found) > 1
+    assert [plan.cost for plan in found] == sorted(plan.cost for plan in found)
+    assert len({frozenset(piece.roots for piece in plan.pieces) for plan in found}) > 1
+    assert found[0].choice == choices().plans()[0].choice
+
+
+def test_measured_seconds_change_the_choice():
+    own = Chosen.of(choices(), choices().plans()[0])
+    found = measured_plans(own, by_size)
+    best = clearly_better(found)
+    assert found[0].plan is own.plan and len(found) > 1
+    assert best.seconds < found[0].seconds and len(best.steps) > len(own.steps)
+    assert f"the model's {len(own.steps)} kernels" in compared(found)
+
+
+def test_where_nothing_can_be_measured_the_models_plan_stays():
+    own = Chosen.of(choices(), choices().plans()[0])
+    assert clearly_better(measured_plans(own, lambda kernel: None)).plan is own.plan
+
+
+def test_no_time_leaves_the_models_plan_alone():
+    own = Chosen.of(choices(), choices().plans()[0])
+    assert len(measured_plans(own, by_size, until=time.monotonic() - 1)) == 1
+
+
+def test_a_plan_is_made_again_from_its_text():
+    made = choices()
+    other = Chosen.of(made, made.plans(4)[-1])
+    again = recalled(choices(), other.text)
+    assert again.settled and again.plan.choice == other.plan.choice
+    assert [step.kernel for step in again.steps] == [step.kernel for step in other.steps]
+    assert measured_plans(again, by_size) == [again]  # what was searched is not searched again
+
+
+@pytest.mark.parametrize("text", [["x", [], []], ["", 1, 2], [], ["only one"]])
+def test_a_text_that_does_not_fit_is_not_used(text):
+    assert recalled(choices(), text) is None
+    fingerprint = choices().fingerprint()
+    assert recalled(choices(), [fingerprint, [10**6] * 100, []]) is None
+
+
+def test_compiling_with_measured_plans(tmp_path, monkeypatch, small_kernels_are_fast):
+    monkeypatch.setattr("luminal.compiler.fastest", lambda engines, *rest: (1, [1.0, 0.5]))
+
+    def run(**options):
+        cx, x, y = network()
+        rt = cx.compile(threads=1, cache=False, database=tmp_path / "t.sqlite", **options)
+        rt[x] = np.random.default_rng(1).standard_normal((64, 64), np.float32)
+        rt.run()
+        return rt[y], rt.explain(), len(rt.kernels)
+
+    plain, _, fused = run()
+    searched, text, count = run(search=1)
+    np.testing.assert_allclose(searched, plain, rtol=1e-5, atol=1e-7)
+    assert count > fused and "whole program with the measured plans: 0.500" in text
+    again, text, recalled_count = run()
+    np.testing.assert_array_equal(again, searched)
+    assert recalled_count == count and "plans measured" not in text
+
+
+def test_a_region_that_is_chosen_once_is_known(tmp_path):
+    made, database = choices(), tmp_path / "t.sqlite"
+    first = Tuning(cpu, cpu.target(1), 0, database)
+    assert first.recall("a region", made) is None
+    first.keep_plan("a region", Chosen.of(made, made.plans()[0]))
+    assert Tuning(cpu, cpu.target(1), 0, database).recall("a region", made).settled
+    assert first.recall("another", made) is None
+
+
+class Program:
+    """An engine that takes its time."""
+
+    def __init__(self, seconds):
+        self.seconds, self.given = seconds, {}
+
+    def set(self, port, array):
+        self.given[port] = array
+
+    def bind(self, sizes):
+        self.sizes = sizes
+
+    def run(self):
+        time.sleep(self.seconds)
+
+
+def test_whole_programs_race():
+    slow, quick = Program(4e-3), Program(2e-3)
+    inputs = {0: (f32, (3, 5)), 2: (i64, (7,))}
+    number, times = fastest([slow, quick], inputs, {"s": 3}, threads=2)
+    assert number == 1 and times[0] == 1.0 and 0.3 < times[1] < 0.8
+    assert quick.given[0].shape == (3, 5) and quick.given[2].dtype == np.int64
+    assert quick.sizes == {"s": 3}
+    assert fastest([quick, slow], inputs, {}, threads=2)[0] == 0
+
+
+def test_sides_take_turns_and_a_lucky_round_wins_nothing():
+    order = []
+    sides = {name: (lambda name=name: order.append(name) or 1.0) for name in "ab"}
+    assert in_turns(sides, 3) == {"a": [1.0] * 3, "b": [1.0] * 3}
+    assert "".join(order) == "abbaab"
+    samples = {0: [1.0, 1.0, 1.0, 1.0], 1: [0.1, 1.0, 1.0, 1.0], 2: [0.5, 0.5, 0.5, 1.1]}
+    assert ratios(samples, 0)[1] == 1.0 and winner(samples, 0) == 2
+    assert winner({0: samples[0], 1: samples[1]}, 0) == 0
+
+
+def test_a_budget_of_time_has_parts():
+    budget = Budget(seconds=10.0)
+    assert budget.part(0.5) == budget.start + 5 and budget.end == budget.start + 10
+    assert Budget(7).end is None
