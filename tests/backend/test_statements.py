@@ -7,7 +7,7 @@ import pytest
 
 from luminal.backend import cpu
 from luminal.errors import CompileError, Unsupported
-from luminal.graph.dtype import ALL, BY_NAME, DType, bf16, boolean, f32, f64, i8, i32, i64, u8
+from luminal.graph.dtype import ALL, BY_NAME, DType, bf16, boolean, f32, f64, i8, i32, i64
 from luminal.kernel.program import Claim, For, Instruction, Program, Val, When
 
 from . import native

@@ -285,7 +285,7 @@ def test_a_fault_at_the_first_run_is_reported(monkeypatch):
     def fail(*args, **kwargs):
         raise KeyError("on purpose")
 
-    monkeypatch.setattr(Executable, "__call__", fail)
+    monkeypatch.setattr(Executable, "launch", fail)
     run, x = compiled(lambda x: x.sin() + 1), torch.randn(3)
     close(run(x), x.sin() + 1)
     close(run(x), x.sin() + 1)

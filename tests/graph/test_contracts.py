@@ -116,9 +116,10 @@ def test_float_weights_are_rounded_by_rows(kind: str) -> None:
     def record(cx: Graph, a: Tensor) -> Tensor:
         return ops.linear(a, cx.parameter(w.shape).set(w))
 
-    bound = lost(x, 80) @ (np.abs(w) + steps / 2).T + np.abs(x.astype(np.float64)) @ (
-        np.ones_like(w) * steps / 2
-    ).T
+    bound = (
+        lost(x, 80) @ (np.abs(w) + steps / 2).T
+        + np.abs(x.astype(np.float64)) @ (np.ones_like(w) * steps / 2).T
+    )
     error = np.abs(run(x, record, "int8") - x.astype(np.float64) @ w.T)
     assert (error <= bound + ROUNDING * sums(x, w) + 1e-37).all()
 

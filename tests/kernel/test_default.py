@@ -129,7 +129,7 @@ def interpreted(kernel, arrays, sizes, target):
             arrays[b.name] = arrays[b.name].reshape(shape)
             layout = program.layouts.get(b.name)
             packed[b.name] = pack(arrays[b.name], layout) if layout else arrays[b.name]
-        interpret(program, packed, sizes)
+        interpret(program, packed, sizes, 1, target.instructions)
     return arrays
 
 

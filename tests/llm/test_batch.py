@@ -39,6 +39,15 @@ def tokens(pieces: list[Piece]) -> list[int]:
     return [piece.token for piece in pieces if piece.token is not None]
 
 
+def heard_to_end(box: Heard) -> list[Piece]:
+    pieces: list[Piece] = []
+    while not pieces or pieces[-1].finish is None:
+        heard = box.get(timeout=60)
+        assert isinstance(heard, Piece)
+        pieces.append(heard)
+    return pieces
+
+
 def test_greedy_replies_in_a_batch_equal_those_of_transformers(engine: Engine) -> None:
     """More prompts than places, more tokens than pages: some are given up and computed again."""
     asked = prompts(24)
@@ -81,35 +90,31 @@ def test_cancelled_replies_free_their_pages_and_disturb_nobody(engine: Engine) -
         engine.cancel(ticket)  # once more does nothing
     _, model = checkpoint("llama3")
     for prompt, box in list(zip(asked, heard))[1::2]:
-        pieces: list[Piece] = []
-        while not pieces or pieces[-1].finish is None:
-            pieces.append(box.get(timeout=60))  # type: ignore[arg-type]
-        assert tokens(pieces) == greedy(model, prompt, 40)
+        assert tokens(heard_to_end(box)) == greedy(model, prompt, 40)
     load = engine.load_now()
     assert load.pages_held == load.running == load.waiting == 0
 
 
-def test_a_reply_cancelled_between_plan_and_run_writes_to_its_own_pages(engine: Engine) -> None:
-    asked, boxes = prompts(5), [Heard() for _ in range(5)]
-    program, run, tickets = engine.program, engine.program.run, []
+def test_replies_cancelled_between_plan_and_run_write_to_no_others_pages(engine: Engine) -> None:
+    program, run = engine.program, engine.program.run
+    other, boxes = Engine(program, engine.tokenizer), [Heard() for _ in range(4)]
+    asked, tickets, first = [[5], [6] * 3, [7] * 3, [8] * 3], [], threading.Event()
 
-    def cancel_first(parts: list[Part]) -> np.ndarray:
-        if len(parts) == 5:
-            engine.cancel(tickets[2])
+    def cancel_before(parts: list[Part]) -> np.ndarray:
+        first.wait()
+        for ticket in tickets[1:]:
+            other.cancel(ticket)
         return run(parts)
 
-    program.run = cancel_first  # type: ignore[method-assign, assignment]
+    program.run = cancel_before  # type: ignore[method-assign, assignment]
     try:
-        asking = [(ids, Wishes(20), box.put) for ids, box in zip(asked, boxes)]
-        tickets += engine.submit(asking)
-        for number in (0, 1, 3, 4):
-            pieces: list[Piece] = []
-            while not pieces or pieces[-1].finish is None:
-                pieces.append(boxes[number].get(timeout=60))  # type: ignore[arg-type]
-            assert tokens(pieces) == greedy(checkpoint("llama3")[1], asked[number], 20)
+        tickets += other.submit([(ids, Wishes(20), box.put) for ids, box in zip(asked, boxes)])
+        first.set()
+        assert tokens(heard_to_end(boxes[0])) == greedy(checkpoint("llama3")[1], asked[0], 20)
     finally:
         program.run = run  # type: ignore[method-assign]
-    assert tickets[2].reply.finish is None
+        other.close(0)
+    assert all(box.empty() for box in boxes[1:])
 
 
 def test_a_full_queue_and_wrong_prompts_are_refused(engine: Engine) -> None:

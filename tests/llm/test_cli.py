@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,13 @@ def test_an_interrupt_stops_the_reply_and_not_the_program(
     conversation.turn("hello")
     assert [m["content"] for m in conversation.messages] == ["be brief", "hello", "part"]
     assert capsys.readouterr().out == "part\n"
+
+
+def test_bench_writes_its_figures(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    options = ("--prompt", 5, "--tokens", 3, "--rounds", 3, "--threads", 1, "--json", file)
+    code, out, error = run("bench", checkpoint("llama3")[0], *options)
+    assert code == 0, error
+    found = json.loads(file.read_text())
+    assert found["prefill_tokens_per_s"] > 0 and found["decode_tokens_per_s"] > 0
+    assert found["peers"] == {} and found["without_llama_cpp"] in out and "% of a read" in out

@@ -29,7 +29,8 @@ def counts(engine) -> dict[str, int]:
 def test_engines_agree(name):
     case = program(name)
     fast, encoding, growth = saturate(case.region)
-    slow, other, second = saturate(case.region, engine=Mini(rule_program(DEFAULT)))
+    patient = Limits(seconds=60)
+    slow, other, second = saturate(case.region, limits=patient, engine=Mini(rule_program(DEFAULT)))
     assert growth.complete and second.complete
     assert counts(fast) == counts(slow)
     one, two = classes_of(fast, encoding, case.region), classes_of(slow, other, case.region)

@@ -36,7 +36,7 @@ def by_size(kernel):
 
 @pytest.fixture
 def small_kernels_are_fast(monkeypatch):
-    rates = {"fma": 1e6, "read": 1e6}
+    rates = {"fma": 1e6, "read": 1e6, "cache": 1e6}
     monkeypatch.setattr("luminal.search.measure.Measurer.rates", lambda self: rates)
     monkeypatch.setattr(Tuning, "_measured", lambda self, kernel: by_size(kernel))
 

@@ -227,7 +227,9 @@ def test_a_full_queue_is_429_with_retry_after(start: Start) -> None:
         with pytest.raises(openai.RateLimitError) as raised:
             client.completions.create(prompt="a", n=19, max_tokens=2, **GREEDY)
         assert raised.value.code == "queue_full" and raised.value.response.headers["retry-after"]
-        assert len(client.completions.create(prompt="a", n=18, max_tokens=2, **GREEDY).choices) == 18
+        assert (
+            len(client.completions.create(prompt="a", n=18, max_tokens=2, **GREEDY).choices) == 18
+        )
 
 
 def test_a_client_that_leaves_frees_its_place(running: Running, slow: None) -> None:

@@ -113,7 +113,7 @@ class Backend(Protocol):
 
     def rates(self, threads: int) -> Mapping[str, float]:
         """Measured now: Giga-operations a second of each multiplying instruction ("fma", ...), and
-        GB/s of a plain "read"."""
+        GB/s of a plain "read" of memory and of the second "cache"."""
         ...
 
     def crew(self, threads: int) -> Crew:

@@ -89,7 +89,7 @@ class Row:
         if self.mark is None:
             return None
         share, ratio = self.ratio("peak"), self.ratio(self.mark.rival)
-        near = bool(share and ratio) and share / ratio > NEAR
+        near = share is not None and ratio is not None and share > NEAR * ratio
         return min(1.0, self.mark.ratio) if near else self.mark.ratio
 
 
@@ -101,7 +101,8 @@ def measure(case: Case, options: Options) -> Row:
     size = work.bytes(want, options.precision)
     bounds = ceilings_of(flops, size, options.precision, options.threads)
     tolerance = TOLERANCE[options.precision]
-    cells, sides, limits = {}, {}, {}
+    cells, sides = {}, {}
+    limits: dict[str, Cell] = {}
     for name, load in loaders(work, options, options.peers_of(case)):
         cells[name], side = _prepared(load, want, tolerance, options.threads)
         if side is not None:
@@ -146,8 +147,10 @@ def compiled(work: Work, options: Options) -> Side:
 
 def through_torch(work: Work, options: Options) -> Side:
     """Our program as `torch.compile` makes it."""
+    from ..frontend.torch import backend
+
     ours = {name: getattr(options, name) for name in ("threads", "search", "precision")}
-    return peers.compiled(work, options.threads, backend="luminal", options=ours)
+    return peers.compiled(work, options.threads, backend=backend, options=ours)
 
 
 def reference(work: Work, threads: int) -> np.ndarray:

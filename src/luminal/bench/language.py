@@ -6,6 +6,7 @@ Each round times every side once, prompt and reply, in turns; figures are median
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import time
 from collections.abc import Sequence
@@ -51,10 +52,9 @@ class Ours:
 
 class LlamaCpp:
     def __init__(self, model: str, context: int, threads: int) -> None:
-        from llama_cpp import Llama
-
+        library = importlib.import_module("llama_cpp")
         start = time.perf_counter()
-        self.llama = Llama(
+        self.llama = library.Llama(
             model, n_ctx=context, n_batch=512, n_threads=threads, n_threads_batch=threads,
             verbose=False,
         )  # fmt: skip
@@ -182,9 +182,10 @@ def table(found: dict[str, Any]) -> str:
             f"{side['gb_per_s']:7.1f}  ({100 * side['share_of_read']:.0f}% of a read)"
         )
     for name, kinds in found["ratios"].items():
-        parts = [f"{kind} {s['median']:.2f} ({s['low']:.2f} - {s['high']:.2f})"
-                 for kind, s in (("prefill", kinds["prefill"]), ("decode", kinds["steps"]))]  # fmt: skip
-        lines.append(f"times as fast as {name}: {', '.join(parts)}")
+        for kind, title in (("prefill", "prefill"), ("steps", "decode")):
+            ratio = Spread(**kinds[kind])
+            spread = f"{ratio.median:.2f} ({ratio.low:.2f} - {ratio.high:.2f})"
+            lines.append(f"{title}: {spread} times as fast as {name}")
     if found["without_llama_cpp"]:
         lines.append(f"without llama.cpp: {found['without_llama_cpp']}")
     busy = found["busy_elsewhere"] or 0.0

@@ -34,6 +34,11 @@ class Machine:
     ceilings: dict[str, float]
     versions: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of a plain read."""
+        return 1e9 * self.ceilings["read"]
+
 
 def measured(threads: int, precision: str = "f32", seconds: float = 0.1) -> Machine:
     """This machine, with its ceilings measured now."""

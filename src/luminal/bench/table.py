@@ -44,11 +44,13 @@ def heading(machine: Machine, peers: Sequence[str]) -> str:
     found = machine.versions
     named = dict.fromkeys(("torch", *peers))
     taking = ", ".join(f"{name} {found[name]}" for name in named if name in found)
-    peaks = ", ".join(f"{n} {v:.0f} Gop/s" for n, v in machine.ceilings.items() if n != "read")
+    rates = dict(machine.ceilings)
+    read, cache = (rates.pop(name, 0.0) for name in ("read", "cache"))
+    peaks = ", ".join(f"{name} {rate:.0f} Gop/s" for name, rate in rates.items())
     columns = "".join(f" {'vs ' + name:>{PEER}}" for name in peers)
     lines = (
         f"{machine.cpu}, {machine.threads} threads, {machine.precision}",
-        f"ceilings: {peaks}, read {machine.ceilings['read']:.1f} GB/s (again beside each case)",
+        f"ceilings: {peaks}, read {read:.1f} GB/s, cache {cache:.1f} GB/s (again beside each case)",
         taking,
         "ratio = time of the peer / ours, median (quartiles) of paired rounds; above 1 ours leads",
         "",

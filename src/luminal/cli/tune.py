@@ -1,4 +1,4 @@
-"""`luminal tune`, `luminal explain` and `luminal cache`: searching faster kernels, and what was found."""
+"""`luminal tune`, `luminal explain` and `luminal cache`: search, and what it has found."""
 
 from __future__ import annotations
 
@@ -78,24 +78,34 @@ def explain(model: Path | None, tokens: int, threads: int | None, database: Path
 
 @click.group()
 def cache() -> None:
-    """The tuning database."""
+    """What is kept between runs: tuning results, compiled programs, packed weights."""
 
 
 @cache.command("info")
 @DATABASE_OPTION
 def cache_info(database: Path | None) -> None:
     """Where it is and what it holds."""
+    from ..runtime.kept import Kept
+    from ..runtime.store import Store
     from ..search import Database, user_path
 
     click.echo(Database(database or user_path()).describe())
+    if database is None:
+        click.echo(Store.of(None).describe())
+        click.echo(Kept.of_user().describe())
 
 
 @cache.command("clear")
 @DATABASE_OPTION
 def cache_clear(database: Path | None) -> None:
-    """Forget all that was found."""
+    """Forget all of it; with --database only that file."""
+    from ..runtime.kept import Kept
+    from ..runtime.store import Store
     from ..search import Database, user_path
 
     chosen = database or user_path()
     Database(chosen).clear()
+    if database is None:
+        Store.of(None).clear()
+        Kept.of_user().clear()
     click.echo(f"{chosen}: removed")

@@ -54,7 +54,7 @@ def tile_frame(draft: Draft) -> None:
 
 
 def _place(draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Tile) -> None:
-    """base: the outer loops. room: with the tiles that are written out. block: of the sums."""
+    """base: the outer loops. room: with the tiles of an image row. block: of the sums."""
     found = draft.found
     assert found.main is not None
     shares = v.reduction is None and not tile.reduced and draft.storable(v, tile.lane)
@@ -187,7 +187,7 @@ def _cache_block(draft: Draft, axis: str, step: int) -> int:
 
 
 def _written(draft: Draft, among: list[str]) -> list[str]:
-    """Kept axes whose tiles are written out: each knows which of its taps lie in the padding."""
+    """Kept axes whose tiles have edges: there a tile knows which of its taps lie in the padding."""
     found, rows, taps = draft.found, [], set[str]()
     assert found.main is not None and found.tile is not None
     for x in draft.facts.accesses(found.main):

@@ -135,7 +135,8 @@ def _put(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
     own = [a for a in v.over if a not in nest.within and a not in draft.facts.single]
     pair = tile.pair if v is draft.found.main else None
     steps = {a: pair[0].collapse if pair and a == pair[1] else 1 for a in own}
-    over, left = [], max(1, WRITTEN // _vectors(tile))
+    over: list[tuple[str, int, int]] = []  # axis, step of its loop, step of what is written out
+    left = max(1, WRITTEN // _vectors(tile))
     for a in own[::-1]:
         turns = draft.size[a] // steps[a]
         many = max(n for n in range(1, turns + 1) if turns % n == 0 and n <= left)

@@ -106,9 +106,11 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
 def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:
     """The argument as the tile's instruction takes it."""
     assert isinstance(value.body, Apply)
-    for args in (value.body.args, value.body.args[::-1]) if tile.pair else ():
-        assert tile.pair is not None
-        found = operands(tile.pair[0], *args, facts.by_name)
+    if tile.pair is None:
+        return arg
+    x, y = value.body.args
+    for first, second in ((x, y), (y, x)):
+        found = operands(tile.pair[0], first, second, facts.by_name)
         if found is not None:
-            return found[0] if arg is args[0] else found[1]
+            return found[0] if arg is first else found[1]
     return arg

@@ -220,9 +220,7 @@ class Values:
         operand = self._cast(self.evaluate(body, place), value.dtype)
         return self.apply(COMBINE[op], [old, operand], value.dtype, place)
 
-    def _multiply_add(
-        self, old: Val, a: Expression, b: Expression, place: Place
-    ) -> Val | None:
+    def _multiply_add(self, old: Val, a: Expression, b: Expression, place: Place) -> Val | None:
         """old + a * b in one instruction, or None where no instruction is specified so."""
         if not place.collapsed:
             if old.dtype is None or old.dtype.name not in ("f32", "f64"):

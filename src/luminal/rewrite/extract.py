@@ -93,8 +93,7 @@ class Classes:
 def classes_of(
     engine: Engine, encoding: Encoding, region: Region, everything: bool = False
 ) -> Classes:
-    """The e-graph of a region as plain data, without alternatives that are never worth taking
-    (`everything`: with those, for tests of the rules)."""
+    """The e-graph of a region as plain data; `everything`: also what is never worth taking."""
     tables = engine.tables([*OPERATIONS, "ax", "axT", "fixed", "fixedT", "term"])
     numbers: dict[object, int] = {}
     alternatives: list[list[ENode]] = []
@@ -124,14 +123,12 @@ def classes_of(
         for (value,), _ in tables[table]:
             if value in numbers:
                 fixed[numbers[value]] = True
-    terms = {inputs[0]: output for inputs, output in tables["term"]}
+    terms = {term: output for (term,), output in tables["term"]}
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
+        inside = [_inside(m, options, axes, is_buffer) for m, options in zip(axes, alternatives)]
         alternatives = [
-            _worthwhile(
-                number, _inside(axes[number], options, axes, is_buffer), alternatives, encoding
-            )
-            for number, options in enumerate(alternatives)
+            _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
         ]
     return _finish(encoding, region, alternatives, is_buffer, axes, fixed, roots)
 

@@ -24,7 +24,7 @@ Binding = dict[str, Any]
 PRIMITIVES: dict[str, Callable[..., Any]] = {
     "&": operator.and_, "|": operator.or_, "not-i64": operator.invert, "+": operator.add,
     "*": operator.mul, "neg": operator.neg, "<": operator.lt, ">": operator.gt,
-    ">=": operator.ge, "<=": operator.le, "!=": operator.ne,
+    ">=": operator.ge, "<=": operator.le, "!=": operator.ne, "=": operator.eq,
 }  # fmt: skip
 SORTS = ("E", "T")
 
@@ -121,11 +121,11 @@ class Mini:
             self._set("fixedT", (self._find(self.numbers[number]),), True)
 
     def run(self, *rulesets: str) -> bool:
-        changed = self._saturate("analysis")
+        changed = self._analyse()
         for ruleset in rulesets:
             if self._step(ruleset):
                 changed = True
-                self._saturate("analysis")
+                self._analyse()
         return changed
 
     def _step(self, ruleset: str) -> bool:
@@ -138,11 +138,11 @@ class Mini:
         self._rebuild()
         return self.changed
 
-    def _saturate(self, ruleset: str) -> bool:
-        changed = False
-        while self._step(ruleset):
-            changed = True
-        return changed
+    def _analyse(self) -> bool:
+        steps = 0
+        while self._step("analysis"):
+            steps += 1
+        return steps > 0
 
     def size(self) -> int:
         return sum(len(self.rows[op]) for op in OPERATIONS)
@@ -266,7 +266,7 @@ class Mini:
         atom, tests = rule.steps[depth]
         for row in self._rows_for(atom, bound):
             extended = self._extend(atom, row, bound)
-            if extended is not None and all(self._holds(t, extended) for t in tests):
+            if extended is not None and all(_value(t, extended) for t in tests):
                 yield from self._matches(rule, depth + 1, extended)
 
     def _rows_for(self, atom: Atom, bound: Binding) -> Sequence[Any]:
@@ -292,12 +292,6 @@ class Mini:
             if isinstance(column, Variable) and extended.setdefault(column.name, value) != value:
                 return None
         return extended
-
-    def _holds(self, test: Any, bound: Binding) -> bool:
-        if test.op == "=":
-            first, second = (_value(a, bound) for a in test.args)
-            return bool(first == second)
-        return bool(_value(test, bound))
 
     # ---- acting
 

@@ -13,7 +13,7 @@ from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
-PLAIN = 0.08  # of a term: an elementwise operation on which no law acts
+PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
 MAX_AXES = 62  # bits of an axis mask in the e-graph
 
 

@@ -180,7 +180,7 @@ _MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input"
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
 _FIXED = (
     "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Unary",
-    "Binary", "Ternary",
+    "Binary", "Ternary", "Sum", "Max", "Fold",
 )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ def _fill(path: Path, row: tuple[int, int, int], block: Block) -> None:
     _, start, size = row
     with path.open("rb", buffering=0) as file:
         file.seek(start)
-        target = memoryview(block.array_of_bytes()[:size])
+        target = block.array_of_bytes()[:size].data
         while target:
             read = file.readinto(target)
             if not read:

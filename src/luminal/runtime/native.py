@@ -96,7 +96,7 @@ class Native:
 
     def give_away(self, port: int, array: np.ndarray) -> None:
         memory = self._plan.ports[port]
-        if memory not in self._kept or not self._constants.give_away(memory, array):
+        if memory is None or not self._constants.give_away(memory, array):
             self.set(port, np.require(array, requirements=["C", "A"]))
 
     def recall(self, identity: str) -> bool:

@@ -109,7 +109,8 @@ class Measurer:
         self._child.stop()
 
     def rates(self) -> dict[str, float]:
-        """Giga-operations a second of instructions, and "read" in GB/s, as measured now."""
+        """Giga-operations a second of instructions, and GB/s of "read" and "cache", as measured
+        now."""
         found: dict[str, float] = self._child.ask(
             OPEN_SECONDS, "rates", self.backend, self.target.threads
         )

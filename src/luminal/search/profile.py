@@ -32,7 +32,7 @@ def profile(program: Program, target: Target, rates: Mapping[str, float]) -> str
     for made in sorted(program.kernels, key=lambda made: -sum(times.get(made.name, ()))):
         taken = times.get(made.name)
         if taken:
-            lines.append(_line(made, taken, whole, roofline(made.kernel, target, rates)))
+            lines.append(_line(made, taken, whole, roofline(made.kernel, target, rates, warm=True)))
     return "\n".join([COLUMNS, *lines, f"all kernels: {1e6 * whole:.1f} us"])
 
 

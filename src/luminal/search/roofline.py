@@ -17,12 +17,17 @@ def streams(kernel: Kernel, target: Target, sizes: Mapping[str, int] | None = No
     return done.flops <= BALANCE * done.bytes and done.bytes > target.l2 // 2
 
 
-def roofline(kernel: Kernel, target: Target, rates: Mapping[str, float]) -> float:
-    """The least seconds of one call. rates: Giga-operations a second of instructions, and "read" in
-    GB/s."""
+def roofline(
+    kernel: Kernel, target: Target, rates: Mapping[str, float], warm: bool = False
+) -> float:
+    """The least seconds of one call. rates: Giga-operations a second of instructions, and GB/s of
+    "read" and "cache". warm: what fits the last cache is there."""
     done = work(kernel)
-    instructions = {name: rate for name, rate in rates.items() if name != "read"}
+    instructions = {name: rate for name, rate in rates.items() if name not in ("read", "cache")}
     narrow = any(b.dtype.bytes < 4 for b in kernel.buffers)
     peak = max(instructions.values()) if narrow else instructions["fma"]
     compute = done.flops / (1e9 * peak)
-    return max(compute, done.bytes / (1e9 * rates["read"])) if streams(kernel, target) else compute
+    if not streams(kernel, target):
+        return compute
+    source = "cache" if warm and done.bytes < target.l3 else "read"
+    return max(compute, done.bytes / (1e9 * rates[source]))

@@ -12,6 +12,8 @@ from ..models.llm import Engine
 from .app import create_app
 from .embedding import Embedder
 
+KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close them
+
 
 @dataclass(frozen=True)
 class Options:
@@ -56,7 +58,7 @@ def server(app: Any, options: Options) -> uvicorn.Server:
     run are finished."""
     config = uvicorn.Config(
         app, host=options.host, port=options.port, log_level="warning", access_log=False,
-        timeout_graceful_shutdown=options.patience, backlog=512,
+        timeout_graceful_shutdown=options.patience, timeout_keep_alive=KEEP_ALIVE, backlog=512,
     )  # fmt: skip
     return uvicorn.Server(config)
 

@@ -48,12 +48,17 @@ class Machine:
 V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "cmov", "cx8")
 V3 = (*V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+NEON = ("neon", "fp-armv8")
 NAMED = {
     # name: triple, LLVM level, features, bytes of a vector, registers
     "sse": ("x86_64-unknown-linux-gnu", "x86-64-v2", V2, 16, 16),
     "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3", V3, 32, 16),
     "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4", V4, 64, 32),
-    "neon": ("aarch64-unknown-linux-gnu", "generic", ("neon", "fp-armv8"), 16, 32),
+    "vnni": ("x86_64-unknown-linux-gnu", "x86-64-v4", (*V4, "avx512vnni", "avx512bf16"), 64, 32),
+    "avxvnni": ("x86_64-unknown-linux-gnu", "x86-64-v3", (*V3, "avxvnni"), 32, 16),
+    "neon": ("aarch64-unknown-linux-gnu", "generic", NEON, 16, 32),
+    "dotprod": ("aarch64-unknown-linux-gnu", "generic", (*NEON, "dotprod"), 16, 32),
+    "i8mm": ("aarch64-unknown-linux-gnu", "generic", (*NEON, "dotprod", "i8mm"), 16, 32),
 }
 
 
@@ -63,7 +68,7 @@ def machine(target: Target) -> Machine:
 
 
 def named(name: str, threads: int = 1) -> Target:
-    """An instruction set by name, whatever this machine is: "sse", "avx2", "avx512", "neon"."""
+    """An instruction set by name, whatever this machine is: see NAMED."""
     if name not in NAMED:
         raise DeviceError(f"no instruction set {name!r}; there are {', '.join(NAMED)}")
     _, _, flags, vector_bytes, registers = NAMED[name]
@@ -117,7 +122,7 @@ def describe() -> str:
         (
             f"instruction set  {_level(host_machine())}: {8 * target.vector_bytes}-bit vectors, "
             f"{target.registers} registers",
-            f"matrix           {', '.join(names) or 'none'}"
+            f"products         {', '.join(names) or 'fma only'}"
             + (" (AMX present, not used yet)" if "amx-tile" in flags else ""),
             f"caches           L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB a core",
             f"cores            {target.threads}",

@@ -37,7 +37,7 @@ class BatchProgram:
         self.chunk, self.batch = chunk, batch
         longest = -(-context // page)
         graph = Graph()
-        tokens = graph.dim("tokens", 1, chunk, hint=min(8, chunk))
+        tokens = graph.dim("tokens", 1, chunk, hint=(min(8, chunk), chunk))
         listed = graph.dim("pages", 1, longest, hint=min(32, longest))
         wanted = graph.dim("wanted", 1, batch, hint=min(8, batch))
         self._ids = graph.tensor((tokens,), "i64", "ids")

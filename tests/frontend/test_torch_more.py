@@ -1,0 +1,135 @@
+"""Operations that were once left to PyTorch, and gradients: equal to eager's, and native."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from luminal.torch import backend, report
+
+
+def close(got, expected, tolerance=1e-4):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def put(x, mask, values):
+    x = x.clone()
+    x[mask] = values
+    return x
+
+
+def special(x):
+    functions = (torch.lgamma, torch.digamma, torch.special.log_ndtr, torch.special.i0)
+    return [function(x) for function in functions]
+
+
+MASK = torch.tensor([[True, False, True], [False, False, True]])
+WEIGHTS, INDEX = torch.randn(10, 4), torch.tensor([1, 7, 2, 2, 9, 0, 3])
+STARTS = torch.tensor([0, 2, 2, 5])
+NAN = float("nan")
+WHOLE = torch.randint(0, 4, (9, 50))
+CASES = {
+    "adaptive maximum": (
+        lambda x: F.adaptive_max_pool2d(x, (3, 2), return_indices=True), torch.randn(2, 3, 7, 5),
+    ),
+    "histogram": (lambda x: torch.histc(x, 7, -1, 1), torch.randn(100)),
+    "mode": (lambda x: torch.mode(x, 0), WHOLE),
+    "median of integers": (lambda x: torch.median(x, 1), WHOLE),
+    "sorted values only": (torch.msort, WHOLE.T),
+    "largest values only": (lambda x: torch.topk(x, 3)[0], WHOLE),
+    "median of numbers": (
+        lambda x: torch.nanmedian(x, 1), torch.tensor([[1.0, NAN, 3, 2], [NAN, 5, 4, 6]]),
+    ),
+    "nonzero": (lambda x: torch.nonzero_static(x, size=9), WHOLE[:3, :4]),
+    "norms of rows": (lambda i, w: F.embedding(i, w, max_norm=1.0), INDEX, WEIGHTS),
+    "bag sums": (lambda i, w, o: F.embedding_bag(i, w, o, mode="sum"), INDEX, WEIGHTS, STARTS),
+    "bag means": (
+        lambda i, w, o: F.embedding_bag(i, w, o, padding_idx=2), INDEX, WEIGHTS, STARTS,
+    ),
+    "bag maxima": (lambda i, w, o: F.embedding_bag(i, w, o, mode="max"), INDEX, WEIGHTS, STARTS),
+    "a row at a mask": (put, torch.zeros(2, 3, 5), MASK, torch.randn(5)),
+    "rows at a mask": (put, torch.zeros(2, 3, 5), MASK, torch.randn(3, 5)),
+    "running log of sums": (
+        lambda x: x.logcumsumexp(1), torch.tensor([[1.0, 2, -200, 3], [-torch.inf, 0, 1, 2]]),
+    ),
+    "special functions": (special, torch.linspace(0.1, 9, 20)),
+    "divisors": (lambda x, y: (x.gcd(y), x.lcm(y)), WHOLE * 6, WHOLE.flip(0) * -4),
+    "written by strides": (
+        lambda x, y: x.as_strided_scatter(y, (2, 2), (3, 1), 1), torch.randn(4, 3), WEIGHTS[:2, :2],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operation(name):
+    function, *inputs = CASES[name]
+    with torch.no_grad():
+        close(torch.compile(function, backend=backend)(*inputs), function(*inputs))
+    assert not report().fallbacks and not report().failures
+
+
+def test_strides_over_memory_that_is_laid_out_otherwise():
+    x, y = torch.randn(4, 3).t(), torch.randn(2, 2)
+
+    def write(x, y):
+        return x.as_strided_scatter(y, (2, 2), (3, 1), 1)
+
+    close(torch.compile(write, backend=backend)(x, y), write(x, y))
+
+
+class Layer(nn.Module):
+    """A function of an image, of modules with weights, or both."""
+
+    def __init__(self, function, *inner):
+        super().__init__()
+        self.scale, self.inner = nn.Parameter(torch.ones(1)), nn.Sequential(*inner)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.inner(x * self.scale))
+
+
+def same(x):
+    return x
+
+
+GRADIENTS = {
+    "transposed convolution": Layer(same, nn.ConvTranspose2d(3, 4, 3, 2, 1, 1)),
+    "average with a ragged edge": Layer(
+        lambda x: F.avg_pool2d(x, 2, ceil_mode=True, padding=1, count_include_pad=False)
+    ),
+    "average in three dimensions": Layer(lambda x: F.avg_pool3d(x, (1, 2, 2))),
+    "adaptive average": Layer(lambda x: F.adaptive_avg_pool2d(x, 4)),
+    "adaptive maximum": Layer(lambda x: F.adaptive_max_pool2d(x, 4)),
+    "padding": Layer(lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate")),
+    "absolute value": Layer(lambda x: x.abs().logcumsumexp(1)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradient(name):
+    x, results = torch.randn(2, 3, 9, 9), []
+    for wrap in (lambda model: model, lambda model: torch.compile(model, backend=backend)):
+        model = copy.deepcopy(GRADIENTS[name])
+        out = wrap(model)(x)
+        out.square().mean().backward()
+        results.append((out.detach(), [weight.grad for weight in model.parameters()]))
+    close(results[1], results[0])
+    assert not report().fallbacks and not report().failures
+
+
+def test_an_lstm_trains_natively(monkeypatch):
+    """Where Dynamo is allowed to see into it: else it runs in PyTorch, outside the graph."""
+    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+    model, x = nn.LSTM(3, 4, batch_first=True), torch.randn(2, 3, 3)
+    results = []
+    for run in (model, torch.compile(model, backend=backend)):
+        model.zero_grad()
+        out, _ = run(x)
+        out.square().sum().backward()
+        results.append((out.detach(), [weight.grad.clone() for weight in model.parameters()]))
+    close(results[1], results[0])
+    assert report().graphs == 2 and not report().fallbacks
+    assert torch.backends.mkldnn.enabled

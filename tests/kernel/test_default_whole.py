@@ -1,0 +1,94 @@
+"""Contractions of 8-bit and 4-bit integers in groups: every machine computes them by its own
+instruction, exactly, in a tile of rows; code for all of them compiles."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from default_cases import buffer, cast, const, kernel, load, mul, op, read, store, total, value
+from test_default import assert_right
+
+from luminal.backend import cpu
+from luminal.backend.cpu.target import named
+from luminal.graph.dtype import f16, f32, i8, i32, u8
+from luminal.kernel.default import default_schedule
+from luminal.kernel.kernel import Position
+from luminal.kernel.lower import lower
+from luminal.kernel.narrow import largest
+from luminal.kernel.prepare import prepare
+
+SIZES = {"n": 24, "g": 2, "q": 2, "j": 8}
+USES = {  # target -> what bytes, and what nibbles, are multiplied with
+    "sse": ("pmaddwd", "pmaddubsw"),
+    "avx2": ("vpmaddwd", "vpmaddubsw"),
+    "avx512": ("vpmaddwd", "vpmaddubsw"),
+    "avxvnni": ("vpdpbusd", "vpdpbusd"),
+    "vnni": ("vpdpbusd", "vpdpbusd"),
+    "neon": ("fmla", "fmla"),  # the outer sums; bytes are widened and multiplied plainly
+    "dotprod": ("sdot", "sdot"),
+    "i8mm": ("usdot", "usdot"),
+}
+
+
+def grouped(bits, m, n=24):
+    """Y[m, n] = sum over groups of (dot + zero) scale[n, g] XS[m, g]."""
+    sizes = {"m": m, **SIZES, "n": n}
+    stored = 2 if bits == 8 else 1
+    weight = load("W", "n", "g", "q" if bits == 8 else 0, "j", dtype=u8)
+    if bits == 4:
+        four = Position(load("W", "q").index[0] * 4, u8)
+        weight = op("and", op("shift_right", weight, four, dtype=u8), const(15, u8), dtype=u8)
+    body = mul(cast(weight, i32), cast(load("X", "m", "g", "q", "j", dtype=i8), i32))
+    zero = op("add", read("dot", i32), load("Z", "m", "g", dtype=i32), dtype=i32)
+    scales = mul(cast(load("S", "n", "g", dtype=f16), f32), load("XS", "m", "g"))
+    g, q, j = (sizes[a] for a in "gqj")
+    return kernel(
+        f"grouped{bits}",
+        [buffer("W", n, g, stored, j, dtype=u8, constant=True), buffer("X", m, g, q, j, dtype=i8),
+         buffer("S", n, g, dtype=f16, constant=True), buffer("XS", m, g),
+         buffer("Z", m, g, dtype=i32), buffer("Y", m, n)],
+        sizes,
+        [value("dot", "mng", body, total("qj")),
+         value("acc", "mn", mul(cast(zero, f32), scales), total("g")),
+         value("out", "mn", read("acc"), store=store("Y", "m", "n"))],
+    )  # fmt: skip
+
+
+def scheduled(case, target):
+    (part,) = prepare(case, target)
+    return default_schedule(part, target)
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("bits", (8, 4))
+@pytest.mark.parametrize("m", (1, 6))
+def test_groups_are_right_on_every_machine(bits, m, name):
+    assert_right(grouped(bits, m), {}, named(name))
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("bits", (8, 4))
+def test_each_machine_has_its_instruction(bits, name):
+    target = named(name)
+    case, schedule = scheduled(grouped(bits, 6), target)
+    text = cpu.render(lower(case, schedule, target), target)
+    (code,) = cpu.build([text], target)
+    assert USES[name][bits == 4] in code.assembly()
+
+
+def test_rows_share_a_widened_weight():
+    """A tile of rows, both sums in one nest; the activations are widened once, in a value."""
+    _, schedule = scheduled(grouped(8, 128, 256), named("avx2"))
+    loops = [str(loop) for loop in schedule.paths["dot"]]
+    assert "m/4" in loops and "m/1!" in loops
+    shared = loops.index("g/1") + 1
+    assert schedule.paths["acc"][:shared] == schedule.paths["dot"][:shared]
+    assert "dot_b" in schedule.paths and "dot_a" not in schedule.paths
+
+
+def test_largest_number_of_an_expression():
+    nibble = op("and", load("W", "n", dtype=u8), const(15, u8), dtype=u8)
+    assert largest(nibble, {}) == 15 and largest(load("W", "n", dtype=u8), {}) == 255
+    assert largest(op("and", load("W", "n", dtype=i8), const(-2, i8), dtype=i8), {}) == 127

@@ -1,0 +1,88 @@
+"""Packed parameters kept on disk: made once, read back as they lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from luminal import Graph, ops
+from luminal.backend import cpu
+from luminal.errors import InputError
+from luminal.runtime.kept import Kept
+
+WEIGHT = np.random.default_rng(0).standard_normal((96, 64), dtype=np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(Kept, "of_user", staticmethod(lambda: Kept(tmp_path)))
+    return tmp_path
+
+
+def program() -> tuple[Any, Any, Any, Any]:
+    """x @ weight^T + the norm of a bias: packed, computed once, and read as it is."""
+    graph = Graph()
+    x = graph.tensor((graph.dim("rows", 1, 32, hint=(1, 32)), 64))
+    weight, bias = graph.parameter((96, 64)), graph.parameter((96,))
+    y = (ops.linear(x, weight, bias) * bias.exp().sum()).output()
+    return graph.compile(database=False, threads=2), x, [weight, bias], y
+
+
+def run(rt: Any, x: Any, y: Any) -> np.ndarray:
+    rt[x] = np.ones((3, 64), np.float32)
+    rt.run()
+    return rt[y]
+
+
+def test_a_second_program_does_not_ask_for_the_values(folder: Path) -> None:
+    bias = np.linspace(-1, 1, 96, dtype=np.float32)
+    rt, x, (weight, shift), y = program()
+    rt.set_parameters(lambda: [(weight, WEIGHT), (shift, bias)], "model")
+    first = run(rt, x, y)
+    wanted = (np.ones((3, 64)) @ WEIGHT.T + bias) * np.exp(bias).sum()
+    np.testing.assert_allclose(first, wanted, rtol=1e-5, atol=1e-3)
+
+    def never() -> Any:
+        raise AssertionError("asked for values that are kept")
+
+    again, x, _, y = program()
+    again.set_parameters(never, "model")
+    np.testing.assert_array_equal(run(again, x, y), first)
+
+
+def test_a_missing_parameter_is_named(folder: Path) -> None:
+    rt, _, (weight, _), _ = program()
+    with pytest.raises(InputError, match="no values for"):
+        rt.set_parameters(lambda: [(weight, WEIGHT)], "model")
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("harm", ["cut", "head", "table"])
+def test_a_damaged_file_is_removed_with_a_warning(tmp_path: Path, harm: str) -> None:
+    kept = Kept(tmp_path)
+    kept.keep("key", {3: np.arange(5000, dtype=np.int8), 7: np.ones(3, np.float32)})
+    blocks = kept.find("key", cpu.empty, 2)
+    assert (
+        blocks is not None and blocks[7].array_of_bytes()[:12].view(np.float32).tolist() == [1] * 3
+    )
+    (file,) = tmp_path.iterdir()
+    data = bytearray(file.read_bytes())
+    data[0 if harm == "head" else 60] ^= 1
+    file.write_bytes(data[:-6] if harm == "cut" else data)
+    with pytest.warns(UserWarning, match="packed anew"):
+        assert kept.find("key", cpu.empty, 2) is None
+    assert not file.exists() and kept.find("key", cpu.empty, 2) is None
+
+
+def test_the_folder_is_bounded_and_can_be_emptied(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, most_bytes=20000)
+    for number in range(4):
+        kept.keep(str(number), {0: np.zeros(6000, np.uint8)})
+    assert 1 <= len(list(tmp_path.iterdir())) <= 2 and "weights of" in kept.describe()
+    kept.keep("large", {0: np.zeros(30000, np.uint8)})
+    assert not (tmp_path / "large.weights").exists()
+    kept.clear()
+    assert not list(tmp_path.iterdir())
