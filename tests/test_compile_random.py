@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from luminal import Graph, Tensor, ops
-from luminal.graph.reference import run
+from luminal.backend.reference import run
 
 SIZES = {"s": 5, "t": 3}
 

@@ -23,14 +23,13 @@ from .graph.index import Index
 from .graph.node import Node, View
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
 from .graph.space import Range
-from .kernel.canonical import canonical
 from .kernel.decisions import Choices, Decisions
 from .kernel.default import default_schedule
 from .kernel.kernel import Kernel
 from .kernel.legal import check
 from .kernel.lower import lower
 from .kernel.prepare import prepare
-from .kernel.ranges import kernels_by_range
+from .kernel.ranges import Settled, prepared_by_range
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.verify import verify
@@ -45,7 +44,7 @@ from .runtime import artifact
 from .runtime.executable import Engine, Executable, Port
 from .runtime.identity import program_key
 from .runtime.interpreted import Interpreted
-from .runtime.link import Linker, Lowered, Settled
+from .runtime.link import Linker, Lowered
 from .runtime.loading import engine_of, executable_of
 from .runtime.native import Native
 from .runtime.plan import Memory, Plan
@@ -283,19 +282,9 @@ def _tasks(source: Source, rivals: Sequence[Mapping[str, Chosen]], target: Targe
         several = {id(plans[key]): plans[key] for plans in rivals}
         for step in (step for chosen in several.values() for step in chosen.steps):
             if not step.constant:
-                tasks += [Task(part, calls, "_".join(main_operations(part)))
-                          for part in _parts(step.kernel, source.program.graph.usual, target)]  # fmt: skip
+                parts = prepared_by_range(step.kernel, source.program.graph.usual, target)
+                tasks += [Task(part, calls, "_".join(main_operations(part))) for part in parts]
     return tasks
-
-
-def _parts(kernel: Kernel, usual: Mapping[str, Sequence[int]], target: Target) -> list[Kernel]:
-    """The prepared kernels of all ranges of sizes, with constants as the first lays them out."""
-    settled, found = Settled(), []
-    for _, each in kernels_by_range(canonical(kernel)[0], usual):
-        for part in prepare(canonical(each)[0], target):
-            found.append(settled.on(part))
-            settled.keep(part, default_schedule(found[-1], target)[1])
-    return found
 
 
 # ---- options

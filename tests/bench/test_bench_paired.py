@@ -20,7 +20,7 @@ def test_every_round_times_every_side_and_the_order_moves_on():
     samples = interleaved(sides, rounds=3, seconds=0.001)
     assert {name: len(taken) for name, taken in samples.items()} == {"a": 3, "b": 3, "c": 3}
     timed = [name for i, name in enumerate(order[6:]) if i % 2]  # after 2 calls each to count
-    assert timed == list("abc" "bca" "cab")
+    assert timed == list("abcbcacab")
 
 
 def test_ratio_is_peer_over_ours():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from luminal.backend import reference
 from luminal.errors import DimError, DTypeError, InputError, LuminalError, ShapeError
-from luminal.graph import reference
 from luminal.graph.dtype import ALL, bf16, dtype, f32, promote
 from luminal.graph.graph import Graph
 from luminal.graph.index import Index

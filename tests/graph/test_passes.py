@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from luminal.backend import reference
 from luminal.errors import CompileError, Unsupported
-from luminal.graph import reference
 from luminal.graph.graph import Graph
 from luminal.graph.passes import (
     Program,

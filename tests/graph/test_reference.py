@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from luminal.backend import reference
 from luminal.errors import DimError, InputError
-from luminal.graph import reference
 from luminal.graph.graph import Graph
 
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from luminal.backend import reference
 from luminal.errors import DimError, ShapeError
-from luminal.graph import reference
 from luminal.graph.graph import Graph
 
 

@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
 from test_prepare import SMALL, assert_same
 
+from luminal.backend.reference.kernels import evaluate
+from luminal.backend.reference.program import interpret
 from luminal.kernel.default import default_schedule
-from luminal.kernel.evaluate import evaluate
-from luminal.kernel.interpret import interpret
 from luminal.kernel.layout import pack
 from luminal.kernel.legal import check
 from luminal.kernel.lower import lower

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from luminal.backend.reference.kernels import evaluate
 from luminal.errors import CompileError
 from luminal.graph.dtype import boolean, f32, i32, i64
 from luminal.graph.index import Index
-from luminal.kernel.evaluate import evaluate
 from luminal.kernel.kernel import (
     Apply,
     Buffer,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from lower_cases import TARGET, Case, gemm, run, schedule
 
+from luminal.backend.reference.program import interpret
 from luminal.errors import Illegal, VerifyError
 from luminal.graph.dtype import DType, bf16, boolean, f32, i64
 from luminal.graph.index import Index
 from luminal.kernel.builder import integer, literal
-from luminal.kernel.interpret import interpret
 from luminal.kernel.kernel import Buffer
 from luminal.kernel.layout import Storage, pack, packed_shape
 from luminal.kernel.lower import lower

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
 from default_cases import I, const, load, mul, store, total, value
 
+from luminal.backend.reference.kernels import evaluate
 from luminal.kernel.domains import derive_domains
-from luminal.kernel.evaluate import evaluate
 from luminal.kernel.kernel import Guard
 from luminal.kernel.merge import merge_axes
 from luminal.kernel.prepare import prepare

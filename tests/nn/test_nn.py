@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from luminal import nn
+from luminal.backend.reference import evaluate
 from luminal.errors import WeightsError
 from luminal.graph import Graph, Tensor
-from luminal.graph.reference import evaluate
 
 
 def value(tensor: Tensor, feeds: dict[Tensor, Any] | None = None, **sizes: int) -> np.ndarray:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from luminal import ops
+from luminal.backend.reference import evaluate
 from luminal.errors import DTypeError, ShapeError, Unsupported
 from luminal.graph import Graph, Tensor
-from luminal.graph.reference import evaluate
 from luminal.ops.base import result_type
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from luminal import ops
+from luminal.backend.reference import evaluate
 from luminal.errors import DTypeError
 from luminal.graph import Graph, Tensor
-from luminal.graph.reference import evaluate
 
 
 def value(tensor: Tensor, feeds: dict[Tensor, np.ndarray] | None = None) -> np.ndarray:

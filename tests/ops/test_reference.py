@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from luminal.backend.reference import evaluate
 from luminal.graph import Graph, Tensor
-from luminal.graph.reference import evaluate
 
 from .all_cases import CASES, Case, run_case
 

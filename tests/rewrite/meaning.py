@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from luminal.graph import reference
+from luminal.backend import reference
+from luminal.backend.reference.terms import run, run_regions
 from luminal.graph.graph import Graph
 from luminal.graph.node import Node
 from luminal.graph.tensor import Tensor
-from luminal.rewrite.evaluate import run, run_regions
 from luminal.rewrite.normal import Normal
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.regions import regions

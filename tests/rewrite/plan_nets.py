@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 import luminal.ops as F
+from luminal.backend.reference.kernels import evaluate
+from luminal.backend.reference.terms import Values
 from luminal.graph.dtype import DType
 from luminal.graph.graph import Graph
 from luminal.graph.index import Index
 from luminal.graph.tensor import Tensor
-from luminal.kernel.evaluate import evaluate
 from luminal.rewrite.bridge import Step, bridge
-from luminal.rewrite.evaluate import Values
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.plan import Plan
 from luminal.rewrite.terms import Leaf, Region, Terms

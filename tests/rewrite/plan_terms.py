@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from luminal.backend.reference.terms import Values
 from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.encode import Indexed, Literal, Operation, Running
-from luminal.rewrite.evaluate import Values
 from luminal.rewrite.extract import Classes, ENode, ordered
 from luminal.rewrite.language import VISIBLE
 from luminal.rewrite.terms import Map, Terms

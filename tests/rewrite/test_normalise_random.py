@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from programs import programs
 
 from luminal import ops
-from luminal.graph import reference
+from luminal.backend import reference
+from luminal.backend.reference.terms import run, run_regions
 from luminal.graph.graph import Graph
-from luminal.rewrite.evaluate import run, run_regions
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.regions import regions
 

@@ -8,9 +8,9 @@ from meaning import check
 from programs import programs
 
 from luminal import ops
-from luminal.graph import reference
+from luminal.backend import reference
+from luminal.backend.reference.terms import run_regions
 from luminal.graph.graph import Graph
-from luminal.rewrite.evaluate import run_regions
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.regions import MAX_AXES, MAX_TERMS, PLAIN, regions

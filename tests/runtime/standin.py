@@ -1,4 +1,4 @@
-"""A backend of the contract that runs kernels with `kernel.evaluate`, without machine code."""
+"""A backend of the contract that runs kernels with `backend/reference`, without machine code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from luminal.backend.contract import Entry
-from luminal.kernel.evaluate import evaluate
+from luminal.backend.reference.kernels import evaluate
 from luminal.kernel.kernel import Kernel
 from luminal.kernel.program import Program
 

@@ -263,7 +263,7 @@ def test_misuse_leaves_the_program_usable() -> None:
     with pytest.raises(InputError, match="is no input of this program; its inputs are x, y"):
         rt[out] = np.ones(3, np.float32)
     with pytest.raises(InputError, match="takes a tensor"):
-        rt["x"] = np.ones(3, np.float32)
+        rt["nothing"] = np.ones(3, np.float32)
     with pytest.raises(DimError, match="no size is called 'q'"):
         rt.run(q=3)
     rt[x] = np.ones(4, np.float32)

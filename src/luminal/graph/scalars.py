@@ -96,11 +96,11 @@ _ROWS = (
 )
 SCALARS = {row.name: row for row in _ROWS}
 
-REDUCTIONS: dict[str, Callable[..., Any]] = {
-    "sum": np.add.reduce,  # primitive
-    "max": np.maximum.reduce,  # primitive; NaN wins
-    "min": np.minimum.reduce,
-    "prod": np.multiply.reduce,
+REDUCTIONS = {
+    "sum": np.add,  # primitive
+    "max": np.maximum,  # primitive; NaN wins
+    "min": np.minimum,
+    "prod": np.multiply,
 }
 COMBINE = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 

@@ -26,9 +26,8 @@ from .kernel import (
     Guard,
     Kernel,
     Read,
+    Rewriter,
     Value,
-    children,
-    rebuild,
     walk,
 )
 
@@ -40,10 +39,11 @@ Ends: TypeAlias = tuple[Index | None, Index | None]
 def derive_domains(kernel: Kernel) -> Kernel:
     """The kernel with the domain of every value."""
     space = kernel.space()
+    trimmed = Rewriter(lambda e: _without_proven(e, space))
     outside: dict[str, Outside] = {}
     values: dict[str, Value] = {}
     for v in kernel.values:
-        v = replace(v, body=_without_proven(v.body, space))
+        v = replace(v, body=trimmed.expression(v.body))
         found = _outside(v.body, outside)
         if v.reduction is None:
             outside[v.name] = found
@@ -54,11 +54,7 @@ def derive_domains(kernel: Kernel) -> Kernel:
 
 
 def _without_proven(e: Expression, space: Space) -> Expression:
-    """The expression without conditions that always hold."""
-    below = children(e)
-    changed = tuple(_without_proven(c, space) for c in below)
-    if any(a is not b for a, b in zip(changed, below)):
-        e = rebuild(e, changed)
+    """A guard without the conditions that always hold."""
     if isinstance(e, Guard):
         open_ = tuple(c for c in e.conditions if not space.nonnegative(c))
         if len(open_) < len(e.conditions):
@@ -117,14 +113,8 @@ def _extreme(a: Index, b: Index, largest: bool, space: Space) -> Index:
 def _narrow_producers(kernel: Kernel, values: dict[str, Value]) -> None:
     """A value that only bounded readers look at has their bounds, wherever those agree."""
     for v in reversed(kernel.values):
-        readers = [
-            values[u.name]
-            for u in kernel.values
-            if u.name != v.name
-            and any(
-                isinstance(e, Read) and e.value == v.name for b in u.expressions() for e in walk(b)
-            )
-        ]
+        others = (values[u.name] for u in kernel.values if u.name != v.name)
+        readers = [u for u in others if v.name in u.reads()]
         if v.store is not None or not readers:
             continue
         domain = dict(values[v.name].domain)
@@ -142,8 +132,7 @@ def _narrow_producers(kernel: Kernel, values: dict[str, Value]) -> None:
 def _narrow_running(values: dict[str, Value]) -> None:
     """What is computed in each step of an online reduction is not needed in steps left out."""
     for v in values.values():
-        seen = [e.value for b in v.expressions() for e in walk(b)
-                if isinstance(e, Read) and e.so_far]  # fmt: skip
+        seen = sorted(v.reads(so_far=True))
         seen += [u.name for u in values.values() if u.reduction and u.reduction.rescale
                  and u.reduction.rescale.value == v.name]  # fmt: skip
         for name in seen:

@@ -5,32 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..graph.index import Index
-from .facts import Facts, reads
+from .facts import Facts
 from .kernel import Kernel, Value
 from .outline import Outline
 from .panels import panels
-from .paths import Room, inner, point
+from .paths import Room, fitted, inner
 from .schedule import Layout, Path, Schedule
 from .score import Tile
 from .solver import Solver, unlaned
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
-LEAST_LANES = 4  # shorter vectors gain nothing over scalars
-
-
-def _dividing(tile: Tile, room: Room) -> Tile:
-    """A tile whose lanes divide every step around them; without lanes if nothing else does."""
-    steps = [loop.step for loop in room.outer if loop.axis == tile.lane]
-    width = tile.width
-    while width > 1 and any(step % width for step in steps):
-        width //= 2
-    if width == tile.width:
-        return tile
-    others = {a: t for a, t in tile.sizes.items() if a not in (tile.lane, tile.across)}
-    if width < LEAST_LANES:
-        plain = replace(tile, lane="", reduced=False, sizes=others, width=1, across="")
-        return replace(plain, partial=1, pair=None)
-    return replace(tile, sizes={tile.lane: width, **others}, width=width, partial=1, across="")
 
 
 class Draft:
@@ -45,24 +29,19 @@ class Draft:
         self.homes: dict[str, str] = {}
         self.layouts: dict[str, Layout] = {}
         self.tails: dict[str, str] = {}
-        self.taps: frozenset[str] = frozenset()
         self.axes: dict[str, tuple[str, ...]] = {}  # value -> its axes, lane last
 
     def finish(self) -> tuple[Kernel, Schedule]:
         """The kernel with its values' axes in memory order, and the schedule."""
         values = tuple(
-            replace(v, axes=self.axes.get(v.name, v.axes), domain=self._domain(v))
+            replace(v, axes=self.axes.get(v.name, v.axes), domain=self.facts.domain(v))
             for v in self.facts.values
         )
-        layouts = {**panels(self.found, self.tiles, self.paths, self.taps), **self.layouts}
+        layouts = {**panels(self.found, self.tiles, self.paths), **self.layouts}
         schedule = Schedule(
             self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8)
         )
         return replace(self.facts.kernel, values=values), schedule
-
-    def _domain(self, value: Value) -> dict[str, tuple[Index | None, Index | None]]:
-        """A tap that is written out is dropped by proof, not by a loop bound."""
-        return {a: ends for a, ends in value.domain.items() if a not in self.taps}
 
     # ---- one value
 
@@ -72,14 +51,14 @@ class Draft:
 
     def put(self, value: Value, room: Room, tile: Tile) -> None:
         """A value with this tile."""
-        if value.reduction is None and all(point(a, self.facts, room.within) for a in value.axes):
+        if value.reduction is None and all(room.point(a, self.facts) for a in value.axes):
             self.bare(value, room)
             return
-        tile = _dividing(tile, room)
+        tile = fitted(tile, room)
         lane = tile.lane if tile.lane and not tile.reduced else None
         self.facts.lane_of[value.name] = lane
         self.tiles[value.name] = tile
-        loops = inner(value, tile, self.facts, room.within, self.taps)
+        loops = inner(value, tile, self.facts, room)
         self.paths[value.name] = room.outer + tuple(loops)
         if not value.store and lane in value.axes:
             self.axes[value.name] = (*(a for a in value.axes if a != lane), str(lane))
@@ -90,17 +69,12 @@ class Draft:
         """A value with its own best tile inside the room."""
         if lane in unlaned(value):
             lane = width = None
-        tile = self.solve(value, room, lane, width, decide=self.facts.work(value) > self._light)
         axis = self.paired(value)
         if value.reduction is None and axis is not None:
             self._put_paired(value, room, axis)
         else:
-            self.put(value, room, tile)
-
-    @property
-    def _light(self) -> float:
-        """Work of values whose tile hardly matters."""
-        return LIGHT * self.found.total
+            decide = self.facts.work(value) > LIGHT * self.found.total
+            self.put(value, room, self.solve(value, room, lane, width, decide))
 
     def solve(
         self, value: Value, room: Room, lane: str | None = None, width: int | None = None,
@@ -123,7 +97,7 @@ class Draft:
         tile = self.found.tile
         if tile is None or tile.pair is None or tile.pair[1] not in value.axes:
             return None
-        return tile.pair[1] if any(reads(v, value.name) for v in self.found.group) else None
+        return tile.pair[1] if any(value.name in v.reads() for v in self.found.group) else None
 
     def _put_paired(self, value: Value, room: Room, axis: str) -> None:
         """Neighbours of the collapsed axis lie together: [.., axis / pair, lane, pair]."""
@@ -132,13 +106,9 @@ class Draft:
         if tile.lane not in value.axes:
             self.put(value, room, self.solve(value, room, axis))
             return
+        self.put(value, room, Tile(tile.lane, False, {tile.lane: tile.width}, tile.width))
         order = (*(a for a in value.axes if a not in (tile.lane, axis)), axis, tile.lane)
         deep, last = tile.pair[0].collapse, len(order) - 1
         kept = [(d, 1) for d in range(last - 1)]
         self.layouts[value.name] = (*kept, (last - 1, deep), (last, 1), (last - 1, 1))
         self.axes[value.name] = order
-        plain = Tile(tile.lane, False, {tile.lane: tile.width}, tile.width)
-        self.tiles[value.name] = plain
-        self.facts.lane_of[value.name] = tile.lane
-        loops = inner(value, plain, self.facts, room.within)
-        self.paths[value.name] = room.outer + tuple(loops)

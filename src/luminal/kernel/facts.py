@@ -26,7 +26,7 @@ from .kernel import (
     Store,
     Value,
     children,
-    rebuild,
+    inliner,
     walk,
 )
 from .layout import Storage
@@ -90,6 +90,7 @@ class Facts:
         self.rescales = {v.reduction.rescale.value for v in self.values
                          if v.reduction and v.reduction.rescale}  # fmt: skip
         self.lanes = self._lanes()
+        self.spelled: frozenset[str] = frozenset()  # axes whose ends are seen by proof
 
     def number(self, extent: Index) -> int:
         """The usual value of a size expression."""
@@ -114,7 +115,8 @@ class Facts:
         for v in values:
             if not self._bound(v, values) and self._free_to_repeat(v, values):
                 bodies[v.name] = v.body
-        kept = tuple(inline(v, bodies) for v in values if v.name not in bodies)
+        inline = inliner(bodies)
+        kept = tuple(inline.value(v) for v in values if v.name not in bodies)
         self._accesses.clear()
         self._work.clear()
         return kept
@@ -124,10 +126,10 @@ class Facts:
                     if v.reduction and v.reduction.rescale}  # fmt: skip
         return bool(
             value.reduction or value.store or value.name in rescales or value.name in self.kept
-        ) or any(isinstance(e, Read) and e.so_far for e in walk(value.body))
+        ) or bool(value.reads(so_far=True))
 
     def _free_to_repeat(self, value: Value, values: tuple[Value, ...]) -> bool:
-        readers = [u for u in values if reads(u, value.name)]
+        readers = [u for u in values if value.name in u.reads()]
         repeats = sum(self.points(u) for u in readers) / max(1, self.points(value))
         work = weight(value.body)
         return repeats <= 1 or work == 0 or (work <= 1 and repeats <= len(readers) <= 2)
@@ -143,13 +145,15 @@ class Facts:
         return found
 
     def readers(self, name: str) -> list[Value]:
-        return [v for v in self.values if v.name != name and reads(v, name)]
+        return [v for v in self.values if v.name != name and name in v.reads()]
 
     def running(self, value: Value) -> bool:
         """It must be computed inside the loop of an online reduction."""
-        return value.name in self.rescales or any(
-            isinstance(e, Read) and e.so_far for body in value.expressions() for e in walk(body)
-        )
+        return value.name in self.rescales or bool(value.reads(so_far=True))
+
+    def domain(self, value: Value) -> Mapping[str, tuple[Index | None, Index | None]]:
+        """Bounds of its loops. A position of a window that is written out is dropped by proof."""
+        return {a: ends for a, ends in value.domain.items() if a not in self.spelled}
 
     # ---- accesses
 
@@ -311,11 +315,6 @@ def weight(expression: Expression) -> float:
     return sum(SCALARS[e.op].cost for e in seen)
 
 
-def reads(value: Value, name: str) -> bool:
-    found = (e for body in value.expressions() for e in walk(body))
-    return any(isinstance(e, Read) and e.value == name for e in found)
-
-
 def guarded(
     expression: Expression, guards: tuple[Index, ...] = ()
 ) -> Iterator[tuple[Expression, tuple[Index, ...]]]:
@@ -327,28 +326,6 @@ def guarded(
         return
     for child in children(expression):
         yield from guarded(child, guards)
-
-
-def substitute(expression: Expression, bodies: Mapping[str, Expression]) -> Expression:
-    """The expression with these values written out."""
-    if isinstance(expression, Read):
-        body = bodies.get(expression.value)
-        return expression if body is None else substitute(body, bodies)
-    below = children(expression)
-    changed = tuple(substitute(c, bodies) for c in below)
-    return expression if changed == below else rebuild(expression, changed)
-
-
-def inline(value: Value, bodies: Mapping[str, Expression]) -> Value:
-    """The value with other values written out in all that it reads."""
-    if not bodies:
-        return value
-    reduction, store = value.reduction, value.store
-    if reduction is not None and reduction.start is not None:
-        reduction = replace(reduction, start=substitute(reduction.start, bodies))
-    if store is not None and store.slots:
-        store = replace(store, slots=tuple((n, substitute(e, bodies)) for n, e in store.slots))
-    return replace(value, body=substitute(value.body, bodies), reduction=reduction, store=store)
 
 
 def is_product_sum(value: Value) -> bool:

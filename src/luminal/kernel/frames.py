@@ -12,7 +12,7 @@ from .draft import Draft
 from .facts import round_up
 from .kernel import Value
 from .panels import read_once
-from .paths import Room
+from .paths import WINDOW, Room
 from .schedule import Loop
 from .score import Tile
 
@@ -20,7 +20,6 @@ UNITS = 4  # units of work a thread, so that claiming evens out
 BLOCK = 128  # elements of a row axis in a block
 THIRD = 16  # times the second cache: what the third may hold
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
-TAPS = 16  # positions of a window that may be written out
 
 
 def parallel(axis: str, step: int) -> Loop:
@@ -193,13 +192,13 @@ def _written(draft: Draft, among: list[str]) -> list[str]:
     for x in draft.facts.accesses(found.main):
         for condition in x.conditions:
             names = condition.names()
-            short = [a for a in names & set(found.main.over) if draft.size[a] <= TAPS]
+            short = [a for a in names & set(found.main.over) if draft.size[a] <= WINDOW]
             near = [a for a in among if a in names and a in found.main.axes
                     and draft.facts.static[a]]  # fmt: skip
             if short and near:
                 rows += near
                 taps |= set(short)
-    draft.taps = frozenset(taps)
+    draft.facts.spelled = frozenset(taps)
     return [a for a in dict.fromkeys(rows) if a != found.tile.lane]
 
 
@@ -213,7 +212,7 @@ def _reduced_block(draft: Draft, tile: Tile) -> list[Loop]:
     panel //= tile.pair[0].collapse if tile.pair else 1
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip
-    fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.taps) or once
+    fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.facts.spelled) or once
     if fixed:
         return []
     block = size[axis]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .draft import Draft
-from .facts import reads, round_up
+from .facts import round_up
 from .kernel import Value
 from .paths import Room
 from .schedule import Loop
@@ -31,8 +31,8 @@ def sum_of_sums(draft: Draft) -> Value | None:
     if found.tile.reduced or found.main.reduction is None or found.main.reduction.op != "sum":
         return None
     for v in found.values:
-        if v.reduction and not v.reduction.scan and v is not found.main \
-                and reads(v, found.main.name) and set(v.axes) < set(found.main.axes):  # fmt: skip
+        later = v is not found.main and found.main.name in v.reads()
+        if later and v.reduction and not v.reduction.scan and set(v.axes) < set(found.main.axes):
             shared = [a for a in found.main.axes if a not in v.axes]
             short = all(draft.facts.static[a] for a in found.main.over)
             own = [a for a in v.over if a not in found.main.axes]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from math import prod
 
 from .draft import Draft
-from .facts import reads, round_up
+from .facts import round_up
 from .frames import UNITS, parallel
 from .kernel import Value
 from .outline import stream_of
-from .paths import Room, point
+from .paths import Room
 from .schedule import Loop
 
 UNIT_POINTS = 32768  # points of a unit of rows: claiming costs a trip between cores
@@ -41,11 +41,11 @@ def row_frame(draft: Draft) -> None:
     reducing = any(v.reduction for v in found.values)
     row = room
     for a in free:
-        if reducing and not point(a, draft.facts, room.within):
+        if reducing and not room.point(a, draft.facts):
             row = row.add(Loop(a, 1))
     for v in found.values:
         scalar = not set(v.points) - set(free) and not v.store
-        single = all(point(a, draft.facts, row.within) for a in v.points)
+        single = all(row.point(a, draft.facts) for a in v.points)
         if scalar and single and work >= 2 * draft.facts.lanes:
             draft.bare(v, row)
         elif scalar:
@@ -57,7 +57,7 @@ def row_frame(draft: Draft) -> None:
 def _own_row(draft: Draft, v: Value, row: Room) -> None:
     """A value in its own tile; a reader of a running total stands in the loops of the total."""
     for scan in draft.found.values:
-        if scan.reduction and scan.reduction.scan and reads(v, scan.name):
+        if scan.reduction and scan.reduction.scan and scan.name in v.reads():
             tile = draft.tiles[scan.name]
             alike = v.reduction is None and set(v.axes) == set(scan.axes)
             if alike and (not tile.lane or draft.storable(v, tile.lane)):

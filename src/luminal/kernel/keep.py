@@ -8,9 +8,8 @@ from math import prod
 
 from ..graph.index import Index
 from .draft import Draft
-from .facts import reads
 from .kernel import Value
-from .paths import point
+from .paths import Room
 from .schedule import Schedule
 from .tree import Tree, build, shared_depth
 
@@ -20,7 +19,7 @@ def keep_values(draft: Draft) -> None:
     mapped = [v for v in draft.found.values if not v.reduction and not v.store]
     for v in mapped:
         for out in draft.found.stored:
-            if reads(out, v.name) and _lends(draft, out, v) and _large(draft, v):
+            if v.name in out.reads() and _lends(draft, out, v) and _large(draft, v):
                 assert out.store is not None
                 if draft.facts.decisions.of(f"lend {v.name}", "yes", ("yes", "no")) == "yes":
                     draft.homes[v.name] = out.store.buffer
@@ -60,7 +59,7 @@ def _lends(draft: Draft, out: Value, v: Value) -> bool:
 
 def _large(draft: Draft, v: Value) -> bool:
     """A row that would take a good part of the first cache, or whose size is not known."""
-    room = {loop.axis: loop.step for loop in draft.paths[v.name] if loop.kind == "parallel"}
-    rows = [a for a in v.axes if not point(a, draft.facts, room)]
+    room = Room().add(*(x for x in draft.paths[v.name] if x.kind == "parallel"))
+    rows = [a for a in v.axes if not room.point(a, draft.facts)]
     bytes_each = v.dtype.bytes * max([draft.size[a] for a in rows], default=0)
     return bytes_each >= draft.target.l1 // 8 or any(not draft.facts.static[a] for a in rows)

@@ -1,4 +1,4 @@
-"""A fused kernel as pure data: values over axes. `evaluate.py` gives its meaning in NumPy.
+"""A fused kernel as pure data: values over axes. `backend/reference` runs it in NumPy.
 
 A kernel names buffers and axes and computes values in program order. A value is an expression over
 its axes, optionally reduced over further ones, optionally stored. Nothing here says how it runs:
@@ -7,8 +7,9 @@ that is a schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias, Union
 
 from ..graph.dtype import DType, i64
@@ -156,6 +157,20 @@ class Value:
             for _, expression in self.store.slots:
                 yield expression
 
+    @cached_property
+    def parts(self) -> tuple[Expression, ...]:
+        """What it reads, and everything below."""
+        return tuple(e for expression in self.expressions() for e in walk(expression))
+
+    @property
+    def loads(self) -> list[Load]:
+        return [e for e in self.parts if isinstance(e, Load)]
+
+    def reads(self, so_far: bool | None = None) -> frozenset[str]:
+        """Names of the values that it reads: all, or only the finished or the running ones."""
+        return frozenset(e.value for e in self.parts
+                         if isinstance(e, Read) and so_far in (None, e.so_far))  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -230,3 +245,41 @@ def rebuild(expression: Expression, args: tuple[Expression, ...]) -> Expression:
         names = (name for name, _ in expression.slots)
         return Load(expression.buffer, expression.index, expression.dtype, tuple(zip(names, args)))
     return expression
+
+
+class Rewriter:
+    """Changes expressions from the leaves up; what is shared stays shared."""
+
+    def __init__(self, change: Callable[[Expression], Expression]) -> None:
+        self.change = change
+        self._done: dict[int, tuple[Expression, Expression]] = {}
+
+    def expression(self, expression: Expression) -> Expression:
+        found = self._done.get(id(expression))
+        if found is None:
+            below = children(expression)
+            args = tuple(map(self.expression, below))
+            same = all(a is b for a, b in zip(args, below))
+            changed = self.change(expression if same else rebuild(expression, args))
+            found = self._done[id(expression)] = expression, changed
+        return found[1]
+
+    def value(self, value: Value) -> Value:
+        """The value with all that it reads changed; its rescaling stays."""
+        reduction, store = value.reduction, value.store
+        if reduction is not None and reduction.start is not None:
+            reduction = replace(reduction, start=self.expression(reduction.start))
+        if store is not None and store.slots:
+            store = replace(store, slots=tuple((n, self.expression(e)) for n, e in store.slots))
+        return replace(value, body=self.expression(value.body), reduction=reduction, store=store)
+
+
+def inliner(bodies: Mapping[str, Expression]) -> Rewriter:
+    """Puts the bodies of values in the place of their reads."""
+
+    def change(e: Expression) -> Expression:
+        inline = isinstance(e, Read) and e.value in bodies
+        return rewriter.expression(bodies[e.value]) if inline else e  # type: ignore[union-attr]
+
+    rewriter = Rewriter(change)
+    return rewriter

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 from ..errors import Illegal
 from ..graph.index import Index
-from .kernel import Kernel, Load, Read, Store, Value, walk
+from .kernel import Kernel, Read, Store, Value
 from .layout import check_layout
 from .schedule import TAILS, Schedule
-from .tree import Node, Tree, build, reads, shared_depth
+from .tree import Node, Tree, build, shared_depth
 
 
 def check(kernel: Kernel, schedule: Schedule) -> None:
@@ -71,9 +71,9 @@ def _moved(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
     order = {v.name: i for i, v in enumerate(kernel.values)}
     early: dict[str, frozenset[str]] = {}  # moved value -> reductions that start after it
     for value in kernel.values:
-        seen = reads(value, so_far=True).union(*(early.get(n, ()) for n in reads(value)))
+        seen = value.reads(so_far=True).union(*(early.get(n, ()) for n in value.reads()))
         here = order[value.name]
-        for name in sorted(n for n in reads(value) if n in early):
+        for name in sorted(n for n in value.reads() if n in early):
             if any(order[running] < here for running in early[name]):
                 yield f"{name} has no path and would move behind a reduction that it sees running"
         if value.name not in schedule.paths:
@@ -173,7 +173,7 @@ def _streams(tree: Tree, value: Value) -> Iterator[str]:
         depth = shared_depth(tree.paths[value.name], tree.paths[name])
         if depth <= tree.first(other) < len(tree.paths[name]):
             yield f"{value.name}: does not share the loop in which {name} runs"
-    for name in reads(value, so_far=True) - {value.name}:
+    for name in value.reads(so_far=True) - {value.name}:
         if name in values and _shares_steps(tree, values[name], value):
             yield f"{value.name}: reads {name} in the middle of a step"
     rescale = _name(value.reduction.rescale) if value.reduction else None
@@ -190,9 +190,9 @@ def _shares_steps(tree: Tree, running: Value, other: Value) -> bool:
 
 def _running(values: dict[str, Value], value: Value, seen: set[str]) -> set[str]:
     """Running reductions on whose momentary value this one depends."""
-    found = set(reads(value, so_far=True))
+    found = set(value.reads(so_far=True))
     rescale = value.reduction.rescale if value.reduction else None
-    for name in reads(value, so_far=False):
+    for name in value.reads(so_far=False):
         other = values.get(name)
         if other is None or name in seen or (other.reduction and name != _name(rescale)):
             continue
@@ -209,7 +209,7 @@ def _claims(tree: Tree, value: Value) -> Iterator[str]:
     """Threads do not wait for each other inside a kernel: producer and reader share their unit."""
     path = tree.paths[value.name]
     known = {v.name: v for v in tree.values}
-    for name in reads(value):
+    for name in value.reads():
         other = known.get(name)
         if other is None:
             yield f"{value.name}: reads {name}, which nothing computes"
@@ -247,10 +247,8 @@ Touch = tuple[bool, tuple[Index, ...]]  # stored, index
 
 def _touches(value: Value) -> dict[str, list[Touch]]:
     found: dict[str, list[Touch]] = {}
-    for expression in value.expressions():
-        for e in walk(expression):
-            if isinstance(e, Load):
-                found.setdefault(e.buffer, []).append((False, e.index))
+    for e in value.loads:
+        found.setdefault(e.buffer, []).append((False, e.index))
     if value.store is not None:
         found.setdefault(value.store.buffer, []).append((True, value.store.index))
     return found
@@ -282,6 +280,5 @@ def _lent(kernel: Kernel, tree: Tree, name: str, buffer: str) -> Iterator[str]:
     late = [v.name for v in tree.readers(name) if order.index(v.name) > order.index(owner.name)]
     if late:
         yield f"{late[0]} reads {name} after {owner.name} is written over it"
-    if any(e.buffer == buffer for v in tree.values for x in v.expressions() for e in walk(x)
-           if isinstance(e, Load)):  # fmt: skip
+    if any(e.buffer == buffer for v in tree.values for e in v.loads):
         yield f"the buffer {buffer} of {name} is read as well"

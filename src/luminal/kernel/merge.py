@@ -20,11 +20,9 @@ from .kernel import (
     Load,
     Position,
     Reduction,
+    Rewriter,
     Store,
     Value,
-    children,
-    rebuild,
-    walk,
 )
 
 OnIndex = Callable[[Index], Index]
@@ -48,20 +46,10 @@ def merge_axes(kernel: Kernel) -> Kernel:
 # ---- rewriting every index of a kernel
 
 
-def _rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
+def rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
     """The kernel with other indices in all its accesses, positions and conditions."""
-    done: dict[int, Expression] = {}
 
     def change(e: Expression) -> Expression:
-        found = done.get(id(e))
-        if found is None:
-            found = done[id(e)] = fresh(e)
-        return found
-
-    def fresh(e: Expression) -> Expression:
-        below = children(e)
-        if below:
-            e = rebuild(e, tuple(map(change, below)))
         if isinstance(e, Load):
             return replace(e, index=access(e.buffer, e.index))
         if isinstance(e, Position):
@@ -70,31 +58,21 @@ def _rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
             return replace(e, conditions=tuple(map(index, e.conditions)))
         return e
 
-    values = tuple(_rewrite_value(v, index, access, change) for v in kernel.values)
-    return replace(kernel, values=values)
+    def value(v: Value) -> Value:
+        s, domain = v.store, v.domain.items()
+        if s is not None:
+            conditions = tuple(map(index, s.conditions))
+            s = replace(s, index=access(s.buffer, s.index), conditions=conditions)
+        ends = {a: (low and index(low), high and index(high)) for a, (low, high) in domain}
+        return replace(v, store=s, domain=ends)
 
-
-def _rewrite_value(
-    v: Value, index: OnIndex, access: OnAccess, change: Callable[[Expression], Expression]
-) -> Value:
-    reduction, store = v.reduction, v.store
-    if reduction is not None and reduction.start is not None:
-        reduction = replace(reduction, start=change(reduction.start))
-    if store is not None:
-        store = replace(
-            store,
-            index=access(store.buffer, store.index),
-            slots=tuple((name, change(e)) for name, e in store.slots),
-            conditions=tuple(map(index, store.conditions)),
-        )
-    ends = {a: (low and index(low), high and index(high)) for a, (low, high) in v.domain.items()}
-    return replace(v, body=change(v.body), reduction=reduction, store=store, domain=ends)
+    rewriter = Rewriter(change)
+    return replace(kernel, values=tuple(value(rewriter.value(v)) for v in kernel.values))
 
 
 def _accesses(kernel: Kernel) -> Iterator[Load | Store]:
     for v in kernel.values:
-        for body in v.expressions():
-            yield from (e for e in walk(body) if isinstance(e, Load))
+        yield from v.loads
         if v.store is not None:
             yield v.store
 
@@ -117,7 +95,7 @@ def _squeeze(kernel: Kernel) -> Kernel:
     def access(name: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
         return tuple(index(i) for d, i in enumerate(indices) if d not in flat[name])
 
-    kernel = _rewrite(kernel, index, access)
+    kernel = rewrite(kernel, index, access)
     buffers = tuple(
         replace(b, shape=tuple(n for d, n in enumerate(b.shape) if d not in flat[b.name]))
         for b in kernel.buffers
@@ -193,7 +171,7 @@ def _merge(kernel: Kernel, a: str, b: str) -> Kernel | None:
         return tuple(map(index, indices))
 
     shapes = {x.name: x.shape for x in kernel.buffers}
-    merged = _rewrite(kernel, index, access)
+    merged = rewrite(kernel, index, access)
     if failed:
         return None
     buffers = tuple(_flattened(x, joined.get(x.name)) for x in kernel.buffers)

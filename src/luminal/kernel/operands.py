@@ -96,7 +96,7 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     again = 1
     for a in set(value.axes) - axes:
         again *= -(-found.size[a] // tile.size(a))
-    free = any(facts.access(e).packable for e in walk(arg) if isinstance(e, Load))
+    free = any(facts.buffers[e.buffer].constant for e in walk(arg) if isinstance(e, Load))
     least = 0.5
     if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
         least = UNPACKED if tile.pair else 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from .decisions import Decisions
 from .facts import Facts
-from .kernel import Kernel, Read, Value, walk
+from .kernel import Kernel, Value
 from .score import Tile
 from .solver import Solver, unlaned
 from .target import Target
@@ -107,17 +107,12 @@ def _alike(v: Value, main: Value) -> bool:
 def _independent(group: list[Value]) -> list[Value]:
     """Those of a group that do not read another one of it."""
     names = {v.name for v in group}
-    return [
-        v for v in group
-        if not any(isinstance(e, Read) and e.value in names
-                   for b in v.expressions() for e in walk(b))
-    ]  # fmt: skip
+    return [v for v in group if not names & v.reads()]
 
 
 def _streams(facts: Facts) -> list[str]:
     online = [v for v in facts.values if v.reduction and v.reduction.rescale]
-    seen = {e.value for u in facts.values for b in u.expressions() for e in walk(b)
-            if isinstance(e, Read) and e.so_far}  # fmt: skip
+    seen = set().union(*(u.reads(so_far=True) for u in facts.values))
     online += [v for v in facts.values if v.name in seen]
     return list(dict.fromkeys(a for v in online for a in v.over))
 
@@ -184,10 +179,7 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
     waiting = list(kernel.values)
 
     def ready(v: Value) -> bool:
-        return all(
-            e.value in done or e.so_far or e.value == v.name
-            for body in v.expressions() for e in walk(body) if isinstance(e, Read)
-        )  # fmt: skip
+        return v.reads(so_far=False) <= done | {v.name}
 
     while waiting:
         free = [v for v in waiting if ready(v)]
@@ -204,8 +196,7 @@ def stream_of(found: Outline, value: Value) -> str | None:
     for axis in streams:
         if axis in value.points:
             return axis
-    running = {e.value for b in value.expressions() for e in walk(b)
-               if isinstance(e, Read) and e.so_far}  # fmt: skip
+    running = sorted(value.reads(so_far=True))
     readers = [v for v in found.values if v.reduction and v.reduction.rescale
                and v.reduction.rescale.value == value.name]  # fmt: skip
     for v in [by_name[n] for n in running] + readers:
@@ -227,7 +218,7 @@ def stream_together(found: Outline) -> Kernel | None:
     for i in range(inside[-1], inside[0] - 1, -1):
         v = values[i]
         if i in inside or v.name in needed:
-            needed |= {e.value for b in v.expressions() for e in walk(b) if isinstance(e, Read)}
+            needed |= v.reads()
         else:
             late.insert(0, v)
     kept = [v for v in values[: inside[-1] + 1] if v not in late]

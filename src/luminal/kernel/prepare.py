@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .domains import derive_domains
-from .facts import reads
 from .kernel import Kernel, Read, Value
 from .merge import merge_axes
 from .split import split_reduction
@@ -32,7 +31,7 @@ def _stores_apart(kernel: Kernel) -> Kernel:
     """Stored values that others read become a value and a stored copy of it."""
     values: list[Value] = []
     for v in kernel.values:
-        if v.store is None or not any(reads(u, v.name) for u in kernel.values if u is not v):
+        if v.store is None or not any(v.name in u.reads() for u in kernel.values if u is not v):
             values.append(v)
             continue
         copy = Value(f"{v.name}.kept", v.axes, Read(v.name, v.dtype), v.dtype, store=v.store)

@@ -1,7 +1,8 @@
 """The loop program: structured SSA, the same for all targets. A backend renders it as text.
 
 A statement is an Instruction, a For with carried values, a When, or a Claim (work units that
-threads take). `verify.py` checks the rules, `interpret.py` runs it slowly on NumPy.
+threads take). `verify.py` checks the rules, `backend/reference/program.py` runs it
+slowly on NumPy.
 """
 
 from __future__ import annotations

@@ -7,11 +7,16 @@ than a hundred.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
 
-from .kernel import Kernel
+from .canonical import canonical
+from .default import default_schedule
+from .kernel import Buffer, Kernel
+from .prepare import prepare
+from .schedule import Layout, Schedule
+from .target import Target
 
 Ranges: TypeAlias = tuple[tuple[str, int, int], ...]  # (size, least, most)
 
@@ -40,3 +45,33 @@ def _narrowed(kernel: Kernel, chosen: Sequence[tuple[str, int, int, int]]) -> tu
     hints = {**kernel.hints, **{name: value for name, _, _, value in chosen}}
     ranges = tuple((name, low, high) for name, low, high, _ in chosen)
     return ranges, replace(kernel, sizes=sizes, hints=hints)
+
+
+@dataclass
+class Settled:
+    """How the constants of a kernel lie, once one of its ranges has decided it."""
+
+    layouts: dict[Buffer, Layout] = field(default_factory=dict)
+
+    def on(self, kernel: Kernel) -> Kernel:
+        """A prepared kernel that keeps to the layouts."""
+        buffers = (replace(b, layout=self.layouts.get(b)) for b in kernel.buffers)
+        return replace(kernel, buffers=tuple(buffers))
+
+    def keep(self, kernel: Kernel, schedule: Schedule) -> None:
+        """Settle what the schedule has decided; () is row-major."""
+        for buffer in kernel.buffers:
+            if buffer.constant:
+                self.layouts.setdefault(buffer, schedule.layouts.get(buffer.name, ()))
+
+
+def prepared_by_range(
+    kernel: Kernel, usual: Mapping[str, Sequence[int]], target: Target
+) -> list[Kernel]:
+    """The prepared kernels of all ranges, with constants as the first lays them out."""
+    settled, found = Settled(), []
+    for _, each in kernels_by_range(canonical(kernel)[0], usual):
+        for part in prepare(canonical(each)[0], target):
+            found.append(settled.on(part))
+            settled.keep(part, default_schedule(found[-1], target)[1])
+    return found

@@ -50,6 +50,11 @@ class Tile:
         return self.sizes.get(axis, 1)
 
     @property
+    def vectors(self) -> int:
+        """How many vectors the tile holds."""
+        return prod(n // self.width if a == self.lane else n for a, n in self.sizes.items())
+
+    @property
     def text(self) -> str:
         """ "a1/64# a0/6": the lane axis is marked as in a path."""
         mark = {self.lane: "#"}

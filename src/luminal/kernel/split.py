@@ -12,20 +12,9 @@ from dataclasses import replace
 from math import prod
 
 from ..graph.index import Index
-from .facts import Facts, reads
-from .kernel import (
-    Buffer,
-    Expression,
-    Guard,
-    Kernel,
-    Load,
-    Position,
-    Store,
-    Value,
-    children,
-    rebuild,
-    walk,
-)
+from .facts import Facts
+from .kernel import Buffer, Kernel, Load, Store, Value
+from .merge import rewrite
 from .target import Target
 
 LEAST_WORK = 1 << 18  # points below which one thread is faster than a second kernel
@@ -61,7 +50,7 @@ def _long_axis(kernel: Kernel, v: Value, facts: Facts) -> str | None:
     reduction = v.reduction
     if reduction is None or reduction.scan or reduction.rescale or v.domain or v.store:
         return None
-    alone = kernel.values[0] is v and sum(1 for u in kernel.values if reads(u, v.name)) == 1
+    alone = kernel.values[0] is v and sum(1 for u in kernel.values if v.name in u.reads()) == 1
     running = any(u.reduction and set(u.over) & set(v.over) for u in kernel.values if u is not v)
     kept = prod(facts.size[a] for a in v.axes)
     if not alone or running or kept >= ELEMENTS or facts.points(v) < LEAST_WORK:
@@ -79,11 +68,17 @@ def _split(kernel: Kernel, v: Value, axis: str, parts: int) -> Iterator[Kernel]:
     part, name = f"{PART}_{axis}", f"{kernel.name}_{v.name}_{PART}"
     size = int(kernel.axes[axis]) // parts
     place = {axis: Index.of(part) * size + axis}
+
+    def moved(i: Index) -> Index:
+        return i.substitute(place)
+
+    alone = replace(kernel, values=(v,))
+    (inside,) = rewrite(alone, moved, lambda _, indices: tuple(map(moved, indices))).values
     shape = (Index.of(parts), *(kernel.axes[a] for a in v.axes))
     buffer = Buffer(name, v.dtype, shape)
     index = tuple(map(Index.of, (part, *v.axes)))
     first = replace(
-        v, axes=(part, *v.axes), body=_moved(v.body, place),
+        v, axes=(part, *v.axes), body=inside.body,
         reduction=replace(v.reduction, start=None), store=Store(name, index),
     )  # fmt: skip
     yield _trimmed(replace(
@@ -98,25 +93,10 @@ def _split(kernel: Kernel, v: Value, axis: str, parts: int) -> Iterator[Kernel]:
     ))  # fmt: skip
 
 
-def _moved(e: Expression, place: dict[str, Index]) -> Expression:
-    """The expression at another place of an axis."""
-    below = children(e)
-    if below:
-        e = rebuild(e, tuple(_moved(c, place) for c in below))
-    if isinstance(e, Load):
-        return replace(e, index=tuple(i.substitute(place) for i in e.index))
-    if isinstance(e, Position):
-        return replace(e, index=e.index.substitute(place))
-    if isinstance(e, Guard):
-        return replace(e, conditions=tuple(c.substitute(place) for c in e.conditions))
-    return e
-
-
 def _trimmed(kernel: Kernel) -> Kernel:
     """Without buffers and axes that nothing mentions."""
     used = {v.store.buffer for v in kernel.values if v.store}
-    used |= {e.buffer for v in kernel.values for b in v.expressions() for e in walk(b)
-             if isinstance(e, Load)}  # fmt: skip
+    used |= {e.buffer for v in kernel.values for e in v.loads}
     axes = {a for v in kernel.values for a in v.points}
     return replace(
         kernel,

@@ -12,7 +12,7 @@ from typing import TypeAlias, Union
 
 from ..errors import Illegal
 from ..graph.index import Index
-from .kernel import Expression, Kernel, Read, Reduction, Value, children, rebuild, walk
+from .kernel import Kernel, Read, Value, inliner
 from .place import Place
 from .schedule import Loop, Path, Schedule
 
@@ -69,7 +69,7 @@ class Tree:
 
     def readers(self, name: str) -> list[Value]:
         """Other values that read this one."""
-        return [v for v in self.values if v.name != name and name in reads(v)]
+        return [v for v in self.values if v.name != name and name in v.reads()]
 
     def node(self, name: str, depth: int) -> Node:
         """The node of a path at a depth; depth 0 is the root."""
@@ -86,17 +86,7 @@ class Tree:
         value = next(v for v in self.values if v.name == name)
         if value.reduction is not None and value.reduction.rescale is not None:
             return True
-        return any(name in reads(v, so_far=True) for v in self.values)
-
-
-def reads(value: Value, so_far: bool | None = None) -> frozenset[str]:
-    """Names of the values that a value reads: all, or only the finished or the running ones."""
-    return frozenset(
-        e.value
-        for expression in value.expressions()
-        for e in walk(expression)
-        if isinstance(e, Read) and (so_far is None or e.so_far == so_far)
-    )
+        return any(name in v.reads(so_far=True) for v in self.values)
 
 
 def shared_depth(first: list[Node], second: list[Node]) -> int:
@@ -126,7 +116,7 @@ def _insert(
     by_name: dict[str, Value],
 ) -> list[Node]:  # fmt: skip
     """Add the loops of a value below as much of the current right-most path as it may share."""
-    needed = [by_name[n] for n in reads(value, so_far=False) if n in tree.paths]
+    needed = [by_name[n] for n in value.reads(so_far=False) if n in tree.paths]
     nodes: list[Node] = []
     parent, sharing = tree.root, True
     for level, loop in enumerate(path):
@@ -178,8 +168,11 @@ def scheduled(kernel: Kernel, schedule: Schedule) -> tuple[tuple[Value, ...], di
     for value in kernel.values:
         if value.name not in schedule.paths and (value.reduction or value.store):
             raise Illegal(f"{value.name} is reduced or stored and has no path")
+        rescale = value.reduction and value.reduction.rescale
+        if rescale and rescale.value not in schedule.paths:
+            raise Illegal(f"the rescaling {rescale.value} has no path")
     bodies = {v.name: v.body for v in kernel.values if v.name not in schedule.paths}
-    inline = Inliner(bodies)
+    inline = inliner(bodies)
     values: list[Value] = []
     paths: dict[str, Path] = {}
     for value in kernel.values:
@@ -203,45 +196,3 @@ def _apart(value: Value, path: Path) -> list[tuple[Value, Path]]:
     over = () if value.reduction.scan else value.over
     kept = tuple(loop for loop in path if loop.axis not in over)
     return [(replace(value, store=None), path), (copy, kept)]
-
-
-class Inliner:
-    """Puts the bodies of values without loops of their own in the place of their reads."""
-
-    def __init__(self, bodies: dict[str, Expression]) -> None:
-        self.bodies = bodies
-        self.done: dict[int, Expression] = {}
-
-    def value(self, value: Value) -> Value:
-        reduction, store = value.reduction, value.store
-        if reduction is not None:
-            reduction = self._reduction(reduction)
-        if store is not None and store.slots:
-            slots = tuple((name, self.expression(e)) for name, e in store.slots)
-            store = replace(store, slots=slots)
-        return replace(
-            value, body=self.expression(value.body), reduction=reduction, store=store
-        )
-
-    def _reduction(self, reduction: Reduction) -> Reduction:
-        if reduction.rescale is not None and reduction.rescale.value in self.bodies:
-            raise Illegal(f"the rescaling {reduction.rescale.value} has no path")
-        if reduction.start is None:
-            return reduction
-        return replace(reduction, start=self.expression(reduction.start))
-
-    def expression(self, expression: Expression) -> Expression:
-        found = self.done.get(id(expression))
-        if found is None:
-            found = self.done[id(expression)] = self._expression(expression)
-        return found
-
-    def _expression(self, expression: Expression) -> Expression:
-        if isinstance(expression, Read):
-            body = self.bodies.get(expression.value)
-            return expression if body is None else self.expression(body)
-        below = children(expression)
-        args = tuple(self.expression(child) for child in below)
-        if all(a is b for a, b in zip(args, below)):
-            return expression
-        return rebuild(expression, args)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..graph.index import Index
-from .kernel import Apply, Buffer, Kernel, Load, Value, walk
+from .kernel import Apply, Buffer, Kernel, Value, walk
 
 USUAL_SIZE = 128  # of a run-time size without a hint
 
@@ -52,9 +52,8 @@ def _reached(kernel: Kernel, buffer: Buffer, extents: Mapping[str, int]) -> int:
         prod(extents[a] for a in value.points)
         for value in kernel.values
         if (value.store and value.store.buffer == buffer.name)
-        or any(isinstance(e, Load) and e.buffer == buffer.name
-               for body in value.expressions() for e in walk(body))
-    )  # fmt: skip
+        or any(e.buffer == buffer.name for e in value.loads)
+    )
 
 
 def _points(value: Value, extents: Mapping[str, int], sizes: Mapping[str, int]) -> float:

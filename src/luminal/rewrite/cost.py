@@ -269,7 +269,7 @@ class _Priced:
             if node.op in FREE:
                 continue
             points = self.pricer.points(self.axes[c] | node.over) * self.repeat[c]
-            points *= self._again(c, 1.0 if not node.over else 2.0) * self._beside(c, node)
+            points *= max(self._again(c, 1.0 if not node.over else 2.0), self._beside(c, node))
             if node.op == "OSum" and (node.over, node.children[0]) not in running:
                 running.add((node.over, node.children[0]))
                 score = self.pricer.points(self.axes[node.children[0]] | node.over)

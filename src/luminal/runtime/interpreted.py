@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..backend.reference import evaluate
 from ..graph.node import Node
 from ..graph.passes import Program
-from ..graph.reference import evaluate
 from .executable import Port
 
 

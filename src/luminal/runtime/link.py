@@ -9,10 +9,10 @@ from ..graph.dtype import DType
 from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.canonical import canonical
-from ..kernel.kernel import Buffer, Kernel, Load, walk
+from ..kernel.kernel import Kernel, Load, walk
 from ..kernel.program import Program
-from ..kernel.ranges import Ranges, kernels_by_range
-from ..kernel.schedule import Layout, Schedule
+from ..kernel.ranges import Ranges, Settled, kernels_by_range
+from ..kernel.schedule import Schedule
 from .plan import Argument, Call, Compiled, Memory, Plan
 
 
@@ -23,24 +23,6 @@ class Lowered:
     kernel: Kernel
     schedule: Schedule
     program: Program
-
-
-@dataclass
-class Settled:
-    """How the constants of a kernel lie, once one of its ranges has decided it."""
-
-    layouts: dict[Buffer, Layout] = field(default_factory=dict)
-
-    def on(self, kernel: Kernel) -> Kernel:
-        """A prepared kernel that keeps to the layouts."""
-        buffers = (replace(b, layout=self.layouts.get(b)) for b in kernel.buffers)
-        return replace(kernel, buffers=tuple(buffers))
-
-    def keep(self, kernel: Kernel, schedule: Schedule) -> None:
-        """Settle what the schedule has decided; () is row-major."""
-        for buffer in kernel.buffers:
-            if buffer.constant:
-                self.layouts.setdefault(buffer, schedule.layouts.get(buffer.name, ()))
 
 
 Lower = Callable[[Kernel, Settled], Sequence[Lowered]]  # several, where one is split: in this order

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.reference.kernels import evaluate
 from ..graph.dtype import DType
-from ..kernel.evaluate import evaluate
 from ..kernel.facts import is_product_sum
 from ..kernel.kernel import Buffer, Kernel
 from ..kernel.work import extents_at

@@ -1,5 +1,9 @@
-"""NumPy: the meaning of a graph, with no compiler between. Slow and obvious; the tests' oracle."""
+"""The reference backend: what each level of the compiler means, in NumPy, slow and obvious.
 
-from ...graph.reference import evaluate, meaning, run
+`graph` evaluates a graph node by node, `terms` the same over named axes, `kernels` a kernel as
+data, `program` a loop program statement by statement. All stages are tested against these.
+"""
+
+from .graph import evaluate, meaning, run
 
 __all__ = ["evaluate", "meaning", "run"]

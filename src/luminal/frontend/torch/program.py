@@ -130,7 +130,8 @@ class Program(torch.nn.Module):
                 raise
             self.instead = self._in_pytorch(error)
             return self.instead(*values)
-        self._proved = True
+        if not self._proved:  # a module's attributes are slow to set
+            self._proved = True
         return results
 
     def _in_pytorch(self, error: Exception) -> torch.nn.Module:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import VerifyError
-from ..graph.dtype import DType
-from ..graph.scalars import REDUCTIONS, SCALARS, compute
-from .program import Claim, For, Instruction, Program, Statement, Val, When
-from .target import MatrixInstruction
+from ...errors import VerifyError
+from ...graph.dtype import DType
+from ...graph.scalars import REDUCTIONS, SCALARS, compute
+from ...kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from ...kernel.target import MatrixInstruction
+from .arrays import Array
 
-Array = np.ndarray[Any, Any]
 Pointer = tuple[Array, int, str]  # bytes, position, name
 
 
@@ -145,7 +145,7 @@ class _Run:
         if ins.op == "pack":
             return np.array(args, wanted).reshape(shape)
         if ins.op.startswith("across."):
-            return np.asarray(REDUCTIONS[ins.op[7:]](args[0].reshape(-1))).astype(wanted)
+            return np.asarray(REDUCTIONS[ins.op[7:]].reduce(args[0].reshape(-1))).astype(wanted)
         raise VerifyError(f"no operation {ins.op}")
 
     # ---- memory

@@ -1,4 +1,4 @@
-"""The meaning of terms in NumPy: slow and obvious, the oracle of the rewriting stages.
+"""The meaning of terms over named axes in NumPy: the oracle of the rewriting stages.
 
 An element that a read takes from outside its buffer is poison (NaN), so that a missing guard shows.
 """
@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.dtype import DType, f32
-from ..graph.index import Index
-from ..graph.node import Node
-from ..graph.scalars import COMBINE, REDUCTIONS, SCALARS, compute, identity
-from .normal import Normal, axis_key
-from .terms import SLOT, Map, Region, Root, ScatterMap, Term, Terms, is_reduction
-
-UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-Sizes = Mapping[str, int]
+from ...graph.dtype import DType
+from ...graph.index import Index
+from ...graph.node import Node
+from ...graph.scalars import SCALARS, compute
+from ...rewrite.normal import Normal, axis_key
+from ...rewrite.terms import SLOT, Map, Region, Root, ScatterMap, Term, Terms, is_reduction
+from .arrays import Sizes, accumulate, grid, hold, reduce, write
 
 
 def run(normal: Normal, feeds: Mapping[Node, Any], sizes: Sizes | None = None) -> dict[Node, Any]:
@@ -80,12 +78,14 @@ class Values:
         assert set(mine) <= set(axes), (mine, axes)
         value = self.values[term].transpose([mine.index(a) for a in axes if a in mine])
         value = value.reshape([self.extents[a] if a in mine else 1 for a in axes])
-        return np.broadcast_to(value, [self.extents[a] for a in axes])
+        return np.broadcast_to(value, self._shape(axes))
 
     def _grid(self, axes: Sequence[str]) -> dict[str, Any]:
         """Values of sizes and axes that broadcast over the axes."""
-        grids = np.meshgrid(*(np.arange(self.extents[a]) for a in axes), indexing="ij", sparse=True)
-        return {**self.sizes, **dict(zip(axes, grids))}
+        return grid({a: self.extents[a] for a in axes}, self.sizes)
+
+    def _shape(self, axes: Sequence[str]) -> list[int]:
+        return [self.extents[a] for a in axes]
 
     def _term(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
         if term.op == "input":
@@ -104,7 +104,8 @@ class Values:
             holds = self._holds(term.attribute, axes)
             return np.where(holds, *(self.at(child, axes) for child in term.children))
         if term.op == "scan":
-            return self._scan(term, axes)
+            op, axis = term.attribute
+            return accumulate(op, self.at(term.children[0], axes), axes.index(axis), term.dtype)
         if is_reduction(term):
             return self._reduce(term, axes)
         assert term.op in SCALARS, term.op
@@ -112,19 +113,15 @@ class Values:
 
     def _input(self, term: Term) -> np.ndarray:
         leaf = term.attribute
-        array = self.inputs[leaf.number].reshape([self.extents[a] for a in leaf.axes])
+        array = self.inputs[leaf.number].reshape(self._shape(leaf.axes))
         return array.transpose([leaf.axes.index(a) for a in sorted(leaf.axes, key=axis_key)])
 
     def _full(self, index: Index, axes: Sequence[str]) -> np.ndarray:
         """An index at every point of the axes."""
-        shape = [self.extents[a] for a in axes]
-        return np.broadcast_to(np.asarray(index.evaluate(self._grid(axes))), shape)
+        return np.broadcast_to(np.asarray(index.evaluate(self._grid(axes))), self._shape(axes))
 
     def _holds(self, conditions: Sequence[Index], axes: Sequence[str]) -> np.ndarray:
-        holds = np.ones([self.extents[a] for a in axes], bool)
-        for condition in conditions:
-            holds = holds & (self._full(condition, axes) >= 0)
-        return holds
+        return hold(conditions, self._grid(axes), self._shape(axes))
 
     def _indices(
         self, entries: Sequence[tuple[str, Index]], axes: Sequence[str], slot: Any, clamp: bool
@@ -133,7 +130,7 @@ class Values:
         known = self._grid(axes)
         if slot is not None:
             known[SLOT] = slot.astype(np.int64)
-        legal = np.ones([self.extents[a] for a in axes], bool)
+        legal = np.ones(self._shape(axes), bool)
         found = []
         for axis, index in entries:
             here = np.broadcast_to(np.asarray(index.evaluate(known)), legal.shape)
@@ -165,33 +162,12 @@ class Values:
         indices, legal = self._indices(entries, mapping.along, slot, clamp=False)
         where = tuple(i[legal] for i in indices)
         new = self.at(values, mapping.along)[legal]
-        if mapping.mode == "set":
-            result[where] = new
-        elif term.dtype.name in ("f16", "bf16"):
-            wide = result.astype(np.float32)
-            UFUNCS[mapping.mode].at(wide, where, new.astype(np.float32))
-            result = wide.astype(term.dtype.numpy)
-        else:
-            UFUNCS[mapping.mode].at(result, where, new)
+        write(mapping.mode, result, where, new, term.dtype)
         return result
 
     def _reduce(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
-        over = tuple(term.attribute)
-        value = self.at(term.children[0], (*axes, *over))
-        dims = tuple(range(len(axes), value.ndim))
-        dtype = f32 if term.dtype.name in ("f16", "bf16") else term.dtype
-        start = np.asarray(identity(term.op, dtype), dtype.numpy)
-        reduce: Any = REDUCTIONS[term.op]
-        result = reduce(value.astype(dtype.numpy), axis=dims, dtype=dtype.numpy, initial=start)
-        return np.asarray(result).astype(term.dtype.numpy)
-
-    def _scan(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
-        op, axis = term.attribute
-        assert op in COMBINE
-        dtype = f32 if term.dtype.name in ("f16", "bf16") else term.dtype
-        value = self.at(term.children[0], axes).astype(dtype.numpy)
-        result = UFUNCS[op].accumulate(value, axis=axes.index(axis), dtype=dtype.numpy)
-        return np.asarray(result).astype(term.dtype.numpy)
+        value = self.at(term.children[0], (*axes, *term.attribute))
+        return reduce(term.op, value, tuple(range(len(axes), value.ndim)), term.dtype)
 
 
 def poison(dtype: DType) -> Any:

@@ -1,4 +1,4 @@
-"""The meaning of a graph in NumPy: slow, obvious, the oracle of everything else."""
+"""The meaning of a graph in NumPy: no axes, no kernels, a node after a node."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
-from .display import reachable
-from .dtype import DType, f32
-from .infer import text
-from .node import REDUCE_OPS, Node, Scatter, View, position
-from .scalars import SCALARS, compute, identity
-from .values import checked, solve_sizes
+from ...errors import InputError
+from ...graph.display import reachable
+from ...graph.infer import text
+from ...graph.node import REDUCE_OPS, Node, Scatter, View, position
+from ...graph.scalars import SCALARS, compute
+from ...graph.values import checked, solve_sizes
+from .arrays import Sizes, accumulate, grid, hold, reduce, write
 
 if TYPE_CHECKING:
-    from .graph import Graph
-    from .tensor import Tensor
-
-Sizes = Mapping[str, int]
-
-_UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+    from ...graph.graph import Graph
+    from ...graph.tensor import Tensor
 
 
 def run(
@@ -81,21 +77,20 @@ def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:
     if node.op == "view":
         return _view(node.attribute, operands[0], shape, sizes)
     if node.op == "scan":
-        return _scan(node.attribute.op, operands[0], node.attribute.dim, node.dtype)
+        return accumulate(node.attribute.op, operands[0], node.attribute.dim, node.dtype)
     if node.op == "gather":
         return _gather(operands[0], operands[1], node.attribute)
     if node.op == "scatter":
-        return _scatter(node.attribute, node.dtype, *operands)
+        return _scatter(node, *operands)
     if node.op in REDUCE_OPS and node.attribute is not None:
-        return _reduce(node.op, operands[0], node.attribute, node.dtype)
+        return reduce(node.op, operands[0], node.attribute, node.dtype)
     assert node.op in SCALARS, node.op
     return np.asarray(compute(node.op, node.dtype, *operands))
 
 
 def _positions(shape: tuple[int, ...], sizes: Sizes) -> dict[str, Any]:
     """Values of i0, i1, ... that broadcast to the shape, and of the sizes."""
-    grids = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
-    return {**sizes, **{position(dim): grid for dim, grid in enumerate(grids)}}
+    return grid({position(dim): n for dim, n in enumerate(shape)}, sizes)
 
 
 # ---- movement
@@ -110,9 +105,7 @@ def _view(view: View, source: np.ndarray, shape: tuple[int, ...], sizes: Sizes) 
     values = _positions(shape, sizes)
     if not view.conditions:
         return np.broadcast_to(_at(source, _indices(view, values)), shape)
-    holds = np.logical_and.reduce(
-        np.broadcast_arrays(*(np.asarray(c.evaluate(values)) >= 0 for c in view.conditions))
-    )
+    holds = hold(view.conditions, values, ())
     result = np.full(shape, np.asarray(view.fill, source.dtype))
     if holds.any():
         inside = tuple(np.where(holds, i, 0) for i in _indices(view, values))
@@ -149,31 +142,6 @@ def _position_of(index: Any, rank: int) -> list[int]:
     return [dim for dim in range(rank) if index.text == position(dim)]
 
 
-# ---- reductions
-
-
-def _wide(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """f16 and bf16 are accumulated in f32 and rounded once."""
-    return array.astype(f32.numpy) if dtype.name in ("f16", "bf16") else array
-
-
-def _reduce(op: str, source: np.ndarray, dims: tuple[int, ...], dtype: DType) -> np.ndarray:
-    wide = _wide(source, dtype)
-    start = np.asarray(identity(op, dtype)).astype(wide.dtype)
-    with np.errstate(all="ignore"):
-        total = wide
-        for dim in reversed(dims):
-            total = _UFUNCS[op].reduce(total, axis=dim, dtype=wide.dtype, initial=start)
-        return np.asarray(total).astype(dtype.numpy)
-
-
-def _scan(op: str, source: np.ndarray, dim: int, dtype: DType) -> np.ndarray:
-    wide = _wide(source, dtype)
-    with np.errstate(all="ignore"):
-        running = _UFUNCS[op].accumulate(wide, axis=dim, dtype=wide.dtype)
-    return np.asarray(running).astype(dtype.numpy)
-
-
 # ---- gather and scatter
 
 
@@ -185,18 +153,11 @@ def _gather(source: np.ndarray, index: np.ndarray, dim: int) -> np.ndarray:
     return np.take_along_axis(source, clamped, axis=dim)
 
 
-def _scatter(
-    scatter: Scatter, dtype: DType, base: np.ndarray, index: np.ndarray, values: np.ndarray
-) -> np.ndarray:
-    result = np.array(_wide(base, dtype))
+def _scatter(node: Node, base: np.ndarray, index: np.ndarray, values: np.ndarray) -> np.ndarray:
+    scatter: Scatter = node.attribute
+    result = np.array(base)
     inside = (index >= 0) & (index < base.shape[scatter.dim])
     where = list(np.nonzero(inside))  # in row-major order
     where[scatter.dim] = index[inside].astype(np.int64)
-    chosen = _wide(values, dtype)[inside]
-    with np.errstate(all="ignore"):
-        if scatter.mode == "set":
-            for position_, value in zip(zip(*where), chosen):
-                result[position_] = value
-        else:
-            _UFUNCS[scatter.mode].at(result, tuple(where), chosen)
-    return result.astype(dtype.numpy)
+    write(scatter.mode, result, tuple(where), values[inside], node.dtype)
+    return result

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CompileError
-from ..graph.dtype import DType
-from ..graph.index import Index
-from ..graph.scalars import COMBINE, SCALARS, compute, identity
-from .kernel import Apply, Constant, Expression, Guard, Kernel, Load, Read, Store, Value
-
-Array = np.ndarray[Any, Any]
+from ...errors import CompileError
+from ...graph.dtype import DType
+from ...graph.index import Index
+from ...graph.scalars import REDUCTIONS, compute, identity
+from ...kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Load, Read, Store, Value
+from .arrays import Array, grid, hold, write
 
 
 def evaluate(kernel: Kernel, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
@@ -39,14 +38,10 @@ class _Run:
     def __init__(
         self, kernel: Kernel, arrays: Mapping[str, Array], sizes: Mapping[str, int]
     ) -> None:
-        self.arrays = arrays
+        self.kernel, self.arrays = kernel, arrays
         self.names = list(kernel.axes)
         self.extents = {a: int(e.evaluate(sizes)) for a, e in kernel.axes.items()}
-        self.grid: dict[str, Any] = dict(sizes)
-        for number, (axis, extent) in enumerate(self.extents.items()):
-            shape = [1] * len(self.names)
-            shape[number] = extent
-            self.grid[axis] = np.arange(extent).reshape(shape)
+        self.grid = grid(self.extents, sizes)
         self.by_name = {v.name: v for v in kernel.values}
         self.done: dict[str, Array] = {}
 
@@ -98,19 +93,19 @@ class _Run:
             terms = self._terms(value, active)
             over = tuple(self.names.index(a) for a in value.over)
             none = _number(op, value.dtype, terms.dtype)
-            total = _ufunc(op).reduce(terms, axis=over, keepdims=True, initial=none)
+            total = REDUCTIONS[op].reduce(terms, axis=over, keepdims=True, initial=none)
         start = self._start(value).astype(total.dtype, copy=False)
         with np.errstate(all="ignore"):
-            return np.asarray(_ufunc(op)(start, total))
+            return np.asarray(REDUCTIONS[op](start, total))
 
     def _scan(self, value: Value, active: Any) -> Array:
         assert value.reduction is not None
         op = value.reduction.op
         terms = self._terms(value, active)
-        running = _ufunc(op).accumulate(terms, axis=self.names.index(value.over[0]))
+        running = REDUCTIONS[op].accumulate(terms, axis=self.names.index(value.over[0]))
         with np.errstate(all="ignore"):
             start = self._start(value).astype(terms.dtype, copy=False)
-            return np.asarray(_ufunc(op)(start, running))
+            return np.asarray(REDUCTIONS[op](start, running))
 
     def _terms(self, value: Value, active: Any) -> Array:
         """The body over all reduced points, the identity outside the domain, in a wide dtype."""
@@ -186,10 +181,7 @@ class _Run:
         return np.where(holds, body, other)
 
     def _holds(self, conditions: Sequence[Index]) -> Array:
-        holds = np.ones([1] * len(self.names), np.bool_)
-        for condition in conditions:
-            holds = holds & (self._at(condition) >= 0)
-        return holds
+        return hold(conditions, self.grid, [1] * len(self.names))
 
     def _at(self, index: Index, slots: Mapping[str, Array] | None = None) -> Any:
         return index.evaluate({**self.grid, **slots} if slots else self.grid)
@@ -272,26 +264,8 @@ class _Run:
             keep = keep & inside
             where.append(at)
         place = tuple(at[keep] for at in where)
-        _combine(target, place, points(full)[keep], store.mode)
-
-
-def _combine(target: Array, place: tuple[Array, ...], numbers: Array, mode: str) -> None:
-    """Write or combine numbers into an array, in order."""
-    numbers = numbers.astype(target.dtype, copy=False)
-    if mode == "set":
-        target[place] = numbers
-        return
-    ufunc = _ufunc(mode)
-    with np.errstate(all="ignore"):
-        if target.dtype.kind in "fiu":
-            ufunc.at(target, place, numbers)
-            return
-        for number, *at in zip(numbers, *place):
-            target[tuple(at)] = ufunc(target[tuple(at)], number)
-
-
-def _ufunc(op: str) -> Any:
-    return SCALARS[COMBINE[op]].numpy
+        dtype = self.kernel.buffer(store.buffer).dtype
+        write(store.mode, target, place, points(full)[keep].astype(target.dtype), dtype)
 
 
 def _wide(dtype: DType) -> Any:
