@@ -83,7 +83,9 @@ def compile_graph(
     _check_options(graph, threads)
     report = Report("reference" if backend is None else "cpu", threads or available_cores())
     with report.stage("passes"):
-        program = run_passes(program_of(graph), _passes(passes, precision))
+        program = run_passes(
+            program_of(graph), default_passes(precision) if passes is None else passes
+        )
     ports = _ports(graph, program)
     if backend is None:
         return _executable(graph, program, ports, Interpreted(program, ports), report)
@@ -303,11 +305,6 @@ def _backend(device: str) -> Backend | None:
         known = ", ".join(repr(name) for name in DEVICES)
         raise DeviceError(f"there is no device {device!r}; there are 'auto', {known}")
     return DEVICES[name]
-
-
-def _passes(passes: Sequence[Pass] | None, precision: str) -> Sequence[Pass]:
-    default = default_passes(precision)
-    return default if passes is None else passes
 
 
 def _check_options(graph: Graph, threads: int | None) -> None:

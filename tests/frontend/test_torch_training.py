@@ -1,4 +1,4 @@
-"""Training through torch.compile(backend="luminal") against eager; serving: generation, threads, memory."""
+"""Training through the backend against eager; generation, threads, memory of many calls."""
 
 import copy
 import gc
@@ -34,7 +34,9 @@ class Block(nn.Module):
         self.heads, self.causal = heads, causal
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         parts = self.qkv(self.first(x)).unflatten(-1, (3, self.heads, -1)).transpose(1, 3)

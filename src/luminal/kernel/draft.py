@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 
-from ..graph.index import Index
+from ..graph.dtype import DType
 from .facts import Facts
 from .kernel import Kernel, Value
 from .outline import Outline
@@ -82,10 +84,12 @@ class Draft:
     ) -> Tile:  # fmt: skip
         span = {a: n if self.facts.static[a] is False else min(n, self.size[a])
                 for a, n in room.within.items()}  # fmt: skip
-        solver = Solver(self.facts, span)
-        if decide:
-            return solver.decide(f"tile {value.name}", [value], lane, width, copies=False)
-        return solver.solve([value], lane, width, copies=False)
+        name = f"tile {value.name}" if decide else ""
+        return Solver(self.facts, span).solve([value], lane, width, False, name)
+
+    def bytes(self, dtype: DType, axes: Iterable[str]) -> int:
+        """Of a tile over whole axes."""
+        return dtype.bytes * prod(self.size[a] for a in axes)
 
     def storable(self, value: Value, lane: str) -> bool:
         return value.store is None or self.facts.store_stride(value, lane) == 1

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
+from typing import Any
 
 from ..graph.dtype import DType
 from ..graph.index import Index
@@ -33,6 +34,7 @@ from .layout import Storage
 from .narrow import operands
 from .schedule import Layout
 from .target import MatrixInstruction, Target
+from .work import usual_sizes
 
 FAR = 1 << 20  # elements: an axis that moves an access by data, or through a floor
 
@@ -73,8 +75,7 @@ class Facts:
     ) -> None:  # fmt: skip
         self.decisions = decisions or Decisions()
         self.target, self.kept = target, frozenset(kept)
-        hints = {**{n: _typical(kernel, n, target) for n in kernel.sizes}, **kernel.hints}
-        self.hints = {n: h for n, h in hints.items()}
+        self.hints = usual_sizes(kernel, target.hint)
         self.size = {a: max(1, self.number(e)) for a, e in kernel.axes.items()}
         self.single = {a for a, e in kernel.axes.items() if e == 1}
         self.static = {a: e.is_constant for a, e in kernel.axes.items()}
@@ -82,7 +83,7 @@ class Facts:
         self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
-        self.solved: dict[tuple[object, ...], object] = {}  # what the solver has found
+        self.solved: dict[Any, Any] = {}  # what the solver has found
         self.lane_of: dict[str, str | None] = {}  # value -> lane axis, as far as decided
         self.kernel = replace(kernel, values=self._inlined(kernel))
         self.values = self.kernel.values
@@ -294,11 +295,6 @@ class Facts:
             found = [x for x in found if axis in x.axes]
             sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
         return sides == 2
-
-
-def _typical(kernel: Kernel, name: str, target: Target) -> int:
-    low, high = kernel.sizes[name]
-    return int(min(max(target.hint, low), high))
 
 
 def _indices(expression: Expression) -> tuple[Index, ...]:

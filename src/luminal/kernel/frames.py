@@ -6,7 +6,7 @@ tile    one reduction with reuse rules: blocks of its register tile, everything 
 from __future__ import annotations
 
 from itertools import combinations
-from math import lcm
+from math import lcm, prod
 
 from .draft import Draft
 from .facts import round_up
@@ -31,12 +31,12 @@ def parallel(axis: str, step: int) -> Loop:
 
 def tile_frame(draft: Draft) -> None:
     """One tile rules: the loops of the dominant reduction, shared by all that have its axes."""
-    found, tile = draft.found, draft.found.tile
-    assert found.main is not None and tile is not None
+    found, tile, main = draft.found, draft.found.tile, draft.found.main
+    assert main is not None and tile is not None
     rows = [a for a in tile.sizes if a != tile.lane and a in found.common]
-    written = _written(draft, list(tile.sizes))
+    written = _written(draft, tile, main)
     blocks = _blocks(draft, tile, rows, written)
-    order = _decide_order(draft, _order(draft, tile, rows, blocks, written))
+    order = _decide_order(draft, _order(draft, tile, main, rows, blocks, written))
     room = Room()
     for a in order:
         step = blocks.get(a, 1)
@@ -47,7 +47,7 @@ def tile_frame(draft: Draft) -> None:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
             room = room.add(Loop(a, tile.size(a)))
             draft.tails[a] = "edges"
-    block = room.add(*_reduced_block(draft, tile))
+    block = room.add(*_reduced_block(draft, tile, main))
     for v in found.values:
         _place(draft, v, base, room, block, tile)
 
@@ -112,25 +112,25 @@ def _unit(draft: Draft, tile: Tile, axis: str) -> int:
 
 
 def _order(
-    draft: Draft, tile: Tile, rows: list[str], blocks: dict[str, int], written: list[str]
-) -> list[str]:
-    """The outer axes, outermost first."""
-    found = draft.found
+    draft: Draft, tile: Tile, main: Value, rows: list[str], blocks: dict[str, int],
+    written: list[str],
+) -> list[str]:  # fmt: skip
+    """The outer axes, outermost first: those that every operand has, so that nothing is used again,
+    before those that some lack."""
+    found, loads = draft.found, [x for x in draft.facts.accesses(main) if x.load]
     lanes = [tile.lane] if tile.lane in blocks else []
     others = [a for a in found.common if a not in blocks]
-    before = [a for a in others if _batch(draft, a)]
+    before = [a for a in others if all(a in x.axes for x in loads)]
     after = [a for a in others if a not in before]
     lacking = [v for v in found.values if lanes and tile.lane not in v.axes and found.matters(v)]
     inside = [a for a in rows if a in written
               or any(a not in v.axes and found.matters(v) for v in found.values)]  # fmt: skip
     outside = [a for a in rows if a not in inside]
-    if after and _small_operands(draft, after):  # weights stay in the first cache: walk the image
+    still = sum(draft.bytes(x.dtype, x.axes) for x in loads if not x.axes & set(after))
+    if after and still <= draft.target.l1 // 2:  # weights stay in the first cache: walk the image
         return before + after + outside
-    if (
-        lanes
-        and after + outside
-        and _rereads(draft, tile, blocks, True) > _rereads(draft, tile, blocks, False)
-    ):
+    apart, inner = (_rereads(draft, tile, main, blocks, where) for where in (True, False))
+    if lanes and after + outside and apart > inner:
         return before + after + outside + lanes
     if after and outside:
         return before + lanes + after + outside
@@ -147,17 +147,8 @@ def _decide_order(draft: Draft, order: list[str]) -> list[str]:
     return str(draft.facts.decisions.of("order", " ".join(order), options)).split()
 
 
-def _batch(draft: Draft, axis: str) -> bool:
-    """Every operand moves along it: nothing is used again."""
-    main = draft.found.main
-    return main is not None and all(axis in x.axes for x in draft.facts.accesses(main) if x.load)
-
-
 def _units(draft: Draft, blocks: dict[str, int]) -> int:
-    count = 1
-    for a in draft.found.common:
-        count *= -(-draft.size[a] // blocks.get(a, 1))
-    return count
+    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in draft.found.common)
 
 
 def _least_block(draft: Draft, axis: str, step: int) -> int:
@@ -171,44 +162,36 @@ def _least_block(draft: Draft, axis: str, step: int) -> int:
 
 def _cache_block(draft: Draft, axis: str, step: int) -> int:
     """Largest block at which values kept in memory fill half of the second cache."""
-    found, bytes_each = draft.found, 0
-    assert found.tile is not None
-    outer = {a for a in found.common if a != found.tile.lane} | {axis}
-    for v in found.values:
-        if axis in v.axes and not v.store and v.reduction is None:
-            n = v.dtype.bytes
-            for a in v.axes:
-                n *= 1 if a in outer else draft.size[a]
-            bytes_each += n
+    found, tile = draft.found, draft.found.tile
+    assert tile is not None
+    outer = {a for a in found.common if a != tile.lane} | {axis}
+    bytes_each = sum(
+        draft.bytes(v.dtype, set(v.axes) - outer)
+        for v in found.values if axis in v.axes and not v.store and v.reduction is None
+    )  # fmt: skip
     if not bytes_each:
         return draft.size[axis]
     return max(step, draft.target.l2 // 2 // bytes_each // step * step)
 
 
-def _written(draft: Draft, among: list[str]) -> list[str]:
-    """Kept axes whose tiles have edges: there a tile knows which of its taps lie in the padding."""
-    found, rows, taps = draft.found, [], set[str]()
-    assert found.main is not None and found.tile is not None
-    for x in draft.facts.accesses(found.main):
-        for condition in x.conditions:
-            names = condition.names()
-            short = [a for a in names & set(found.main.over) if draft.size[a] <= WINDOW]
-            near = [a for a in among if a in names and a in found.main.axes
-                    and draft.facts.static[a]]  # fmt: skip
-            if short and near:
-                rows += near
-                taps |= set(short)
-    draft.facts.spelled = frozenset(taps)
-    return [a for a in dict.fromkeys(rows) if a != found.tile.lane]
+def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
+    """Kept axes whose tiles have edges: there a tile knows which positions of its windows lie in
+    the padding."""
+    near = {a for a in tile.sizes if a in main.axes and draft.facts.static[a]}
+    short = {a for a in main.over if draft.size[a] <= WINDOW}
+    rows: list[str] = []
+    for condition in (c for x in draft.facts.accesses(main) for c in x.conditions):
+        names = condition.names()
+        if names & short and names & near:
+            rows += [a for a in tile.sizes if a in names & near]
+            draft.facts.spelled |= names & short
+    return [a for a in dict.fromkeys(rows) if a != tile.lane]
 
 
-def _reduced_block(draft: Draft, tile: Tile) -> list[Loop]:
+def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
     """A loop over blocks of the last reduced axis, if one panel would fill the second cache."""
-    main, size = draft.found.main, draft.size
-    assert main is not None
-    axis, panel = main.over[-1], 4 * tile.size(tile.lane)
-    for a in main.over:
-        panel *= size[a]
+    axis, size = main.over[-1], draft.size
+    panel = 4 * tile.size(tile.lane) * prod(size[a] for a in main.over)
     panel //= tile.pair[0].collapse if tile.pair else 1
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip
@@ -224,28 +207,16 @@ def _reduced_block(draft: Draft, tile: Tile) -> list[Loop]:
     return [Loop(axis, block)] if block < size[axis] else []
 
 
-def _rereads(draft: Draft, tile: Tile, blocks: dict[str, int], lanes_outside: bool) -> float:
+def _rereads(
+    draft: Draft, tile: Tile, main: Value, blocks: dict[str, int], lanes_outside: bool
+) -> float:
     """Bytes from beyond the second cache, at the price of the third, if the loop over the lane axis
     stands outside the loops over the other axes, or inside."""
-    main, size, total = draft.found.main, draft.size, 0.0
-    assert main is not None
+    total = 0.0
     for x in draft.facts.accesses(main):
         held = draft.facts.bytes(x.name) if x.load else 0
-        again = 1
-        for a in main.axes if held > draft.target.l2 // 2 else ():
-            if a not in x.axes and (a == tile.lane) == lanes_outside:
-                again *= -(-size[a] // blocks.get(a, 1))
-        total += held * again * (1 if held <= THIRD * draft.target.l2 else FAR_MEMORY)
+        turned = (a for a in main.axes if a not in x.axes and (a == tile.lane) == lanes_outside)
+        again = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in turned)
+        price = 1 if held <= THIRD * draft.target.l2 else FAR_MEMORY
+        total += held * price * (again if held > draft.target.l2 // 2 else 1)
     return total
-
-
-def _small_operands(draft: Draft, axes: list[str]) -> bool:
-    total = 0
-    assert draft.found.main is not None
-    for x in draft.facts.accesses(draft.found.main):
-        if x.load and not set(axes) & x.axes:
-            n = x.dtype.bytes
-            for a in x.axes:
-                n *= draft.size[a]
-            total += n
-    return total <= draft.target.l1 // 2

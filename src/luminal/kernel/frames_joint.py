@@ -11,6 +11,7 @@ vectors, and the outer sums wait beside them. For an 8-bit matrix product, rows 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from .draft import Draft
 from .facts import round_up
@@ -89,13 +90,8 @@ def _tile(draft: Draft, tile: Tile, main: Value) -> Tile:
 
 def _block(draft: Draft, row: str, tile: Tile) -> int:
     """Rows whose widened operands fill half of the second cache."""
-    row_bytes = 0
-    for v in draft.found.values:
-        if _operand(draft, v) and row in v.axes:
-            n = v.dtype.bytes
-            for a in v.axes:
-                n *= 1 if a == row else draft.size[a]
-            row_bytes += n
+    wide = [v for v in draft.found.values if _operand(draft, v) and row in v.axes]
+    row_bytes = sum(draft.bytes(v.dtype, set(v.axes) - {row}) for v in wide)
     size, step = draft.size[row], tile.size(row)
     most = draft.target.l2 // 2 // max(1, row_bytes) if row_bytes else size
     parts = -(-size // max(step, min(most, 2 * UNIT)))
@@ -104,24 +100,15 @@ def _block(draft: Draft, row: str, tile: Tile) -> int:
 
 def _deep(draft: Draft, main: Value, tile: Tile) -> int:
     """Instructions of the inner sum for one vector."""
-    deep = 1
-    for a in main.over:
-        deep *= draft.size[a]
+    deep = prod(draft.size[a] for a in main.over)
     return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
-
-
-def _vectors(tile: Tile) -> int:
-    total = 1
-    for a, n in tile.sizes.items():
-        total *= n // tile.width if a == tile.lane else n
-    return total
 
 
 def _nest(draft: Draft, room: Room, shared: list[str], tile: Tile) -> Room:
     """The loops over groups; several short ones are written out."""
     main = draft.found.main
     assert main is not None
-    many = max(1, 16 // (_deep(draft, main, tile) * _vectors(tile)))
+    many = max(1, 16 // (_deep(draft, main, tile) * tile.vectors))
     nest = room.add(*(Loop(a, 1) for a in shared[:-1]), Loop(shared[-1], many))
     return nest.add(Loop(shared[-1], 1, "unroll")) if many > 1 else nest
 
@@ -136,7 +123,7 @@ def _put(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
     pair = tile.pair if v is draft.found.main else None
     steps = {a: pair[0].collapse if pair and a == pair[1] else 1 for a in own}
     over: list[tuple[str, int, int]] = []  # axis, step of its loop, step of what is written out
-    left = max(1, WRITTEN // _vectors(tile))
+    left = max(1, WRITTEN // tile.vectors)
     for a in own[::-1]:
         turns = draft.size[a] // steps[a]
         many = max(n for n in range(1, turns + 1) if turns % n == 0 and n <= left)

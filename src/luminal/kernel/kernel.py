@@ -278,8 +278,9 @@ def inliner(bodies: Mapping[str, Expression]) -> Rewriter:
     """Puts the bodies of values in the place of their reads."""
 
     def change(e: Expression) -> Expression:
-        inline = isinstance(e, Read) and e.value in bodies
-        return rewriter.expression(bodies[e.value]) if inline else e  # type: ignore[union-attr]
+        if isinstance(e, Read) and e.value in bodies:
+            return rewriter.expression(bodies[e.value])
+        return e
 
     rewriter = Rewriter(change)
     return rewriter

@@ -14,10 +14,8 @@ from .facts import Facts, is_product_sum, weight
 from .kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from .narrow import operands
 from .outline import Outline
-from .score import Tile
+from .score import AGAIN, Tile
 from .solver import Solver
-
-AGAIN = 8  # an operand is worth its own value if it is computed so often
 
 UNPACKED = 4.0  # work that a panel of narrow numbers may take each time that it is read
 

@@ -64,7 +64,7 @@ def outline(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     found = _look(Facts(kernel, target, (), decisions))
     _choose_lane(found)
     if found.main is not None:
-        found.tile = Solver(found.facts).decide("tile", found.group, found.lane)
+        found.tile = Solver(found.facts).solve(found.group, found.lane, name="tile")
     return found
 
 
@@ -192,18 +192,11 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
 
 def stream_of(found: Outline, value: Value) -> str | None:
     """The stream in whose loop a value stands: it walks its axis, or looks at a running value."""
-    streams, by_name = found.streams, found.facts.by_name
-    for axis in streams:
-        if axis in value.points:
-            return axis
-    running = sorted(value.reads(so_far=True))
-    readers = [v for v in found.values if v.reduction and v.reduction.rescale
-               and v.reduction.rescale.value == value.name]  # fmt: skip
-    for v in [by_name[n] for n in running] + readers:
-        for axis in v.over:
-            if axis in streams:
-                return axis
-    return None
+    running = [found.facts.by_name[n] for n in sorted(value.reads(so_far=True))]
+    running += [v for v in found.values if v.reduction and v.reduction.rescale
+                and v.reduction.rescale.value == value.name]  # fmt: skip
+    walked = [*value.points, *(a for v in running for a in v.over)]
+    return next((a for a in walked if a in found.streams), None)
 
 
 def stream_together(found: Outline) -> Kernel | None:

@@ -45,15 +45,16 @@ def read_once(facts: Facts, x: Access, value: Value) -> bool:
 
 
 def _layout(x: Access, value: Value, tile: Tile, width: int, path: Path) -> Layout:
-    """Panels of the lane axis; inside them the other dimensions as the loops of the path walk
-    them, then lanes, and what an instruction collapses."""
+    """Panels of the lane axis; inside them kept dimensions, then the reduced ones as the loops of
+    the path walk them, lanes, and what an instruction collapses."""
     assert x.load is not None
     dim_of = {next(iter(i.names())): d for d, i in enumerate(x.load.index) if i.names()}
-    lane, pair = dim_of[tile.lane], tile.pair[1] if tile.pair else None
-    deep = dim_of.get(pair or "")
-    walked = [(dim_of[loop.axis], loop.step) for loop in path
-              if loop.axis in dim_of and loop.axis != tile.lane and loop.kind != "collapse"]  # fmt: skip
+    loops = [loop for loop in path if loop.axis in value.over and loop.kind != "collapse"]
+    walked = [(dim_of[loop.axis], loop.step) for loop in loops if loop.axis in dim_of]
     merged = [digit for digit, after in pairwise([*walked, (-1, 1)]) if digit[0] != after[0]]
-    rest = {*range(len(x.load.index))} - {lane, *(d for d, _ in walked)}
-    last = [] if deep is None else [(deep, 1)]
-    return (*((d, 1) for d in sorted(rest)), (lane, width), *merged, (lane, 1), *last)
+    lane, pair = dim_of[tile.lane], tile.pair[1] if tile.pair else ""
+    kept = [dim_of[a] for a in value.axes if a in dim_of and a != tile.lane]
+    rest = {*range(len(x.load.index))} - {lane, *kept, *(d for d, _ in walked)}
+    last = [(dim_of[pair], 1)] if pair in dim_of else []
+    first = [(d, 1) for d in sorted(rest)]
+    return (*first, (lane, width), *((d, 1) for d in kept), *merged, (lane, 1), *last)

@@ -65,8 +65,8 @@ def fitted(tile: Tile, room: Room) -> Tile:
 
 
 def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
-    """The loops of a value below the shared ones, for a tile that fits: other axes one by one, steps
-    of the tile, reduced axes, and the tile written out."""
+    """The loops of a value below the shared ones, for a tile that fits: other axes one by one,
+    steps of the tile, reduced axes, and the tile written out."""
     lane, width, rows = tile.lane, tile.width, [a for a in tile.sizes if a != tile.lane]
     loops: list[Loop] = []
     for a in value.axes:
@@ -87,7 +87,8 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     if lane in value.points:
         loops += [Loop(lane, width, "unroll")] if tile.sizes[lane] > width else []
         loops.append(Loop(lane, 1, "vector"))
-    return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair else loops
+    paired = tile.pair is not None and tile.pair[1] in value.over
+    return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair and paired else loops
 
 
 def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:

@@ -19,6 +19,7 @@ MASKED = 1.5  # a masked load, in plain loads
 UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
+AGAIN = 8  # loads of an element that make up for a copy
 COLD = 16.0  # cycles for a line of memory that no prefetcher foresees: one on each page
 
 Pair: TypeAlias = tuple[MatrixInstruction, str]
@@ -93,14 +94,13 @@ class Score:
     """The cost of one tile shape for a job."""
 
     def __init__(self, job: Job, lane: str, sizes: dict[str, int], pair: Pair | None) -> None:
-        self.facts, self.target, self.width = job.facts, job.facts.target, job.facts.lanes
-        self.span, self.work, self.may_copy = job.span, job.work, job.may_copy
-        self.group, self.value, self.accesses = job.group, job.group[0], job.accesses
-        self.lane, self.sizes, self.pair = lane, sizes, pair
-        self.reduces = self.value.reduction is not None
-        self.reduced = lane in self.value.over
-        self.kept, self.over = frozenset(self.value.axes), frozenset(self.value.over)
-        self.deep = pair[0].collapse if pair else 1
+        self.job, self.lane, self.sizes, self.pair = job, lane, sizes, pair
+        self.span, self.target, self.width = job.span, job.facts.target, job.facts.lanes
+        value = job.group[0]
+        self.reduces, self.reduced = value.reduction is not None, lane in value.over
+        self.product = is_product_sum(value)
+        self.kept, self.over = frozenset(value.axes), frozenset(value.over)
+        self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
         self.loads, self.held, self.live, self.traffic, self.waits = 0.0, 0.0, 0, 0.0, 0.0
         self.copied: list[Access] = []
         self.across = ""
@@ -108,15 +108,15 @@ class Score:
     def tile(self, most: float = inf) -> Tile | None:
         """The tile with its cost; None if its registers or cache ways do not suffice, or if its
         arithmetic alone takes more than `most` cycles a point."""
-        accumulators = self._vectors(self.kept) * len(self.group) if self.reduces else 0.0
+        accumulators = self._vectors(self.kept) * len(self.job.group) if self.reduces else 0.0
         if accumulators >= self.target.registers:
             return None
         partial = self._partial(accumulators)
-        work, share = self._arithmetic(), self._waste() / self._points()
+        work, share = self._arithmetic(), self._waste() / self.points
         steps = self._busy(work, accumulators, partial)
-        if steps * share > most or self._ways_exceeded():
+        if steps * share > most or any(map(self._crowds_ways, self.job.accesses)):
             return None
-        for x in self.accesses:
+        for x in self.job.accesses:
             self._charge(x)
         if accumulators * partial + self._registers() + 1 > self.target.registers:
             return None
@@ -126,22 +126,18 @@ class Score:
             tuple(self.copied), cycles, self.loads / max(work, 1e-9),
         )  # fmt: skip
 
-    def _points(self) -> float:
-        return float(self.deep * prod(self.sizes.values()))
-
     def _vectors(self, axes: frozenset[str]) -> float:
-        total = 1.0
-        for a, t in self.sizes.items():
-            if a in axes:
-                total *= t / self.width if a == self.lane else t
-        return total
+        return prod(
+            t / self.width if a == self.lane else t for a, t in self.sizes.items() if a in axes
+        )
 
     def _partial(self, accumulators: float) -> int:
         """Accumulators of each vector that hide the latency of reduced lanes."""
         partial = 1
-        if self.reduced:
-            while accumulators * partial < 4 and partial * self.width < self.span[self.lane]:
-                partial *= 2
+        while self.reduced and accumulators * partial < 4:
+            if partial * self.width >= self.span[self.lane]:
+                break
+            partial *= 2
         return partial
 
     # ---- loads
@@ -156,26 +152,28 @@ class Score:
         if x.axes & self.over:
             self._stream(x, vectors)
         self.loads += vectors * self._cost(x)
-        together = self.held + vectors if is_product_sum(self.value) else 0.0
+        together = self.held + vectors if self.product else 0.0
         self.held = max(self.held, vectors, together)  # factors stay while the rows go by
 
     def _cost(self, x: Access) -> float:
         """Plain vector loads that one vector of this access costs."""
-        masked = MASKED if self._masked(x) else 1.0
+        masked = MASKED if any(self.lane in c.names() for c in x.conditions) else 1.0
         if x.packable:
             return 1.0
+        may_copy = self.job.may_copy and self.reduces and x.load is not None
         if x.stride(self.lane) == 1:
-            if self.may_copy and self.reduces and x.load is not None and self._scattered(x):
+            if may_copy and self._scattered(x):
                 self._copy(x)
             else:
                 self.waits += self._cold(x)
             return masked
         other = [a for a in x.axes if x.stride(a) == 1 and a in self.kept and not self.reduces]
-        if other and self.span[other[0]] >= self.width and self._transposable(x):
+        plain = x.dtype.bytes == 4 and not x.conditions and not (x.load and x.load.slots)
+        if plain and other and self.span[other[0]] >= self.width:
             self.across = other[0]
             return TRANSPOSED
         reuse = self._reuse(x)
-        if self.may_copy and x.load and self.reduces and reuse >= 8:
+        if may_copy and reuse >= AGAIN:
             self._copy(x)
             return 1 + GATHER / 2 / reuse
         return GATHER * self.width / 16
@@ -191,7 +189,7 @@ class Score:
         far = (x.stride(a) * x.dtype.bytes >= self.target.page for a in x.axes & self.over)
         if x.load is None or x.packable or not any(far):
             return 0.0
-        held = self.facts.bytes(x.name)
+        held = self.job.facts.bytes(x.name)
         if held <= self.target.l2:
             return 0.0
         run, deep = x.dtype.bytes, LINE
@@ -200,37 +198,20 @@ class Score:
             deep *= self.span[a] if a in self.over else 1
         kept = deep <= self.target.l2 // 2
         lines = held / run * min(2, run / LINE if kept else -(-run // LINE) + bool(run % LINE))
-        return COLD * lines / prod(self.span[a] for a in self.kept | self.over) * self._points()
-
-    def _bytes(self, x: Access) -> int:
-        total = x.dtype.bytes
-        for a in x.axes:
-            total *= self.span[a]
-        return total
-
-    def _masked(self, x: Access) -> bool:
-        return any(self.lane in c.names() for c in x.conditions)
-
-    def _transposable(self, x: Access) -> bool:
-        return x.dtype.bytes == 4 and not x.conditions and (x.load is None or not x.load.slots)
+        return COLD * lines / prod(self.span[a] for a in self.kept | self.over) * self.points
 
     def _stream(self, x: Access, vectors: float) -> None:
         """Bytes that do not stay in the first cache while the tile runs."""
-        one, whole = x.dtype.bytes, self._bytes(x)
-        for a in x.axes & self.kept:
-            one *= self.sizes.get(a, 1)
-        for a in x.axes & self.over:
-            one *= self.span[a]
         again = any(self.span[a] > self.sizes.get(a, 1) for a in self.kept - x.axes)
-        if (one if again else whole) > self.target.l1 // 2:
-            self.traffic += vectors * self.width * x.dtype.bytes * self.deep
+        tile = {a: self.sizes.get(a, 1) for a in self.kept} if again else {}
+        count = prod(tile.get(a, self.span[a]) for a in x.axes)
+        if count * x.dtype.bytes > self.target.l1 // 2:
+            deep = self.pair[0].collapse if self.pair else 1
+            self.traffic += vectors * self.width * x.dtype.bytes * deep
 
     def _reuse(self, x: Access) -> int:
         """How often an element is loaded again by later tiles of the same value."""
-        total = 1
-        for a in self.kept - x.axes:
-            total *= -(-self.span[a] // self.sizes.get(a, 1))
-        return total
+        return prod(-(-self.span[a] // self.sizes.get(a, 1)) for a in self.kept - x.axes)
 
     def _scattered(self, x: Access) -> bool:
         """Contiguous in the lanes, but the reduced steps land on many pages, or on few sets of the
@@ -239,32 +220,28 @@ class Score:
             self.span[a] >= 64 and self._crowded(x.stride(a) * x.dtype.bytes, self.span[a])
             for a in x.axes & self.over
         )
-        return far and self._reuse(x) >= 8
+        return far and self._reuse(x) >= AGAIN
 
     def _crowded(self, step: int, count: int) -> bool:
         """Lines this many bytes apart are each on a page of their own, or drive each other out."""
         way = self.target.l1 // self.target.l1_ways
         return step >= self.target.page or count > way // gcd(step, way) * self.target.l1_ways
 
-    def _ways_exceeded(self) -> bool:
+    def _crowds_ways(self, x: Access) -> bool:
         """Rows far apart fight for the ways of the first cache."""
-        for a, t in self.sizes.items():
-            if a == self.lane:
-                continue
-            for x in self.accesses:
-                if x.load is None or x.packable or a not in x.axes:
-                    continue
-                step = x.stride(a) * x.dtype.bytes
-                most = self.target.l1_ways * (0.75 if step % self.target.page == 0 else 1.0)
-                if step >= 512 and t > most:
-                    return True
-        return False
+        ways, fixed = self.target.l1_ways, x.load is not None and not x.packable
+        rows = [a for a in self.sizes if fixed and a != self.lane and a in x.axes]
+        far = [(a, x.stride(a) * x.dtype.bytes) for a in rows]
+        return any(
+            step >= 512 and self.sizes[a] > ways * (1.0 if step % self.target.page else 0.75)
+            for a, step in far
+        )
 
     # ---- registers and cycles
 
     def _registers(self) -> float:
         """Vectors alive beside the accumulators. Written-out taps share broadcasts: all stay."""
-        if any(x.conditions for x in self.accesses) and is_product_sum(self.value):
+        if any(x.conditions for x in self.job.accesses) and self.product:
             rows = [t for a, t in self.sizes.items() if a != self.lane]
             return max(self.held, self.live) + max(rows, default=0)
         return min(max(self.held, self.live), 4)
@@ -272,9 +249,8 @@ class Score:
     def _arithmetic(self) -> float:
         """Vector operations of one step of the tile."""
         casts = self.pair is None  # the instruction widens its operands itself
-        return sum(
-            cost * self._vectors(axes) for cost, axes, is_cast in self.work if casts or not is_cast
-        )
+        work = ((cost, axes) for cost, axes, is_cast in self.job.work if casts or not is_cast)
+        return sum(cost * self._vectors(axes) for cost, axes in work)
 
     def _busy(self, work: float, accumulators: float, partial: int) -> float:
         """Cycles of a step by its arithmetic: rate, and latency of what depends on each other."""
@@ -306,5 +282,6 @@ class Score:
 
     def _unsized(self) -> bool:
         """The lanes may be few when it runs, and no operand is used again along them."""
-        static = self.facts.static[self.lane] or self.facts.least(self.lane) >= self.width
-        return not static and all(self.lane in x.axes for x in self.accesses)
+        facts = self.job.facts
+        static = facts.static[self.lane] or facts.least(self.lane) >= self.width
+        return not static and all(self.lane in x.axes for x in self.job.accesses)

@@ -7,6 +7,7 @@ among those within 2% the one with fewer loads and less ragged edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from math import inf
 
 from .facts import Access, Facts, round_up
@@ -14,6 +15,7 @@ from .kernel import Value
 from .score import Job, Score, Tile, operations
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
+ROWS = 14  # of a tile, at most
 
 
 class Solver:
@@ -25,71 +27,48 @@ class Solver:
 
     def solve(
         self, group: list[Value], lane: str | None = None, width: int | None = None,
-        copies: bool = True,
+        copies: bool = True, name: str = "",
     ) -> Tile:  # fmt: skip
-        """The best tile for values with the same axes; `lane` and `width` force the lane axis."""
-        found = self.candidates(group, lane, width, copies)
-        if not found:
-            found = [self._scalar(group[0])]
+        """The best tile for values with the same axes; `lane` and `width` force the lane axis. With
+        a name it is a decision, open to the tiles that should be nearly as good."""
+        accesses = list({a: None for v in group for a in self.facts.accesses(v)})
+        axes = [lane] if lane else self._lane_axes(group)
+        found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
+        found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
         least = min(t.cycles for t in found)
         near = [t for t in found if t.cycles <= 1.02 * least]  # equal for all we know
-        accesses = self._accesses(group)
-        return min(near, key=lambda t: (self._roughness(t, accesses), -t.size(t.lane)))
+        best = min(near, key=lambda t: (self._roughness(t, accesses), -t.size(t.lane)))
+        if not name:
+            return best
+        ranked: dict[str, Tile] = {}
+        for t in sorted(found, key=lambda t: t.cycles):
+            if t.cycles <= NEAR * best.cycles:
+                ranked.setdefault(t.text, t)
+        options = list(ranked)[:TILES]
+        return {**ranked, best.text: best}[str(self.facts.decisions.of(name, best.text, options))]
 
-    def decide(
-        self, name: str, group: list[Value], lane: str | None = None, width: int | None = None,
-        copies: bool = True,
-    ) -> Tile:  # fmt: skip
-        """As `solve`, open to other choices: the tiles that should be nearly as good."""
-        best = self.solve(group, lane, width, copies)
-        near = sorted(self.candidates(group, lane, width, copies), key=lambda t: t.cycles)
-        tiles = {t.text: t for t in near[::-1] if t.cycles <= NEAR * best.cycles}
-        ranked = list(tiles)[::-1][:TILES]
-        tiles[best.text] = best
-        return tiles[str(self.facts.decisions.of(name, best.text, ranked))]
-
-    def candidates(
-        self, group: list[Value], lane: str | None, width: int | None, copies: bool
+    def _candidates(
+        self, group: list[Value], accesses: list[Access], lane: str, width: int | None, copies: bool
     ) -> list[Tile]:
-        """All tiles that fit, for one lane axis or for each."""
-        found: list[Tile] = []
-        accesses = self._accesses(group)
-        known = tuple((x.name, self.facts.lane_of.get(x.name)) for x in accesses if not x.load)
-        spans = tuple(self.span[a] for a in group[0].points)
-        for axis in [lane] if lane else self._lane_axes(group):
-            key = (tuple(v.name for v in group), axis, width, copies, spans, known)
-            tiles = self.facts.solved.get(key)
-            if not isinstance(tiles, list):
-                tiles = self._scored(group, accesses, axis, width, copies)
-                self.facts.solved[key] = tiles
-            found += tiles
-        return found
-
-    def _scored(
-        self, group: list[Value], accesses: list[Access], axis: str, width: int | None,
-        copies: bool,
-    ) -> list[Tile]:  # fmt: skip
-        value = group[0]
-        pair = self.facts.pair(value) if axis in value.axes and len(group) == 1 else None
-        pairs = [None, pair] if pair and axis != pair[1] else [None]
-        work = operations(self.facts, group)
-        job = Job(self.facts, group, accesses, work, self.span, copies)
-        found: list[Tile] = []
+        """All tiles that fit, for one lane axis."""
+        value, facts = group[0], self.facts
+        known = tuple((x.name, facts.lane_of.get(x.name)) for x in accesses if not x.load)
+        spans = tuple(self.span[a] for a in value.points)
+        key = (tuple(v.name for v in group), lane, width, copies, spans, known)
+        if key in facts.solved:
+            return facts.solved[key]
+        pair = facts.pair(value) if lane in value.axes and len(group) == 1 else None
+        pairs = [None, pair] if pair and lane != pair[1] else [None]
+        job = Job(facts, group, accesses, operations(facts, group), self.span, copies)
+        tiles: list[Tile] = []
         most = inf
-        for sizes in self._shapes(value, accesses, axis, width):
-            for each in pairs:
-                tile = Score(job, axis, sizes, each).tile(most)
-                if tile is not None:
-                    found.append(tile)
-                    most = min(most, NEAR * tile.cycles)
-        return found
-
-    def _scalar(self, value: Value) -> Tile:
-        """No lanes at all: always legal."""
-        return Tile("", False, {}, 1, cycles=float(self.lanes))
-
-    def _accesses(self, group: list[Value]) -> list[Access]:
-        return list({a: None for v in group for a in self.facts.accesses(v)})
+        for sizes, each in product(self._shapes(value, accesses, lane, width), pairs):
+            tile = Score(job, lane, sizes, each).tile(most)
+            if tile is not None:
+                tiles.append(tile)
+                most = min(most, NEAR * tile.cycles)
+        facts.solved[key] = tiles
+        return tiles
 
     def _roughness(self, tile: Tile, accesses: list[Access]) -> float:
         """Loads, ragged edges and far strides: what tells equal tiles apart."""
@@ -117,24 +96,19 @@ class Solver:
         self, value: Value, accesses: list[Access], axis: str, width: int | None
     ) -> Iterator[dict[str, int]]:
         """Tiles to look at: one axis in lanes, up to one more (two for dot products) in rows."""
-        yield from ({axis: w} for w in self._widths(value, axis, width))
+        widths = self._widths(value, axis, width)
+        yield from ({axis: w} for w in widths)
         if value.reduction is None:
             return
         seconds = self._second_axes(value, accesses, axis)
-        for w in self._widths(value, axis, width):
-            for a in seconds:
-                most = self.target.registers * self.lanes // max(w, self.lanes)
-                for t in range(2, min(15, self.span[a] + 1, most + 1)):
-                    yield {axis: w, a: t}
+        for w, a in product(widths, seconds):
+            most = self.target.registers * self.lanes // max(w, self.lanes)
+            for t in range(2, min(ROWS, self.span[a], most) + 1):
+                yield {axis: w, a: t}
         if axis in value.over and len(seconds) > 1:
-            yield from self._dots(axis, seconds)
-
-    def _dots(self, axis: str, seconds: list[str]) -> Iterator[dict[str, int]]:
-        for a, b in (seconds[:2], seconds[1::-1]):
-            for t in (2, 3, 4):
-                for u in (2, 3, 4, 5, 6):
-                    if t <= self.span[a] and u <= self.span[b]:
-                        yield {axis: self.lanes, a: t, b: u}
+            for (a, b), t, u in product((seconds[:2], seconds[1::-1]), range(2, 5), range(2, 7)):
+                if t <= self.span[a] and u <= self.span[b]:
+                    yield {axis: self.lanes, a: t, b: u}
 
     def _widths(self, value: Value, axis: str, width: int | None) -> list[int]:
         if width:

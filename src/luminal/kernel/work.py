@@ -20,12 +20,10 @@ class Work:
     bytes: int
 
 
-def usual_sizes(kernel: Kernel) -> dict[str, int]:
-    """Every run-time size at its hint, or at 128 within its bounds."""
-    usual = {}
-    for name, (low, high) in kernel.sizes.items():
-        usual[name] = int(kernel.hints.get(name, max(low, min(high, USUAL_SIZE))))
-    return usual
+def usual_sizes(kernel: Kernel, usual: int = USUAL_SIZE) -> dict[str, int]:
+    """Every run-time size at its hint, or at the usual one within its bounds."""
+    sizes = kernel.sizes.items()
+    return {n: int(kernel.hints.get(n, max(low, min(high, usual)))) for n, (low, high) in sizes}
 
 
 def extents_at(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:

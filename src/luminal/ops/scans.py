@@ -8,7 +8,7 @@ from ..graph.dtype import dtype as dtype_of
 from ..graph.dtype import i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import dim_of, extent, floating, positions
+from .base import dim_of, extent, floating, full_like, positions
 from .elementwise import add, eq, isinf, isnan, logical_or, lt, sub, where
 from .math import exp, log
 from .reduction import Extreme, reduce
@@ -44,7 +44,7 @@ def cummin(x: Tensor, dim: int) -> Extreme:
 
 def _extreme_so_far(op: str, x: Tensor, dim: int) -> Extreme:
     if not x.ndim:
-        return Extreme(x, sub(x, x).cast(i64))
+        return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)
     best = x.scan(op, dim)
     hit = eq(x, best)

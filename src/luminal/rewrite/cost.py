@@ -257,7 +257,9 @@ class _Priced:
     def _alone(self) -> float:
         """Where a later reduction collapses all that a product keeps (the norm of the one row that
         a matrix product gives), one thread does the work of all."""
-        kept = [self.axes[c] for c, node in self.piece.body if node.over or c in self.products]
+        first = min((self.level[c] for c in self.products), default=0)
+        kept = [self.axes[c] for c, node in self.piece.body
+                if c in self.products or (node.over and self.level[c] > first)]  # fmt: skip
         common = reduce(and_, kept) if kept else 0
         return ALONE if self.products and self.pricer.points(common) < ALONE else 1.0
 

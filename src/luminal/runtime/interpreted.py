@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..backend.reference import evaluate
+from ..errors import Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
 from .executable import Port
@@ -36,6 +37,13 @@ class Interpreted:
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)
+
+    @property
+    def can_launch(self) -> bool:
+        return False
+
+    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        raise Unsupported("the reference device computes on arrays of its own")
 
     def run(self) -> None:
         program = self._program

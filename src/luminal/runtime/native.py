@@ -136,7 +136,9 @@ class Native:
     def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
         assert self._binding is not None
         for port, address in zip(ports, inputs):
-            self._slots.point(self._plan.ports[port], address)
+            memory = self._plan.ports[port]
+            assert memory is not None
+            self._slots.point(memory, address)
         for memory, address in zip(self._plan.outputs, outputs):
             self._slots.point(memory, address)
         if self._constants.stale:

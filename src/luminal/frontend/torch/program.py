@@ -92,7 +92,8 @@ class Program(torch.nn.Module):
         plain: Callable[[], torch.nn.Module] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._thaw, self._plain, self._proved = thaw, plain, False
+        self._thaw, self._plain = thaw, plain
+        self._proved: bool = False
         graph = recorder.graph
         self._ins = [
             InSpec(put.order, put.order == tuple(range(len(put.order))), put.static)
