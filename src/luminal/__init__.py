@@ -11,8 +11,10 @@ rt.run()
 print(rt[y])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from . import nn, ops
-from .compiler import load
 from .errors import (
     ArtifactError,
     CompileError,
@@ -29,7 +31,10 @@ from .graph.dtype import DType
 from .graph.graph import Graph
 from .graph.index import Dim
 from .graph.tensor import Tensor
-from .models.llm import LLM
+
+if TYPE_CHECKING:
+    from .compiler import load
+    from .models.llm import LLM
 
 __version__ = "0.1.0"
 
@@ -53,3 +58,11 @@ __all__ = [
     "nn",
     "ops",
 ]
+
+_LATER = {"LLM": ".models.llm", "load": ".compiler"}  # imported when first asked for
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name], __name__), name)

@@ -336,3 +336,26 @@ def test_grouped_attention_and_its_gradient():
     for mine, theirs in zip(ours, torch.autograd.grad(expected.square().sum(), leaves)):
         close(mine, theirs, 1e-4)
     assert not report().fallbacks
+
+
+def test_results_that_depend_on_weights_only():
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+
+    def function(x):
+        return model(x), model.weight * 2, model.weight.sum()
+
+    run = compiled(function)
+    with torch.no_grad():
+        for _ in range(3):
+            for got, expected in zip(run(x), function(x)):
+                close(got, expected)
+            model.weight.mul_(1.5)
+
+
+def test_small_and_odd_inputs_are_read_where_they_lie():
+    run = compiled(lambda x, y: (x * 2 + y, x.sum()), dynamic=True)
+    for length in (2, 3, 5):
+        page = torch.zeros(2048)
+        x = page[1024 - length :][:length].copy_(torch.arange(length))  # near the end of a page
+        y = torch.randn(2 * length)[::2]
+        close(run(x, y), (x * 2 + y, x.sum()))

@@ -21,8 +21,10 @@ from .kernel import Expression, Load, Store, Value
 from .layout import Storage
 from .place import Lanes, Place
 from .program import Val, When
+from .shuffles import between, every_second, turned
 
 NOTHING: frozenset[str] = frozenset()
+MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
 Steps = list[tuple[str, int, int]]  # (axis, size, stride in elements)
@@ -190,9 +192,11 @@ class Access:
         if len(steps) != 1:
             return self._load_at(memory, locate(place), place.lanes, mask)
         if mask is None:
-            turned = self._transposed(memory, locate, base, steps[0], place)
-            if turned is not None:
-                return turned
+            column = self._transposed(memory, locate, base, steps[0], place)
+            if column is not None:
+                return column
+        if steps[0][2] == 2 and (mask is None or memory.dtype.bytes in MASKABLE):
+            return self._every_second(memory, base, *steps[0][:2], mask)
         pointer, start = self.address(memory, base)
         args = (pointer,) if mask is None else (pointer, mask)
         attrs = (start, steps[0][2] * memory.dtype.bytes)
@@ -232,39 +236,30 @@ class Access:
             start = locate(first)
             if locate(place) - start != position or locate(first.moved(other, 1)) - start != 1:
                 continue
-            rows = self._rows(memory, base - position, axis, size, stride)
-            return self._turned(rows, axis, size)[position]
+            rows = self._rows(memory, base - position, axis, size, stride, [None] * size)
+            return turned(self.build, rows)[position]
         return None
 
-    def _rows(self, memory: Memory, base: Index, axis: str, size: int, stride: int) -> list[Val]:
+    def _every_second(
+        self, memory: Memory, base: Index, axis: str, size: int, mask: Val | None
+    ) -> Val:
+        """Lanes two elements apart, out of two vectors: the second ends with the last lane."""
+        firsts = (0, size - 1)
+        masks = [None if mask is None else between(self.build, mask, n) for n in firsts]
+        return every_second(self.build, *self._rows(memory, base, axis, size, size - 1, masks))
+
+    def _rows(
+        self, memory: Memory, base: Index, axis: str, size: int, stride: int,
+        masks: Sequence[Val | None],
+    ) -> list[Val]:  # fmt: skip
+        """Vectors `stride` elements apart."""
         pointer, start = self.address(memory, base)
         step, lanes = stride * memory.dtype.bytes, ((axis, size),)
-        return [
-            self.build.load(
-                memory.name, "load", (pointer,), (start + i * step,), memory.dtype, lanes
-            )
-            for i in range(size)
-        ]
-
-    def _turned(self, rows: list[Val], axis: str, size: int) -> list[Val]:
-        """The transpose of `size` vectors of `size` lanes: log2(size) stages of exchanges."""
-        key = ("turned", *(row.name for row in rows))
-        depth = max(row.depth for row in rows)
-        found: list[Val] | None = self.build.recall(key)
-        if found is not None:
-            return found
-        distance = 1
-        while distance < size:
-            low, high = _exchange(size, distance)
-            rows = [
-                self.build.emit(
-                    "shuffle", (rows[i & ~distance], rows[i | distance]), rows[i].dtype,
-                    ((axis, size),), high if i & distance else low,
-                )
-                for i in range(size)
-            ]  # fmt: skip
-            distance *= 2
-        self.build.remember(key, depth, rows)
+        rows = []
+        for i, mask in enumerate(masks):
+            args = (pointer,) if mask is None else (pointer, mask)
+            at = (start + i * step,)
+            rows.append(self.build.load(memory.name, "load", args, at, memory.dtype, lanes))
         return rows
 
     # ---- stores
@@ -389,10 +384,3 @@ def contiguous(steps: Steps) -> bool:
 
 def _lanes(steps: Steps) -> Lanes:
     return tuple((axis, size) for axis, size, _ in steps)
-
-
-def _exchange(size: int, distance: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Lanes of the pair of rows `distance` apart, numbered through, after one stage."""
-    low = (i - distance + size if i & distance else i for i in range(size))
-    high = (i + size if i & distance else i + distance for i in range(size))
-    return tuple(low), tuple(high)

@@ -133,7 +133,7 @@ class Facts:
         readers = [u for u in values if value.name in u.reads()]
         repeats = sum(self.points(u) for u in readers) / max(1, self.points(value))
         work = weight(value.body)
-        return repeats <= 1 or work == 0 or (work <= 1 and repeats <= len(readers) <= 2)
+        return repeats <= 1 or work < 1 or (work <= 1 and repeats <= len(readers) <= 2)
 
     def points(self, value: Value) -> int:
         return prod(self.size[a] for a in value.points)

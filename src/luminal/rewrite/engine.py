@@ -12,7 +12,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 from ..errors import CompileError
@@ -74,25 +74,27 @@ def load_bindings() -> Any | None:
     return module
 
 
-def new_engine(program: tuple[str, ...], whole: tuple[str, ...] = ()) -> Engine:
-    """An engine that has read these declarations and rules (one command a text), and maybe more of
-    the whole program."""
+def new_engine(program: tuple[str, ...]) -> Engine:
+    """An engine that has read these declarations and rules, one command a text."""
     if load_bindings() is not None:
-        return Egglog(program, whole)
+        return Egglog(program)
     from .mini import Mini
 
     return Mini(program)
 
 
-@lru_cache(maxsize=64)
-def _parsed(text: str) -> tuple[Any, ...]:
-    """One command. Parsed alone: a parsed command carries its whole source text."""
-    return tuple(load_bindings().EGraph().parse_program(text))  # type: ignore[union-attr]
+class _Idle(threading.local):
+    """E-graphs without terms, by the program that they have read, which takes 25 ms.
+
+    An e-graph may be used only by the thread that made it.
+    """
+
+    def __init__(self) -> None:
+        self.graphs: dict[tuple[str, ...], list[Any]] = {}
 
 
-@lru_cache(maxsize=16)
-def _program(program: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(c for text in program for c in _parsed(text))
+_idle = _Idle()
+_parsed: dict[str, tuple[Any, ...]] = {}
 
 
 def _schedule(rulesets: tuple[str, ...]) -> str:
@@ -101,54 +103,29 @@ def _schedule(rulesets: tuple[str, ...]) -> str:
     return f"(run-schedule (seq {analysis}{steps}))"
 
 
-class _Idle(threading.local):
-    """E-graphs without terms, and the programs that they have read: a whole one takes 15 ms.
-
-    An e-graph may be used only by the thread that made it.
-    """
-
-    def __init__(self) -> None:
-        self.graphs: list[tuple[tuple[str, ...], Any]] = []
-
-    def take(self, program: tuple[str, ...]) -> tuple[tuple[str, ...], Any] | None:
-        """One that has read this program; rules beyond it must not be able to fire."""
-        wanted = frozenset(program)
-        for number, (read, _) in enumerate(self.graphs):
-            if wanted.issubset(read):
-                return self.graphs.pop(number)
-        return None
-
-
-_idle = _Idle()
-
-
 class Egglog:
-    """The egglog engine. Use it from the thread that made it.
+    """The egglog engine. Use it from the thread that made it."""
 
-    The first e-graph reads no more than it must; when that is not enough, another reads all.
-    """
-
-    def __init__(self, program: tuple[str, ...], whole: tuple[str, ...] = ()) -> None:
+    def __init__(self, program: tuple[str, ...]) -> None:
         b = load_bindings()
         assert b is not None
-        self.bindings = b
+        self.bindings, self.program = b, program
         self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
         self.terms: list[str] = []  # operation of each inserted term
         self.told: list[Any] = []  # commands that wait for the next run
         self.sizes: dict[str, int] = {}  # rows of each table after the last run
         self.requested = 0  # rows of `need` when they were last looked at
-        idle = _idle.take(program)
-        if idle is not None:
-            self.program, self.graph = idle
+        idle = _idle.graphs.setdefault(program, [])
+        if idle:
+            self.graph = idle.pop()
         else:
-            self.program = whole if whole and _idle.graphs else program
             self.graph = b.EGraph()
-            self._run(_program(self.program))
-        self._run(_parsed("(push 1)"))
+            self._run(command for text in program for command in self._commands(text))
+        self._run(self._commands("(push 1)"))
 
     def close(self) -> None:
-        self._run(_parsed("(pop 1)"))
-        _idle.graphs.append((self.program, self.graph))
+        self._run(self._commands("(pop 1)"))
+        _idle.graphs[self.program].append(self.graph)
         del self.graph
 
     def insert(self, terms: Sequence[Inserted]) -> None:
@@ -176,9 +153,9 @@ class Egglog:
 
     def run(self, *rulesets: str) -> bool:
         # one command: a call takes longer than most rulesets
-        commands = (*self.told, *_parsed(_schedule(rulesets)), *_parsed("(print-size)"))
+        step = (*self._commands(_schedule(rulesets)), *self._commands("(print-size)"))
+        *_, run, sizes = self._run((*self.told, *step))
         self.told = []
-        *_, run, sizes = self._run(commands)
         self.sizes = dict(sizes.sizes)
         return bool(run.report.updated)
 
@@ -214,6 +191,13 @@ class Egglog:
             for row in function.rows
             if not row.subsumed
         ]
+
+    def _commands(self, text: str) -> tuple[Any, ...]:
+        """A command, parsed alone: a parsed command carries its whole source text."""
+        found = _parsed.get(text)
+        if found is None:
+            found = _parsed[text] = tuple(self.graph.parse_program(text))
+        return found
 
     def _run(self, commands: Iterable[Any]) -> Any:
         try:

@@ -2,7 +2,7 @@
 
 It is the oracle of the tests and the fallback where there is no wheel. Tables are dictionaries,
 classes are union-find numbers, a rule is matched atom by atom through indices on the columns that
-are bound. Every step looks at all rows again (no semi-naive evaluation), fine for one region.
+are bound. A rule looks at all rows again (no semi-naive evaluation) if one of its tables changed.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Rule:
     variables: tuple[str, ...]
     actions: list[Sexp]
     applied: set[tuple[Any, ...]] = field(default_factory=set)
+    seen: list[int] = field(default_factory=list)  # versions of its tables when it was matched
 
 
 @cache
@@ -90,6 +91,7 @@ class Mini:
 
     def __init__(self, program: tuple[str, ...]) -> None:
         self.rows: dict[str, dict[tuple[Any, ...], Any]] = {}
+        self.version: dict[str, int] = {}  # of each table, larger after each change
         self.signature: dict[str, tuple[list[str], str]] = {}
         self.merge: dict[str, bool] = {}  # functions whose values meet by `&`
         self.rules: dict[str, list[Rule]] = {}
@@ -131,12 +133,18 @@ class Mini:
     def _step(self, ruleset: str) -> bool:
         self._rebuild()
         self._indices, self.changed = {}, False
-        found = [(rule, list(self._matches(rule))) for rule in self.rules[ruleset]]
+        due = [rule for rule in self.rules[ruleset] if self._is_due(rule)]
+        found = [(rule, list(self._matches(rule))) for rule in due]
         for rule, matches in found:
             for match in matches:
                 self._apply(rule, match)
         self._rebuild()
         return self.changed
+
+    def _is_due(self, rule: Rule) -> bool:
+        """Whether a table that the rule looks at has changed since it was matched."""
+        before, rule.seen = rule.seen, [self.version[atom.table] for atom, _ in rule.steps]
+        return before != rule.seen
 
     def _analyse(self) -> bool:
         steps = 0
@@ -190,7 +198,7 @@ class Mini:
             found = len(self.parent)
             self.parent.append(found)
             self.rows[op][arguments] = found
-            self.changed = True
+            self._note_change(op)
         return int(found)
 
     def _set(self, name: str, arguments: tuple[Any, ...], value: Any) -> None:
@@ -200,12 +208,16 @@ class Mini:
         old = table.get(arguments)
         if old is None:
             table[arguments] = value
-            self.changed = True
+            self._note_change(name)
         elif output in SORTS:
             self._union(old, value)
         elif self.merge.get(name) and old & value != old:
             table[arguments] = old & value
-            self.changed = True
+            self._note_change(name)
+
+    def _note_change(self, table: str) -> None:
+        self.changed = True
+        self.version[table] += 1
 
     def _rebuild(self) -> None:
         """Make every row canonical; equal arguments make equal values."""
@@ -215,10 +227,12 @@ class Mini:
                 inputs, output = self.signature[name]
                 if output not in SORTS and not any(s in SORTS for s in inputs):
                     continue
-                self.rows[name] = {}
+                self.rows[name], version = {}, self.version[name]
                 for arguments, value in table.items():
                     value = self._find(value) if output in SORTS else value
                     self._set(name, arguments, value)
+                if self.rows[name] == table:
+                    self.version[name] = version
 
     # ---- declarations
 
@@ -242,7 +256,7 @@ class Mini:
 
     def _table(self, name: str, inputs: list[str], output: str) -> None:
         self.signature[name] = (inputs, output)
-        self.rows[name] = {}
+        self.rows[name], self.version[name] = {}, 0
 
     def _rule(self, body: list[Sexp], actions: list[Sexp], ruleset: str) -> None:
         flat = _Flattener(self.signature)

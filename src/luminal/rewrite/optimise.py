@@ -10,6 +10,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 from .cost import CostModel, Pricer
@@ -21,7 +22,7 @@ from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 
 INFINITE = float("inf")
-WORTHLESS = 2.0  # times the best plan: slower ones are not worth a measurement
+WORTHLESS = 2.0  # times the best plan: slower ones are worth neither a descent nor a measurement
 
 Key: TypeAlias = tuple[int, ...]  # of a piece
 
@@ -87,8 +88,9 @@ class Chooser:
         of pieces by their keys, instead of the model's."""
         pricer = Pricer(self.classes, self.model, measured)
         search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
-        for start in search.best_starts(self.seed):
-            search.descend(*start)
+        for choice, stored in search.best_starts(self.seed):
+            if search.price(choice, stored) <= WORTHLESS * search.best[0]:
+                search.descend(choice, stored)
         return [self._noted(plan) for plan in search.results(count)]
 
     def plan(self, choice: Sequence[int], stored: Iterable[int]) -> Plan:
@@ -155,14 +157,15 @@ class _Search:
                 yield choice, frozenset(density(choice) | constants)
 
     def best_starts(self, number: int) -> list[tuple[list[int], frozenset[int]]]:
-        """For each choice its cheapest density."""
+        """For each choice its cheapest density; the cheapest first."""
         best: dict[tuple[int, ...], tuple[float, list[int], frozenset[int]]] = {}
         for choice, stored in self.starts(number):
             cost = self.price(choice, stored)
             key = tuple(choice)
             if key not in best or cost < best[key][0]:
                 best[key] = (cost, choice, stored)
-        return [(choice, stored) for _, choice, stored in best.values()]
+        ranked = sorted(best.values(), key=itemgetter(0))
+        return [(choice, stored) for _, choice, stored in ranked]
 
     def _choices(self, number: int) -> Iterator[list[int]]:
         for mode in ("work", "depth", "written", "moved"):

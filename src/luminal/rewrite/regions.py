@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable
-from .encode import operation_of
 from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
@@ -235,8 +234,6 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
     stored = _buffers(normal, groups)
     known: dict[str, Region] = {}
     result = []
-    operations = frozenset(operation_of(normal.terms.nodes[t]) for t in facts.live)
-    operations |= {"Load", "Input"}  # of walls
     for group in _in_order(groups):
         roots, targets = _roots(normal, group, stored)
         leaves = {wall: stored[wall] for wall in group.walls}
@@ -244,7 +241,7 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
         new = copy.roots(roots)
         key = copy.key(new)
         inputs = tuple(copy.inputs)
-        region = Region(key, copy.terms, new, inputs, tuple(targets), operations)
+        region = Region(key, copy.terms, new, inputs, tuple(targets))
         first = known.setdefault(key, region)
         result.append(replace(region, terms=first.terms, roots=first.roots))
     return result

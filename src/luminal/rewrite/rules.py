@@ -211,27 +211,9 @@ def _analysis() -> Iterator[str]:
 
 
 @cache
-def program(
-    families: tuple[str, ...] = DEFAULT, present: frozenset[str] | None = None
-) -> tuple[str, ...]:
-    """Declarations and rules for an engine, one command a text.
-
-    present: the operations of a region; rules that can never fire there are left out.
-    """
-    texts = [f"{text[:-1]} :ruleset analysis)" for text in _analysis()]
-    texts += [rule(law, family) for family in families for law in laws(family)]
-    if present is not None:
-        texts = _possible(texts, present)
+def program(families: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
+    """Declarations and rules for an engine, one command a text."""
+    analysis = (f"{text[:-1]} :ruleset analysis)" for text in _analysis())
     rulesets = (f"(ruleset {name})" for name in ("analysis", *families))
-    return (*declarations(), *rulesets, *texts)
-
-
-def _possible(texts: list[str], present: frozenset[str]) -> list[str]:
-    """The rules whose operations are there, or are made by another possible rule."""
-    parts = [text.rsplit(" ((", 1) for text in texts]
-    sides = [[frozenset(re.findall(r"\(([A-Z]\w*)", side)) for side in part] for part in parts]
-    known: frozenset[str] = frozenset()
-    while present != known:
-        known = present
-        present = known.union(*(makes for needs, makes in sides if needs <= known))
-    return [text for text, (needs, _) in zip(texts, sides) if needs <= known]
+    texts = (rule(law, family) for family in families for law in laws(family))
+    return (*declarations(), *rulesets, *analysis, *texts)

@@ -49,9 +49,7 @@ def saturate(
     start = time.thread_time()
     encoding = Encoding(region)
     inserted = encoding.insertion(region.terms.nodes)
-    if engine is None:
-        present = region.operations or frozenset(op for op, _ in inserted)
-        engine = new_engine(program(families, present), program(families))
+    engine = engine or new_engine(program(families))
     engine.tell(encoding.take_facts())
     engine.insert(inserted)
     engine.assert_constant(

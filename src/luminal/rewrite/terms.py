@@ -152,8 +152,7 @@ class Region:
 
     `terms` uses axes a0, a1, ... numbered by first use, and leaves 0, 1, ... by first use, so that
     repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i, `outputs[j]`
-    the one behind root j. Buffer numbers of a program: see normalise.Normal. `operations`: those of
-    the e-graphs of the whole program, whose regions share one engine; empty: of this one alone.
+    the one behind root j. Buffer numbers of a program: see normalise.Normal.
     """
 
     key: str
@@ -161,4 +160,3 @@ class Region:
     roots: tuple[Root, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    operations: frozenset[str] = frozenset()

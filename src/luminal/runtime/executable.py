@@ -259,9 +259,8 @@ class Executable:
 
     @property
     def can_launch(self) -> bool:
-        """`launch` may be called: parameters are set, and every output is memory of its own."""
-        parameters = {n for n, port in enumerate(self._ports) if port.kind != "input"}
-        return self._engine.can_launch and not self._missing & parameters
+        """`launch` may be called once parameters are set: every output is memory of its own."""
+        return self._engine.can_launch
 
     def launch(
         self, inputs: Sequence[int], outputs: Sequence[int], sizes: Mapping[str, int]

@@ -93,7 +93,7 @@ class Program(torch.nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self._thaw, self._plain = thaw, plain
-        self._proved: bool = False
+        self._proved = False
         graph = recorder.graph
         self._ins = [
             InSpec(put.order, put.order == tuple(range(len(put.order))), put.static)
@@ -110,8 +110,9 @@ class Program(torch.nn.Module):
         self._run = options.compile(graph)
         needed = self._run.sizes.keys()
         self._numbers = [(name, n) for n, name in enumerate(sizes) if name in needed]
-        plain = all(isinstance(output.kind, DType) for output in recorder.outputs)
-        self._launches = plain and recorder.seed is None and needed <= set(sizes)
+        real = all(isinstance(output.kind, DType) for output in recorder.outputs)
+        known = recorder.seed is None and needed <= set(sizes)
+        self._launches = real and known and self._run.can_launch
         self._results = [(t.node.shape, TO_TORCH[t.dtype]) for t in graph.outputs]
         self._shapes: tuple[dict[str, int], list[list[int]]] | None = None
 
@@ -157,7 +158,7 @@ class Program(torch.nn.Module):
         sizes = {name: int(values[count + place]) for name, place in self._numbers}
         with self._lock:
             self._set_weights(values)
-            if self._launches and self._run.can_launch:
+            if self._launches:
                 return self._launch(values, sizes)
             arrays = [_array(values[place], self._ins[place]) for place in self._given]
             if self._seed_place is not None:
