@@ -118,9 +118,7 @@ class Access:
             found = self._offsets[key] = memory.storage.offset(index, self.space)
         return found
 
-    def _slots(
-        self, slots: Sequence[tuple[str, Expression]], place: Place
-    ) -> dict[str, Index]:
+    def _slots(self, slots: Sequence[tuple[str, Expression]], place: Place) -> dict[str, Index]:
         """Data-dependent indices as variables."""
         found = {}
         for name, expression in slots:

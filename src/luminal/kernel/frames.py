@@ -72,11 +72,9 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
     found, size = draft.found, draft.size
     least = {a: max(t, _least_block(draft, a, t)) for a, t in tile.sizes.items()
              if a in found.common}  # fmt: skip
-    blocks = dict(least)
+    blocks = {a: size[a] if a in written else step for a, step in least.items()}
+    rows = [a for a in rows if a not in written]
     for a in rows:
-        if a in written:
-            blocks[a] = size[a]
-            continue
         t = tile.size(a)
         unit = _unit(draft, tile, a)
         wanted = min(max(least[a], BLOCK // unit * unit), max(least[a], _cache_block(draft, a, t)))
@@ -84,12 +82,11 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         blocks[a] = max(least[a], round_up(-(-size[a] // parts), unit))  # equal blocks
     while rows and _units(draft, blocks) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
-        if blocks[a] <= least[a] or a in written:
+        if blocks[a] <= least[a]:
             break
         blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
-    for a in blocks:
-        if a not in written:
-            blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
+    for a in [a for a in blocks if a not in written]:
+        blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
     return blocks
 
 
@@ -185,7 +182,9 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
         if names & short and names & near:
             rows += [a for a in tile.sizes if a in names & near]
             draft.facts.spelled |= names & short
-    return [a for a in dict.fromkeys(rows) if a != tile.lane]
+    others = prod(draft.size[a] for a in draft.found.common if a not in rows)
+    lanes = others >= UNITS * draft.target.threads  # there is enough to share out without them
+    return [a for a in dict.fromkeys(rows) if lanes or a != tile.lane]
 
 
 def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:

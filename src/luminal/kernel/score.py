@@ -15,7 +15,7 @@ from .kernel import Apply, Value, walk
 from .target import MatrixInstruction
 
 GATHER, TRANSPOSED, ACROSS = 20.0, 6.0, 10.0  # vector loads, or operations, that these cost
-SECOND = 5.0  # plain loads that every second element costs: two, and a shuffle
+SECOND = 4.0  # plain loads that every second element costs: two, and a shuffle
 MASKED = 1.5  # a masked load, in plain loads
 UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
@@ -177,9 +177,8 @@ class Score:
         if may_copy and reuse >= AGAIN:
             self._copy(x)
             return 1 + GATHER / 2 / reuse
-        if x.load and not x.load.slots and x.stride(self.lane) == 2:
-            return SECOND * masked
-        return GATHER * self.width / 16
+        second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
+        return min(SECOND * masked if second else inf, GATHER * self.width / 16)
 
     def _copy(self, x: Access) -> None:
         self.copied.append(x)

@@ -22,7 +22,8 @@ from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 
 INFINITE = float("inf")
-WORTHLESS = 2.0  # times the best plan: slower ones are worth neither a descent nor a measurement
+WORTHLESS = 2.0  # times the best plan: slower ones are not worth a measurement
+HOPELESS = 1.4  # times the best plan: slower starts are not worth a descent
 
 Key: TypeAlias = tuple[int, ...]  # of a piece
 
@@ -89,7 +90,7 @@ class Chooser:
         pricer = Pricer(self.classes, self.model, measured)
         search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
         for choice, stored in search.best_starts(self.seed):
-            if search.price(choice, stored) <= WORTHLESS * search.best[0]:
+            if search.price(choice, stored) <= HOPELESS * search.best[0]:
                 search.descend(choice, stored)
         return [self._noted(plan) for plan in search.results(count)]
 

@@ -34,10 +34,6 @@ class Piece:
     scatter: ENode | None = None
     moved: frozenset[int] = frozenset()  # those of `reads` that are read at other points
 
-    @property
-    def node(self) -> dict[int, ENode]:
-        return dict(self.body)
-
 
 @dataclass
 class Plan:
@@ -79,8 +75,8 @@ class Planner:
         former = _Former(self.classes, choice, stored, self.memory)
         for root in self.classes.roots:
             former.need(root)
-        pieces, costs = _merge(self.classes, former.pieces, self.pricer)
-        return pieces, sum(costs)
+        kept = _Merger(self.classes, former.pieces, self.pricer).kept
+        return [piece for piece, _ in kept], sum(cost for _, cost in kept)
 
     def plan(self, choice: Sequence[int], stored: frozenset[int]) -> Plan:
         """The plan of these choices. Raises Cyclic."""
@@ -227,47 +223,61 @@ class _Walk:
 # ---- several stores in one kernel
 
 
-def _merge(
-    classes: Classes, pieces: list[Piece], pricer: Pricer
-) -> tuple[list[Piece], list[float]]:
-    """Join consumers to producers where that is cheaper; drop stores that nobody reads."""
-    kept: list[Piece] = []
-    costs: list[float] = []
-    for piece in pieces:
-        cost = pricer.price(piece)
-        for position in range(len(kept) - 1, -1, -1):
-            producer = kept[position]
-            if piece.reads.isdisjoint(producer.roots) or not _mergeable(classes, producer, piece):
-                continue
-            free, behind = _split(list(zip(kept, costs))[position + 1 :], producer)
-            if any(piece.reads & set(p.roots) for p, _ in behind):
-                continue
-            joined = _join(classes, producer, piece, pieces)
-            together = pricer.price(joined)
-            if together < costs[position] + cost:
-                rest = [*free, (joined, together), *behind]
-                kept[position:] = [p for p, _ in rest]
-                costs[position:] = [c for _, c in rest]
-                break
-        else:
-            kept.append(piece)
-            costs.append(cost)
-    return kept, costs
-
-
-def _mergeable(classes: Classes, producer: Piece, consumer: Piece) -> bool:
-    if producer.scatter is not None or consumer.scatter is not None:
-        return False
-    shared = consumer.reads.intersection(producer.roots)
-    if not shared or shared & consumer.moved:
-        return False
-    if classes.constant[producer.roots[0]] != classes.constant[consumer.roots[0]]:
-        return False
-    axes = classes.axes[consumer.roots[0]]
-    return all(classes.axes[r] == axes for r in producer.roots)
-
-
 Priced = tuple[Piece, float]
+
+
+class _Merger:
+    """Joins consumers to producers where that is cheaper; drops stores that nobody reads."""
+
+    def __init__(self, classes: Classes, pieces: list[Piece], pricer: Pricer) -> None:
+        self.classes, self.pricer = classes, pricer
+        self.kept: list[Priced] = []
+        self.readers: dict[int, list[int]] = {}  # of a buffer: what the pieces that read it store
+        for piece in pieces:
+            for read in piece.reads:
+                self.readers.setdefault(read, []).append(piece.roots[0])
+        for piece in pieces:
+            self._add(piece, pricer.price(piece))
+
+    def _add(self, piece: Piece, cost: float) -> None:
+        for position in range(len(self.kept) - 1, -1, -1):
+            producer, before = self.kept[position]
+            if piece.reads.isdisjoint(producer.roots) or not self._mergeable(producer, piece):
+                continue
+            free, behind = _split(self.kept[position + 1 :], producer)
+            if any(not piece.reads.isdisjoint(p.roots) for p, _ in behind):
+                continue
+            joined = self._join(producer, piece)
+            together = self.pricer.price(joined)
+            if together < before + cost:
+                self.kept[position:] = [*free, (joined, together), *behind]
+                return
+        self.kept.append((piece, cost))
+
+    def _mergeable(self, producer: Piece, consumer: Piece) -> bool:
+        """Both are kernels over the same points, and nothing is read elsewhere than made."""
+        if producer.scatter is not None or consumer.scatter is not None:
+            return False
+        if not consumer.moved.isdisjoint(producer.roots):
+            return False
+        constant, axes = self.classes.constant, self.classes.axes
+        first = consumer.roots[0]
+        same = constant[producer.roots[0]] == constant[first]
+        return same and all(axes[r] == axes[first] for r in producer.roots)
+
+    def _join(self, producer: Piece, consumer: Piece) -> Piece:
+        both = (*producer.roots, *consumer.roots)
+        moved = producer.moved | consumer.moved
+        wanted = moved.union(self.classes.roots)
+        roots = tuple(
+            r for r in both
+            if r in wanted or any(x not in both for x in self.readers.get(r, ()))
+        )  # fmt: skip
+        inside = {c for c, _ in producer.body}
+        body = (*producer.body, *((c, n) for c, n in consumer.body if c not in inside))
+        reads = (producer.reads | consumer.reads).difference(producer.roots)
+        key = (*roots, -1, *producer.key, -1, *consumer.key)
+        return Piece(roots or consumer.roots, body, reads, key, None, moved)
 
 
 def _split(later: list[Priced], producer: Piece) -> tuple[list[Priced], list[Priced]]:
@@ -281,22 +291,6 @@ def _split(later: list[Priced], producer: Piece) -> tuple[list[Priced], list[Pri
         else:
             free.append(priced)
     return free, behind
-
-
-def _join(classes: Classes, producer: Piece, consumer: Piece, pieces: list[Piece]) -> Piece:
-    inside = {c for c, _ in producer.body}
-    body = list(producer.body)
-    body += [(c, n) for c, n in consumer.body if c not in inside]
-    wanted = set(classes.roots)
-    for other in pieces:
-        if not set(other.roots) & {*producer.roots, *consumer.roots}:
-            wanted |= other.reads
-    wanted |= consumer.moved | producer.moved
-    roots = tuple(r for r in (*producer.roots, *consumer.roots) if r in wanted)
-    reads = (producer.reads | consumer.reads) - set(producer.roots)
-    key = (*roots, -1, *producer.key, -1, *consumer.key)
-    return Piece(roots or consumer.roots, tuple(body), reads, key, None,
-                 producer.moved | consumer.moved)  # fmt: skip
 
 
 # ---- text

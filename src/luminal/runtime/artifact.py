@@ -30,19 +30,21 @@ from .codec import decode, encode
 from .saved import Saved
 
 MAGIC = b"luminal\n"
-VERSION = 1
+VERSION = 2
 HEAD = struct.Struct("<8sQQ32s")
 
 
 def write(saved: Saved, path: Path) -> None:
     """Write a program to a file; whoever opens the file meets all of it or nothing."""
-    arrays = {number: np.ascontiguousarray(array) for number, array in saved.arrays.items()}
+    made = [(place, piece.reshape(-1).view(np.uint8)) for place, piece in saved.made.items()]
+    arrays = [(n, np.ascontiguousarray(array)) for n, array in (*saved.arrays.items(), *made)]
     blobs: list[bytes | memoryview] = [*saved.codes]
-    blobs += [array.reshape(-1).view(np.uint8).data for array in arrays.values()]
+    blobs += [array.reshape(-1).view(np.uint8).data for _, array in arrays]
     description = {
         "rows": encode(saved.described()),
         "codes": [[len(code), hashlib.sha256(code).hexdigest()] for code in saved.codes],
-        "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in saved.arrays.items()],
+        "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in arrays],
+        "made": len(made),  # of the arrays, the last
     }
     text = json.dumps(description, separators=(",", ":")).encode()
     head = HEAD.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text
@@ -70,10 +72,11 @@ def read(path: Path) -> Saved:
             raise ValueError(f"a {type(saved).__name__} is no program")
         pieces = _Pieces(mapped, end)
         codes = tuple(pieces.code(*described) for described in description["codes"])
-        arrays = {n: pieces.array(*described) for n, *described in description["arrays"]}
+        arrays = [(n, pieces.array(*described)) for n, *described in description["arrays"]]
+        given = len(arrays) - int(description["made"])
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged: {error}") from error
-    return replace(saved, codes=codes, arrays=arrays)
+    return replace(saved, codes=codes, arrays=dict(arrays[:given]), made=dict(arrays[given:]))
 
 
 def _description(path: Path, data: memoryview) -> tuple[dict[str, Any], int]:

@@ -46,6 +46,12 @@ class Engine(Protocol):
     def remember(self, identity: str) -> None:
         """Keep what is made of the parameters for later processes."""
 
+    def made(self) -> Mapping[int, np.ndarray] | None:
+        """What is made of the parameters; None where it depends on the sizes of a run."""
+
+    def take(self, made: Mapping[int, np.ndarray]) -> None:
+        """What `made` once was, as bytes, instead of parameters."""
+
     def bind(self, sizes: Mapping[str, int]) -> None:
         """The run-time sizes of the runs to come."""
 
@@ -189,9 +195,20 @@ class Executable:
                     raise InputError(f"no values for {names}")
                 if identity is not None:
                     self._engine.remember(identity)
-            for number, port in enumerate(self._ports):
-                if port.kind == "parameter":
-                    self._missing.discard(number)
+            self._forget_parameters()
+
+    def take(self, made: Mapping[int, np.ndarray]) -> None:
+        """What a saved program has made of its parameters, instead of these."""
+        self._engine.take(made)
+        self._forget_parameters()
+
+    def _forget_parameters(self) -> None:
+        """The engine has them all; none is held here."""
+        for number, port in enumerate(self._ports):
+            if port.kind == "parameter":
+                self._missing.discard(number)
+                self._arrays.pop(number, None)
+                self._told.pop(number, None)
 
     def _check_again(self, port: Port, array: np.ndarray) -> None:
         """A shape that tells no size by itself (a * b): another may be given before the run."""
@@ -338,8 +355,9 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the program with its parameters, constants and states to a file; `luminal.load`
-        runs it in another process, without the graph. Raises Unsupported on the reference device,
-        OSError."""
+        runs it in another process, without the graph. Parameters given by `set_parameters` are
+        written as they were packed. Raises Unsupported on the reference device, and where what is
+        made of such parameters depends on sizes; OSError."""
         if self._saved is None:
             raise Unsupported("the reference device has no program that could be saved")
         held: dict[int, np.ndarray] = {}
@@ -348,8 +366,20 @@ class Executable:
                 state = self._engine.state(number) if self._ran else None
                 if state is not None or self._ports[number].kind != "input":
                     held[number] = array if state is None else state.copy()
+            made = self._engine.made() if self._given_away() else {}
+        if made is None:
+            raise Unsupported(
+                "parameters given by set_parameters, of which something is made that depends on "
+                "run-time sizes, are not at hand any more: set them one by one, rt[tensor] = array"
+            )
         interface = Interface(self._slots(), self._results(), self._bounds, self._requirements)
-        artifact.write(replace(self._saved, interface=interface, arrays=held), Path(path))
+        saved = replace(self._saved, interface=interface, arrays=held, made=made)
+        artifact.write(saved, Path(path))
+
+    def _given_away(self) -> bool:
+        """Some parameter is known to the engine only."""
+        gone = {n for n, port in enumerate(self._ports) if port.kind == "parameter" and port.needed}
+        return bool(gone - self._arrays.keys() - self._missing)
 
     def _slots(self) -> tuple[Slot, ...]:
         return tuple(

@@ -35,6 +35,12 @@ class Interpreted:
     def remember(self, identity: str) -> None:
         pass  # it makes nothing of its parameters
 
+    def made(self) -> None:
+        return None
+
+    def take(self, made: Mapping[int, np.ndarray]) -> None:
+        raise Unsupported("the reference device makes nothing of its parameters")
+
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)
 

@@ -40,4 +40,6 @@ def executable_of(saved: Saved, backend: Backend, threads: int) -> Executable:
     )  # fmt: skip
     for number, array in saved.arrays.items():
         made.preset(ports[number].node, array)
+    if saved.made:
+        made.take(saved.made)
     return made

@@ -109,10 +109,21 @@ class Native:
         return bool(blocks)
 
     def remember(self, identity: str) -> None:
-        key = self._constants.key
-        if key is not None:
-            self._constants.refresh()
-            Kept.of_user().keep(f"{identity}-{key}", self._constants.pieces())
+        made = self.made()
+        if made is not None:
+            Kept.of_user().keep(f"{identity}-{self._constants.key}", made)
+
+    def made(self) -> Mapping[int, np.ndarray] | None:
+        if self._constants.key is None:
+            return None
+        self._constants.refresh()
+        return self._constants.pieces()
+
+    def take(self, made: Mapping[int, np.ndarray]) -> None:
+        blocks = {place: Block(self._backend.empty, piece.nbytes) for place, piece in made.items()}
+        for place, piece in made.items():
+            blocks[place].array_of_bytes()[: piece.nbytes] = piece
+        self._constants.take(blocks)
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)

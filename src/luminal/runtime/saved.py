@@ -53,6 +53,7 @@ class Interface:
 class Saved:
     """report: with the plan. needs: what the backend says that a machine must have. codes: the
     object file of each kernel. interface: None where the graph itself is at hand. arrays: by slot.
+    made: what a program has made of parameters that it does not hold any more, as bytes.
     """
 
     report: Report
@@ -61,6 +62,7 @@ class Saved:
     codes: tuple[bytes, ...]
     interface: Interface | None = None
     arrays: Mapping[int, np.ndarray] = field(default_factory=dict)
+    made: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -72,7 +74,7 @@ class Saved:
         memories = [replace(memory, value=None) for memory in self.plan.memories]
         kernels = [replace(made, program=_outline(made.program)) for made in self.plan.kernels]
         plan = replace(self.plan, memories=memories, kernels=kernels)
-        return replace(self, report=replace(self.report, plan=plan), codes=(), arrays={})
+        return replace(self, report=replace(self.report, plan=plan), codes=(), arrays={}, made={})
 
 
 def _outline(program: Program) -> Program:

@@ -1,15 +1,15 @@
 """A backend of torch.compile: Dynamo -> AOTAutograd -> our graph -> one native program.
 
-    backend.py      the function that torch.compile calls, and what it asks of AOTAutograd
-    decompose.py    which operations AOTAutograd expands into smaller ones
-    record.py       the nodes of an FX graph, recorded in a graph of ours
-    sizes.py        PyTorch's symbolic sizes as ours
-    table/          the operations: one short function for each
-    split.py        which nodes run natively and which in PyTorch
-    export.py       a module as a program that runs without PyTorch
-    program.py      a compiled part: tensors in, tensors out
-    arrays.py       tensors as arrays and back, without copies
-    report.py       what fell back to PyTorch, where and why
+backend.py      the function that torch.compile calls, and what it asks of AOTAutograd
+decompose.py    which operations AOTAutograd expands into smaller ones
+record.py       the nodes of an FX graph, recorded in a graph of ours
+sizes.py        PyTorch's symbolic sizes as ours
+table/          the operations: one short function for each
+split.py        which nodes run natively and which in PyTorch
+export.py       a module as a program that runs without PyTorch
+program.py      a compiled part: tensors in, tensors out
+arrays.py       tensors as arrays and back, without copies
+report.py       what fell back to PyTorch, where and why
 """
 
 from .backend import Options, backend, reset

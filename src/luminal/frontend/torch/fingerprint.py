@@ -13,9 +13,7 @@ from .record import Output, Recorder
 from .split import Part
 
 
-def fingerprint(
-    part: Part, recorder: Recorder, sizes: Sequence[str], options: Options
-) -> str:
+def fingerprint(part: Part, recorder: Recorder, sizes: Sequence[str], options: Options) -> str:
     """Equal for parts that the same program computes, whatever their nodes are called."""
     numbers: dict[fx.Node, int] = {}
     lines = [repr(options), repr(list(sizes)), repr(sorted(recorder.graph.space.sizes.items()))]
