@@ -19,10 +19,7 @@ from .backend.contract import Backend, Code
 from .errors import DeviceError, Illegal, InputError
 from .graph.dtype import DType
 from .graph.graph import Graph
-from .graph.index import Index
-from .graph.node import Node, View
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
-from .graph.space import Range
 from .kernel.decisions import Choices, Decisions
 from .kernel.default import default_schedule
 from .kernel.kernel import Kernel
@@ -33,21 +30,21 @@ from .kernel.ranges import Settled, prepared_by_range
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.verify import verify
-from .rewrite.bridge import Ref, Step
 from .rewrite.cost import CostModel
-from .rewrite.normal import BufferInfo, Normal
+from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
 from .runtime import artifact
-from .runtime.executable import Engine, Executable, Port
+from .runtime.executable import Executable, Port
 from .runtime.identity import program_key
 from .runtime.interpreted import Interpreted
 from .runtime.link import Linker, Lowered
-from .runtime.loading import engine_of, executable_of
+from .runtime.linking import buffer_memories, link_steps, linked_plan
+from .runtime.loading import engine_of, executable_of, executable_of_graph, ports_of
 from .runtime.native import Native
-from .runtime.plan import Memory, Plan
+from .runtime.plan import Plan
 from .runtime.report import Report, main_operations
 from .runtime.saved import Saved
 from .runtime.store import Store
@@ -86,14 +83,14 @@ def compile_graph(
         program = run_passes(
             program_of(graph), default_passes(precision) if passes is None else passes
         )
-    ports = _ports(graph, program)
+    ports = ports_of(graph, program)
     if backend is None:
-        return _executable(graph, program, ports, Interpreted(program, ports), report)
+        return executable_of_graph(graph, program, ports, Interpreted(program, ports), report)
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
     saved = _kept(program, ports, tuning, budget, report, Store.of(cache))
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
-    return _executable(graph, program, ports, engine, saved.report, saved)
+    return executable_of_graph(graph, program, ports, engine, saved.report, saved)
 
 
 def load(path: str | Path, threads: int | None = None) -> Executable:
@@ -163,7 +160,7 @@ def optimise_regions(
         if piece.key in plans:
             continue
         with report.stage("optimise"):
-            choices = chooser(piece, model, tuning.seed)
+            choices = chooser(piece, model)
             known = tuning.recall(piece.key, choices)
             plans[piece.key] = known or Chosen.of(choices, choices.plans()[0])
     report.regions, report.distinct_regions = len(pieces), len(plans)
@@ -210,10 +207,11 @@ def _build(
         lambda kernel, settled: lower_kernel(kernel, tuning, report, settled),
         program.graph.usual,
     )
-    memories = _memories(normal, linker)
+    memories = buffer_memories(normal, linker)
     for piece in source.pieces:
-        _link(piece, plans[piece.key].steps, memories, linker)
-    plan = report.plan = _plan(program, normal, source.ports, memories, linker)
+        link_steps(piece, plans[piece.key].steps, memories, linker)
+    nodes = [port.node for port in source.ports]
+    plan = report.plan = linked_plan(program, normal, nodes, memories, linker)
     report.plans = [chosen.plan.describe() for chosen in plans.values()]
     with report.stage("render"):
         texts = [backend.render(made.program, tuning.target) for made in plan.kernels]
@@ -312,94 +310,3 @@ def _check_options(graph: Graph, threads: int | None) -> None:
         raise DeviceError(f"threads={threads!r}: a number of threads is 1 or more")
     if not graph.outputs and not graph.states:
         raise InputError("the graph has no output: call .output() on a tensor before compile()")
-
-
-# ---- what the user sees
-
-
-def _ports(graph: Graph, program: Program) -> list[Port]:
-    """The sources of the graph, in order of recording."""
-    used = set(program.nodes()) | {state for state, _ in program.states}
-    return [
-        Port(t.node, t.node.attribute.name, t.node.attribute.kind, t.node in used)
-        for t in graph.sources
-    ]
-
-
-def _executable(
-    graph: Graph, program: Program, ports: Sequence[Port], engine: Engine, report: Report,
-    saved: Saved | None = None,
-) -> Executable:  # fmt: skip
-    """The executable, with the values that the graph already knows."""
-    named = [tensor.node for tensor in graph.outputs] + [new.node for _, new in graph.states]
-    numbers: dict[Node, int] = {}
-    for number, node in enumerate(named):
-        numbers.setdefault(node, number)
-    sizes = _sizes(program)
-    requirements = [r for r in graph.requirements if r.index.names() <= sizes.keys()]
-    order = {tensor.node: graph.output_names[tensor.node] for tensor in graph.outputs}
-    made = Executable(engine, ports, numbers, sizes, report, order, requirements, saved)
-    for port in ports:
-        value = graph.values.get(port.node, port.node.attribute.value)
-        if value is not None:
-            made.preset(port.node, value)
-    return made
-
-
-def _sizes(program: Program) -> dict[str, Range]:
-    """The run-time sizes that the program depends on, with their bounds."""
-    used: set[str] = set()
-    for node in program.nodes():
-        indices = list(node.shape)
-        if isinstance(node.attribute, Index):
-            indices.append(node.attribute)
-        elif isinstance(node.attribute, View):
-            indices += node.attribute.index + node.attribute.conditions
-        used.update(*(index.names() for index in indices))
-    return {name: ends for name, ends in program.graph.space.sizes.items() if name in used}
-
-
-# ---- linking
-
-
-def _memories(normal: Normal, linker: Linker) -> list[int]:
-    """The memory of each buffer of the normal form."""
-    return [
-        linker.memory(Memory(_buffer_name(info, number), info.kind, info.dtype, info.shape))
-        for number, info in enumerate(normal.buffers)
-    ]
-
-
-def _buffer_name(info: BufferInfo, number: int) -> str:
-    source = info.node is not None and info.node.op == "input" and info.kind != "output"
-    return str(info.node.attribute.name) if source and info.node else f"{info.kind}{number}"
-
-
-def _link(region: Region, steps: Sequence[Step], memories: Sequence[int], linker: Linker) -> None:
-    """The kernels of a region, called on its buffers."""
-    known = {Ref("input", n): memories[buffer] for n, buffer in enumerate(region.inputs)}
-    known |= {Ref("output", n): memories[buffer] for n, buffer in enumerate(region.outputs)}
-    for step in steps:
-        for name, ref in step.arguments.items():
-            if ref not in known:
-                buffer = step.kernel.buffer(name)
-                known[ref] = linker.temporary(buffer.dtype, buffer.shape)
-        arguments = {name: known[ref] for name, ref in step.arguments.items()}
-        linker.call(step.kernel, arguments, step.constant, step.copies)
-
-
-def _plan(
-    program: Program,
-    normal: Normal,
-    ports: Sequence[Port],
-    memories: Sequence[int],
-    linker: Linker,
-) -> Plan:
-    """The finished plan: which memories the user's inputs, outputs and states are."""
-    sources = {node: memories[number] for node, number in normal.sources.items()}
-    results = {node: memories[number] for node, number in normal.outputs.items()}
-    return linker.plan(
-        [sources.get(port.node) for port in ports],
-        [results[node] for node in program.roots],
-        [(sources[state], results[new]) for state, new in program.states if state in sources],
-    )

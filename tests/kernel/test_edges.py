@@ -73,6 +73,24 @@ def test_a_wider_image_makes_no_longer_program():
     assert lengths[1] < 1.1 * lengths[0]
 
 
+@pytest.mark.parametrize("hw", (32, 27))
+def test_an_image_read_in_steps_of_two_needs_no_gather(hw):
+    kernel = cases.convolution(0, hw, 40, 3, 2, groups=True)
+    program = lower(*scheduled(kernel, TARGETS[1]), TARGETS[1])
+    used = {o.op for o in operations(program.body)}
+    assert "shuffle" in used and not used & {"gather", "gather_at"}
+    assert_right(kernel, {}, TARGETS[1])
+
+
+@pytest.mark.parametrize("size", (1, 5, 16, 21))
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_every_second_element_is_read_and_nothing_beyond(size, target):
+    body = cases.load("X", Index.of("k") * 2)
+    out = cases.value("y", "k", body, store=cases.store("Y", "k"))
+    buffers = [cases.buffer("X", 2 * size - 1), cases.buffer("Y", size)]
+    assert_right(cases.kernel("halves", buffers, {"k": size}, [out]), {}, target)
+
+
 def column_softmax(most):
     """Softmax over the first dimension, whose size is only known to be at most `most`."""
     kernel = cases.softmax(24, "s", {"s": (1, most)})

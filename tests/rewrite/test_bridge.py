@@ -37,7 +37,7 @@ def test_random_plans(name, number):
     case, classes, planner = classes_for(name)
     arrays = inputs_for(case)
     rng = random.Random(number)
-    choice = seed(classes, rng.choice(("work", "depth", "written")), rng)
+    choice = seed(classes, rng.choice(("work", "written", "moved")), rng)
     density = rng.choice((0.0, 0.1, 0.3, 1.0))
     values = [c for c in range(len(choice)) if not classes.is_buffer[c]]
     stored = frozenset(

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import luminal
 from luminal import Graph, ops
 from luminal.backend import cpu
-from luminal.errors import InputError
+from luminal.errors import InputError, Unsupported
 from luminal.runtime.kept import Kept
 
 WEIGHT = np.random.default_rng(0).standard_normal((96, 64), dtype=np.float32)
@@ -26,7 +27,7 @@ def program() -> tuple[Any, Any, Any, Any]:
     """x @ weight^T + the norm of a bias: packed, computed once, and read as it is."""
     graph = Graph()
     x = graph.tensor((graph.dim("rows", 1, 32, hint=(1, 32)), 64))
-    weight, bias = graph.parameter((96, 64)), graph.parameter((96,))
+    weight, bias = graph.parameter((96, 64), name="weight"), graph.parameter((96,))
     y = (ops.linear(x, weight, bias) * bias.exp().sum()).output()
     return graph.compile(database=False, threads=2), x, [weight, bias], y
 
@@ -51,6 +52,39 @@ def test_a_second_program_does_not_ask_for_the_values(folder: Path) -> None:
     again, x, _, y = program()
     again.set_parameters(never, "model")
     np.testing.assert_array_equal(run(again, x, y), first)
+
+
+def test_parameters_that_were_packed_and_let_go_are_saved(tmp_path: Path) -> None:
+    rt, x, (weight, shift), y = program()
+    rt[weight] = np.zeros_like(WEIGHT)
+    rt.set_parameters(lambda: [(weight, WEIGHT), (shift, np.ones(96, np.float32))])
+    first = run(rt, x, y)
+    rt.save(tmp_path / "model")
+    loaded = luminal.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded(np.ones((3, 64), np.float32)), first)
+    loaded["weight"] = np.zeros_like(WEIGHT)  # the others are still there
+    changed = loaded(np.ones((3, 64), np.float32))
+    np.testing.assert_allclose(changed, np.full((3, 96), 96 * np.e), rtol=1e-5)
+    loaded.save(tmp_path / "again")
+    again = luminal.load(tmp_path / "again")
+    np.testing.assert_array_equal(again(np.ones((3, 64), np.float32)), changed)
+
+
+def test_what_depends_on_sizes_cannot_be_saved_without_its_parameters(tmp_path: Path) -> None:
+    graph = Graph()
+    x = graph.tensor((graph.dim("rows", 1, 8), 4))
+    weight = graph.parameter((4,), name="weight")
+    _ = (x + weight.exp().expand(x.shape).sum(0)).output()
+    rt = graph.compile(database=False)
+    rt.set_parameters(lambda: [(weight, np.ones(4, np.float32))])
+    rt(np.ones((3, 4), np.float32))
+    with pytest.raises(Unsupported, match="set them one by one"):
+        rt.save(tmp_path / "model")
+    rt[weight] = np.ones(4, np.float32)
+    rt.save(tmp_path / "model")
+    loaded = luminal.load(tmp_path / "model")
+    wanted = np.full((3, 4), 1 + 3 * np.e)
+    np.testing.assert_allclose(loaded(np.ones((3, 4), np.float32)), wanted, rtol=1e-5)
 
 
 def test_a_missing_parameter_is_named(folder: Path) -> None:

@@ -23,10 +23,10 @@ def network():
     return cx, x, ops.softmax(x.matmul(w), -1).output()
 
 
-def choices(seed=0):
+def choices():
     cx, _, y = network()
     (region,) = regions(normalise(cx.space, [y.node]))
-    return chooser(region, seed=seed)
+    return chooser(region)
 
 
 def by_size(kernel):

@@ -112,7 +112,6 @@ class Encoding:
         self.numbers: dict[Hashable, int] = {}
         self.facts: list[Fact] = []  # not yet told to the engine
         self.answered: set[tuple[int, int, int]] = set()
-        self.injective: dict[int, bool] = {}
         self._answers = (
             self._compose,
             self._restrict,
@@ -277,7 +276,7 @@ class Encoding:
         found, inner = self.map(number), self.names(mask)
         used = frozenset().union(*(i.names() for _, i in found.entries))
         used |= frozenset().union(*(c.names() for c in found.conditions))
-        if used & set(inner) or not self.is_injective(number):
+        if used & set(inner) or not injective(found, self.space):
             return -1
         kept = [(a, i) for a, i in found.entries if a not in inner]
         kept += [(a, Index.of(a)) for a in inner]
@@ -308,13 +307,6 @@ class Encoding:
         domain = self.number("domain", self.space.domain((condition,)))
         self.facts.append(("whole_domain", (first, second), domain))
         return self.number("map", Map(a.entries))
-
-    def is_injective(self, number: int) -> bool:
-        """Whether a map reads no element twice."""
-        found = self.injective.get(number)
-        if found is None:
-            found = self.injective[number] = injective(self.space, self.map(number))
-        return found
 
 
 def _axis_order(name: str) -> tuple[int, str]:
@@ -357,33 +349,3 @@ def compose(space: Space, inner: Map, outer: Map) -> Map:
         return Map(entries, (Index.of(-1),))
     implied = set(within(space, Map(entries)))
     return Map(entries, tuple(c for c in open_conditions if c not in implied))
-
-
-def injective(space: Space, found: Map) -> bool:
-    """Sufficient: every axis occurs in one entry only, and an entry is linear in mixed radix."""
-    seen: set[str] = set()
-    for _, index in found.entries:
-        steps = []
-        for monomial, coefficient in index.terms:
-            if not monomial:
-                continue
-            axes = frozenset().union(*(Index.build({(a,): 1}).names() for a in monomial))
-            if not axes & space.axes.keys() and SLOT not in axes:
-                continue
-            name = monomial[0]
-            if len(monomial) != 1 or not isinstance(name, str) or name in seen:
-                return False
-            seen.add(name)
-            steps.append((abs(coefficient), name))
-        if not _radix(space, steps):
-            return False
-    return True
-
-
-def _radix(space: Space, steps: list[tuple[int, str]]) -> bool:
-    reach: float = 0
-    for step, name in sorted(steps):
-        if step <= reach:
-            return False
-        reach += step * (space.bounds(space.axes[name])[1] - 1) if name in space.axes else math.inf
-    return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -328,31 +327,34 @@ _WEIGHTS = {
     "Literal": 0.0, "Index": 0.1, "Guard": 0.1,
 }  # fmt: skip
 
-Measure = Callable[[ENode, list[float]], float]
-
 
 def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[int]:
-    """Choices by bottom-up dynamic programming: fewest operations ("work"), fewest dependent
-    reductions first ("depth"), what is read at a map taken as made once ("written": nearly the
-    program as it was written), or that only for reductions ("moved": views go through elementwise
-    operations and no further). With `rng` the weights are random."""
+    """Choices by bottom-up dynamic programming: fewest operations ("work"), what is read at a map
+    taken as made once ("written": nearly the program as it was written), or that only for
+    reductions ("moved": views go through elementwise operations and no further). With `rng` the
+    weights are random."""
 
-    def weight(node: ENode) -> float:
-        return _WEIGHTS.get(node.op, 1.0) * (rng.uniform(0.2, 3.0) if rng is not None else 1.0)
+    def weight(c: int, node: ENode) -> float:
+        factor = 1.0 if rng is None else rng.uniform(0.2, 3.0)
+        return 0.01 if classes.constant[c] else factor * _WEIGHTS.get(node.op, 1.0)
 
-    count = len(classes.alternatives)
-    weights = [[weight(n) for n in options] for options in classes.alternatives]
-    best = [(INFINITE, INFINITE)] * count
-    choice = [0] * count
+    alternatives = classes.alternatives
+    weights = [[weight(c, n) for n in options] for c, options in enumerate(alternatives)]
+    best = [INFINITE] * len(alternatives)
+    choice = [0] * len(alternatives)
     changed = True
     while changed:
         changed = False
         for c in classes.order:
-            for i, node in enumerate(classes.alternatives[c]):
-                total = _total(classes, c, node, weights[c][i], best, mode)
-                found = total if not _made_once(classes, node, choice, mode) else _once(total)
-                if found < best[c]:
-                    best[c], choice[c], changed = found, i, True
+            for i, node in enumerate(alternatives[c]):
+                total = weights[c][i]
+                for child in node.children:
+                    total += best[child]
+                if _made_once(classes, node, choice, mode):
+                    total *= 0.01
+                total = round(total, 6) + 1e-6
+                if total < best[c]:
+                    best[c], choice[c], changed = total, i, True
     return choice
 
 
@@ -370,31 +372,8 @@ def acyclic(classes: Classes) -> list[int]:
 
 def _made_once(classes: Classes, node: ENode, choice: list[int], mode: str) -> bool:
     """Whether a mode takes what a buffer holds for made once, however many read it."""
-    if node.op != "Store" or mode not in ("written", "moved"):
+    if node.op != "Store" or mode == "work":
         return False
     (held,) = node.children
     op = classes.alternatives[held][choice[held]].op
     return mode == "written" or op in REDUCTIONS or op == "Scan"
-
-
-def _once(total: tuple[float, float]) -> tuple[float, float]:
-    return total[0], round(0.01 * total[1], 6) + 1e-6
-
-
-def _total(
-    classes: Classes,
-    c: int,
-    node: ENode,
-    weight: float,
-    best: list[tuple[float, float]],
-    mode: str,
-) -> tuple[float, float]:
-    """(depth, work) of a node on top of what its operands cost; depth 0 where it does not count."""
-    depth, work = 0.0, weight if not classes.constant[c] else 0.01
-    for child in node.children:
-        depth = max(depth, best[child][0])
-        work += best[child][1]
-    passes = node.op in REDUCTIONS or node.op == "Wexp"  # (which needs its maximum)
-    if mode == "depth" and passes and not classes.constant[c]:
-        depth += 1
-    return depth, round(work, 6) + 1e-6

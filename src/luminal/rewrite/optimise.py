@@ -1,4 +1,4 @@
-"""A region to its plan: saturate, then choose. Deterministic under a seed, and bounded.
+"""A region to its plan: saturate, then choose. Deterministic, and bounded.
 
 Starts are seeds of choices with several densities of stored values; the best ones are improved by
 coordinate descent over every choice and every bit, priced by the roofline.
@@ -7,7 +7,6 @@ coordinate descent over every choice and every bit, priced by the roofline.
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -17,7 +16,6 @@ from .cost import CostModel, Pricer
 from .extract import Classes, ENode, acyclic, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Piece, Plan, Planner
-from .rules import DEFAULT
 from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 
@@ -30,12 +28,10 @@ Key: TypeAlias = tuple[int, ...]  # of a piece
 
 @dataclass(frozen=True)
 class Budget:
-    """Of the choice: plans priced, e-nodes of the kernels priced for them, random seeds on top of
-    the fixed ones."""
+    """Of the choice: plans priced, e-nodes of the kernels priced for them."""
 
     plans: int = 1500
     nodes: int = 30_000
-    random_seeds: int = 0
 
 
 DEFAULT_MODEL = CostModel()
@@ -43,27 +39,17 @@ DEFAULT_BUDGET = Budget()
 
 
 def optimise(
-    region: Region,
-    model: CostModel = DEFAULT_MODEL,
-    seed: int = 0,
-    budget: Budget = DEFAULT_BUDGET,
-    families: tuple[str, ...] = DEFAULT,
-    limits: Limits = DEFAULT_LIMITS,
+    region: Region, model: CostModel = DEFAULT_MODEL, limits: Limits = DEFAULT_LIMITS
 ) -> Plan:
     """The plan of a region."""
-    return chooser(region, model, seed, budget, families, limits).plans()[0]
+    return chooser(region, model, limits).plans()[0]
 
 
 def chooser(
-    region: Region,
-    model: CostModel = DEFAULT_MODEL,
-    seed: int = 0,
-    budget: Budget = DEFAULT_BUDGET,
-    families: tuple[str, ...] = DEFAULT,
-    limits: Limits = DEFAULT_LIMITS,
+    region: Region, model: CostModel = DEFAULT_MODEL, limits: Limits = DEFAULT_LIMITS
 ) -> Chooser:
     """The region, saturated: plans can be chosen."""
-    engine, encoding, growth = saturate(region, families, limits)
+    engine, encoding, growth = saturate(region, limits=limits)
     classes = classes_of(engine, encoding, region)
     engine.close()
     state = "saturated" if growth.complete else "stopped at a limit"
@@ -71,7 +57,7 @@ def chooser(
         f"{growth.before} -> {growth.after} e-nodes in {growth.rounds} rounds, "
         f"{growth.seconds * 1e3:.0f} ms, {state}"
     )
-    return Chooser(classes, model, budget, seed, notes)
+    return Chooser(classes, model, notes)
 
 
 @dataclass(frozen=True)
@@ -80,16 +66,15 @@ class Chooser:
 
     classes: Classes
     model: CostModel
-    budget: Budget
-    seed: int
     notes: str
+    budget: Budget = DEFAULT_BUDGET
 
     def plans(self, count: int = 1, measured: Mapping[Key, float] | None = None) -> list[Plan]:
         """The best plans, at most so many, that cut the region in different ways. measured: seconds
         of pieces by their keys, instead of the model's."""
         pricer = Pricer(self.classes, self.model, measured)
         search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
-        for choice, stored in search.best_starts(self.seed):
+        for choice, stored in search.best_starts():
             if search.price(choice, stored) <= HOPELESS * search.best[0]:
                 search.descend(choice, stored)
         return [self._noted(plan) for plan in search.results(count)]
@@ -150,17 +135,17 @@ class _Search:
 
     # ---- starts
 
-    def starts(self, number: int) -> Iterator[tuple[list[int], frozenset[int]]]:
+    def starts(self) -> Iterator[tuple[list[int], frozenset[int]]]:
         """Choices with few, some and many stored values."""
-        for choice in self._choices(number):
+        for choice in self._choices():
             constants = self._constants(choice)
             for density in (self._none, self._operands, self._reductions):
                 yield choice, frozenset(density(choice) | constants)
 
-    def best_starts(self, number: int) -> list[tuple[list[int], frozenset[int]]]:
+    def best_starts(self) -> list[tuple[list[int], frozenset[int]]]:
         """For each choice its cheapest density; the cheapest first."""
         best: dict[tuple[int, ...], tuple[float, list[int], frozenset[int]]] = {}
-        for choice, stored in self.starts(number):
+        for choice, stored in self.starts():
             cost = self.price(choice, stored)
             key = tuple(choice)
             if key not in best or cost < best[key][0]:
@@ -168,14 +153,11 @@ class _Search:
         ranked = sorted(best.values(), key=itemgetter(0))
         return [(choice, stored) for _, choice, stored in ranked]
 
-    def _choices(self, number: int) -> Iterator[list[int]]:
-        for mode in ("work", "depth", "written", "moved"):
+    def _choices(self) -> Iterator[list[int]]:
+        for mode in ("work", "written", "moved"):
             yield seed(self.classes, mode)
         if self.best[0] == INFINITE:
             yield acyclic(self.classes)
-        for i in range(self.budget.random_seeds):
-            rng = random.Random(number * 1000 + i)
-            yield seed(self.classes, "depth" if i % 2 else "work", rng)
 
     def _none(self, choice: list[int]) -> set[int]:
         return set()

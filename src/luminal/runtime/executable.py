@@ -195,20 +195,17 @@ class Executable:
                     raise InputError(f"no values for {names}")
                 if identity is not None:
                     self._engine.remember(identity)
-            self._forget_parameters()
+            for number, port in enumerate(self._ports):
+                if port.kind == "parameter":
+                    self._arrays.pop(number, None)
+                    self._told.pop(number, None)
+                    self._missing.discard(number)
 
     def take(self, made: Mapping[int, np.ndarray]) -> None:
-        """What a saved program has made of its parameters, instead of these."""
+        """What a saved program has made of its parameters, instead of those not set here."""
         self._engine.take(made)
-        self._forget_parameters()
-
-    def _forget_parameters(self) -> None:
-        """The engine has them all; none is held here."""
-        for number, port in enumerate(self._ports):
-            if port.kind == "parameter":
-                self._missing.discard(number)
-                self._arrays.pop(number, None)
-                self._told.pop(number, None)
+        parameters = {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
+        self._missing -= parameters
 
     def _check_again(self, port: Port, array: np.ndarray) -> None:
         """A shape that tells no size by itself (a * b): another may be given before the run."""
