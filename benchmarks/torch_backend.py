@@ -1,35 +1,40 @@
 """torch.compile(backend="luminal") beside inductor and eager: model shapes, random weights, f32.
 
-    python benchmarks/torch_backend.py [--threads 2] [--search 0] [--only minilm,unet]
+    python benchmarks/torch_backend.py [--threads 2] [--search 0] [--only minilm] [--json FILE]
 
-All sides run in one process in turns, results are compared with eager's. Compile times are from the
-first call, cold (our kept programs and inductor's caches are not used).
+Each case runs in a process of its own, all sides in turns, results are checked against eager's. First
+calls are cold (our kept programs and inductor's caches are not used): seconds, and seconds of
+processor time in brackets (children that still run are not counted).
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import time
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-import luminal.torch
-from luminal.bench.paired import Spread, interleaved
+from luminal.bench.case import Case, Work, normal
+from luminal.bench.compare import Cell, Options, Row
+from luminal.bench.machine import measured
+from luminal.bench.suite import TIMEOUT, run
+from luminal.bench.table import closing, heading, line, write_json
+from luminal.bench.twins import seeded
 
-Case = tuple[nn.Module, tuple[torch.Tensor, ...]]
+PEERS = ("torch", "inductor")
 
 
-def bert(layers: int, width: int, heads: int) -> Case:
+def bert(layers: int, width: int, heads: int) -> nn.Module:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads,
                         intermediate_size=4 * width)  # fmt: skip
-    return BertModel(config, add_pooling_layer=False), (torch.randint(0, 30000, (1, 128)),)
+    return BertModel(config, add_pooling_layer=False)
 
 
 class Prefill(nn.Module):
@@ -59,21 +64,17 @@ class Decode(Prefill):
         return self.model(token, past_key_values=past).logits
 
 
-def vit() -> Case:
+def vit() -> nn.Module:
     from transformers import ViTConfig, ViTModel
 
     config = ViTConfig(hidden_size=384, num_attention_heads=6, intermediate_size=1536)
-    return ViTModel(config, add_pooling_layer=False), (torch.randn(1, 3, 224, 224),)
+    return ViTModel(config, add_pooling_layer=False)
 
 
-def resnet50() -> Case:
+def resnet50() -> nn.Module:
     from transformers import ResNetConfig, ResNetModel
 
-    return ResNetModel(ResNetConfig()), (torch.randn(1, 3, 224, 224),)
-
-
-def mobilenet() -> Case:
-    return MobileNet(), (torch.randn(1, 3, 224, 224),)
+    return ResNetModel(ResNetConfig())
 
 
 class Inverted(nn.Module):
@@ -156,51 +157,52 @@ class Unet(nn.Module):
         return self.out(self.last(torch.cat([c, a], 1)))
 
 
-CASES: dict[str, Callable[[], Case]] = {
-    "minilm": lambda: bert(6, 384, 12),
-    "bert-base": lambda: bert(12, 768, 12),
-    "gpt2-prefill": lambda: (Prefill(), (torch.randint(0, 50000, (1, 128)),)),
-    "gpt2-decode": lambda: (
-        Decode(),
-        (torch.randint(0, 50000, (1, 1)), *(torch.randn(12, 1, 12, 128, 64) for _ in range(2))),
-    ),
-    "vit-s": vit,
-    "resnet50": resnet50,
-    "mobilenet-v3": mobilenet,
-    "unet": lambda: (Unet(), (torch.randn(1, 3, 64, 64),)),
-}
+class First(nn.Module):
+    """The first tensor of a model's result."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        result = self.model(*inputs)
+        return result if isinstance(result, torch.Tensor) else result[0]
 
 
-def tensor_of(result: object) -> torch.Tensor:
-    return result if isinstance(result, torch.Tensor) else result[0]  # type: ignore[index]
+def ids(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 30000, shape)
 
 
-def measure(name: str, sides: dict[str, dict[str, object]], rounds: int) -> tuple[float, float]:
-    """Print a row; the ratios inductor / ours and eager / ours."""
-    torch.manual_seed(0)
-    model, inputs = CASES[name]()
-    model = model.eval()
-    calls: dict[str, Callable[[], object]] = {}
-    first: dict[str, float] = {}
-    expected = tensor_of(model(*inputs))
-    for side, options in sides.items():
-        torch._dynamo.reset()
-        run = torch.compile(model, **options) if options else model  # type: ignore[call-overload]
-        start = time.perf_counter()
-        got = tensor_of(run(*inputs))
-        first[side] = time.perf_counter() - start
-        error = float((got - expected).abs().max() / expected.abs().max())
-        if not error < 1e-4:
-            raise SystemExit(f"{name}: {side} is wrong by {error:.1e} of the largest value")
-        calls[side] = lambda run=run: run(*inputs)
-    times = interleaved(calls, rounds)
-    ours = times["luminal"]
-    ratios = {side: Spread.of(times[side] / ours) for side in ("inductor", "eager")}
-    cells = [f"{np.median(times[s]) * 1e3:9.2f}" for s in sides]
-    cells += [f"{r.median:5.2f} ({r.low:.2f} - {r.high:.2f})" for r in ratios.values()]
-    cells += [f"{first[s]:7.1f}" for s in ("luminal", "inductor")]
-    print(f"{name:14}", *cells, flush=True)
-    return ratios["inductor"].median, ratios["eager"].median
+def case(name: str, model: Callable[[], nn.Module], *inputs: np.ndarray) -> Case:
+    make = lambda: Work(list(inputs), seeded(lambda: First(model())), None)  # noqa: E731
+    return Case(name, "torch", make)
+
+
+PAST = [normal(12, 1, 12, 128, 64, seed=seed) for seed in (1, 2)]  # keys, values
+CASES = (
+    case("minilm", lambda: bert(6, 384, 12), ids(1, 128)),
+    case("bert-base", lambda: bert(12, 768, 12), ids(1, 128)),
+    case("gpt2-prefill", Prefill, ids(1, 128)),
+    case("gpt2-decode", Decode, ids(1, 1), *PAST),
+    case("vit-s", vit, normal(1, 3, 224, 224)),
+    case("resnet50", resnet50, normal(1, 3, 224, 224)),
+    case("mobilenet-v3", MobileNet, normal(1, 3, 224, 224)),
+    case("unet", Unet, normal(1, 3, 64, 64)),
+)
+
+
+def find(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def first_calls(row: Row) -> str:
+    """What the first call of each compiler took."""
+
+    def text(cell: Cell) -> str:
+        return f"{cell.setup:.1f} s ({cell.cpu:.1f} s)"
+
+    others = [f"{name} {text(cell)}" for name, cell in row.peers.items() if name != "torch"]
+    return "    first call: " + ", ".join([f"ours {text(row.ours)}", *others])
 
 
 def main() -> None:
@@ -208,26 +210,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--search", default="0")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--only", default=",".join(CASES))
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    torch._inductor.config.force_disable_caches = True
-    search = int(chosen.search) if chosen.search.isdecimal() else chosen.search
-    sides = {
-        "luminal": {
-            "backend": luminal.torch.backend,
-            "options": {"search": search, "cache": False},
-        },
-        "inductor": {"backend": "inductor"},
-        "eager": {},
-    }
-    print("milliseconds; ratios: peer / ours, median and quartiles; first call in seconds")
-    print(f"{'':14}", *(f"{s:>9}" for s in sides), "  inductor            eager", "   first calls")
-    with torch.no_grad():
-        ratios = [measure(name, sides, chosen.rounds) for name in chosen.only.split(",")]
-    for side, values in zip(("inductor", "eager"), zip(*ratios)):
-        mean = math.exp(sum(map(math.log, values)) / len(values))
-        print(f"geometric mean {side} / luminal: {mean:.2f}")
+    parser.add_argument("--only", default="", help="a word in the names of cases")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds for a case")
+    parser.add_argument("--json", type=Path, default=None, help="write all figures here")
+    given = parser.parse_args()
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+    search = int(given.search) if given.search.isdecimal() else given.search
+    peers = tuple(name for name in given.peers.split(",") if name)
+    options = Options(given.threads, peers, search=search, rounds=given.rounds)
+    machine, rows = measured(given.threads), []
+    print(heading(machine, peers))
+    for row in run([c for c in CASES if given.only in c.name], options, given.timeout, find):
+        rows.append(row)
+        print(line(row, peers), first_calls(row), sep="\n", flush=True)
+        if given.json is not None:
+            write_json(given.json, [(machine, rows)])
+    print("\n" + closing(rows, peers))
 
 
 if __name__ == "__main__":

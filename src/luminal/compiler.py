@@ -112,12 +112,14 @@ def _kept(
     """What an earlier compilation of this program has kept, if nothing is to be searched; else
     compiled now, and kept."""
     with report.stage("recall"):
-        found = store.find(program_key(program, tuning.state)) if budget is None else None
+        key = program_key(program, tuning.state) if budget is None else None
+        found = store.find(key, artifact.read)
     if found is not None:
         return replace(found, report=replace(found.report, stages=report.stages))
     made = _native(program, ports, tuning, budget, report)
     with report.stage("keep"):
-        store.keep(program_key(program, tuning.state), made)  # a search has changed the state
+        key = program_key(program, tuning.state)  # a search has changed the state
+        store.keep(key, lambda path: artifact.write(made, path))
     return made
 
 

@@ -52,8 +52,8 @@ def blocks(kind: str, inside: int, out: int) -> tuple[Record, np.ndarray]:
     weight = (rng.standard_normal((out, inside)) / 8).astype(np.float32)
     if kind == "q8":
         quants, scales = quantise8(weight)
-        whole = quants.astype(np.float64)
-        whole[0, 0] = quants[0, 0] = -128  # no quantiser of ours makes it, but a file may hold it
+        quants[0, 0] = 0  # -128: no quantiser of ours makes it, but a file may hold it
+        whole = quants.astype(np.float64) - 128
     else:
         quants, scales = quantise4(weight)
         whole = np.concatenate([quants & 15, quants >> 4], -1).astype(np.float64) - 8
@@ -65,6 +65,19 @@ def blocks(kind: str, inside: int, out: int) -> tuple[Record, np.ndarray]:
         return linear(a)
 
     return record, (whole * scales.astype(np.float64)[..., None]).reshape(out, inside)
+
+
+def test_quantised_touches_integer_weights_only() -> None:
+    rng = np.random.default_rng(1)
+    x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (24, 64)))
+
+    def floats(cx: Graph, a: Tensor) -> Tensor:
+        return ops.linear(a, cx.parameter((24, 64)).set(weight))
+
+    whole, _ = blocks("q8", 64, 24)
+    np.testing.assert_array_equal(run(x, floats, "quantised"), run(x, floats, "f32"))
+    np.testing.assert_array_equal(run(x, whole, "quantised"), run(x, whole, "int8"))
+    assert not np.array_equal(run(x, whole, "quantised"), run(x, whole, "f32"))
 
 
 def lost(x: np.ndarray, group: int) -> np.ndarray:

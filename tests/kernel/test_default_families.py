@@ -202,6 +202,18 @@ def mean_of_pairs():
     return kernel("mean", buffers, {"m": 6, "k": 4, "n": 7, "p": 2, "r": 4}, values)
 
 
+def norm_of_sums():
+    """A sum of sums, and a sum over the axis that would be its lanes."""
+    part = mul(load("A", "g", "k"), load("W", "g", "k", "n"))
+    values = [value("part", "ng", part, total("k")),
+              value("all", "n", read("part"), total("g")),
+              value("norm", "", mul(read("all"), read("all")), total("n")),
+              value("out", "n", op("div", read("all"), read("norm")),
+                    store=store("Y", "n"))]  # fmt: skip
+    buffers = [buffer("A", 4, 6), buffer("W", 4, 6, 48), buffer("Y", 48)]
+    return kernel("norm of sums", buffers, {"n": 48, "g": 4, "k": 6}, values)
+
+
 FAMILIES = {
     **{f"gemm {dtype}": gemm_of(dtype) for dtype in (f64, i64, i32)},
     "gemm bf16": gemm_bf16(9, 33, 10),
@@ -218,6 +230,7 @@ FAMILIES = {
     "the same, dynamic": attention_in_two_passes(2, "s", "s", 8, {"s": (1, 64)}),
     "finished early": finished_early(2, 9, 33, 8),
     "mean of pairs": mean_of_pairs(),
+    "norm of sums": norm_of_sums(),
     "compared": compared(),
     "permuted": permuted(),
     "scan then reduce": scan_then_reduce(),

@@ -9,10 +9,8 @@ from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.encode import Indexed, Literal, Operation, Running
 from luminal.rewrite.extract import Classes, ENode, ordered
-from luminal.rewrite.language import VISIBLE
+from luminal.rewrite.language import SCALAR
 from luminal.rewrite.terms import Map, Terms
-
-SCALAR = {name: op for op, name in VISIBLE.items()}
 
 
 class Meaning:

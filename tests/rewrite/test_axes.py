@@ -12,8 +12,8 @@ from luminal.graph.index import Index
 from luminal.graph.node import View
 from luminal.graph.space import Space
 from luminal.rewrite.axes import Axes, quotient
-from luminal.rewrite.cuts import injective
 from luminal.rewrite.digits import analyse, mixed_radix
+from luminal.rewrite.maps import injective
 from luminal.rewrite.terms import Map
 
 N = Index.of("n")

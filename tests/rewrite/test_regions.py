@@ -165,7 +165,7 @@ def test_long_chains_are_cut_evenly():
     pieces = regions(normalise(graph.space, [x.node]))
     assert len({piece.key for piece in pieces}) == 1
     y = graph.tensor((8, 16))
-    for number in range(400):
+    for number in range(120):
         y = ops.tanh(y) * float(number)
     pieces = regions(normalise(graph.space, [y.node]))
     assert len(pieces) > 1
@@ -215,7 +215,7 @@ def test_an_elementwise_chain_is_one_kernel():
     graph = Graph()
     y = graph.tensor((64, 64))
     for _ in range(30):
-        y = ops.mish(y)
+        y = ops.silu(y)
     (region,) = regions(normalise(graph.space, [y.node]))
     assert len(region.terms.nodes) > MAX_TERMS
     plan = optimise(region)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_a_damaged_program_is_compiled_anew(tmp_path: Path, how: str) -> None:
     expected = attend().compile(cache=tmp_path)(ROWS)
     (path,) = tmp_path.iterdir()
     spoil(path, how)
-    with pytest.warns(UserWarning, match="compiled anew"):
+    with pytest.warns(UserWarning, match="made anew"):
         rt = attend().compile(cache=tmp_path)
     np.testing.assert_array_equal(rt(ROWS)[0], expected[0])
     assert "lower" not in stages(attend().compile(cache=tmp_path))
@@ -137,8 +138,9 @@ def test_a_store_is_bounded(tmp_path: Path) -> None:
     saved, size = artifact.read(path), path.stat().st_size
     store = Store(tmp_path, most_bytes=3 * size + 100)
     for number in range(6):
-        store.keep(f"{number}", saved)
-    assert store.find("5") is not None and store.find("0") is None
+        store.keep(f"{number}", partial(artifact.write, saved))
+    assert store.find("5", artifact.read) is not None
+    assert store.find("0", artifact.read) is None
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= store.most_bytes
     store.clear()
     assert not list(tmp_path.iterdir())
@@ -152,8 +154,8 @@ def test_writers_at_the_same_time(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(20):
-            store.keep("same", saved)
-            if store.find("same") is None:
+            store.keep("same", partial(artifact.write, saved))
+            if store.find("same", artifact.read) is None:
                 lost.append(1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,10 +43,11 @@ class Options:
 @dataclass(frozen=True)
 class Cell:
     """One side of a case. ratio: its time over ours, round by round. setup: seconds to load or
-    compile. error: largest difference from PyTorch over the largest value. fault: why there is no
+    compile, cpu: processor time of that (with children that ended). error: largest difference from PyTorch over the largest value. fault: why there is no
     time; a wrong result is a fault."""
 
     setup: float = 0.0
+    cpu: float = 0.0
     error: float | None = None
     time: Spread | None = None
     ratio: Spread | None = None
@@ -93,8 +95,9 @@ class Row:
         return min(1.0, self.mark.ratio) if near else self.mark.ratio
 
 
-def measure(case: Case, options: Options) -> Row:
-    """The row of a case. Faults of either side are in the row; none is raised."""
+def measure(case: Case, options: Options, tell: Callable[[str], None] = str) -> Row:
+    """The row of a case. Faults of either side are in the row; none is raised. tell: is called
+    with the name of each side whose turn to compile comes, and with "timing"."""
     work = case.make()
     want = reference(work, options.threads)
     flops = float(counted(work) if work.flops is None else work.flops)
@@ -104,11 +107,13 @@ def measure(case: Case, options: Options) -> Row:
     cells, sides = {}, {}
     limits: dict[str, Cell] = {}
     for name, load in loaders(work, options, options.peers_of(case)):
+        tell(name)
         cells[name], side = _prepared(load, want, tolerance, options.threads)
         if side is not None:
             sides[name] = side
     elsewhere = Elsewhere()
     if sides:
+        tell("timing")
         timed, limits = _timed(cells, sides, bounds, want, tolerance, options)
         cells |= timed
     disturbed = elsewhere.share()
@@ -138,7 +143,7 @@ def compiled(work: Work, options: Options) -> Side:
     inputs = [graph.tensor(a.shape, str(a.dtype)) for a in work.inputs]
     output = work.record(graph, inputs, work.state()).output()
     program = graph.compile(
-        threads=options.threads, search=options.search, precision=options.precision
+        threads=options.threads, search=options.search, precision=options.precision, cache=False
     )
     for tensor, array in zip(inputs, work.inputs):
         program[tensor] = array
@@ -150,7 +155,7 @@ def through_torch(work: Work, options: Options) -> Side:
     from ..frontend.torch import backend
 
     ours = {name: getattr(options, name) for name in ("threads", "search", "precision")}
-    return peers.compiled(work, options.threads, backend=backend, options=ours)
+    return peers.compiled(work, options.threads, backend=backend, options=ours | {"cache": False})
 
 
 def reference(work: Work, threads: int) -> np.ndarray:
@@ -178,18 +183,18 @@ def _prepared(
     load: Callable[[], Side], want: np.ndarray, tolerance: float, threads: int
 ) -> tuple[Cell, Side | None]:
     """A side, running and right; or the fault."""
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), sum(os.times()[:4])
     try:
         side = load()
         side.run()
-        setup = time.perf_counter() - start
+        setup, cpu = time.perf_counter() - start, sum(os.times()[:4]) - busy
         pin_workers(side.run, threads)
         error = difference(side.result(), want)
     except Exception as fault:  # whatever a compiler raises is this row's fault, not the suite's
         return Cell(time.perf_counter() - start, fault=summary(fault)), None
     if not error <= tolerance:
-        return Cell(setup, error, fault=f"wrong result: off by {error:.1e}"), None
-    return Cell(setup, error), side
+        return Cell(setup, cpu, error, fault=f"wrong result: off by {error:.1e}"), None
+    return Cell(setup, cpu, error), side
 
 
 def summary(fault: BaseException) -> str:

@@ -4,6 +4,7 @@ compilation costs one row."""
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
@@ -65,15 +66,18 @@ class _Worker:
     def measure(self, case: Case, timeout: float) -> Row:
         pipe = self._started()
         pipe.send(case.name)
-        fault = f"no result within {timeout:.0f} s"
+        end, told = time.monotonic() + timeout, "starting"
         try:
-            if pipe.poll(timeout):
-                row: Row = pipe.recv()
-                return row
+            while pipe.poll(max(0.0, end - time.monotonic())):
+                got: Row | str = pipe.recv()
+                if isinstance(got, Row):
+                    return got
+                told = got
+            fault = f"no result within {timeout:.0f} s (at its end: {told})"
         except (EOFError, OSError):
             assert self._process is not None
             self._process.join(GRACE)
-            fault = f"the process ended with code {self._process.exitcode}"
+            fault = f"the process ended with code {self._process.exitcode} ({told})"
         self.stop()
         return failed(case, self._options.peers, fault)
 
@@ -101,4 +105,4 @@ def _serve(pipe: Connection, options: Options, find: Find) -> None:
             name = pipe.recv()
         except EOFError:
             return
-        pipe.send(measure(find(name), options))
+        pipe.send(measure(find(name), options, pipe.send))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,7 +32,8 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--short", is_flag=True, help="A few cases, few rounds: a minute or two.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--peers", default=None, help="Comma-separated; default: all that are installed.")
-@click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]), default="f32")
+@click.option("--precision", type=click.Choice(["f32", "bf16", "int8", "quantised"]),
+              default=None, help="Default: f32; MODEL: quantised.")  # fmt: skip
 @click.option("--search", default="0", help="Budget of our search: kernels to try, or a time: 30s.")
 @click.option("--rounds", type=click.IntRange(3), default=None, help="Default: 15, short: 7.")
 @click.option("--timeout", type=float, default=600.0, help="Seconds for a case.")
@@ -52,7 +53,7 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
 def bench(
     what: str, only: str, everything: bool, short: bool, threads: int | None, peers: str | None,
-    precision: str, search: str, rounds: int | None, timeout: float, json_file: Path | None,
+    precision: str | None, search: str, rounds: int | None, timeout: float, json_file: Path | None,
     plot: Path | None, prompt: int, tokens: int, quant: str | None, listed: bool,
 ) -> None:  # fmt: skip
     """Time our programs beside what a user would pick instead, paired in one run. MODEL: a language
@@ -67,14 +68,15 @@ def bench(
 
     try:
         if what not in KINDS:
-            _language(what, threads or cores(), rounds, peers, json_file, prompt, tokens, quant)
+            _language(what, threads or cores(), rounds, peers, json_file, prompt, tokens,
+                      {"quant": quant, "precision": precision or "quantised"})  # fmt: skip
             return
         chosen = select(what, only, short)
         if listed:
             click.echo("\n".join(case.name for case in chosen))
             return
         options = Options(
-            threads or cores(), _peers(peers), precision,
+            threads or cores(), _peers(peers), precision or "f32",
             int(search) if search.isdecimal() else search,
             rounds or (7 if short or everything else 15), marked=everything,
         )  # fmt: skip
@@ -101,12 +103,12 @@ def _narrow_parts(chosen: list[Case], options: Options) -> list[Part]:
 
 def _language(
     model: str, threads: int, rounds: int | None, peers: str | None, json_file: Path | None,
-    prompt: int, tokens: int, quant: str | None,
+    prompt: int, tokens: int, options: dict[str, Any],
 ) -> None:  # fmt: skip
     """Print the figures of a language model, and write them."""
     from ..bench.language import measure, table
 
-    found = measure(model, prompt, tokens, threads, rounds or 3, peers != "", quant=quant)
+    found = measure(model, prompt, tokens, threads, rounds or 3, peers != "", **options)
     click.echo(table(found))
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")

@@ -28,6 +28,13 @@ HELP = """\
 
 LOADING = [
     click.option("--quant", default=None, help="Quantise on load: q8, q4, bf16, f16."),
+    click.option(
+        "--precision",
+        type=click.Choice(["quantised", "f32", "bf16", "int8"]),
+        default="quantised",
+        show_default=True,
+        help="quantised: activations of 8 bits where weights are integers.",
+    ),
     click.option("--context", type=click.IntRange(1), default=None, help="Tokens in all."),
     click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
     click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),
@@ -62,17 +69,22 @@ def _clear_errors() -> Iterator[None]:
         sys.exit(1)
 
 
-def _load(model: str, quant: str | None, context: int | None, threads: int | None,
-          search: int) -> LLM:  # fmt: skip
+def _load(model: str, options: dict[str, Any]) -> LLM:
     from ..models.llm import LLM
 
     started = time.perf_counter()
     if sys.stderr.isatty():
         click.echo(f"loading {model} ...", err=True, nl=False)
-    llm = LLM(model, quant=quant, context=context, threads=threads, search=search)
+    llm = LLM(model, **options)
     if sys.stderr.isatty():
         click.echo(f"\rloaded {model} in {time.perf_counter() - started:.1f} s", err=True)
     return llm
+
+
+def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of `LLM`, and those of `Sampling`."""
+    names = ("quant", "precision", "context", "threads", "search")
+    return {n: options[n] for n in names}, {n: v for n, v in options.items() if n not in names}
 
 
 @click.command()
@@ -84,13 +96,13 @@ def _load(model: str, quant: str | None, context: int | None, threads: int | Non
 @click.option("--chat/--no-chat", default=None, help="Use the chat template (default: if any).")
 @click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
 def run(
-    model: str, prompt: str, quant: str | None, context: int | None, threads: int | None,
-    search: int, max_tokens: int, stop: tuple[str, ...], chat: bool | None, stats: bool,
-    **sampling: Any,
+    model: str, prompt: str, max_tokens: int, stop: tuple[str, ...], chat: bool | None,
+    stats: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub) to PROMPT."""
+    loading, sampling = _split(options)
     with _clear_errors():
-        llm = _load(model, quant, context, threads, search)
+        llm = _load(model, loading)
         use_template = llm.tokenizer.template is not None if chat is None else chat
         given: Any = [{"role": "user", "content": prompt}] if use_template else prompt
         with contextlib.suppress(KeyboardInterrupt):
@@ -125,13 +137,11 @@ def _show(
 @_with(LOADING)
 @_with(SAMPLING)
 @click.option("--system", default=None, help="A system message to begin with.")
-def chat(
-    model: str, quant: str | None, context: int | None, threads: int | None, search: int,
-    max_tokens: int, system: str | None, **sampling: Any,
-) -> None:  # fmt: skip
+def chat(model: str, max_tokens: int, system: str | None, **options: Any) -> None:
     """Talk with MODEL. /help lists the commands; Ctrl-C stops a reply, Ctrl-D leaves."""
+    loading, sampling = _split(options)
     with _clear_errors():
-        llm = _load(model, quant, context, threads, search)
+        llm = _load(model, loading)
         llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template
     Conversation(llm, max_tokens, sampling, system).talk()
 

@@ -85,21 +85,19 @@ def cache() -> None:
 @DATABASE_OPTION
 def cache_info(database: Path | None) -> None:
     """Where it is and what it holds."""
-    from ..runtime.kept import Kept
     from ..runtime.store import Store
     from ..search import Database, user_path
 
     click.echo(Database(database or user_path()).describe())
     if database is None:
         click.echo(Store.of(None).describe())
-        click.echo(Kept.of_user().describe())
+        click.echo(Store.of_weights().describe())
 
 
 @cache.command("clear")
 @DATABASE_OPTION
 def cache_clear(database: Path | None) -> None:
     """Forget all of it; with --database only that file."""
-    from ..runtime.kept import Kept
     from ..runtime.store import Store
     from ..search import Database, user_path
 
@@ -107,5 +105,5 @@ def cache_clear(database: Path | None) -> None:
     Database(chosen).clear()
     if database is None:
         Store.of(None).clear()
-        Kept.of_user().clear()
+        Store.of_weights().clear()
     click.echo(f"{chosen}: removed")

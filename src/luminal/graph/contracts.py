@@ -11,6 +11,8 @@ are exact; everything outside of them is f32. What is lost is the rounding of x,
     |error| <= sum_k |w_k| (s_b / 2 + TINY)  +  sum_k |x_k| t / 2       t: the scale of a float w
 
 A group whose largest |x| is at most TINY counts as zero; one with a NaN or an infinity gives NaN.
+`integer_contractions` (precision="quantised") does so where w is made of integers: without the
+second sum, and other contractions stay as they are.
 
 `half_contractions` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
 and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|.
@@ -112,11 +114,13 @@ def known_before(node: Node) -> bool:
 # ---- int8
 
 
-def whole_contraction(graph: Graph, product_node: Node, dims: tuple[int, ...]) -> Node | None:
-    """sum of x w in integers, where one factor allows it."""
+def whole_contraction(
+    graph: Graph, product_node: Node, dims: tuple[int, ...], floats: bool = True
+) -> Node | None:
+    """sum of x w in integers, where one factor allows it. floats: also if w is a float."""
     for w, x in (product_node.inputs, product_node.inputs[::-1]):
         for dim in dims[::-1]:
-            found = _Whole(graph, product_node.shape, dims, dim).contraction(w, x)
+            found = _Whole(graph, product_node.shape, dims, dim).contraction(w, x, floats)
             if found is not None:
                 return found
     return None
@@ -132,14 +136,14 @@ class _Whole:
     def __init__(self, graph: Graph, shape: Shape, dims: tuple[int, ...], dim: int) -> None:
         self.graph, self.shape, self.dims, self.dim = graph, shape, dims, dim
 
-    def contraction(self, w: Node, x: Node) -> Node | None:
+    def contraction(self, w: Node, x: Node, floats: bool) -> Node | None:
         size = self.shape[self.dim]
         factor = resolved(self.graph, x)
         if not size.is_constant or position(self.dim) not in _names(factor.index):
             return None
         terms = self._terms(w, tuple(map(place, range(len(self.shape)))))
         if not any(term.whole for term in terms):
-            terms = self._rounded(w)
+            terms = self._rounded(w) if floats else []
         for group in (size.constant, *GROUPS):
             if terms and size.constant % group == 0 and group <= LONGEST:
                 found = self._grouped(terms, factor, group)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from ..errors import CompileError, Unsupported
@@ -179,6 +180,11 @@ def whole_contractions(program: Program) -> Program:
     return _contract(program, whole_contraction)
 
 
+def integer_contractions(program: Program) -> Program:
+    """Contractions in integers of eight bits, where one factor is made of such."""
+    return _contract(program, partial(whole_contraction, floats=False))
+
+
 def half_contractions(program: Program) -> Program:
     """Contractions of bf16 with sums in f32."""
     return _contract(program, half_contraction)
@@ -197,4 +203,5 @@ CONTRACTS: dict[str, tuple[Pass, ...]] = {
     "f32": (),
     "bf16": (half_contractions,),
     "int8": (whole_contractions,),
+    "quantised": (integer_contractions,),
 }

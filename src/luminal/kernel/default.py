@@ -14,7 +14,7 @@ from __future__ import annotations
 from .decisions import Decisions
 from .draft import Draft
 from .frames import tile_frame
-from .frames_joint import joint_frame, sum_of_sums
+from .frames_joint import early_first, joint_frame, sum_of_sums
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .kernel import Kernel
@@ -40,7 +40,9 @@ def default_schedule(
     kernel, operands = add_operands(found)
     if operands:
         found = again(found, kernel, operands)
-    if len(found.group) > 1 and not found.streams:
+    if not found.streams and sum_of_sums(found):
+        found = again(found, early_first(found), operands)
+    elif not found.streams and len(found.group) > 1:
         found = again(found, regroup(found.kernel, found.group), operands)
     together = stream_together(found)
     if together is not None:
@@ -59,7 +61,7 @@ def _choose(draft: Draft) -> None:
         stream_frame(draft)
     elif scans or found.main is None or found.tile is None or not found.tile.lane:
         row_frame(draft)
-    elif sum_of_sums(draft) is not None:
+    elif sum_of_sums(found):
         joint_frame(draft)
     elif found.tile.reduced and len(found.tile.sizes) == 1:
         row_frame(draft)

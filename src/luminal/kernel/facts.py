@@ -80,6 +80,8 @@ class Facts:
         self.single = {a for a, e in kernel.axes.items() if e == 1}
         self.static = {a: e.is_constant for a, e in kernel.axes.items()}
         self.buffers = {b.name: b for b in kernel.buffers}
+        self.rescales = {v.reduction.rescale.value for v in kernel.values
+                         if v.reduction and v.reduction.rescale}  # fmt: skip
         self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
@@ -88,8 +90,6 @@ class Facts:
         self.kernel = replace(kernel, values=self._inlined(kernel))
         self.values = self.kernel.values
         self.by_name = {v.name: v for v in self.values}
-        self.rescales = {v.reduction.rescale.value for v in self.values
-                         if v.reduction and v.reduction.rescale}  # fmt: skip
         self.lanes = self._lanes()
         self.spelled: frozenset[str] = frozenset()  # axes whose ends are seen by proof
 
@@ -114,20 +114,14 @@ class Facts:
         self.by_name = {v.name: v for v in values}
         bodies: dict[str, Expression] = {}
         for v in values:
-            if not self._bound(v, values) and self._free_to_repeat(v, values):
+            bound = v.reduction or v.store or v.name in self.kept or self.running(v)
+            if not bound and self._free_to_repeat(v, values):
                 bodies[v.name] = v.body
         inline = inliner(bodies)
         kept = tuple(inline.value(v) for v in values if v.name not in bodies)
         self._accesses.clear()
         self._work.clear()
         return kept
-
-    def _bound(self, value: Value, values: tuple[Value, ...]) -> bool:
-        rescales = {v.reduction.rescale.value for v in values
-                    if v.reduction and v.reduction.rescale}  # fmt: skip
-        return bool(
-            value.reduction or value.store or value.name in rescales or value.name in self.kept
-        ) or bool(value.reads(so_far=True))
 
     def _free_to_repeat(self, value: Value, values: tuple[Value, ...]) -> bool:
         readers = [u for u in values if value.name in u.reads()]

@@ -15,7 +15,8 @@ from math import prod
 
 from .draft import Draft
 from .facts import round_up
-from .kernel import Value
+from .kernel import Kernel, Value
+from .outline import Outline
 from .paths import Room
 from .schedule import Loop
 from .score import Tile
@@ -25,32 +26,46 @@ VECTORS = 4  # of one row: memory streams, and chains of additions
 UNIT = 64  # lanes in a unit of work
 
 
-def sum_of_sums(draft: Draft) -> Value | None:
+def sum_of_sums(found: Outline) -> Value | None:
     """A later reduction over a kept axis of the dominant one, with no other axes."""
-    found = draft.found
-    assert found.main is not None and found.tile is not None
-    if found.tile.reduced or found.main.reduction is None or found.main.reduction.op != "sum":
+    if found.main is None or found.tile is None or found.tile.reduced:
         return None
+    if found.main.reduction is None or found.main.reduction.op != "sum":
+        return None
+    early = _early(found, found.tile.lane)
     for v in found.values:
         later = v is not found.main and found.main.name in v.reads()
         if later and v.reduction and not v.reduction.scan and set(v.axes) < set(found.main.axes):
             shared = [a for a in found.main.axes if a not in v.axes]
-            short = all(draft.facts.static[a] for a in found.main.over)
+            short = all(found.facts.static[a] for a in found.main.over)
             own = [a for a in v.over if a not in found.main.axes]
             inside = [u for u in found.values if set(shared) <= set(u.points)]
-            laned = all(found.tile.lane in u.axes for u in [v, *inside] if not _operand(draft, u))
+            laned = all(found.tile.lane in u.axes for u in [v, *inside] if u.name not in early)
             if laned and short and shared and not own:
                 return v
     return None
 
 
-def _operand(draft: Draft, value: Value) -> bool:
-    return value.name in draft.operands
+def early_first(found: Outline) -> Kernel:
+    """What is alike for all lanes before the rest: it would part the loops of the two sums."""
+    assert found.tile is not None
+    early = _early(found, found.tile.lane)
+    values = sorted(found.values, key=lambda v: v.name not in early)
+    return replace(found.kernel, values=tuple(values))
+
+
+def _early(found: Outline, lane: str) -> set[str]:
+    """Values that are alike for all lanes: operands, and sums of them."""
+    early: set[str] = set()
+    for v in found.values:
+        if lane not in v.points and not v.store and v.reads() <= early:
+            early.add(v.name)
+    return early
 
 
 def joint_frame(draft: Draft) -> None:
     """Both reductions in one nest."""
-    found, total = draft.found, sum_of_sums(draft)
+    found, total = draft.found, sum_of_sums(draft.found)
     assert total is not None and found.main is not None and found.tile is not None
     shared = [a for a in found.main.axes if a not in total.axes]
     tile = found.tile = _tile(draft, found.tile, found.main)
@@ -61,12 +76,13 @@ def joint_frame(draft: Draft) -> None:
     for a in found.common:
         if a != tile.lane:
             room = room.add(Loop(a, _block(draft, a, tile) if a in rows else 1, "parallel"))
-    room = base = room.add(Loop(tile.lane, unit, "parallel"))
+    kind = "parallel" if tile.lane in found.common else "serial"  # unless a later sum is over it
+    room = base = room.add(Loop(tile.lane, unit, kind))
     for a in (*rows, tile.lane):
         room = room.add(Loop(a, tile.size(a))) if room.within[a] > tile.size(a) else room
-    nest = _nest(draft, room, shared, tile)
+    nest, early = _nest(draft, room, shared, tile), _early(found, tile.lane) | draft.operands
     for v in found.values:
-        if _operand(draft, v):
+        if v.name in early:
             draft.own(v, base)
         elif v is found.main or set(shared) <= set(v.points):
             _put(draft, v, nest, tile)
@@ -90,7 +106,7 @@ def _tile(draft: Draft, tile: Tile, main: Value) -> Tile:
 
 def _block(draft: Draft, row: str, tile: Tile) -> int:
     """Rows whose widened operands fill half of the second cache."""
-    wide = [v for v in draft.found.values if _operand(draft, v) and row in v.axes]
+    wide = [v for v in draft.found.values if v.name in draft.operands and row in v.axes]
     row_bytes = sum(draft.bytes(v.dtype, set(v.axes) - {row}) for v in wide)
     size, step = draft.size[row], tile.size(row)
     most = draft.target.l2 // 2 // max(1, row_bytes) if row_bytes else size
@@ -120,7 +136,7 @@ def _put(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
     loops += [Loop(lane, tile.width, "unroll")] if size > tile.width else []
     loops.append(Loop(lane, 1, "vector"))
     own = [a for a in v.over if a not in nest.within and a not in draft.facts.single]
-    pair = tile.pair if v is draft.found.main else None
+    pair = tile.pair if v in draft.found.group else None
     steps = {a: pair[0].collapse if pair and a == pair[1] else 1 for a in own}
     over: list[tuple[str, int, int]] = []  # axis, step of its loop, step of what is written out
     left = max(1, WRITTEN // tile.vectors)

@@ -17,7 +17,7 @@ from .score import Tile
 TIMES = (1, 2, 4, 8)  # how often a body may be written out
 FEW = 4  # rounds of a written-out body that make up for what is left over
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
-WINDOW, WHOLE = 16, 256  # positions of a window, and instructions, that are written out whole
+WINDOW, WHOLE = 16, 200  # positions of a window, and instructions, that are written out whole
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 
 
@@ -106,9 +106,10 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         step = tile.pair[0].collapse if tile.pair and a == pair else 1
         turns = room.within.get(a, facts.size[a]) // step
         fixed = a in room.within or facts.static[a]
-        whole = fixed and 0 < body * turns <= WHOLE and turns <= WINDOW
+        most = UNROLLED if written else WHOLE
+        whole = fixed and 0 < body * turns <= most and turns <= WINDOW
         many = turns if whole else _times(value, facts, turns if fixed else 0, body)
-        if not (whole and a not in room.within):
+        if not (whole and many > 1 and a not in room.within):
             serial = room.walk(a, many * step) + serial
         written = ([Loop(a, step, "unroll")] if many > 1 else []) + written
         body = body * many if whole else 0

@@ -57,8 +57,9 @@ class Solver:
         key = (tuple(v.name for v in group), lane, width, copies, spans, known)
         if key in facts.solved:
             return facts.solved[key]
-        pair = facts.pair(value) if lane in value.axes and len(group) == 1 else None
-        pairs = [None, pair] if pair and lane != pair[1] else [None]
+        pair, *others = {facts.pair(v) for v in group}
+        fits = pair and not others and lane in value.axes and lane != pair[1]
+        pairs = [None, pair] if fits else [None]
         job = Job(facts, group, accesses, operations(facts, group), self.span, copies)
         tiles: list[Tile] = []
         most = inf

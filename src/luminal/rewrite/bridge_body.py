@@ -30,13 +30,12 @@ from ..kernel.kernel import (
     walk,
 )
 from .bridge_parts import exponential, heads, lowest, multiply, zero
-from .encode import Indexed, Literal, Operation, Running, conditions_of
+from .encode import Indexed, Literal, Operation, Running
 from .extract import Classes, ENode, map_of
-from .language import VISIBLE
+from .maps import conditions_of
 from .plan import Piece
 from .terms import SLOT, ScatterMap
 
-SCALAR = {name: op for op, name in VISIBLE.items()}
 TRIVIAL = frozenset(("Load", "Read", "Const", "Literal", "Index", "One"))
 SLOT_NAME = "$0"
 Known = tuple[Index, ...]  # conditions that hold where an expression is evaluated
@@ -159,17 +158,14 @@ class Body:
             return self._weight(node, dtype, known)
         if node.op == "Guard":
             return self._guard(node, known)
-        if node.op in SCALAR:
-            args = tuple(self.expression(x, known) for x in node.children)
-            return Apply(SCALAR[node.op], args, dtype)
+        name = self.classes.scalar(node)
+        if name:
+            return Apply(name, tuple(self.expression(x, known) for x in node.children), dtype)
         item = self.encoding.items[int(node.literals[0])]
         if isinstance(item, Literal):
             return Constant(item.value, item.dtype)
         if isinstance(item, Indexed):
             return Position(item.index, item.dtype)
-        if isinstance(item, Operation):
-            args = tuple(self.expression(x, known) for x in node.children)
-            return Apply(item.name, args, item.dtype)
         raise CompileError(f"no expression for {node.op}")
 
     def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:

@@ -51,6 +51,7 @@ _RUNS = 100  # in which a constant that is made once must have paid for its memo
 _SAMPLES = 64  # points at which the share of a guard's branch is estimated
 _GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
 ALONE = 2.0  # times as long as on all threads
+_OUTSIDE = {(0, 0)}  # the use of what no reduction uses
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
@@ -185,11 +186,11 @@ class _Priced:
 
     def _downwards(self) -> None:
         for root in self.tops():
-            self._use(root, self.axes[root], 1.0, {(0, 0)})
+            self._use(root, self.axes[root], 1.0, _OUTSIDE)
         for c in reversed(self.order):
             node = self.node[c]
             if c not in self.loops:
-                self._use(c, self.axes[c], 1.0, {(0, 0)})
+                self._use(c, self.axes[c], 1.0, _OUTSIDE)
             if node.over:
                 self._reduction(c, node)
             else:
@@ -239,7 +240,7 @@ class _Priced:
         if c not in self.uses:
             return
         self.loops[c] = self.loops.get(c, 0) | loops
-        if any(mask for mask, _ in uses):
+        if uses != _OUTSIDE:
             self.inner[c] = self.inner.get(c, 0) | loops
         self.repeat[c] = max(self.repeat.get(c, 0.0), repeat)
         self.share[c] = max(self.share.get(c, 0.0), share)

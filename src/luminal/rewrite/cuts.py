@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..graph.index import Floor, Index
 from ..graph.scalars import SCALARS
-from ..graph.space import Space
+from .maps import injective
 from .normal import Normal
-from .terms import Map, Terms, is_reduction
+from .terms import Terms, is_reduction
 
 SINK = -1
 MOVEMENT = ("guard", "read", "load", "store")
@@ -138,47 +137,6 @@ def _widens(terms: Terms, t: int) -> bool:
     """A cast whose operand says the same in fewer bytes: that is stored instead."""
     node = terms.nodes[t]
     return node.op == "cast" and terms.nodes[node.children[0]].dtype.bytes < node.dtype.bytes
-
-
-def injective(mapping: Map, space: Space) -> bool:
-    """Proven: a read takes no element twice (but where it does not depend on an axis at all)."""
-    determined: set[str] = set()
-    mentioned: set[str] = set()
-    for _, index in mapping.entries:
-        mentioned |= space.depends(index)
-        determined |= _determined(index, space)
-    return mentioned <= determined
-
-
-def _determined(index: Index, space: Space) -> frozenset[str]:
-    """The axes of an index, if its value tells their positions: a mixed-radix number with gaps."""
-    axes = space.depends(index)
-    plain = Index.build({m: c for m, c in index.terms if not any(isinstance(a, Floor) for a in m)})
-    if plain is not index and len(axes) != 1:
-        return frozenset()
-    if any(len([a for a in m if a in axes]) > 1 for m, _ in plain.terms):
-        return frozenset()
-    strides = sorted((abs(plain.coefficient(a)), a) for a in axes)
-    reach = Index.of(0)
-    for stride, axis in strides:
-        if stride == 0 or not space.nonnegative(Index.of(stride) - reach - 1):
-            return frozenset()
-        reach = reach + (space.axes[axis] - 1) * stride
-    if plain is not index and not _wraps_once(index - plain, reach, space):
-        return frozenset()
-    return axes
-
-
-def _wraps_once(wrapped: Index, reach: Index, space: Space) -> bool:
-    """x - n floor(x / n) is a rotation: it repeats nothing while x walks less than n."""
-    for monomial, coefficient in wrapped.terms:
-        divisors = [a.divisor for a in monomial if isinstance(a, Floor)]
-        rest = tuple(a for a in monomial if not isinstance(a, Floor))
-        if len(divisors) != 1 or Index.build({rest: -coefficient}) is not divisors[0]:
-            return False
-        if not space.nonnegative(divisors[0] - reach - 1):
-            return False
-    return len(wrapped.terms) == 1
 
 
 def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:

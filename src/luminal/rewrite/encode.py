@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import CompileError
@@ -20,7 +20,9 @@ from ..graph.scalars import SCALARS
 from ..graph.space import Space
 from .engine import Fact, Inserted
 from .language import OPAQUE, OPERATIONS, REQUESTS, VISIBLE
-from .terms import SLOT, Domain, Leaf, Map, Region, ScatterMap, Term, is_reduction
+from .maps import compose, conditions_of, injective
+from .normal import axis_key
+from .terms import SLOT, Leaf, Map, Region, ScatterMap, Term, is_reduction, names_of
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
 NEVER = 0
@@ -42,14 +44,8 @@ class Literal:
     """A constant that laws do not compute with. `text` tells -0.0 from 0.0 and True from 1."""
 
     text: str
-    value: Any
+    value: Any = field(compare=False)
     dtype: DType
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and (self.text, self.dtype) == (other.text, other.dtype)
-
-    def __hash__(self) -> int:
-        return hash((self.text, self.dtype))
 
 
 @dataclass(frozen=True)
@@ -102,8 +98,8 @@ class Encoding:
     def __init__(self, region: Region) -> None:
         terms = region.terms
         self.space: Space = terms.space
-        names = sorted(frozenset().union(*terms.axes), key=_axis_order)
-        names = list(dict.fromkeys([*names, *sorted(_bound_axes(terms.nodes), key=_axis_order)]))
+        names = sorted(frozenset().union(*terms.axes), key=axis_key)
+        names = list(dict.fromkeys([*names, *sorted(_bound_axes(terms.nodes), key=axis_key)]))
         if len(names) > MAX_AXES:
             raise CompileError(f"a region has {len(names)} axes; at most {MAX_AXES} are possible")
         self.axes = tuple(names)
@@ -166,29 +162,12 @@ class Encoding:
         return item
 
     def _describe(self, kind: str, number: int, item: Interned) -> None:
-        if kind == "map":
-            assert isinstance(item, Map)
-            used = [i.names() for _, i in item.entries]
-            used += [c.names() for c in item.conditions]
-            self.facts.append(("mentions", (number,), self.mask(frozenset().union(*used))))
-        elif kind == "domain":
-            assert item is None or isinstance(item, tuple)
-            used = [c.names() for c in item or ()]
+        names = _mentioned(item)
+        if names is not None:
+            self.facts.append(("mentions", (number,), self.mask(names)))
+        if kind == "domain":
             state = NEVER if item is None else DEPENDS if item else ALWAYS
-            self.facts.append(("mentions", (number,), self.mask(frozenset().union(*used))))
             self.facts.append(("state", (number,), state))
-        elif kind == "leaf":
-            assert isinstance(item, Leaf)
-            self.facts.append(("mentions", (number,), self.mask(item.axes)))
-        elif kind == "scatter":
-            assert isinstance(item, ScatterMap)
-            self.facts.append(("mentions", (number,), self.mask(a for a, _ in item.entries)))
-        elif kind == "scan":
-            assert isinstance(item, Running)
-            self.facts.append(("mentions", (number,), self.mask((item.axis,))))
-        elif kind == "index":
-            assert isinstance(item, Indexed)
-            self.facts.append(("mentions", (number,), self.mask(item.index.names())))
 
     def take_facts(self) -> list[Fact]:
         """What the engine has not been told yet."""
@@ -274,13 +253,11 @@ class Encoding:
 
     def _extend(self, number: int, mask: int) -> int | None:
         found, inner = self.map(number), self.names(mask)
-        used = frozenset().union(*(i.names() for _, i in found.entries))
-        used |= frozenset().union(*(c.names() for c in found.conditions))
-        if used & set(inner) or not injective(found, self.space):
+        if not found.names.isdisjoint(inner) or not injective(found, self.space):
             return -1
         kept = [(a, i) for a, i in found.entries if a not in inner]
         kept += [(a, Index.of(a)) for a in inner]
-        entries = sorted(kept, key=lambda entry: _axis_order(entry[0]))
+        entries = sorted(kept, key=lambda entry: axis_key(entry[0]))
         return self.number("map", Map(tuple(entries), found.conditions))
 
     def _both(self, first: int, second: int) -> int | None:
@@ -309,9 +286,19 @@ class Encoding:
         return self.number("map", Map(a.entries))
 
 
-def _axis_order(name: str) -> tuple[int, str]:
-    """a2 before a10, as in the maps of the normaliser."""
-    return len(name), name
+def _mentioned(item: Interned) -> frozenset[str] | None:
+    """The names in an attribute that axes of its class come from; None where that tells nothing."""
+    if isinstance(item, Map):
+        return item.names
+    if isinstance(item, Leaf):
+        return frozenset(item.axes)
+    if isinstance(item, ScatterMap):
+        return frozenset(axis for axis, _ in item.entries)
+    if isinstance(item, Running):
+        return frozenset((item.axis,))
+    if isinstance(item, Indexed):
+        return item.index.names()
+    return None if isinstance(item, Operation | Literal) else names_of(item or ())
 
 
 def _bound_axes(terms: list[Term]) -> set[str]:
@@ -322,30 +309,3 @@ def _bound_axes(terms: list[Term]) -> set[str]:
         elif term.op == "scan":
             bound.add(term.attribute[1])
     return bound
-
-
-def within(space: Space, found: Map) -> list[Index]:
-    """The conditions under which every entry stays inside its axis (a slot is clamped)."""
-    conditions = []
-    for axis, index in found.entries:
-        if SLOT not in index.names():
-            conditions += [index, space.axes[axis] - 1 - index]
-    return conditions
-
-
-def conditions_of(space: Space, found: Map) -> Domain | None:
-    """Where a read through the map is defined: what is not proven; None: nowhere."""
-    return space.domain([*found.conditions, *within(space, found)])
-
-
-def compose(space: Space, inner: Map, outer: Map) -> Map:
-    """The map of a buffer behind a buffer; it keeps where the buffer in between was defined."""
-    through = dict(outer.entries)
-    entries = tuple((a, space.substitute(i, through)) for a, i in inner.entries)
-    between = [space.substitute(c, through) for c in inner.conditions]
-    between += [*outer.conditions, *within(space, outer)]
-    open_conditions = space.domain(between)
-    if open_conditions is None:
-        return Map(entries, (Index.of(-1),))
-    implied = set(within(space, Map(entries)))
-    return Map(entries, tuple(c for c in open_conditions if c not in implied))

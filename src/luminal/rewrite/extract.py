@@ -14,9 +14,10 @@ from functools import cached_property
 
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
-from .encode import Encoding, Indexed, Literal, Operation, conditions_of
+from .encode import Encoding, Indexed, Literal, Operation
 from .engine import Engine
-from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS
+from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
+from .maps import conditions_of
 from .terms import SLOT, Leaf, Map, Region
 
 INFINITE = math.inf
@@ -38,10 +39,6 @@ class ENode:
         return int(self.literals[1] if self.op == "Fold" else self.literals[0])
 
 
-# operations that laws know
-_VISIBLE = {"Add": "add", "Mul": "mul", "Div": "div", "Recip": "recip", "Exp2": "exp2"}
-
-
 @dataclass
 class Classes:
     """The classes of an e-graph. All lists are indexed by class.
@@ -56,16 +53,17 @@ class Classes:
     alternatives: list[list[ENode]]
     is_buffer: list[bool]
     axes: list[int]
-    dtype: list[DType]
     fixed: list[bool]
-    constant: list[bool]
     roots: list[int]
-    needs: list[frozenset[Index]]
     order: list[int] = field(default_factory=list)  # operands before what is made of them
+    dtype: list[DType] = field(init=False)
+    constant: list[bool] = field(init=False)
+    needs: list[frozenset[Index]] = field(init=False)
 
-    @property
-    def nodes(self) -> int:
-        return sum(map(len, self.alternatives))
+    def __post_init__(self) -> None:
+        count = len(self.alternatives)
+        self.dtype, self.constant = [ALL[0]] * count, [False] * count
+        self.needs = [frozenset()] * count
 
     def held(self, buffer: int) -> int:
         """The value that a stored buffer holds."""
@@ -81,7 +79,7 @@ class Classes:
             item = self.encoding.items[int(node.literals[0])]
             assert isinstance(item, Operation)
             return item.name
-        return _VISIBLE.get(node.op, "")
+        return SCALAR.get(node.op, "")
 
     def leaf(self, buffer: int) -> Leaf:
         item = self.encoding.items[int(self.alternatives[buffer][0].literals[0])]
@@ -112,16 +110,14 @@ def classes_of(
             children = tuple(number(v, k == "T") for k, v in pairs if k in "ET")
             literals = tuple(v for k, v in pairs if k in "if")
             alternatives[number(output, op in BUFFER_SORT)].append(ENode(op, literals, children))
-    axes = [0] * len(alternatives)
-    for table in ("ax", "axT"):
-        for (value,), mask in tables[table]:
-            if value in numbers:
-                axes[numbers[value]] = mask
-    fixed = [False] * len(alternatives)
-    for table in ("fixed", "fixedT"):
-        for (value,), _ in tables[table]:
-            if value in numbers:
-                fixed[numbers[value]] = True
+    count = len(alternatives)
+    axes, fixed = [0] * count, [False] * count
+    for (value,), mask in tables["ax"] + tables["axT"]:
+        if value in numbers:
+            axes[numbers[value]] = mask
+    for (value,), _ in tables["fixed"] + tables["fixedT"]:
+        if value in numbers:
+            fixed[numbers[value]] = True
     terms = {term: output for (term,), output in tables["term"]}
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
@@ -129,34 +125,21 @@ def classes_of(
         alternatives = [
             _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
         ]
-    return _finish(encoding, region, alternatives, is_buffer, axes, fixed, roots)
+    classes = Classes(region, encoding, alternatives, is_buffer, axes, fixed, roots)
+    _complete(classes)
+    return classes
 
 
-def _finish(
-    encoding: Encoding,
-    region: Region,
-    alternatives: list[list[ENode]],
-    is_buffer: list[bool],
-    axes: list[int],
-    fixed: list[bool],
-    roots: list[int],
-) -> Classes:
-    count = len(alternatives)
-    empty: frozenset[Index] = frozenset()
-    classes = Classes(
-        region, encoding, alternatives, is_buffer, axes, [ALL[0]] * count, fixed,
-        [False] * count, roots,
-        [empty] * count,
-    )  # fmt: skip
+def _complete(classes: Classes) -> None:
+    """Find what follows from the alternatives; leave out those that are less defined."""
     order = classes.order = ordered(classes)
-    _find_dtypes(classes, order, region)
+    _find_dtypes(classes, order, classes.region)
     _find_constants(classes, order)
     before = list(classes.alternatives)
     _find_needs(classes, order)
     classes.order = ordered(classes)
     if len(classes.order) < len(order):  # what is left only leads in circles
         classes.alternatives, classes.order = before, order
-    return classes
 
 
 def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bool]) -> list[ENode]:

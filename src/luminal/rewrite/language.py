@@ -38,6 +38,7 @@ OPERATIONS: dict[str, str] = {
 }
 BUFFER_SORT = frozenset(("Input", "Store", "Scatter"))
 VISIBLE = {"add": "Add", "mul": "Mul", "div": "Div", "recip": "Recip", "exp2": "Exp2"}  # floats
+SCALAR = {name: op for op, name in VISIBLE.items()}
 OPAQUE = {1: "Unary", 2: "Binary", 3: "Ternary"}
 REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
 

@@ -23,8 +23,7 @@ Binding = dict[str, Any]
 
 PRIMITIVES: dict[str, Callable[..., Any]] = {
     "&": operator.and_, "|": operator.or_, "not-i64": operator.invert, "+": operator.add,
-    "*": operator.mul, "neg": operator.neg, "<": operator.lt, ">": operator.gt,
-    ">=": operator.ge, "<=": operator.le, "!=": operator.ne, "=": operator.eq,
+    "*": operator.mul, "<": operator.lt, ">=": operator.ge, "!=": operator.ne, "=": operator.eq,
 }  # fmt: skip
 SORTS = ("E", "T")
 
@@ -54,7 +53,6 @@ class Atom:
 class Rule:
     """Atoms in the order in which they are matched, each with the tests that it makes possible."""
 
-    ruleset: str
     steps: list[tuple[Atom, list[Any]]]
     variables: tuple[str, ...]
     actions: list[Sexp]
@@ -77,13 +75,12 @@ def parse(text: str) -> Sexp:
     return stack[0][0]
 
 
+@cache
 def operand(token: str) -> Any:
     """A literal or a variable."""
     if re.fullmatch(r"-?\d+", token):
         return int(token)
-    if re.fullmatch(r"-?(\d+\.\d*|\d*\.?\d+e-?\d+|\d+\.\d*e-?\d+)", token):
-        return float(token)
-    return Variable(token)
+    return float(token) if re.fullmatch(r"-?[\d.]+(e-?\d+)?", token) else Variable(token)
 
 
 class Mini:
@@ -97,7 +94,6 @@ class Mini:
         self.rules: dict[str, list[Rule]] = {}
         self.parent: list[int] = []
         self.numbers: list[int] = []  # class of each inserted term
-        self.changed = False
         self.unions = False
         self._indices: dict[tuple[str, tuple[int, ...]], dict[tuple[Any, ...], list[Any]]] = {}
         for text in program:
@@ -112,7 +108,6 @@ class Mini:
             self.numbers.append(self._make(op, found))
             table = "buffer" if op in BUFFER_SORT else "term"
             self._set(table, (len(self.numbers) - 1,), self.numbers[-1])
-        self._rebuild()
 
     def tell(self, facts: Iterable[Fact]) -> None:
         for name, arguments, value in facts:
@@ -132,14 +127,14 @@ class Mini:
 
     def _step(self, ruleset: str) -> bool:
         self._rebuild()
-        self._indices, self.changed = {}, False
+        self._indices, before = {}, dict(self.version)
         due = [rule for rule in self.rules[ruleset] if self._is_due(rule)]
         found = [(rule, list(self._matches(rule))) for rule in due]
         for rule, matches in found:
             for match in matches:
                 self._apply(rule, match)
         self._rebuild()
-        return self.changed
+        return self.version != before
 
     def _is_due(self, rule: Rule) -> bool:
         """Whether a table that the rule looks at has changed since it was matched."""
@@ -147,16 +142,15 @@ class Mini:
         return before != rule.seen
 
     def _analyse(self) -> bool:
-        steps = 0
+        changed = False
         while self._step("analysis"):
-            steps += 1
-        return steps > 0
+            changed = True
+        return changed
 
     def size(self) -> int:
         return sum(len(self.rows[op]) for op in OPERATIONS)
 
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
-        self._rebuild()
         return {name: list(self._plain(name)) for name in names}
 
     def requests(self) -> list[tuple[int, int, int]]:
@@ -186,7 +180,7 @@ class Mini:
         a, b = self._find(a), self._find(b)
         if a != b:
             self.parent[max(a, b)] = min(a, b)
-            self.changed = self.unions = True
+            self.unions = True
 
     def _canonical(self, sorts: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(self._find(v) if s in SORTS else v for s, v in zip(sorts, values))
@@ -198,7 +192,7 @@ class Mini:
             found = len(self.parent)
             self.parent.append(found)
             self.rows[op][arguments] = found
-            self._note_change(op)
+            self.version[op] += 1
         return int(found)
 
     def _set(self, name: str, arguments: tuple[Any, ...], value: Any) -> None:
@@ -208,16 +202,12 @@ class Mini:
         old = table.get(arguments)
         if old is None:
             table[arguments] = value
-            self._note_change(name)
+            self.version[name] += 1
         elif output in SORTS:
             self._union(old, value)
         elif self.merge.get(name) and old & value != old:
             table[arguments] = old & value
-            self._note_change(name)
-
-    def _note_change(self, table: str) -> None:
-        self.changed = True
-        self.version[table] += 1
+            self.version[name] += 1
 
     def _rebuild(self) -> None:
         """Make every row canonical; equal arguments make equal values."""
@@ -242,11 +232,9 @@ class Mini:
             for sort, *variants in command[1:]:
                 for name, *inputs in variants:
                     self._table(name, inputs, sort)
-        elif head == "function":
-            self._table(command[1], command[2], command[3])
+        elif head in ("function", "relation"):
+            self._table(command[1], command[2], command[3] if head == "function" else "Unit")
             self.merge[command[1]] = ":merge" in command
-        elif head == "relation":
-            self._table(command[1], command[2], "Unit")
         elif head == "ruleset":
             self.rules[command[1]] = []
         elif head == "rule":
@@ -259,21 +247,18 @@ class Mini:
         self.rows[name], self.version[name] = {}, 0
 
     def _rule(self, body: list[Sexp], actions: list[Sexp], ruleset: str) -> None:
-        flat = _Flattener(self.signature)
-        for fact in body:
-            flat.fact(fact)
-        steps = flat.ordered()
+        steps = _Flattener(body).ordered()
         variables = tuple(dict.fromkeys(
             c.name for atom, _ in steps for c in atom.columns if isinstance(c, Variable)
         ))  # fmt: skip
-        self.rules[ruleset].append(Rule(ruleset, steps, variables, actions))
+        self.rules[ruleset].append(Rule(steps, variables, actions))
 
     # ---- matching
 
     def _matches(
         self, rule: Rule, depth: int = 0, bound: Binding | None = None
     ) -> Iterator[Binding]:
-        bound = bound if bound is not None else {}
+        bound = bound or {}
         if depth == len(rule.steps):
             yield bound
             return
@@ -343,10 +328,11 @@ def _value(item: Any, bound: Binding) -> Any:
 class _Flattener:
     """A rule's body as atoms and tests."""
 
-    def __init__(self, signature: dict[str, tuple[list[str], str]]) -> None:
-        self.signature = signature
+    def __init__(self, body: list[Sexp]) -> None:
         self.atoms: list[Atom] = []
         self.tests: list[Computed] = []
+        for fact in body:
+            self.fact(fact)
 
     def fact(self, fact: Sexp) -> None:
         if fact[0] == "=":

@@ -7,9 +7,8 @@ coordinate descent over every choice and every bit, priced by the roofline.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TypeAlias
 
 from .cost import CostModel, Pricer
@@ -24,6 +23,7 @@ WORTHLESS = 2.0  # times the best plan: slower ones are not worth a measurement
 HOPELESS = 1.4  # times the best plan: slower starts are not worth a descent
 
 Key: TypeAlias = tuple[int, ...]  # of a piece
+Choices: TypeAlias = tuple[list[int], frozenset[int]]  # an alternative a class, what is stored
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Budget:
     nodes: int = 30_000
 
 
+BIT = -1  # in place of an alternative: store the class, or do not
+UNSTORED = ("Load", "Read", "Const", "Literal", "Index", "One")
 DEFAULT_MODEL = CostModel()
 DEFAULT_BUDGET = Budget()
 
@@ -74,8 +76,8 @@ class Chooser:
         of pieces by their keys, instead of the model's."""
         pricer = Pricer(self.classes, self.model, measured)
         search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
-        for choice, stored in search.best_starts():
-            if search.price(choice, stored) <= HOPELESS * search.best[0]:
+        for choice, stored in search.starts():
+            if search.price(choice, stored) <= HOPELESS * search.best:
                 search.descend(choice, stored)
         return [self._noted(plan) for plan in search.results(count)]
 
@@ -103,8 +105,7 @@ class _Search:
     classes: Classes
     planner: Planner
     budget: Budget
-    priced: int = 0
-    best: tuple[float, list[int], frozenset[int]] = (INFINITE, [], frozenset())
+    best: float = INFINITE  # seconds
     known: dict[tuple[tuple[int, ...], frozenset[int]], float] = field(default_factory=dict)
 
     def price(self, choice: list[int], stored: frozenset[int]) -> float:
@@ -112,21 +113,19 @@ class _Search:
         key = (tuple(choice), stored)
         found = self.known.get(key)
         if found is None:
-            self.priced += 1
             try:
                 found = self.planner.form(choice, stored)[1]
             except Cyclic:
                 found = INFINITE
             self.known[key] = found
-            if found < self.best[0]:
-                self.best = (found, list(choice), stored)
+            self.best = min(self.best, found)
         return found
 
     def results(self, count: int) -> list[Plan]:
         """The best plans, one for each way to cut."""
         found: dict[object, Plan] = {}
         for (choice, stored), cost in sorted(self.known.items(), key=lambda entry: entry[1]):
-            if len(found) == count or cost > WORTHLESS * self.best[0] or cost == INFINITE:
+            if len(found) == count or cost > WORTHLESS * self.best or cost == INFINITE:
                 break
             plan = self.planner.plan(choice, stored)
             found.setdefault(frozenset(map(_cut, plan.pieces)), plan)
@@ -135,57 +134,58 @@ class _Search:
 
     # ---- starts
 
-    def starts(self) -> Iterator[tuple[list[int], frozenset[int]]]:
-        """Choices with few, some and many stored values."""
+    def starts(self) -> list[Choices]:
+        """Choices with few, some or many stored values, whichever is cheapest; the best first."""
+        found: dict[tuple[int, ...], Choices] = {}
         for choice in self._choices():
+            densities = (set[int](), self._operands(choice), self._reductions(choice))
             constants = self._constants(choice)
-            for density in (self._none, self._operands, self._reductions):
-                yield choice, frozenset(density(choice) | constants)
+            options = [(choice, frozenset(stored | constants)) for stored in densities]
+            found[tuple(choice)] = min(options, key=self._price_of)
+        return sorted(found.values(), key=self._price_of)
 
-    def best_starts(self) -> list[tuple[list[int], frozenset[int]]]:
-        """For each choice its cheapest density; the cheapest first."""
-        best: dict[tuple[int, ...], tuple[float, list[int], frozenset[int]]] = {}
-        for choice, stored in self.starts():
-            cost = self.price(choice, stored)
-            key = tuple(choice)
-            if key not in best or cost < best[key][0]:
-                best[key] = (cost, choice, stored)
-        ranked = sorted(best.values(), key=itemgetter(0))
-        return [(choice, stored) for _, choice, stored in ranked]
+    def _price_of(self, choices: Choices) -> float:
+        return self.price(*choices)
 
     def _choices(self) -> Iterator[list[int]]:
         for mode in ("work", "written", "moved"):
             yield seed(self.classes, mode)
-        if self.best[0] == INFINITE:
+        if self.best == INFINITE:
             yield acyclic(self.classes)
-
-    def _none(self, choice: list[int]) -> set[int]:
-        return set()
 
     def _operands(self, choice: list[int]) -> set[int]:
         """Computed operands of reductions that depend on a reduction themselves."""
-        deep = self._deep(choice)
-        found = set()
-        for c in self._values(choice):
-            node = self.classes.alternatives[c][choice[c]]
-            if node.op in REDUCTIONS:
-                for child in node.children:
-                    found |= self._tops(choice, child, deep)
-        return found
 
-    def _tops(self, choice: list[int], c: int, deep: set[int]) -> set[int]:
-        node = self.classes.alternatives[c][choice[c]]
-        if self.classes.scalar(node) == "mul" or self._widens(c, node):
-            return set().union(*(self._tops(choice, x, deep) for x in node.children))
-        return {c} if c in deep and node.op not in ("Load", "Read", "Gather") else set()
+        def passes(c: int, node: ENode) -> bool:
+            return self.classes.scalar(node) == "mul" or self._widens(c, node)
+
+        options = self.classes.alternatives
+        found = {c: options[c][choice[c]] for c in self._under_reductions(choice, passes)}
+        stop = ("Load", "Read", "Gather")
+        return {
+            c for c in self._deep(choice).intersection(found)
+            if not passes(c, found[c]) and found[c].op not in stop
+        }  # fmt: skip
+
+    def _under_reductions(
+        self, choice: list[int], passes: Callable[[int, ENode], bool]
+    ) -> set[int]:
+        """What reductions read, and below that as far as a class passes."""
+        options = self.classes.alternatives
+        waiting = [x for c in self._reductions(choice) for x in options[c][choice[c]].children]
+        found: set[int] = set()
+        while waiting:
+            c = waiting.pop()
+            if c not in found:
+                found.add(c)
+                node = options[c][choice[c]]
+                if passes(c, node):
+                    waiting += node.children
+        return found
 
     def _reductions(self, choice: list[int]) -> set[int]:
         options = self.classes.alternatives
-        return {c for c in self._values(choice) if options[c][choice[c]].op in REDUCTIONS}
-
-    def _values(self, choice: list[int]) -> list[int]:
-        classes = self.classes
-        return [c for c in range(len(choice)) if not classes.is_buffer[c]]
+        return {c for c, option in enumerate(choice) if options[c][option].op in REDUCTIONS}
 
     def _deep(self, choice: list[int]) -> set[int]:
         """Classes with a reduction below them, in the same kernel or behind memory."""
@@ -241,7 +241,9 @@ class _Search:
         while improved and not self._spent():
             improved = False
             for c, option in self._coordinates(choice):
-                move = self._moved(choice, stored, c, option)
+                flips = option == BIT
+                other = choice if flips else [*choice[:c], option, *choice[c + 1 :]]
+                move = other, stored ^ {c} if flips else stored
                 cost = self.price(*move)
                 if cost < current * (1 - 1e-6):
                     choice, stored = move
@@ -252,7 +254,7 @@ class _Search:
 
     def _spent(self) -> bool:
         nodes = self.planner.pricer.work
-        return self.priced >= self.budget.plans or nodes >= self.budget.nodes
+        return len(self.known) >= self.budget.plans or nodes >= self.budget.nodes
 
     def _without_idle_bits(
         self, choice: list[int], stored: frozenset[int]
@@ -265,46 +267,30 @@ class _Search:
         return (choice, used) if self.price(choice, used) <= cost else (choice, stored)
 
     def _coordinates(self, choice: list[int]) -> list[tuple[int, int]]:
-        """(class, alternative), or (class, -1): its bit."""
+        """(class, alternative) or (class, BIT)."""
         reached, found = self._reached(choice), []
-        parted = self._parted(choice)
+
+        def passes(c: int, node: ENode) -> bool:
+            return node.op == "Guard" or self.classes.scalar(node) in ("mul", "cast")
+
+        used = self._parted(choice) | self._under_reductions(choice, passes)
         for c in reached:
             larger = self.classes.constant[c] and not self._worth_making(choice, c)
-            if not larger and self._storable(c, choice, parted):
-                found.append((c, -1))
+            node = self.classes.alternatives[c][choice[c]]
+            if not larger and self._storable(c, node, used):
+                found.append((c, BIT))
             if self.classes.constant[c]:
                 continue
             count = len(self.classes.alternatives[c])
             found += [(c, i) for i in range(count) if count > 1]
         return found
 
-    @staticmethod
-    def _moved(
-        choice: list[int], stored: frozenset[int], c: int, option: int
-    ) -> tuple[list[int], frozenset[int]]:
-        if option < 0:
-            return choice, stored ^ {c}
-        other = list(choice)
-        other[c] = option
-        return other, stored
-
-    def _reached(self, choice: list[int]) -> dict[int, int]:
-        """Classes that these choices use, roots first -> how many use them."""
-        uses: dict[int, int] = {}
-        waiting = list(self.classes.roots)
-        while waiting:
-            c = waiting.pop(0)
-            uses[c] = uses.get(c, 0) + 1
-            if uses[c] == 1:
-                waiting += self.classes.alternatives[c][choice[c]].children
-        return uses
-
     def _parted(self, choice: list[int]) -> set[int]:
         """Values whose users part: they do not meet again before a reduction, a buffer or a root.
         Any other value is made once, whether its kernel stores it or not."""
         classes, parted = self.classes, set[int]()
         meets = {root: root for root in classes.roots}
-        for c in reversed(self._operands_first(choice)):
+        for c in self._users_first(choice):
             node = classes.alternatives[c][choice[c]]
             end = classes.is_buffer[c] or node.op in REDUCTIONS or node.op in ("Scan", "Wexp")
             mine = c if end or c in classes.roots else meets[c]
@@ -314,67 +300,46 @@ class _Search:
                     parted.add(child)
         return parted
 
-    def _operands_first(self, choice: list[int]) -> list[int]:
-        order: dict[int, None] = {}
+    def _reached(self, choice: list[int]) -> list[int]:
+        """Classes that these choices use, nearest to the roots first."""
+        found = list(dict.fromkeys(self.classes.roots))
+        seen = set(found)
+        for c in found:
+            new = [x for x in self._operands_of(choice, c) if x not in seen]
+            seen.update(new)
+            found += dict.fromkeys(new)
+        return found
+
+    def _operands_of(self, choice: list[int], c: int) -> tuple[int, ...]:
+        return self.classes.alternatives[c][choice[c]].children
+
+    def _users_first(self, choice: list[int]) -> list[int]:
+        order: list[int] = []
         seen = set[int]()
         waiting = [(root, False) for root in reversed(self.classes.roots)]
         while waiting:
             c, done = waiting.pop()
             if done:
-                order[c] = None
+                order.append(c)
             elif c not in seen:
                 seen.add(c)
                 waiting.append((c, True))
-                children = self.classes.alternatives[c][choice[c]].children
-                waiting += [(x, False) for x in children]
-        return list(order)
+                waiting += [(x, False) for x in self._operands_of(choice, c)]
+        return order[::-1]
 
-    def _storable(self, c: int, choice: list[int], parted: set[int]) -> bool:
-        """Values whose storing may pay: reductions, shared values, operands of reductions."""
-        classes = self.classes
-        node = classes.alternatives[c][choice[c]]
-        if classes.is_buffer[c] or node.op in ("Load", "Const", "Literal", "Index", "One", "Read"):
+    def _storable(self, c: int, node: ENode, used: set[int]) -> bool:
+        """Values whose storing may pay: reductions, constants, and what is much used."""
+        if self.classes.is_buffer[c] or node.op in UNSTORED:
             return False
         if self._widens(c, node):
             return False  # its operand is stored instead
-        if node.op in REDUCTIONS or c in parted or classes.constant[c]:
-            return True
-        return c in self._operand_classes(choice)
+        return node.op in REDUCTIONS or c in used or self.classes.constant[c]
 
     def _widens(self, c: int, node: ENode) -> bool:
         """Its operand says the same in fewer bytes."""
         if self.classes.scalar(node) != "cast":
             return False
         return self.classes.dtype[node.children[0]].bytes < self.classes.dtype[c].bytes
-
-    def _operand_classes(self, choice: list[int]) -> set[int]:
-        key = tuple(choice)
-        if self._operands_of[0] != key:
-            self._operands_of = (key, self._direct_operands(choice))
-        return self._operands_of[1]
-
-    _operands_of: tuple[tuple[int, ...], set[int]] = ((), set())
-
-    def _direct_operands(self, choice: list[int]) -> set[int]:
-        """What reductions and products under them read, down to the next reduction."""
-        options = self.classes.alternatives
-        found: set[int] = set()
-
-        def collect(c: int) -> None:
-            found.add(c)
-            node = options[c][choice[c]]
-            if node.op == "Guard" or self.classes.scalar(node) in ("mul", "cast"):
-                for child in node.children:
-                    if child not in found:
-                        collect(child)
-
-        for c in self._values(choice):
-            node = options[c][choice[c]]
-            if node.op in REDUCTIONS:
-                for child in node.children:
-                    if child not in found:
-                        collect(child)
-        return found
 
 
 def _cut(piece: Piece) -> tuple[object, ...]:

@@ -26,6 +26,7 @@ Python number; terms tell 0.0 from -0.0 and 1 from True, and take all NaNs for o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -38,6 +39,11 @@ SLOT = "$"  # the variable of a map that stands for a data-dependent index
 Domain: TypeAlias = tuple[Index, ...]  # a conjunction of `index >= 0`
 
 
+def names_of(indices: Iterable[Index]) -> frozenset[str]:
+    """All names in some indices."""
+    return frozenset().union(*(index.names() for index in indices))
+
+
 @dataclass(frozen=True)
 class Map:
     """Where a buffer is read: axis of the buffer -> Index over the reader's axes, total, sorted by
@@ -46,6 +52,11 @@ class Map:
 
     entries: tuple[tuple[str, Index], ...]
     conditions: Domain = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that the reader brings in."""
+        return names_of((*(index for _, index in self.entries), *self.conditions))
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,6 @@ class Term:
     dtype: DType
 
 
-BUFFER_OPS = ("input", "store", "scatter")
 REDUCE_OPS = ("sum", "max", "min", "prod")
 
 

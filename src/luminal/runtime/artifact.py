@@ -15,7 +15,6 @@ import json
 import mmap
 import os
 import struct
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from ..graph.dtype import BY_NAME, dtype
 from .arena import round_up
 from .codec import decode, encode
 from .saved import Saved
+from .store import whole
 
 MAGIC = b"luminal\n"
 VERSION = 2
@@ -48,15 +48,10 @@ def write(saved: Saved, path: Path) -> None:
     }
     text = json.dumps(description, separators=(",", ":")).encode()
     head = HEAD.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text
-    own = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident():x}")
-    try:
-        with own.open("wb") as file:
-            for piece in (head, *blobs):
-                file.write(piece)
-                file.write(bytes(round_up(len(piece)) - len(piece)))
-        os.replace(own, path)
-    finally:
-        own.unlink(missing_ok=True)
+    with whole(path) as file:
+        for piece in (head, *blobs):
+            file.write(piece)
+            file.write(bytes(round_up(len(piece)) - len(piece)))
 
 
 def read(path: Path) -> Saved:

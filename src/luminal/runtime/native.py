@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend.contract import Backend, Code, Crew, Entry, Table
+from . import kept
 from .arena import Life, place
 from .constants import Constants
-from .kept import Kept
 from .memory import Block
 from .plan import Plan
 from .slots import Slots
+from .store import Store
 
 REMEMBERED = 64  # placements for different sizes
 
@@ -101,8 +102,9 @@ class Native:
 
     def recall(self, identity: str) -> bool:
         key = self._constants.key
-        blocks = key and Kept.of_user().find(
-            f"{identity}-{key}", self._backend.empty, self._crew.threads
+        blocks = key and Store.of_weights().find(
+            f"{identity}-{key}",
+            lambda path: kept.read(path, self._backend.empty, self._crew.threads),
         )
         if blocks:
             self._constants.take(blocks)
@@ -111,7 +113,11 @@ class Native:
     def remember(self, identity: str) -> None:
         made = self.made()
         if made is not None:
-            Kept.of_user().keep(f"{identity}-{self._constants.key}", made)
+            Store.of_weights().keep(
+                f"{identity}-{self._constants.key}",
+                lambda path: kept.write(path, made),
+                sum(piece.nbytes for piece in made.values()),
+            )
 
     def made(self) -> Mapping[int, np.ndarray] | None:
         if self._constants.key is None:
@@ -120,9 +126,9 @@ class Native:
         return self._constants.pieces()
 
     def take(self, made: Mapping[int, np.ndarray]) -> None:
-        blocks = {place: Block(self._backend.empty, piece.nbytes) for place, piece in made.items()}
-        for place, piece in made.items():
-            blocks[place].array_of_bytes()[: piece.nbytes] = piece
+        blocks = {number: Block(self._backend.empty, made[number].nbytes) for number in made}
+        for number, block in blocks.items():
+            block.array_of_bytes()[: made[number].nbytes] = made[number]
         self._constants.take(blocks)
 
     def bind(self, sizes: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Compiled programs kept between processes: a folder of saved programs, each under its key.
+"""Files kept between processes, each under its key: compiled programs, packed weights.
 
 Readers and writers need no lock: a file appears whole, under a name that says all that its contents
 depend on, and any file may vanish at any time. What cannot be read is removed and made again.
@@ -8,94 +8,116 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import threading
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 from ..errors import ArtifactError
-from . import artifact
-from .saved import Saved
 
-MOST_BYTES = 1 << 30  # then the programs that were used longest ago go
-SUFFIX = ".luminal"
+SPARE = 0.1  # of the disk stays free
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
 class Store:
-    """Programs by key. folder None: nothing is found, nothing is kept."""
+    """Files of one kind. folder None: nothing is found, nothing is kept. most_bytes: beyond, those
+    that were used longest ago go."""
 
     folder: Path | None
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = 1 << 30
+    kind: str = "programs"
+    suffix: str = ".luminal"
 
     @staticmethod
     def of(wanted: str | Path | bool | None) -> Store:
-        """A folder; None or True: the user's; False: none."""
+        """Compiled programs. A folder; None or True: the user's; False: none."""
         if wanted is False:
             return Store(None)
         if wanted is None or wanted is True:
             return Store(user_folder() / "programs")
         return Store(Path(wanted))
 
-    def find(self, key: str | None) -> Saved | None:
-        """The program of a key."""
+    @staticmethod
+    def of_weights() -> Store:
+        """The user's packed weights."""
+        return Store(user_folder() / "weights", 64 << 30, "weights", ".weights")
+
+    def find(self, key: str | None, read: Callable[[Path], Read]) -> Read | None:
+        """What `read` makes of the file of a key; None where there is none, or where `read` raises
+        ArtifactError, OSError or ValueError."""
         if self.folder is None or key is None:
             return None
-        path = self._path(self.folder, key)
+        path = self.folder / (key + self.suffix)
         try:
-            saved = artifact.read(path)
+            found = read(path)
             os.utime(path)  # used now
-            return saved
+            return found
         except FileNotFoundError:
             return None
-        except (ArtifactError, OSError) as error:
-            warnings.warn(f"a kept program is compiled anew: {error}", stacklevel=2)
+        except (ArtifactError, OSError, ValueError) as error:
+            warnings.warn(f"kept {self.kind} are made anew: {path}: {error}", stacklevel=2)
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             return None
 
-    def keep(self, key: str | None, saved: Saved) -> None:
-        """Remember a program. Where the folder cannot be written it is not kept, with a warning."""
-        if self.folder is None or key is None:
+    def keep(self, key: str | None, write: Callable[[Path], None], size: int = 0) -> None:
+        """Have a file written, of `size` bytes as far as known. Where that cannot be, nothing is
+        kept: silently for want of room, else with a warning."""
+        if self.folder is None or key is None or size > self.most_bytes:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            artifact.write(saved, self._path(self.folder, key))
-            self._shrink()
+            self._shrink(self.most_bytes - size)
+            disk = shutil.disk_usage(self.folder)
+            if size <= max(0.0, disk.free - SPARE * disk.total):
+                write(self.folder / (key + self.suffix))
+                self._shrink(self.most_bytes)
         except OSError as error:
-            warnings.warn(f"{self.folder}: a compiled program was not kept: {error}", stacklevel=2)
+            warnings.warn(f"{self.folder}: {self.kind} were not kept: {error}", stacklevel=2)
 
     def describe(self) -> str:
         """One line for people."""
         files = self._files()
         size = sum(size for _, size, _ in files) / (1 << 20)
-        return f"{self.folder}: {len(files)} programs, {size:.1f} MiB"
+        return f"{self.folder}: {self.kind}, {len(files)} files, {size:.1f} MiB"
 
     def clear(self) -> None:
         """Forget everything."""
-        for _, _, path in self._files():
-            path.unlink(missing_ok=True)
+        self._shrink(-1)
 
-    def _shrink(self) -> None:
+    def _shrink(self, most: int) -> None:
         """Keep the youngest that fit."""
-        room = self.most_bytes
+        total = 0
         for _, size, path in sorted(self._files(), reverse=True):
-            room -= size
-            if room < 0:
+            total += size
+            if total > most:
                 path.unlink(missing_ok=True)
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """(last used, bytes, path) of every program."""
+        """(last used, bytes, path) of every file."""
         found = []
-        for path in self.folder.glob(f"*{SUFFIX}") if self.folder is not None else ():
+        for path in self.folder.glob("*" + self.suffix) if self.folder is not None else ():
             with contextlib.suppress(OSError):  # another process may have removed it
                 state = path.stat()
                 found.append((state.st_mtime, state.st_size, path))
         return found
 
-    @staticmethod
-    def _path(folder: Path, key: str) -> Path:
-        return folder / f"{key}{SUFFIX}"
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write: whoever opens the path meets all of it or nothing."""
+    own = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident():x}")
+    try:
+        with own.open("wb") as file:
+            yield file
+        os.replace(own, path)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def user_folder() -> Path:

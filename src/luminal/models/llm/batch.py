@@ -31,7 +31,7 @@ class BatchProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
         chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
         threads: int | None = None, device: str = "auto", search: int = 0,
-        precision: str = "f32", identity: str | None = None,
+        precision: str = "quantised", identity: str | None = None,
     ) -> None:  # fmt: skip
         self.config, self.context, self.page, self.pages = config, context, page, pages
         self.chunk, self.batch = chunk, batch

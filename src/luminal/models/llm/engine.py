@@ -75,7 +75,7 @@ class Engine:
 
     @classmethod
     def load(
-        cls, path_or_id: str | Path, quant: str | None = None, precision: str = "f32",
+        cls, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto", batch: int = 32, chunk: int = 128, cache: int | None = None,
         queue: int | None = None,

@@ -191,14 +191,10 @@ class GGUFSource:
 
 def _fields(found: Quants, kind: str) -> dict[str, np.ndarray]:
     """The arrays of a `Blocks` module."""
-    quants = found.quants
-    if kind == "Q5_0":  # 5 bits and a shift of 16 become 8 bits
-        quants = quants.astype(np.int8) - np.int8(16)
-    elif KINDS[kind].startswith("q4"):
-        quants = pack_halves(quants)
-    fields = {"quants": quants.view(np.uint8 if KINDS[kind].startswith("q4") else np.int8)}
-    wide = KINDS[kind] in ("q4m", "q8m", "q8s")
-    fields["scales"] = found.scales.astype(np.float32) if wide else found.scales
+    format = FORMATS[KINDS[kind]]
+    quants = found.quants.view(np.uint8) + np.uint8(format.shift - found.shift)  # modulo 256
+    fields = {"quants": pack_halves(quants) if format.bits == 4 else quants}
+    fields["scales"] = found.scales.astype(np.float32 if format.scale == "f32" else np.float16)
     if found.minima is not None:
         fields["minima"] = found.minima.astype(np.float32)
     return fields

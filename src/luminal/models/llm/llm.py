@@ -40,7 +40,9 @@ class LLM:
     """A language model from a directory, a GGUF file, or a name on the Hugging Face hub.
 
     quant: None keeps the weights as the checkpoint has them; "q8" and "q4" quantise them to GGUF's
-    Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. Products are computed in f32.
+    Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
+    activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
+    `luminal.graph.contracts`), "f32" does not; float weights are multiplied in f32 in both.
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). Raises WeightsError, Unsupported or InputError before anything is run.
 
@@ -49,7 +51,7 @@ class LLM:
     """
 
     def __init__(
-        self, path_or_id: str | Path, quant: str | None = None, precision: str = "f32",
+        self, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto",
     ) -> None:  # fmt: skip

@@ -28,7 +28,8 @@ class DecoderProgram:
     def __init__(
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int,
         storage: Storage | None = None, chunk: int = CHUNK, threads: int | None = None,
-        device: str = "auto", search: int = 0, precision: str = "f32", identity: str | None = None,
+        device: str = "auto", search: int = 0,
+        precision: str = "quantised", identity: str | None = None,
     ) -> None:  # fmt: skip
         """identity: see `give`."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)

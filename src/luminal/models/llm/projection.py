@@ -32,7 +32,7 @@ class Dense(nn.Module):
 class Blocks(nn.Module):
     """x @ weight^T + bias with a weight in blocks of small integers: see `storage`.
 
-    quants: i8 (out, blocks, block), or u8 (out, blocks, block / 2) with two in a byte; scales and
+    quants: u8 (out, blocks, block), or (out, blocks, block / 2) with two in a byte; scales and
     minima: (out, blocks). Float weights are quantised when they are loaded (q8 and q4 only).
     """
 
@@ -40,8 +40,7 @@ class Blocks(nn.Module):
         super().__init__()
         self.format, blocks = format, inside // format.block
         stored = format.block * format.bits // 8
-        kind = "u8" if format.bits == 4 else "i8"
-        self.quants = nn.init.filled(graph, (out, blocks, stored), 0, kind)
+        self.quants = nn.init.filled(graph, (out, blocks, stored), 0, "u8")
         self.scales = nn.init.filled(graph, (out, blocks), 0, format.scale)
         filled = nn.init.filled(graph, (out, blocks), 0, format.scale)
         self.minima = filled if format.minima else None

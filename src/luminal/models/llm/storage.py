@@ -1,12 +1,13 @@
 """How the matrices of a model are stored: floats of any width, or blocks of small integers.
 
-Block formats hold the same numbers as GGUF's, in separate arrays for quants, scales and minima:
+Block formats hold the same numbers as GGUF's, in separate arrays for quants, scales and minima.
+Quants are unsigned (what x86 multiplies by signed activations):
 
-    q8      quant * scale                Q8_0 (also Q5_0: 8 bits a weight instead of 5)
-    q4      (quant - 8) * scale          Q4_0
-    q4m     quant * scale - minimum      Q4_1, Q4_K
-    q8m     quant * scale - minimum      Q5_1, Q5_K
-    q8s     quant * scale, blocks of 16  Q6_K
+    q8      (quant - 128) * scale                Q8_0 (also Q5_0: 8 bits a weight instead of 5)
+    q4      (quant - 8) * scale                  Q4_0
+    q4m     quant * scale - minimum              Q4_1, Q4_K
+    q8m     quant * scale - minimum              Q5_1, Q5_K
+    q8s     (quant - 128) * scale, blocks of 16  Q6_K
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class Format:
 
 
 FORMATS = {
-    "q8": Format(8),
+    "q8": Format(8, shift=128),
     "q4": Format(4, shift=8),
     "q4m": Format(4, minima=True, scale="f32"),
     "q8m": Format(8, minima=True, scale="f32"),
-    "q8s": Format(8, block=16, scale="f32"),
+    "q8s": Format(8, block=16, scale="f32", shift=128),
 }
 KINDS = (*FLOATS, *FORMATS)
 
@@ -78,13 +79,13 @@ def _blocks(weight: np.ndarray) -> np.ndarray:
 
 
 def quantise8(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q8_0: (quants i8 (..., blocks, 32), scales f16 (..., blocks)); the largest becomes 127."""
+    """Q8_0: (quants u8 (..., blocks, 32), scales f16 (..., blocks)); the largest becomes 127."""
     blocks = _blocks(weight)
     scales = np.abs(blocks).max(-1) / np.float32(127)
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
     scaled = blocks * inverse[..., None]
     rounded = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))  # half away from zero
-    return rounded.astype(np.int8), scales.astype(np.float16)
+    return (rounded + 128).astype(np.uint8), scales.astype(np.float16)
 
 
 def quantise4(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
