@@ -2,9 +2,9 @@
 
     python benchmarks/torch_backend.py [--threads 2] [--search 0] [--only minilm] [--json FILE]
 
-Each case runs in a process of its own, all sides in turns, results are checked against eager's. First
-calls are cold (our kept programs and inductor's caches are not used): seconds, and seconds of
-processor time in brackets (children that still run are not counted).
+A crash or an endless compilation costs one row. All sides take turns in one process; results are
+checked against eager's. First calls are cold (our kept programs and inductor's caches are not
+used): seconds, and processor seconds in brackets (children that still run are not counted).
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ QUICK = Options(peers=("torch",), rounds=3, seconds=0.0005)
 
 def test_a_crash_costs_one_row():
     crash, good = run([example("crash"), example("good")], QUICK, timeout=120.0, find=example)
-    assert crash.ours.fault == "the process ended with code 9" and crash.ours.time is None
+    assert crash.ours.fault == "the process ended with code 9 (last begun: luminal)"
+    assert crash.ours.time is None
     assert good.ours.fault is None and good.peers["torch"].ratio is not None
 
 

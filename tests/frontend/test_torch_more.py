@@ -36,6 +36,7 @@ CASES = {
     ),
     "histogram": (lambda x: torch.histc(x, 7, -1, 1), torch.randn(100)),
     "mode": (lambda x: torch.mode(x, 0), WHOLE),
+    "median of integers": (lambda x: torch.median(x, 1), WHOLE),
     "sorted values only": (torch.msort, WHOLE.T),
     "largest values only": (lambda x: torch.topk(x, 3)[0], WHOLE),
     "median of numbers": (

@@ -56,6 +56,36 @@ def grouped(bits, m, n=24):
     )  # fmt: skip
 
 
+def gated(m, n):
+    """Two products of the same activations, whose sum of a group is taken here, multiplied."""
+    sizes = {"m": m, **SIZES, "n": n}
+    g, q, j = (sizes[a] for a in "gqj")
+    x = cast(load("X", "m", "g", "q", "j", dtype=i8), i32)
+    values, buffers = [], [buffer("X", m, g, q, j, dtype=i8), buffer("Y", m, n)]
+    for side in "AB":
+        w = cast(load(side, "n", "g", "q", "j", dtype=u8), i32)
+        values += [value(f"dot{side}", "mng", mul(w, x), total("qj"))]
+        buffers += [buffer(side, n, g, q, j, dtype=u8, constant=True),
+                    buffer(f"S{side}", n, g, constant=True)]  # fmt: skip
+    values += [value("zero", "mg", x, total("qj"))]
+    for side in "AB":
+        whole = op("add", read(f"dot{side}", i32), read("zero", i32), dtype=i32)
+        scaled = mul(cast(whole, f32), load(f"S{side}", "n", "g"))
+        values += [value(f"acc{side}", "mn", scaled, total("g"))]
+    both = mul(read("accA"), read("accB"))
+    values += [value("out", "mn", both, store=store("Y", "m", "n"))]
+    return kernel("gated", buffers, sizes, values)
+
+
+def signed(m, n, k):
+    """Y[m, n] = sum of products of signed bytes, exact, with no contract about precision."""
+    w, x = (cast(load(b, a, "k", dtype=i8), i32) for b, a in ("Wn", "Xm"))
+    buffers = [buffer("W", n, k, dtype=i8, constant=True), buffer("X", m, k, dtype=i8),
+               buffer("Y", m, n, dtype=i32)]  # fmt: skip
+    dot = value("dot", "mn", mul(x, w), total("k"), store=store("Y", "m", "n"))
+    return kernel("signed", buffers, {"m": m, "n": n, "k": k}, [dot])
+
+
 def scheduled(case, target):
     (part,) = prepare(case, target)
     return default_schedule(part, target)
@@ -86,6 +116,36 @@ def test_rows_share_a_widened_weight():
     shared = loops.index("g/1") + 1
     assert schedule.paths["acc"][:shared] == schedule.paths["dot"][:shared]
     assert "dot_b" in schedule.paths and "dot_a" not in schedule.paths
+
+
+SIGNED = {"sse": "pmaddwd", "avx2": "vpmaddwd", "vnni": "vpmaddwd", "dotprod": "sdot"}
+
+
+@pytest.mark.parametrize("name", SIGNED)
+def test_signed_bytes_have_an_exact_instruction(name):
+    target = named(name)
+    case, schedule = scheduled(signed(6, 24, 32), target)
+    (code,) = cpu.build([cpu.render(lower(case, schedule, target), target)], target)
+    assert SIGNED[name] in code.assembly()
+    assert_right(signed(6, 24, 32), {}, target)
+
+
+@pytest.mark.parametrize("name", ("sse", "avx2", "vnni", "dotprod"))
+@pytest.mark.parametrize("m", (1, 6))
+def test_two_products_are_right(m, name):
+    assert_right(gated(m, 24), {}, named(name))
+
+
+def test_two_products_take_the_instruction_one_after_the_other():
+    """All registers are one product's; what is alike for all lanes stands before the nest."""
+    _, schedule = scheduled(gated(128, 256), named("avx2"))
+    text = {name: " ".join(map(str, path)) for name, path in schedule.paths.items()}
+    order = list(schedule.paths)
+    for side in "AB":
+        assert text[f"dot{side}"].endswith("$")
+        nest = text[f"dot{side}"].partition("g/1")
+        assert nest[1] and text[f"acc{side}"].startswith(nest[0] + nest[1])
+    assert order[-6:-1] == ["zero", "dotA", "accA", "dotB", "accB"]
 
 
 def test_largest_number_of_an_expression():

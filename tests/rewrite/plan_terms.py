@@ -20,7 +20,7 @@ class Meaning:
         self.classes, self.encoding = classes, classes.encoding
         self.terms = Terms(classes.encoding.space)
         self.of: dict[int, int] = {}
-        for c in ordered(classes):
+        for c in ordered(classes.alternatives):
             node = next(n for n in classes.alternatives[c] if all(x in self.of for x in n.children))
             self.of[c] = self.term(c, node)
 

@@ -10,7 +10,7 @@ import pytest
 from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 
 from luminal.rewrite.cost import CostModel, Pricer
-from luminal.rewrite.extract import acyclic, classes_of, seed
+from luminal.rewrite.extract import ENode, acyclic, classes_of, seed
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Cyclic, Planner
 from luminal.rewrite.saturate import saturate
@@ -58,6 +58,21 @@ def test_the_fallback_choice_is_never_cyclic(name):
     for stored in (frozenset(), frozenset(classes.roots)):
         plan = planner.plan(acyclic(classes), stored)
         assert close(run_plan(plan, case, arrays), expected(case, arrays), 2e-3)
+
+
+def test_a_value_that_is_loaded_from_itself_is_cyclic():
+    """An e-graph that stopped at a limit may hold such classes under two names."""
+    case = program("concat_views")
+    engine, encoding, _ = saturate(case.region)
+    classes = classes_of(engine, encoding, case.region)
+    buffers = [c for c, here in enumerate(classes.is_buffer) if here]
+    stored = next(c for c in buffers if classes.source(c) == "Store")
+    value = classes.held(stored)
+    classes.alternatives[value] = [ENode("Load", (), (stored,))]
+    classes.roots = [value]
+    planner = Planner(classes, Pricer(classes, CostModel()))
+    with pytest.raises(Cyclic):
+        planner.plan([0] * len(classes.alternatives), frozenset())
 
 
 EXACT_NETS = ("pools", "concat_views", "halves_again", "cache_update", "scans")

@@ -43,15 +43,15 @@ class Options:
 @dataclass(frozen=True)
 class Cell:
     """One side of a case. ratio: its time over ours, round by round. setup: seconds to load or
-    compile, cpu: processor time of that (with children that ended). error: largest difference from PyTorch over the largest value. fault: why there is no
-    time; a wrong result is a fault."""
+    compile. error: largest difference from PyTorch over the largest value. fault: why there is no
+    time; a wrong result is a fault. cpu: of setup, processor seconds, with children that ended."""
 
     setup: float = 0.0
-    cpu: float = 0.0
     error: float | None = None
     time: Spread | None = None
     ratio: Spread | None = None
     fault: str | None = None
+    cpu: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Row:
         return min(1.0, self.mark.ratio) if near else self.mark.ratio
 
 
-def measure(case: Case, options: Options, tell: Callable[[str], None] = str) -> Row:
+def measure(case: Case, options: Options, tell: Callable[[str], object] = str) -> Row:
     """The row of a case. Faults of either side are in the row; none is raised. tell: is called
     with the name of each side whose turn to compile comes, and with "timing"."""
     work = case.make()
@@ -193,8 +193,8 @@ def _prepared(
     except Exception as fault:  # whatever a compiler raises is this row's fault, not the suite's
         return Cell(time.perf_counter() - start, fault=summary(fault)), None
     if not error <= tolerance:
-        return Cell(setup, cpu, error, fault=f"wrong result: off by {error:.1e}"), None
-    return Cell(setup, cpu, error), side
+        return Cell(setup, error, fault=f"wrong result: off by {error:.1e}"), None
+    return Cell(setup, error, cpu=cpu), side
 
 
 def summary(fault: BaseException) -> str:

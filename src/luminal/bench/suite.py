@@ -73,11 +73,11 @@ class _Worker:
                 if isinstance(got, Row):
                     return got
                 told = got
-            fault = f"no result within {timeout:.0f} s (at its end: {told})"
+            fault = f"no result within {timeout:.0f} s (last begun: {told})"
         except (EOFError, OSError):
             assert self._process is not None
             self._process.join(GRACE)
-            fault = f"the process ended with code {self._process.exitcode} ({told})"
+            fault = f"the process ended with code {self._process.exitcode} (last begun: {told})"
         self.stop()
         return failed(case, self._options.peers, fault)
 

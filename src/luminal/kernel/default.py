@@ -14,7 +14,7 @@ from __future__ import annotations
 from .decisions import Decisions
 from .draft import Draft
 from .frames import tile_frame
-from .frames_joint import early_first, joint_frame, sum_of_sums
+from .frames_joint import in_turn, joint_frame, sum_of_sums
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .kernel import Kernel
@@ -41,7 +41,7 @@ def default_schedule(
     if operands:
         found = again(found, kernel, operands)
     if not found.streams and sum_of_sums(found):
-        found = again(found, early_first(found), operands)
+        found = again(found, in_turn(found), operands)
     elif not found.streams and len(found.group) > 1:
         found = again(found, regroup(found.kernel, found.group), operands)
     together = stream_together(found)

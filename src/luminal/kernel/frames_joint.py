@@ -46,11 +46,21 @@ def sum_of_sums(found: Outline) -> Value | None:
     return None
 
 
-def early_first(found: Outline) -> Kernel:
-    """What is alike for all lanes before the rest: it would part the loops of the two sums."""
+def in_turn(found: Outline) -> Kernel:
+    """First what is alike for all lanes, which would part the loops of the two sums; then each
+    product just before its reader, so that all registers are one product's."""
     assert found.tile is not None
     early = _early(found, found.tile.lane)
-    values = sorted(found.values, key=lambda v: v.name not in early)
+    values: list[Value] = []
+
+    def place(v: Value) -> None:
+        if v not in values:
+            for name in sorted(v.reads() - {v.name}):
+                place(found.facts.by_name[name])
+            values.append(v)
+
+    for v in sorted(found.values, key=lambda v: (v.name not in early, v in found.group)):
+        place(v)
     return replace(found.kernel, values=tuple(values))
 
 

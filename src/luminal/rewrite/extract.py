@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -122,9 +123,8 @@ def classes_of(
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
         inside = [_inside(m, options, axes, is_buffer) for m, options in zip(axes, alternatives)]
-        alternatives = [
-            _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
-        ]
+        rank = {c: place for place, c in enumerate(ordered(inside))}
+        alternatives = [_worthwhile(c, n, rank, encoding) for c, n in enumerate(inside)]
     classes = Classes(region, encoding, alternatives, is_buffer, axes, fixed, roots)
     _complete(classes)
     return classes
@@ -132,12 +132,12 @@ def classes_of(
 
 def _complete(classes: Classes) -> None:
     """Find what follows from the alternatives; leave out those that are less defined."""
-    order = classes.order = ordered(classes)
+    order = classes.order = ordered(classes.alternatives)
     _find_dtypes(classes, order, classes.region)
     _find_constants(classes, order)
     before = list(classes.alternatives)
     _find_needs(classes, order)
-    classes.order = ordered(classes)
+    classes.order = ordered(classes.alternatives)
     if len(classes.order) < len(order):  # what is left only leads in circles
         classes.alternatives, classes.order = before, order
 
@@ -151,12 +151,14 @@ def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bo
 
 
 def _worthwhile(
-    number: int, options: list[ENode], alternatives: list[list[ENode]], encoding: Encoding
+    number: int, options: list[ENode], rank: Mapping[int, int], encoding: Encoding
 ) -> list[ENode]:
+    """Without what is as good as another; rank: of classes, operands before what is made of them
+    (a value is not loaded from where it would be stored itself)."""
     if options and options[0].op in BUFFER_SORT:
-        rank = {"Input": 0, "Scatter": 1, "Store": 2}
-        return sorted(options, key=lambda n: rank[n.op])[:1]
-    kept = [n for n in options if not _reads_itself(number, n, alternatives)]
+        kinds = ("Input", "Scatter", "Store")
+        return [min(options, key=lambda n: (kinds.index(n.op), _last(n, rank)))]
+    kept = [n for n in options if n.op != "Load" or _last(n, rank) < rank.get(number, 0)]
     loads = [n for n in kept if n.op == "Load"]
     if loads:
         return loads[:1]
@@ -173,22 +175,19 @@ def _worthwhile(
     ]  # fmt: skip
 
 
-def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:
-    """A load of what would be stored from this very class."""
-    if node.op != "Load":
-        return False
-    sources = alternatives[node.children[0]]
-    return all(s.op == "Store" and s.children[0] == number for s in sources)
+def _last(node: ENode, rank: Mapping[int, int]) -> float:
+    """The rank of the last operand; infinite for one that only leads in circles."""
+    return max((rank.get(c, INFINITE) for c in node.children), default=-1.0)
 
 
-def ordered(classes: Classes) -> list[int]:
+def ordered(alternatives: list[list[ENode]]) -> list[int]:
     """The classes, children first along the first-found acyclic choice."""
     done: dict[int, None] = {}
-    waiting = list(range(len(classes.alternatives)))
+    waiting = list(range(len(alternatives)))
     while waiting:
         rest = []
         for c in waiting:
-            if any(all(x in done for x in n.children) for n in classes.alternatives[c]):
+            if any(all(x in done for x in n.children) for n in alternatives[c]):
                 done[c] = None
             else:
                 rest.append(c)

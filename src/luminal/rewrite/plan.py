@@ -87,8 +87,9 @@ class Planner:
 def _memory(
     classes: Classes, choice: Sequence[int], c: int, touched: dict[int, None] | None = None
 ) -> int:
-    """The class that stands for the memory of a class; notes the classes whose choice decides."""
-    while True:
+    """The class that stands for the memory of a class; notes the classes whose choice decides.
+    Raises Cyclic."""
+    for _ in classes.alternatives:  # a longer way leads in a circle
         if classes.is_buffer[c]:
             if classes.source(c) != "Store":
                 return c
@@ -100,6 +101,7 @@ def _memory(
         if node.op != "Load":
             return c
         c = node.children[0]
+    raise Cyclic
 
 
 @dataclass(frozen=True)

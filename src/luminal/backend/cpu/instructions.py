@@ -56,6 +56,10 @@ def _usdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
     return e.value("llvm.aarch64.neon.usdot.v4i32.v16i8", acc, acc, a, b)
 
 
+def _sdot_signed(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
+    return e.value("llvm.aarch64.neon.sdot.v4i32.v16i8", acc, acc, a, b)
+
+
 def _sdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
     """a - 128 is signed; what it lacks is 64 b, twice."""
     name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
@@ -89,6 +93,9 @@ LIST = (  # wider products first
     Emission(VPMADDWD, (4,), (("sse2",),), _maddwd),
     Emission(MatrixInstruction("usdot", 4, u8, i8, i32), (4,), (("i8mm",),), _usdot),
     Emission(MatrixInstruction("sdot", 4, u8, i8, i32, cycles=3.0), (4,), (("dotprod",),), _sdot),
+    Emission(
+        MatrixInstruction("sdot.s8", 4, i8, i8, i32), (4,), (("dotprod",),), _sdot_signed
+    ),
 )  # fmt: skip
 
 

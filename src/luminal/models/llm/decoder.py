@@ -177,7 +177,7 @@ class Body(nn.Module):
         self.norm = norm(graph, config, config.width)
 
     def forward(self, ids: Tensor, cache: Cache) -> Tensor:
-        """Hidden states (tokens, width) of ids (tokens,)."""
+        """Hidden states (tokens, width) of ids (tokens,), before the final norm."""
         x = self.embed_tokens.rows(ids)
         if self.config.embedding_scale is not None:
             x = x * self.config.embedding_scale
@@ -185,7 +185,7 @@ class Body(nn.Module):
             x = x + cache.rows(self.embed_positions.weight)
         for layer in self.layers:
             x = layer(x, cache)
-        return self.norm(x)
+        return x
 
 
 class Decoder(nn.Module):
@@ -204,12 +204,12 @@ class Decoder(nn.Module):
             self.lm_head = projection(graph, width, rows, False, storage, "lm_head")
 
     def forward(self, ids: Tensor, cache: Cache) -> Tensor:
-        """Hidden states of the tokens; the cache knows where they stand."""
+        """Hidden states of the tokens, not normed; the cache knows where they stand."""
         return self.model(ids, cache)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, as many as are wanted."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        logits = head(hidden)
+        logits = head(self.model.norm(hidden))
         cap = self.config.logit_cap
         return logits if cap is None else ops.tanh(logits * (1 / cap)) * cap
