@@ -141,7 +141,7 @@ SLOW = {"vit": pytest.mark.slow}  # its block is the one of "gpt"
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in MODELS])
 def test_a_few_steps_follow_eager(name):
-    follow(name, 15)
+    follow(name, 20)
 
 
 @pytest.mark.slow

@@ -168,6 +168,20 @@ def test_run_time_rows() -> None:
         assert (np.abs(rt[y] - x @ exact.T) <= bound).all()
 
 
+def test_the_last_of_run_time_rows() -> None:
+    """Some rows of a node: the head of a language model looks at the last token alone."""
+    cx = luminal.Graph()
+    a = cx.tensor((cx.dim("rows", 1, 40, hint=16), 64))
+    record, exact = blocks("q8", 64, 24)
+    y = record(cx, a[-1:]).output()
+    rt = cx.compile(threads=1, precision="int8", database=False)
+    assert "mul cast : i32" in rt.explain()
+    x = rt[a] = activations("plain", 9, 64)
+    rt.run(rows=9)
+    bound = lost(x[-1:], 32) @ np.abs(exact).T + ROUNDING * sums(x[-1:], exact)
+    assert (np.abs(rt[y] - x[-1:] @ exact.T) <= bound).all()
+
+
 def test_what_is_no_contraction_keeps_its_precision() -> None:
     x = activations("plain", 6, 50)
 

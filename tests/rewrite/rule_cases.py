@@ -10,7 +10,7 @@ from plan_nets import Program
 from luminal.graph.dtype import DType, boolean, f32, i64
 from luminal.graph.index import Index
 from luminal.graph.space import Space
-from luminal.rewrite.terms import SLOT, Leaf, Map, Region, Root, Terms
+from luminal.rewrite.terms import SLOT, Leaf, Map, Region, Root, ScatterMap, Terms
 
 N, K = 6, 4
 CASES: dict[str, Callable[[Maker], list[int]]] = {}
@@ -131,6 +131,19 @@ def constants(m: Maker) -> list[int]:
         m("add", x, m("add", 2.0, 3.0)), m("mul", x, m("mul", 2.0, 3.0)), m("div", x, 1.0),
         m("add", m("mul", 1.0, x), -0.0), m("add", 0.0, x), m("mul", 0.0, x),
     ]  # fmt: skip
+
+
+@case
+def scattered_values_read_at_one_place(m: Maker) -> list[int]:
+    zero = m.terms.add("store", (m.term(0.0),), None, f32)
+    entries = (("a0", Index.of("a0")), ("a3", Index.of(SLOT)))
+    found = ScatterMap(entries, ("a0", "a1"), "set")
+    children = (zero, m.index(Index.of("a1")), m.input("a0", "a1"))
+    scattered = m.terms.add("scatter", children, found, f32)
+    corner = Map((("a0", Index.of("a0")), ("a3", Index.of(2))))
+    read = m.terms.add("read", (scattered,), corner, f32)
+    loaded = m.terms.add("load", (scattered,), None, f32)
+    return [read, m.at(m("sqrt", loaded), a3=Index.of(2))]
 
 
 @case

@@ -103,6 +103,6 @@ def _serve(pipe: Connection, options: Options, find: Find) -> None:
     while True:
         try:
             name = pipe.recv()
-        except EOFError:
+            pipe.send(measure(find(name), options, pipe.send))
+        except (EOFError, BrokenPipeError):  # nobody waits any more
             return
-        pipe.send(measure(find(name), options, pipe.send))

@@ -192,7 +192,8 @@ class _Whole:
         names = _names(factor.index)
         dims = tuple(d for d in range(len(shape)) if position(d) in names)
         whole = product([shape[d] for d in dims]) == product(factor.node.shape)
-        return dims if whole and (self.dim in dims) else None
+        once = whole or _once(factor, shape, len(dims))
+        return dims if once and (self.dim in dims) else None
 
     @staticmethod
     def _renamed(index: Shape, dims: Sequence[int]) -> Shape:
@@ -309,6 +310,19 @@ class _Whole:
 
 def _times(a: Term, b: Term) -> Term:
     return Term(a.number * b.number, a.whole or b.whole, a.floats + b.floats)
+
+
+def _once(factor: Placed, shape: Shape, count: int) -> bool:
+    """Each dimension walks one dimension of the node, some rows of it or all of it together with
+    others: no element is met twice. count: dimensions that walk at all."""
+    for index, extent in zip(factor.index, factor.node.shape):
+        dims = [d for d in range(len(shape)) if position(d) in index.names()]
+        rest = [index.substitute({position(d): Index.of(0)}) for d in dims[:1]]
+        shifted = len(dims) == 1 and index == place(dims[0]) + rest[0]
+        if dims and not shifted and product([shape[d] for d in dims]) != extent:
+            return False
+        count -= len(dims)
+    return count == 0
 
 
 def _names(index: Shape) -> frozenset[str]:

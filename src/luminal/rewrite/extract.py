@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -123,8 +122,9 @@ def classes_of(
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
         inside = [_inside(m, options, axes, is_buffer) for m, options in zip(axes, alternatives)]
-        rank = {c: place for place, c in enumerate(ordered(inside))}
-        alternatives = [_worthwhile(c, n, rank, encoding) for c, n in enumerate(inside)]
+        alternatives = [
+            _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
+        ]
     classes = Classes(region, encoding, alternatives, is_buffer, axes, fixed, roots)
     _complete(classes)
     return classes
@@ -143,22 +143,23 @@ def _complete(classes: Classes) -> None:
 
 
 def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bool]) -> list[ENode]:
-    """Without those whose operands vary along axes that the class does not (a dead branch)."""
+    """Without those whose operands vary along axes that the class does not (a dead branch); a
+    scatter binds the axes of its points."""
     return [
         n for n in options
-        if not any(axes[c] & ~(mask | n.over) for c in n.children if not is_buffer[c])
+        if n.op == "Scatter"
+        or not any(axes[c] & ~(mask | n.over) for c in n.children if not is_buffer[c])
     ] or options  # fmt: skip
 
 
 def _worthwhile(
-    number: int, options: list[ENode], rank: Mapping[int, int], encoding: Encoding
+    number: int, options: list[ENode], alternatives: list[list[ENode]], encoding: Encoding
 ) -> list[ENode]:
-    """Without what is as good as another; rank: of classes, operands before what is made of them
-    (a value is not loaded from where it would be stored itself)."""
+    """Without what is as good as another."""
     if options and options[0].op in BUFFER_SORT:
         kinds = ("Input", "Scatter", "Store")
-        return [min(options, key=lambda n: (kinds.index(n.op), _last(n, rank)))]
-    kept = [n for n in options if n.op != "Load" or _last(n, rank) < rank.get(number, 0)]
+        return [min(options, key=lambda n: kinds.index(n.op))]
+    kept = [n for n in options if not _reads_itself(number, n, alternatives)]
     loads = [n for n in kept if n.op == "Load"]
     if loads:
         return loads[:1]
@@ -175,9 +176,12 @@ def _worthwhile(
     ]  # fmt: skip
 
 
-def _last(node: ENode, rank: Mapping[int, int]) -> float:
-    """The rank of the last operand; infinite for one that only leads in circles."""
-    return max((rank.get(c, INFINITE) for c in node.children), default=-1.0)
+def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:
+    """A load of what would be stored from this very class."""
+    if node.op != "Load":
+        return False
+    sources = alternatives[node.children[0]]
+    return all(s.op == "Store" and s.children[0] == number for s in sources)
 
 
 def ordered(alternatives: list[list[ENode]]) -> list[int]:
