@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from ..errors import ArtifactError
+from ..folders import user_folder
 
 SPARE = 0.1  # of the disk stays free
 Read = TypeVar("Read")
@@ -118,14 +118,3 @@ def whole(path: Path) -> Iterator[BinaryIO]:
         os.replace(own, path)
     finally:
         own.unlink(missing_ok=True)
-
-
-def user_folder() -> Path:
-    """Where this user's caches lie, in the platform's place."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "luminal"

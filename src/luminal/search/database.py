@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..folders import user_folder
 from ..kernel.decisions import Choices
 from ..kernel.kernel import Kernel
 from .space import dump_point, load_point
@@ -281,13 +280,7 @@ def _proof(key: str, choices: str) -> str:
 
 def user_path() -> Path:
     """The file of this user, in the platform's place for caches."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "luminal" / NAME
+    return user_folder() / NAME
 
 
 def key_of(kernel: Kernel, machine: str, threads: int) -> str:
