@@ -30,6 +30,7 @@ from .kernel.ranges import Settled, prepared_by_range
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.verify import verify
+from .progress import tracked
 from .rewrite.cost import CostModel
 from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
@@ -158,7 +159,7 @@ def optimise_regions(
     earlier search has measured come first."""
     model = cost_model(tuning.target)
     plans: dict[str, Chosen] = {}
-    for piece in pieces:
+    for piece in tracked("optimising region", pieces):
         if piece.key in plans:
             continue
         with report.stage("optimise"):
@@ -210,7 +211,7 @@ def _build(
         program.graph.usual,
     )
     memories = buffer_memories(normal, linker)
-    for piece in source.pieces:
+    for piece in tracked("scheduling region", source.pieces):
         link_steps(piece, plans[piece.key].steps, memories, linker)
     nodes = [port.node for port in source.ports]
     plan = report.plan = linked_plan(program, normal, nodes, memories, linker)

@@ -30,6 +30,7 @@ def test_run_prints_the_reply() -> None:
     assert run("run", directory, "the fox", *options) == (0, expected + "\n", "")
     code, out, _ = run("run", directory, "the fox", "--no-chat", *options)
     assert (code, out) == (0, llm.generate("the fox", 8) + "\n")
+    assert run("run", directory, "the fox", "--no-chat", "--speculate", 3, *options)[1] == out
 
 
 def test_info_of_a_model_and_of_the_machine() -> None:
@@ -46,7 +47,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
 
 def test_chat_is_a_conversation_with_commands() -> None:
     lines = "the fox\n/retry\n/set top_k 5\n/set heat 1\n/help\n/nothing\n/clear\nthe dog\n/exit\n"
-    options = ("--max-tokens", 4, "--context", 128, "--threads", 1)
+    options = ("--max-tokens", 4, "--context", 128, "--threads", 1, "--speculate", 2)
     code, out, error = run("chat", checkpoint("llama3")[0], *options, input=lines)
     assert code == 0 and error == ""
     assert out.count("/retry           another reply") == 2 and "/set takes one of" in out

@@ -217,3 +217,13 @@ def test_names_that_lead_nowhere(tmp_path: Path) -> None:
         locate(tmp_path / "nothing")
     with pytest.raises(LuminalError, match="quant='q3'"):
         LLM(tmp_path, quant="q3")
+
+
+def test_loading_tells_how_far_it_is(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("luminal.progress.DELAY", 0.0)
+    LLM(copy, context=16, threads=1, progress=True)
+    assert "loading tensor 1/" in capsys.readouterr().err
+    LLM(copy, context=16, threads=1)
+    assert capsys.readouterr().err == ""

@@ -10,6 +10,7 @@ from luminal.backend import cpu
 from luminal.cli.tune import cache
 from luminal.errors import InputError
 from luminal.kernel.decisions import Decision
+from luminal.progress import Line
 from luminal.search import Budget, Database, Task, Tuned, Tuning
 from luminal.search import tune as module
 from luminal.search.kernel_search import KernelSearch, Limit
@@ -142,7 +143,7 @@ def searched(attempted, raced):
     standin = Standin(attempted)
     standin.race_seconds = raced
     space = Space(prepared("gemm"), TARGET)
-    search = KernelSearch(space, standin, Random(0), Limit(5, None), 0.0, Progress(1))
+    search = KernelSearch(space, standin, Random(0), Limit(5, None), 0.0, Progress(Line(1)))
     return search.run([])
 
 

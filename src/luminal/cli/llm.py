@@ -47,6 +47,13 @@ SAMPLING = [
     click.option("--min-p", type=float, default=0.0),
     click.option("--repetition-penalty", type=float, default=1.0),
     click.option("--seed", type=int, default=None),
+    click.option(
+        "--speculate",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Guess N tokens from what came before and check them in one run.",
+    ),
 ]
 
 
@@ -73,11 +80,9 @@ def _load(model: str, options: dict[str, Any]) -> LLM:
     from ..models.llm import LLM
 
     started = time.perf_counter()
-    if sys.stderr.isatty():
-        click.echo(f"loading {model} ...", err=True, nl=False)
     llm = LLM(model, **options)
     if sys.stderr.isatty():
-        click.echo(f"\rloaded {model} in {time.perf_counter() - started:.1f} s", err=True)
+        click.echo(f"loaded {model} in {time.perf_counter() - started:.1f} s", err=True)
     return llm
 
 
@@ -230,7 +235,8 @@ class Conversation:
         if name not in known or number is None:
             click.echo(f"luminal: /set takes one of {', '.join(sorted(known))} and a number")
             return
-        Sampling(**{**self.sampling, name: number})  # refuses what is out of range
+        chosen: dict[str, Any] = {name: number}
+        Sampling(**chosen)  # refuses what is out of range
         self.sampling[name] = number
 
 

@@ -22,11 +22,11 @@ from .kernel import (
     Guard,
     Kernel,
     Load,
-    Position,
     Read,
     Store,
     Value,
     children,
+    indices,
     inliner,
     walk,
 )
@@ -159,7 +159,7 @@ class Facts:
         names: set[str] = set()
         for child in children(expression):
             names |= self.axes_of(child)
-        for index in _indices(expression):
+        for index in indices(expression):
             names |= index.names()
         return frozenset(n for n in names if n in self.size)
 
@@ -289,14 +289,6 @@ class Facts:
             found = [x for x in found if axis in x.axes]
             sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
         return sides == 2
-
-
-def _indices(expression: Expression) -> tuple[Index, ...]:
-    if isinstance(expression, Load):
-        return expression.index
-    if isinstance(expression, Position):
-        return (expression.index,)
-    return expression.conditions if isinstance(expression, Guard) else ()
 
 
 def weight(expression: Expression) -> float:

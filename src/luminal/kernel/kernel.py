@@ -235,6 +235,15 @@ def walk(expression: Expression) -> Iterator[Expression]:
         yield from walk(child)
 
 
+def indices(expression: Expression) -> tuple[Index, ...]:
+    """The indices and conditions of an expression itself."""
+    if isinstance(expression, Load):
+        return expression.index
+    if isinstance(expression, Position):
+        return (expression.index,)
+    return expression.conditions if isinstance(expression, Guard) else ()
+
+
 def rebuild(expression: Expression, args: tuple[Expression, ...]) -> Expression:
     """The same expression over other operands (in the order of `children`)."""
     if isinstance(expression, Apply):

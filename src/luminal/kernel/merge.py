@@ -49,15 +49,6 @@ def merge_axes(kernel: Kernel) -> Kernel:
 def rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
     """The kernel with other indices in all its accesses, positions and conditions."""
 
-    def change(e: Expression) -> Expression:
-        if isinstance(e, Load):
-            return replace(e, index=access(e.buffer, e.index))
-        if isinstance(e, Position):
-            return replace(e, index=index(e.index))
-        if isinstance(e, Guard):
-            return replace(e, conditions=tuple(map(index, e.conditions)))
-        return e
-
     def value(v: Value) -> Value:
         s, domain = v.store, v.domain.items()
         if s is not None:
@@ -66,8 +57,23 @@ def rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
         ends = {a: (low and index(low), high and index(high)) for a, (low, high) in domain}
         return replace(v, store=s, domain=ends)
 
-    rewriter = Rewriter(change)
+    rewriter = reindexed(index, lambda e: replace(e, index=access(e.buffer, e.index)))
     return replace(kernel, values=tuple(value(rewriter.value(v)) for v in kernel.values))
+
+
+def reindexed(index: OnIndex, load: Callable[[Load], Load]) -> Rewriter:
+    """Changes the indices of positions and conditions, and loads."""
+
+    def change(e: Expression) -> Expression:
+        if isinstance(e, Load):
+            return load(e)
+        if isinstance(e, Position):
+            return replace(e, index=index(e.index))
+        if isinstance(e, Guard):
+            return replace(e, conditions=tuple(map(index, e.conditions)))
+        return e
+
+    return Rewriter(change)
 
 
 def _accesses(kernel: Kernel) -> Iterator[Load | Store]:

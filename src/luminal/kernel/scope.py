@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..errors import VerifyError
 from ..graph.index import Index
-from .kernel import Expression, Guard, Kernel, Load, Position, Value, walk
+from .kernel import Kernel, Value, indices
 
 
 def verify_scopes(kernel: Kernel) -> None:
@@ -25,18 +25,9 @@ def verify_scopes(kernel: Kernel) -> None:
 
 def _indices(value: Value) -> Iterator[tuple[object, Index]]:
     """Every index of a value, with the expression or store that holds it."""
-    for root in value.expressions():
-        for expression in walk(root):
-            for index in _own(expression):
-                yield expression, index
+    for expression in value.parts:
+        for index in indices(expression):
+            yield expression, index
     if value.store is not None:
         for index in (*value.store.index, *value.store.conditions):
             yield value.store, index
-
-
-def _own(expression: Expression) -> tuple[Index, ...]:
-    if isinstance(expression, Load):
-        return expression.index
-    if isinstance(expression, Position):
-        return (expression.index,)
-    return expression.conditions if isinstance(expression, Guard) else ()

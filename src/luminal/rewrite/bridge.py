@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph.index import Index
-from ..kernel.kernel import Buffer, Guard, Kernel, Load, Position, Store, Value, walk
+from ..kernel.kernel import Buffer, Kernel, Store, Value, indices
 from .bridge_body import Body, Place, load_at_point, scatter_value
 from .bridge_order import memory_orders
 from .plan import Piece, Plan
@@ -211,15 +211,7 @@ class _Bridge:
 
 def _sizes(value: Value) -> set[str]:
     """All names in the indices of a value."""
-    indices: list[Index] = []
-    for expression in value.expressions():
-        for part in walk(expression):
-            if isinstance(part, Load):
-                indices += part.index
-            elif isinstance(part, Position):
-                indices.append(part.index)
-            elif isinstance(part, Guard):
-                indices += part.conditions
+    found = [index for part in value.parts for index in indices(part)]
     if value.store is not None:
-        indices += [*value.store.index, *value.store.conditions]
-    return {name for index in indices for name in index.names()}
+        found += [*value.store.index, *value.store.conditions]
+    return {name for index in found for name in index.names()}

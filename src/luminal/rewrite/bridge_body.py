@@ -27,6 +27,7 @@ from ..kernel.kernel import (
     Reduction,
     Store,
     Value,
+    indices,
     walk,
 )
 from .bridge_parts import exponential, heads, lowest, multiply, zero
@@ -325,12 +326,7 @@ class Body:
         for part in walk(expression):
             if isinstance(part, Read):
                 names.update(next(v.axes for v in self.values if v.name == part.value))
-            elif isinstance(part, Load):
-                names.update(n for i in part.index for n in i.names())
-            elif isinstance(part, Position):
-                names.update(part.index.names())
-            elif isinstance(part, Guard):
-                names.update(n for i in part.conditions for n in i.names())
+            names.update(n for index in indices(part) for n in index.names())
         return frozenset(names & self.space.axes.keys())
 
 

@@ -37,7 +37,7 @@ HEAD = struct.Struct("<8sQQ32s")
 def write(saved: Saved, path: Path) -> None:
     """Write a program to a file; whoever opens the file meets all of it or nothing."""
     made = [(place, piece.reshape(-1).view(np.uint8)) for place, piece in saved.made.items()]
-    arrays = [(n, np.ascontiguousarray(array)) for n, array in (*saved.arrays.items(), *made)]
+    arrays = [(n, np.asarray(array, order="C")) for n, array in (*saved.arrays.items(), *made)]
     blobs: list[bytes | memoryview] = [*saved.codes]
     blobs += [array.reshape(-1).view(np.uint8).data for _, array in arrays]
     description = {

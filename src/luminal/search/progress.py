@@ -1,42 +1,22 @@
-"""A progress bar on the error stream, where that is a terminal."""
+"""How far a search is: kernels, candidates tried, what was gained."""
 
 from __future__ import annotations
 
-import sys
-from types import TracebackType
-
-WIDTH = 24
+from ..progress import Line
 
 
 class Progress:
-    """Used as a context; prints nothing where nobody looks."""
+    """Tells a line which kernel is searched for."""
 
-    def __init__(self, kernels: int) -> None:
-        self.kernels, self.number, self.name = kernels, 0, ""
-        self.shown = sys.stderr is not None and sys.stderr.isatty()
+    def __init__(self, line: Line) -> None:
+        self._line, self._number, self._name = line, 0, ""
 
     def kernel(self, number: int, name: str) -> None:
         """The search for a kernel begins."""
-        self.number, self.name = number, name
+        self._number, self._name = number, name
         self.step(0, 1.0)
 
     def step(self, tried: int, gain: float) -> None:
         """So many candidates were tried; the best is so many times as fast as the default."""
-        if not self.shown:
-            return
-        done = WIDTH * self.number // max(1, self.kernels)
-        bar = "#" * done + "-" * (WIDTH - done)
-        text = f"[{bar}] {self.number + 1}/{self.kernels} {self.name}: {tried} tried, {gain:.2f} x"
-        sys.stderr.write(f"\r{text[:100]:<100}")
-        sys.stderr.flush()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        if self.shown:
-            sys.stderr.write("\r" + " " * 100 + "\r")
-            sys.stderr.flush()
+        place = f"{self._number + 1}/{self._line.total} {self._name}"
+        self._line.tell(self._number, f"search {place}: {tried} tried, {gain:.2f} x")

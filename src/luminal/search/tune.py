@@ -20,6 +20,7 @@ from ..kernel.kernel import Kernel
 from ..kernel.prepare import prepare
 from ..kernel.target import Target
 from ..kernel.work import usual_sizes
+from ..progress import Line
 from ..rewrite.optimise import Chooser
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .inputs import checkable
@@ -183,7 +184,8 @@ class Tuning:
         """Look for better choices for all of these."""
         order = self._ranked(_distinct(tasks, self.key))
         weights = [weight for weight, _ in order]
-        with Progress(len(order)) as progress:
+        with Line(len(order)) as line:
+            progress = Progress(line)
             for number, (_, task) in enumerate(order):
                 limit = Limit(budget.candidates, _share(weights[number:], budget.end))
                 progress.kernel(number, task.name)

@@ -17,6 +17,7 @@ import llvmlite.binding as llvm
 
 from ...errors import CompileError, DeviceError
 from ...kernel.target import Target
+from ...progress import tracked
 from .target import Machine, machine
 
 _KEPT: list[Any] = []  # engines live as long as the process: workers may be inside their code
@@ -71,7 +72,7 @@ class Object:
 def build(texts: Sequence[str], target: Target) -> list[Object]:
     """Compile each text to an object of its own."""
     wanted = machine(target)
-    return [_compile(text, wanted) for text in texts]
+    return [_compile(text, wanted) for text in tracked("building kernel", texts)]
 
 
 def load(code: bytes, target: Target) -> Object:

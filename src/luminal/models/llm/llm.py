@@ -12,9 +12,11 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 import numpy as np
 
 from ...errors import InputError
+from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
 from .loading import load
+from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
 from .sampling import Sampling
@@ -44,7 +46,9 @@ class LLM:
     activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
     `luminal.graph.contracts`), "f32" does not; float weights are multiplied in f32 in both.
     context: how many tokens a conversation may have (by default what the model was trained for,
-    at most 4096). Raises WeightsError, Unsupported or InputError before anything is run.
+    at most 4096). progress: whether a line on the error stream says how far loading, compiling and
+    searching are; None: where it is a terminal. Raises WeightsError, Unsupported or InputError
+    before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
     again; replies made at the same time are right, but compute their conversations anew in turns.
@@ -53,7 +57,7 @@ class LLM:
     def __init__(
         self, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
         context: int | None = None, search: int = 0, threads: int | None = None,
-        device: str = "auto",
+        device: str = "auto", progress: bool | None = None,
     ) -> None:  # fmt: skip
         found = load(path_or_id, quant, context)
         self.config: DecoderConfig = found.config
@@ -63,11 +67,12 @@ class LLM:
         options: dict[str, Any] = {
             "threads": threads, "device": device, "search": search, "precision": precision
         }  # fmt: skip
-        self.program = DecoderProgram(
-            self.config, found.state, self.context, found.storage, identity=found.identity,
-            **options,
-        )  # fmt: skip
-        self._lock = threading.Lock()
+        with showing(progress):
+            self.program = DecoderProgram(
+                self.config, found.state, self.context, found.storage, identity=found.identity,
+                **options,
+            )  # fmt: skip
+        self._lock, self._progress = threading.Lock(), progress
         self._engine: Engine | None = None
         self._load_engine = partial(
             Engine.load, path_or_id, quant, context=self.context, batch=BATCH, **options
@@ -85,41 +90,47 @@ class LLM:
     @overload
     def generate(
         self, prompt: Prompt, max_tokens: int = ..., stop: str | Sequence[str] = ...,
-        **sampling: Any,
+        speculate: int = ..., **sampling: Any,
     ) -> str: ...  # fmt: skip
 
     @overload
     def generate(
         self, prompt: Several, max_tokens: int = ..., stop: str | Sequence[str] = ...,
-        **sampling: Any,
+        speculate: int = ..., **sampling: Any,
     ) -> list[str]: ...  # fmt: skip
 
     def generate(
         self, prompt: Prompt | Several, max_tokens: int = 256,
-        stop: str | Sequence[str] = (), **sampling: Any,
+        stop: str | Sequence[str] = (), speculate: int = 0, **sampling: Any,
     ) -> str | list[str]:  # fmt: skip
         """The reply to a text, a conversation, or token ids; the replies to a list of those.
-        sampling: fields of `Sampling`."""
+
+        speculate: how many tokens a run may guess from what came before and check at once; the
+        reply stays what it is without (but for near ties, as sums are rounded differently), and
+        takes fewer runs where it repeats the prompt or itself. Of one prompt only. sampling: fields
+        of `Sampling`."""
         if _several(prompt):
+            if speculate:
+                raise InputError("speculate is for one prompt; several share their runs already")
             return [made.text for made in self.complete_all(prompt, max_tokens, stop, **sampling)]
-        return self.complete(cast(Prompt, prompt), max_tokens, stop, **sampling).text
+        return self.complete(cast(Prompt, prompt), max_tokens, stop, speculate, **sampling).text
 
     def stream(
         self, prompt: Prompt, max_tokens: int = 256,
-        stop: str | Sequence[str] = (), **sampling: Any,
+        stop: str | Sequence[str] = (), speculate: int = 0, **sampling: Any,
     ) -> Iterator[str]:  # fmt: skip
         """The reply in pieces of whole characters, as they are made."""
-        for piece in self.pieces(prompt, max_tokens, stop, **sampling):
+        for piece in self.pieces(prompt, max_tokens, stop, speculate=speculate, **sampling):
             if piece.text:
                 yield piece.text
 
     def complete(
         self, prompt: Prompt, max_tokens: int = 256,
-        stop: str | Sequence[str] = (), **sampling: Any,
+        stop: str | Sequence[str] = (), speculate: int = 0, **sampling: Any,
     ) -> Completion:  # fmt: skip
         """The reply with its tokens, their log probabilities, and why it ended."""
         ids = self.ids(prompt)
-        pieces = list(self.pieces(ids, max_tokens, stop, logprobs=True, **sampling))
+        pieces = list(self.pieces(ids, max_tokens, stop, True, speculate, **sampling))
         return _completion(pieces, len(ids))
 
     def complete_all(
@@ -130,7 +141,7 @@ class LLM:
         first call compiles a second program, with a cache of its own."""
         ids = [self.ids(prompt) for prompt in prompts]
         wishes = self._wishes(max_tokens, stop, True, sampling)
-        with self._lock:
+        with self._lock, showing(self._progress):
             self._engine = self._engine or self._load_engine()
         return [
             _completion(pieces, len(given))
@@ -139,17 +150,30 @@ class LLM:
 
     def pieces(
         self, prompt: Prompt, max_tokens: int = 256,
-        stop: str | Sequence[str] = (), logprobs: bool = False, **sampling: Any,
+        stop: str | Sequence[str] = (), logprobs: bool = False, speculate: int = 0,
+        **sampling: Any,
     ) -> Iterator[Piece]:  # fmt: skip
         """The reply step by step. A reply ends at an end token or a stop text ("stop"), or after
         max_tokens or at the end of the context ("length")."""
         wishes, ids = self._wishes(max_tokens, stop, logprobs, sampling), self.ids(prompt)
         self._check_prompt(ids)
-        reply = Reply(ids, wishes, self.tokenizer, self.context)
+        if not 0 <= speculate < self.program.chunk:
+            raise InputError(f"speculate={speculate}: 0 to {self.program.chunk - 1} tokens")
+        reply, lookup = Reply(ids, wishes, self.tokenizer, self.context), Lookup()
         if max_tokens < 1:
             yield reply.end("length")
         while reply.finish is None:
-            yield from reply.push(self._after(reply.tokens))
+            count = min(speculate, reply.left - 1)
+            guess = lookup.guess(reply.tokens, count) if count else []
+            yield from self._checked(reply, guess)
+
+    def _checked(self, reply: Reply, guess: list[int]) -> Iterator[Piece]:
+        """The pieces of the next token, and of those after it as long as the guess is what the
+        reply chooses."""
+        for expected, logits in zip([*guess, None], self._after(reply.tokens, guess)):
+            yield from reply.push(logits)
+            if reply.finish is not None or reply.tokens[-1] != expected:
+                return
 
     def _wishes(
         self, limit: int, stop: str | Sequence[str], logprobs: bool, sampling: dict[str, Any]
@@ -158,12 +182,13 @@ class LLM:
         likely = 0 if logprobs else None
         return Wishes(limit, texts, self.config.end_tokens, likely, _sampling(sampling))
 
-    def _after(self, ids: list[int]) -> np.ndarray:
-        """Logits (vocabulary,) after these tokens; what the cache holds of them is kept."""
+    def _after(self, ids: list[int], guess: list[int]) -> np.ndarray:
+        """Logits (1 + guess, vocabulary) after these tokens and after each of the guess; what the
+        cache holds of them is kept."""
         with self._lock:
             known = _common(self.program.tokens, ids[:-1])
             self.program.keep(known)
-            return self.program.feed(ids[known:])[0]
+            return self.program.feed(ids[known:] + guess, 1 + len(guess))
 
     # ---- numbers
 

@@ -55,6 +55,11 @@ class Reply:
     def generated(self) -> list[int]:
         return self.tokens[self.prompt :]
 
+    @property
+    def left(self) -> int:
+        """The most tokens that may still come."""
+        return min(self.prompt + self._wishes.limit, self._room + 1) - len(self.tokens)
+
     def push(self, logits: np.ndarray) -> list[Piece]:
         """The pieces that the next token makes, chosen from logits (vocabulary,) f32."""
         token = self._sampler.choose(logits)
@@ -65,7 +70,7 @@ class Reply:
         made = [Piece(text, token, *self._logprobs(logits, token))]
         if self._stops.found:
             made.append(self.end("stop"))
-        elif len(self.tokens) - self.prompt >= self._wishes.limit or len(self.tokens) > self._room:
+        elif self.left < 1:
             made.append(self.end("length"))
         return made
 

@@ -17,6 +17,7 @@ from ... import nn, weights
 from ...compiler import Executable
 from ...graph import Tensor
 from ...nn.module import check_names, fit
+from ...progress import tracked
 from .checkpoint import check_finite
 
 Maker = Callable[[], np.ndarray]
@@ -68,7 +69,7 @@ def fitting(
     """(parameter, value) one after the other. Raises WeightsError."""
     wanted, modules = dict(model.named_parameters()), dict(model.named_modules())
     done: set[str] = set()
-    for name in state:
+    for name in tracked("loading tensor", list(state)):
         path = name.rpartition(".")[0]
         values = {name: state[name]}
         if path in modules:

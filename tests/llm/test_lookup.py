@@ -1,0 +1,94 @@
+"""Guessed tokens: where they come from, and that a reply is the same with them in fewer runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from luminal import LLM
+from luminal.errors import InputError
+from luminal.models.llm.llm import Completion
+from luminal.models.llm.lookup import Lookup
+
+from .checkpoints import checkpoint
+
+REPEATED = [7, 8, 9, 10, 11, 12] * 4
+
+
+def test_the_latest_longest_match_is_continued() -> None:
+    assert Lookup().guess([1, 2, 3, 4, 5, 1, 2], 3) == [3, 4, 5]
+    assert Lookup().guess([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2) == [9, 2]  # not 8: fewer in common
+    assert Lookup().guess([1, 2, 6, 1, 2, 7, 1, 2], 1) == [7]
+    assert Lookup().guess([1, 2, 3, 4], 3) == Lookup().guess([], 3) == []
+
+
+def test_a_continuation_goes_round() -> None:
+    assert Lookup().guess([5, 5, 5], 4) == [5, 5, 5, 5]
+    assert Lookup().guess([1, 2, 3, 1, 2, 3], 5) == [1, 2, 3, 1, 2]
+
+
+def test_a_lookup_follows_its_sequence() -> None:
+    lookup, tokens = Lookup(), [1, 2, 3]
+    assert lookup.guess(tokens, 2) == []
+    tokens += [4, 1, 2]
+    assert lookup.guess(tokens, 2) == [3, 4]
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    made = LLM(checkpoint("llama3")[0], context=128, threads=1)
+    made.config = replace(made.config, end_tokens=())
+    return made
+
+
+def counted(llm: LLM, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Completion, int]:
+    """A reply, and how many runs it took."""
+    runs, run = [], llm.program._run
+
+    def count(*given: Any) -> Any:
+        runs.append(given)
+        return run(*given)
+
+    llm.program.keep(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(llm.program, "_run", count)
+        return llm.complete(options.pop("prompt", REPEATED), **options), len(runs)
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_greedy_replies_are_the_same_in_fewer_runs(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    plain, runs = counted(llm, monkeypatch, max_tokens=60)
+    guessed, fewer = counted(llm, monkeypatch, max_tokens=60, speculate=count)
+    assert guessed.tokens == plain.tokens and guessed.finish == plain.finish
+    assert guessed.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
+    assert runs == 60 and fewer < (50 if count == 1 else 40)
+
+
+def test_sampled_replies_are_the_same_too(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"max_tokens": 40, "temperature": 0.3, "top_k": 8, "seed": 5}
+    plain, runs = counted(llm, monkeypatch, **options)
+    guessed, fewer = counted(llm, monkeypatch, speculate=4, **options)
+    assert guessed.tokens == plain.tokens and fewer <= runs
+
+
+def test_the_context_the_stop_text_and_the_limit_end_it(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = {"prompt": [5] * 120, "max_tokens": 50}
+    assert counted(llm, monkeypatch, **long, speculate=9)[0].finish == "length"
+    plain = llm.complete(REPEATED, 40)
+    stop = plain.text[8:12]
+    assert llm.complete(REPEATED, 40, stop=stop, speculate=4).text == plain.text.split(stop)[0]
+    for limit in range(4):
+        assert llm.complete(REPEATED, limit, speculate=4).tokens == plain.tokens[:limit]
+
+
+def test_what_cannot_be_guessed_is_refused(llm: LLM) -> None:
+    with pytest.raises(InputError, match="speculate=-1: 0 to 127"):
+        llm.generate("the", 4, speculate=-1)
+    with pytest.raises(InputError, match="one prompt"):
+        llm.generate(["the", "a"], 4, speculate=2)
