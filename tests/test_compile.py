@@ -295,7 +295,7 @@ def test_the_reference_device_gives_the_same() -> None:
     [
         ({"device": "tpu"}, DeviceError, "no device 'tpu'; there are 'auto', 'cpu', 'reference'"),
         ({"search": "soon"}, InputError, "search='soon': expected a number or a time"),
-        ({"precision": "bf16"}, Unsupported, "precision='bf16' is not built yet"),
+        ({"precision": "int3"}, Unsupported, "precision='int3'"),
         ({"threads": 0}, DeviceError, "threads=0"),
     ],
 )

@@ -146,3 +146,76 @@ def test_a_stored_value_may_be_read_too():
     kernels = prepare(kernel, TARGET)
     assert_same([kernel], kernels, arrays, {})
     assert [v.store is None for v in kernels[0].values] == [True, False, False]
+
+
+def two_sums(first, second, axes, *more):
+    """The difference of two reductions, after other values."""
+    shapes = {"G": (6, 4, 4), "U": (6, 4, 4), "X": (4, 4), "Y": (6,)}
+    out = cases.sub(cases.read("first"), cases.read("second"))
+    return cases.kernel(
+        "two", [cases.buffer(name, *shape) for name, shape in shapes.items()],
+        {"n": 6, "k": 4, **axes},
+        [*more, value("first", "n", *first), value("second", "n", *second),
+         value("out", "n", out, store=store("Y", "n"))],
+    )  # fmt: skip
+
+
+def test_reductions_alike_but_for_names_walk_the_same_axes():
+    kernel = two_sums(
+        (mul(load("G", "n", "k", "h"), load("X", "h", "k")), total("kh")),
+        (mul(load("U", "n", "j", "i"), load("X", "i", "j")), total("ij")),
+        {"h": 4, "j": 4, "i": 4},
+    )
+    kernels = prepare(kernel, TARGET)
+    first, second, _ = kernels[0].values
+    assert second.over == first.over and set(kernels[0].axes) == {*first.points}
+    assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
+EACH = value("each", "k", cases.op("exp2", load("X", "k", 0)))
+APART = {
+    "another place": (
+        (mul(load("G", "n", "k", 0), load("X", "k", 0)), total("k")),
+        (mul(load("G", "n", "j", 0), load("X", 0, "j")), total("j")), {"j": 4}),
+    "fewer": (
+        (mul(load("G", "n", "k", 0), load("X", "k", 0)), total("k")),
+        (mul(load("G", "n", "j", 0), load("X", "j", 0)), total("j")), {"j": 3}),
+    "a value along one axis": (
+        (mul(cases.read("each"), load("X", "k", 0)), total("hk")),
+        (mul(cases.read("each"), load("X", "h", 0)), total("kh")), {"h": 4}, EACH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APART)
+def test_other_reductions_keep_their_axes(name):
+    kernel = two_sums(*APART[name])
+    kernels = prepare(kernel, TARGET)
+    overs = [{*kernels[0].value(v).over} for v in ("first", "second")]
+    assert overs == [{*kernel.value(v).over} for v in ("first", "second")]
+    assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
+def stream(name, buffer, k):
+    """An online sum of 2^x over k, in one pass."""
+    x, running = load(buffer, "n", k, 0), cases.read(f"top{name}", so_far=True)
+    rescale = cases.read(f"shrink{name}")
+    return [
+        value(f"before{name}", "n", running),
+        value(f"top{name}", "n", x, total(k, "max", start=const(cases.LOWEST))),
+        value(f"shrink{name}", "n",
+              cases.op("exp2", cases.sub(cases.read(f"before{name}"), running))),
+        value(f"p{name}", ("n", k), cases.op("exp2", cases.sub(x, running))),
+        value(f"sum{name}", "n", cases.read(f"p{name}"), total(k, rescale=rescale)),
+    ]  # fmt: skip
+
+
+def test_running_maxima_keep_their_axes():
+    values = [*stream("G", "G", "k"), *stream("U", "U", "j")]
+    out = cases.sub(cases.read("sumG"), cases.read("sumU"))
+    kernel = cases.kernel(
+        "streams", [cases.buffer("G", 6, 4, 1), cases.buffer("U", 6, 4, 1), cases.buffer("Y", 6)],
+        {"n": 6, "k": 4, "j": 4}, [*values, value("out", "n", out, store=store("Y", "n"))],
+    )  # fmt: skip
+    kernels = prepare(kernel, TARGET)
+    assert all(v.over == kernel.value(v.name).over for v in kernels[0].values)
+    assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})

@@ -114,10 +114,10 @@ def test_quantised_logits_equal_those_of_the_dequantised_weights(quant: str, bit
                 parameter.copy_(torch.from_numpy(rounded(parameter.numpy(), 8 if head else bits)))
     ids = list(range(3, 40))
     expected = reference_logits(reference, ids)
-    got = LLM(directory, quant=quant, precision="f32", context=64, threads=1).logits(ids)
+    got = LLM(directory, quant=quant, context=64, threads=1).logits(ids)
     np.testing.assert_allclose(got, expected, atol=1e-4, rtol=0)
-    narrow = LLM(directory, quant=quant, context=64, threads=1).logits(ids)
-    moved = np.linalg.norm(narrow - expected) / np.linalg.norm(expected)
+    narrow = LLM(directory, quant=quant, precision="quantised", context=64, threads=1)
+    moved = np.linalg.norm(narrow.logits(ids) - expected) / np.linalg.norm(expected)
     assert 1e-4 < moved < 0.02
 
 

@@ -36,6 +36,13 @@ LOADING = [
         help="quantised: activations of 8 bits where weights are integers.",
     ),
     click.option("--context", type=click.IntRange(1), default=None, help="Tokens in all."),
+    click.option(
+        "--kv",
+        type=click.Choice(["f32", "int8"]),
+        default="f32",
+        show_default=True,
+        help="int8: keys and values of earlier tokens in a quarter of the memory.",
+    ),
     click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
     click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),
 ]
@@ -88,7 +95,7 @@ def _load(model: str, options: dict[str, Any]) -> LLM:
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of `LLM`, and those of `Sampling`."""
-    names = ("quant", "precision", "context", "threads", "search")
+    names = ("quant", "precision", "context", "kv", "threads", "search")
     return {n: options[n] for n in names}, {n: v for n, v in options.items() if n not in names}
 
 

@@ -52,9 +52,11 @@ def _layout(x: Access, value: Value, tile: Tile, width: int, path: Path) -> Layo
     loops = [loop for loop in path if loop.axis in value.over and loop.kind != "collapse"]
     walked = [(dim_of[loop.axis], loop.step) for loop in loops if loop.axis in dim_of]
     merged = [digit for digit, after in pairwise([*walked, (-1, 1)]) if digit[0] != after[0]]
-    lane, pair = dim_of[tile.lane], tile.pair[1] if tile.pair else ""
+    lane = dim_of[tile.lane]
     kept = [dim_of[a] for a in value.axes if a in dim_of and a != tile.lane]
     rest = {*range(len(x.load.index))} - {lane, *kept, *(d for d, _ in walked)}
-    last = [(dim_of[pair], 1)] if pair in dim_of else []
+    last = [
+        (dim_of[loop.axis], 1) for loop in path if loop.kind == "collapse" and loop.axis in dim_of
+    ]
     first = [(d, 1) for d in sorted(rest)]
     return (*first, (lane, width), *((d, 1) for d in kept), *merged, (lane, 1), *last)

@@ -7,13 +7,30 @@ one sequence; `PagedCache` many, in pages of a pool that each sequence lists in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from ... import ops
+from ...errors import Unsupported
 from ...graph import Graph, Tensor
 from ...graph.index import Index
 from ...ops.base import Size
 from .config import DecoderConfig
+
+KINDS = ("f32", "int8")
+
+
+def cache_bytes(config: DecoderConfig, positions: int, kind: str = "f32") -> int:
+    """Of keys and values of all layers. Raises Unsupported."""
+    return config.layers * positions * layer_bytes(config, kind)
+
+
+def layer_bytes(config: DecoderConfig, kind: str) -> int:
+    """Of the keys and values of one position in one layer. Raises Unsupported."""
+    if kind not in KINDS:
+        raise Unsupported(f"kv={kind!r}; there are {', '.join(KINDS)}")
+    row = 4 * config.head_dim if kind == "f32" else config.head_dim + 4
+    return 2 * config.kv_heads * row
 
 
 class Cache(Protocol):
@@ -29,32 +46,64 @@ class Cache(Protocol):
         layer, these new ones (kv heads, tokens, head_dim) too, which are kept."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Keys or values of a layer (kv heads, context, head_dim), f32; or i8 with scales of rows."""
+
+    numbers: Tensor
+    scales: Tensor | None
+
+    @staticmethod
+    def of(graph: Graph, shape: tuple[int, ...], kind: str, name: str) -> Rows:
+        if kind == "f32":
+            return Rows(graph.tensor(shape, name=name), None)
+        scales = graph.tensor((*shape[:-1], 1), name=f"{name}.scales")
+        return Rows(graph.tensor(shape, "i8", name), scales)
+
+    @property
+    def states(self) -> list[Tensor]:
+        return [self.numbers] if self.scales is None else [self.numbers, self.scales]
+
+
 class ContiguousCache:
     """One sequence: keys and values (kv heads, context, head_dim) of each layer.
 
-    tokens: how many a run has. position: of the first of them.
+    tokens: how many a run has. position: of the first of them. kind: "f32", or "int8": each row of
+    head_dim numbers is q * s with whole q of 8 bits, s = its largest size / 127, so that a number
+    is off by s / 2 at most; a row of zeros stays so.
     """
 
     def __init__(
-        self, graph: Graph, config: DecoderConfig, context: int, tokens: Size, position: Size
-    ) -> None:
+        self, graph: Graph, config: DecoderConfig, context: int, tokens: Size, position: Size,
+        kind: str = "f32",
+    ) -> None:  # fmt: skip
         self.config, self.tokens, self.position = config, tokens, graph.size(position)
         shape = (config.kv_heads, context, config.head_dim)
-        self.keys, self.values = _states(graph, config, shape)
-        self.states = self.keys + self.values
+        layers = range(config.layers)
+        self.keys = [Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers]
+        self.values = [Rows.of(graph, shape, kind, f"values{layer}") for layer in layers]
+        self.states = [state for rows in self.keys + self.values for state in rows.states]
 
     def rows(self, table: Tensor) -> Tensor:
         return table.narrow(0, self.position, self.tokens)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         config, graph = self.config, query.graph
-        keys = self._write(self.keys[layer], key)  # (kv heads, keys, head_dim)
-        values = self._write(self.values[layer], value)
+        keys = self._keep(self.keys[layer], key)  # (kv heads, keys, head_dim)
+        values = self._keep(self.values[layer], value)
         query = query.unflatten(0, (config.kv_heads, -1))  # (kv heads, group, tokens, head_dim)
         scores = ops.matmul(query, keys.unsqueeze(1).mT)  # (kv heads, group, tokens, keys)
         ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - self.position)
         shares = _shares(config, scores, ahead, config.windows[layer])
         return ops.matmul(shares, values.unsqueeze(1)).flatten(0, 1)
+
+    def _keep(self, rows: Rows, new: Tensor) -> Tensor:
+        """The rows up to the new ones, which are written at their positions."""
+        if rows.scales is None:
+            return self._write(rows.numbers, new)
+        scale = ops.amax(ops.abs(new), -1, True) * (1 / 127)
+        whole = ops.round(new / ops.where(scale > 0, scale, 1.0)).cast("i8")
+        return self._write(rows.numbers, whole).cast("f32") * self._write(rows.scales, scale)
 
     def _write(self, state: Tensor, new: Tensor) -> Tensor:
         """state with the new rows written at their positions; up to the last of them."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, Unsupported
 from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
@@ -42,12 +42,14 @@ class LLM:
     """A language model from a directory, a GGUF file, or a name on the Hugging Face hub.
 
     quant: None keeps the weights as the checkpoint has them; "q8" and "q4" quantise them to GGUF's
-    Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
-    activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
-    `luminal.graph.contracts`), "f32" does not; float weights are multiplied in f32 in both.
+    Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "f32" multiplies
+    all weights in f32; "quantised", which the command line takes, rounds activations to 8 bits
+    where they meet integer weights (as llama.cpp does; the bound is in `luminal.graph.contracts`).
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
-    searching are; None: where it is a terminal. Raises WeightsError, Unsupported or InputError
+    searching are; None: where it is a terminal. kv: "f32", or "int8", which keeps the keys and
+    values of earlier tokens in 8 bits (`ContiguousCache`) and moves logits by about 1% of their
+    size; for one prompt at a time. Raises WeightsError, Unsupported or InputError
     before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
@@ -55,11 +57,11 @@ class LLM:
     """
 
     def __init__(
-        self, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
+        self, path_or_id: str | Path, quant: str | None = None, precision: str = "f32",
         context: int | None = None, search: int = 0, threads: int | None = None,
-        device: str = "auto", progress: bool | None = None,
+        device: str = "auto", progress: bool | None = None, kv: str = "f32",
     ) -> None:  # fmt: skip
-        found = load(path_or_id, quant, context)
+        found = load(path_or_id, quant, context, kv=kv)
         self.config: DecoderConfig = found.config
         self.context = found.context
         self._source = found.source
@@ -70,9 +72,9 @@ class LLM:
         with showing(progress):
             self.program = DecoderProgram(
                 self.config, found.state, self.context, found.storage, identity=found.identity,
-                **options,
+                kv=kv, **options,
             )  # fmt: skip
-        self._lock, self._progress = threading.Lock(), progress
+        self._lock, self._progress, self._kv = threading.Lock(), progress, kv
         self._engine: Engine | None = None
         self._load_engine = partial(
             Engine.load, path_or_id, quant, context=self.context, batch=BATCH, **options
@@ -139,6 +141,8 @@ class LLM:
     ) -> list[Completion]:  # fmt: skip
         """The replies to several prompts, made together: weights are read once for all of them. The
         first call compiles a second program, with a cache of its own."""
+        if self._kv != "f32":
+            raise Unsupported(f"kv={self._kv!r} is for one prompt at a time; several need kv='f32'")
         ids = [self.ids(prompt) for prompt in prompts]
         wishes = self._wishes(max_tokens, stop, True, sampling)
         with self._lock, showing(self._progress):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...errors import InputError, Unsupported, WeightsError
 from ...weights.hub import locate
+from .cache import cache_bytes
 from .config import DecoderConfig
 from .source import Source, open_source
 from .storage import Storage
@@ -36,16 +37,17 @@ class Loaded:
 
 def load(
     path_or_id: str | Path, quant: str | None = None, context: int | None = None,
-    positions: int | None = None,
+    positions: int | None = None, kv: str = "f32",
 ) -> Loaded:  # fmt: skip
-    """quant, context: as for `LLM`. positions: how many the cache holds, if not one context. Raises
-    WeightsError, Unsupported or InputError."""
+    """quant, context, kv: as for `LLM`. positions: how many the cache holds, if not one context.
+    Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
     source = open_source(locate(path_or_id))
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
-    _check_memory(source.config, max(tokens, positions or 0), state.bytes)
+    positions = max(tokens, positions or 0)
+    _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
     return Loaded(source, state, storage, tokens, identity_of(source.files, quant))
 
 
@@ -57,9 +59,8 @@ def _context(wanted: int | None, config: DecoderConfig) -> int:
     return wanted
 
 
-def _check_memory(config: DecoderConfig, positions: int, weights: int) -> None:
+def _check_memory(positions: int, weights: int, cache: int) -> None:
     """Refuse what cannot fit this machine's memory."""
-    cache = 2 * 4 * config.layers * positions * config.kv_heads * config.head_dim
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -10,7 +10,7 @@ import numpy as np
 from ... import nn
 from ...errors import InputError
 from ...graph import Graph, Tensor
-from .cache import ContiguousCache
+from .cache import ContiguousCache, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
 from .storage import Storage
@@ -29,10 +29,11 @@ class DecoderProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int,
         storage: Storage | None = None, chunk: int = CHUNK, threads: int | None = None,
         device: str = "auto", search: int = 0,
-        precision: str = "quantised", identity: str | None = None,
+        precision: str = "quantised", identity: str | None = None, kv: str = "f32",
     ) -> None:  # fmt: skip
-        """identity: see `give`."""
+        """identity: see `give`. kv: the kind of `ContiguousCache`. Raises Unsupported."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)
+        self._position_bytes = layer_bytes(config, kv)
         graph = Graph()
         both = (1, self.chunk)  # decoding, and prompts
         tokens = graph.dim("tokens", 1, self.chunk, hint=both)
@@ -41,7 +42,7 @@ class DecoderProgram:
         self._ids = graph.tensor((tokens,), "i64", "ids")
         with nn.uninitialised():
             model = Decoder(graph, config, context, storage or Storage())
-        cache = ContiguousCache(graph, config, context, tokens, position)
+        cache = ContiguousCache(graph, config, context, tokens, position, kv)
         hidden = model(self._ids, cache).narrow(0, tokens - wanted, wanted)
         self._logits = model.logits(hidden).output("logits")
         self._program = graph.compile(
@@ -49,7 +50,7 @@ class DecoderProgram:
         )
         give(self._program, model, state, identity)
         for tensor in cache.states:
-            self._program[tensor] = np.zeros(tensor.shape, np.float32)
+            self._program[tensor] = np.zeros(tensor.shape, tensor.dtype.numpy)
         self._weights = {n: _bytes(p) for n, p in model.named_parameters()}
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
@@ -98,7 +99,7 @@ class DecoderProgram:
                 share = config.experts.chosen / config.experts.count
             total += size * share
         seen = sum(min(position, window or position) for window in config.windows)
-        return int(total) + 2 * 4 * config.kv_heads * config.head_dim * seen
+        return int(total) + self._position_bytes * seen
 
     def explain(self) -> str:
         """What was compiled."""

@@ -1,0 +1,65 @@
+"""Keys and values of 8 bits: the bound of a row, what the logits lose, what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import luminal
+from luminal import LLM, ops
+from luminal.errors import Unsupported
+from luminal.models.llm.cache import KINDS, ContiguousCache, cache_bytes
+from luminal.models.llm.config import DecoderConfig
+from luminal.models.llm.loading import load
+
+from .checkpoints import checkpoint
+
+
+def config(name: str = "llama2") -> DecoderConfig:
+    return load(checkpoint(name)[0]).config
+
+
+def test_a_row_is_off_by_half_a_step_at_most() -> None:
+    """Attention over a single key gives its value as it was kept."""
+    found, graph = config(), luminal.Graph()
+    position = graph.dim("position", 0, 3)
+    cache = ContiguousCache(graph, found, 4, 1, position, "int8")
+    shape = (found.kv_heads, 1, found.head_dim)
+    value = graph.tensor(shape, name="value")
+    nothing = ops.zeros_like(value)  # llama2: as many heads as kv heads
+    kept = cache.attend(0, nothing, nothing, value).output("kept")
+    program = graph.compile(threads=1)
+    for state in cache.states:
+        program[state] = np.zeros(state.shape, state.dtype.numpy)
+    given = np.random.default_rng(0).standard_normal(shape).astype(np.float32) ** 5
+    given[0] = 0
+    program[value] = given
+    program.run(position=0)
+    step = np.abs(given).max(-1, keepdims=True) / 127
+    assert (np.abs(program[kept] - given) <= 0.5001 * step).all() and not program[kept][0].any()
+
+
+def test_logits_move_by_two_percent_at_most() -> None:
+    """Prompt and single tokens; f32 activations, so that nothing else is rounded."""
+    directory, ids = checkpoint("llama3")[0], list(range(3, 43))
+    rows = {}
+    for kind in KINDS:
+        llm = LLM(directory, precision="f32", context=64, threads=1, kv=kind)
+        assert llm.logits(ids[:9]).shape == (9, 320)
+        parts = [llm.program.feed(ids[9:30], 21), *(llm.program.feed([i]) for i in ids[30:])]
+        rows[kind] = np.concatenate(parts)
+    moved = np.linalg.norm(rows["int8"] - rows["f32"]) / np.linalg.norm(rows["f32"])
+    assert 1e-4 < moved < 0.02
+    with pytest.raises(Unsupported, match="one prompt at a time"):
+        llm.generate(["the fox", "the dog"], 5)
+
+
+def test_bytes_and_what_is_refused() -> None:
+    found = config()  # heads of 16 numbers: 20 bytes instead of 64
+    assert cache_bytes(found, 10, "int8") / cache_bytes(found, 10) == 20 / 64
+    graph = luminal.Graph()
+    states = ContiguousCache(graph, found, 10, 1, graph.dim("position", 0, 9), "int8").states
+    sizes = [np.prod(state.shape) * state.dtype.bytes for state in states]
+    assert sum(sizes) == cache_bytes(found, 10, "int8")
+    with pytest.raises(Unsupported, match="kv='int4'; there are f32, int8"):
+        LLM(checkpoint("llama2")[0], kv="int4")
