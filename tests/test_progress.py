@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import numpy as np
@@ -58,5 +59,6 @@ def test_compiling_and_searching_tell_how_far_they_are(
     with showing(True):
         cx.compile(search=1, threads=1, database=False)
     told = capfd.readouterr().err
-    for stage in ("optimising region 1/1", "search 1/1", "scheduling region", "building kernel"):
-        assert stage in told
+    # Measured plans may add kernels to search for, so that their number varies.
+    for stage in ("optimising region 1/1", r"search 1/\d", "scheduling region", "building kernel"):
+        assert re.search(stage, told)
