@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from luminal.runtime.store import Store
+from luminal.artifact.store import Store
 
 settings.register_profile("shared", deadline=None, print_blob=True)
 settings.load_profile("shared")

@@ -14,6 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .artifact import file
+from .artifact.executables import engine_of, executable_of, saver
+from .artifact.identity import program_key
+from .artifact.saved import Saved
+from .artifact.store import Store
 from .backend import cpu
 from .backend.contract import Backend, Code
 from .errors import DeviceError, Illegal, InputError
@@ -37,18 +42,14 @@ from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
-from .runtime import artifact
 from .runtime.executable import Executable, Port
-from .runtime.identity import program_key
 from .runtime.interpreted import Interpreted
 from .runtime.link import Linker, Lowered
 from .runtime.linking import buffer_memories, link_steps, linked_plan
-from .runtime.loading import engine_of, executable_of, executable_of_graph, ports_of
 from .runtime.native import Native
 from .runtime.plan import Plan
+from .runtime.recorded import executable_of_graph, ports_of
 from .runtime.report import Report, main_operations
-from .runtime.saved import Saved
-from .runtime.store import Store
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
@@ -91,7 +92,7 @@ def compile_graph(
     saved = _kept(program, ports, tuning, budget, report, Store.of(cache))
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
-    return executable_of_graph(graph, program, ports, engine, saved.report, saved)
+    return executable_of_graph(graph, program, ports, engine, saved.report, saver(saved))
 
 
 def load(path: str | Path, threads: int | None = None) -> Executable:
@@ -100,7 +101,7 @@ def load(path: str | Path, threads: int | None = None) -> Executable:
     Inputs and outputs go by name. threads: as many as it was compiled for if None. Raises
     ArtifactError for a file that is damaged or not for this machine, OSError.
     """
-    saved = artifact.read(Path(path))
+    saved = file.read(Path(path))
     backend = _backend(saved.report.device)
     assert backend is not None
     return executable_of(saved, backend, threads or saved.report.threads)
@@ -114,13 +115,13 @@ def _kept(
     compiled now, and kept."""
     with report.stage("recall"):
         key = program_key(program, tuning.state) if budget is None else None
-        found = store.find(key, artifact.read)
+        found = store.find(key, file.read)
     if found is not None:
         return replace(found, report=replace(found.report, stages=report.stages))
     made = _native(program, ports, tuning, budget, report)
     with report.stage("keep"):
         key = program_key(program, tuning.state)  # a search has changed the state
-        store.keep(key, lambda path: artifact.write(made, path))
+        store.keep(key, lambda path: file.write(made, path))
     return made
 
 

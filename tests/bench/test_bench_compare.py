@@ -42,6 +42,15 @@ def test_marked_runs_leave_out_other_peers():
     assert marked.peers_of(case) == ("torch", "openvino")
 
 
+def test_ceilings_that_marks_name_are_timed():
+    """A copy, a plain read, and the contraction alone, as long as ours has as many operations."""
+    plain = operation("mm", ops.linear, lambda F, x, w: F.linear(x, w), [(3, 16)], [(8, 16)])
+    marks = tuple(Mark(rival, 0.9, threads=1) for rival in ("copy", "plain read", "plain"))
+    row = measure(dataclasses.replace(softmax_case(), marks=marks, plain=plain.make), QUICK)
+    assert all(row.reached(mark) is not None for mark in marks)
+    assert row.bound in ("fma", "read")
+
+
 def test_weights_are_the_same_on_both_sides():
     case = operation(
         "linear", lambda x, w, b: ops.linear(x, w, b), lambda F, x, w, b: F.linear(x, w, b),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import luminal
 from luminal.backend import reference
 from luminal.errors import DimError, DTypeError, InputError, LuminalError, ShapeError
 from luminal.graph.dtype import ALL, bf16, dtype, f32, promote
@@ -207,3 +208,41 @@ def test_promotion_is_torch_s(a, b):
         assert promote(a, b) is promote(b, a)  # torch has no promotion for these
     else:
         assert dtype(str(torch.promote_types(*kinds)).split(".")[1]) is promote(a, b)
+
+
+def test_an_array_beside_a_tensor_is_a_constant() -> None:
+    cx = luminal.Graph()
+    x = cx.tensor((2,), dtype="i32").set([1, 2])
+    array = np.array([3, 4], np.int32)
+    results = [(array * x).output(), (x - array).output(), (np.int64(2) + x).output()]
+    rt = cx.compile(device="reference")
+    rt.run()
+    for result, expected in zip(results, ([3, 8], [-2, -2], [3, 4])):
+        assert str(result.dtype) == "i32" and rt[result].tolist() == expected
+
+
+def test_what_is_no_operand_is_refused() -> None:
+    x = luminal.Graph().tensor((2,))
+    with pytest.raises(InputError, match="or an array"):
+        x + [1.0, 2.0]
+    with pytest.raises(TypeError, match="has no value while the graph is recorded"):
+        np.asarray(x)
+
+
+def test_a_declared_size_is_asked_for_by_its_name() -> None:
+    cx = luminal.Graph()
+    s = cx.dim("s", 2, 8)
+    assert cx.dim("s") is s and cx.space.sizes["s"] == (2, 8)
+    assert cx.dim("s", high=4) is s and cx.space.sizes["s"] == (2, 4)
+
+
+def test_a_name_of_two_inputs_is_refused() -> None:
+    cx = luminal.Graph()
+    a, b = cx.tensor((2,), name="x"), cx.tensor((2,), name="x")
+    difference = (a - b).output()
+    rt = cx.compile(device="reference")
+    with pytest.raises(InputError, match="several inputs are called 'x'"):
+        rt["x"] = np.ones(2, np.float32)
+    rt[a], rt[b] = np.ones(2, np.float32), np.zeros(2, np.float32)
+    rt.run()
+    assert rt[difference].tolist() == [1.0, 1.0]

@@ -160,11 +160,15 @@ def two_sums(first, second, axes, *more):
     )  # fmt: skip
 
 
-def test_reductions_alike_but_for_names_walk_the_same_axes():
+@pytest.mark.parametrize("factor", ["loaded", "a value of its own"])
+def test_reductions_alike_but_for_names_walk_the_same_axes(factor):
+    loaded = load("X", "i", "j")
+    other = loaded if factor == "loaded" else cases.read("copy")
     kernel = two_sums(
         (mul(load("G", "n", "k", "h"), load("X", "h", "k")), total("kh")),
-        (mul(load("U", "n", "j", "i"), load("X", "i", "j")), total("ij")),
+        (mul(load("U", "n", "j", "i"), other), total("ij")),
         {"h": 4, "j": 4, "i": 4},
+        *([] if factor == "loaded" else [value("copy", "ij", loaded)]),
     )
     kernels = prepare(kernel, TARGET)
     first, second, _ = kernels[0].values

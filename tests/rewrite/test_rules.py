@@ -11,8 +11,8 @@ from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 from plan_terms import differences
 from rule_cases import CASES, masked_rows, rule_case
 
+from luminal.backend.reference.engine import Reference
 from luminal.rewrite.extract import classes_of
-from luminal.rewrite.mini import Mini
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.rules import DEFAULT, FAMILIES, laws
 from luminal.rewrite.rules import program as rule_program
@@ -70,7 +70,7 @@ def test_every_rule_fires_somewhere():
     idle = {(f, i): law for f in families for i, law in enumerate(laws(f))}
     for name in [*CASES, *(n for n in NETS if n != "bert_layer")]:
         case = program(name) if name in NETS else rule_case(name)
-        engine = Mini(rule_program(families))
+        engine = Reference(rule_program(families))
         saturate(case.region, families, engine=engine)
         for family, number in list(idle):
             if engine.rules[family][number].applied:

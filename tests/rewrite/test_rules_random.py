@@ -12,18 +12,18 @@ from plan_terms import differences
 from programs import Draw, programs
 from rule_cases import Maker, as_program
 
+from luminal.backend.reference.engine import Reference
 from luminal.graph.dtype import f32, i64
 from luminal.graph.index import Index
-from luminal.rewrite.engine import Egglog, Engine, load_bindings
+from luminal.rewrite.engine import Egglog, Engine
 from luminal.rewrite.extract import classes_of
-from luminal.rewrite.mini import Mini
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.rules import DEFAULT
 from luminal.rewrite.rules import program as rule_program
 from luminal.rewrite.saturate import Limits, saturate
 from luminal.rewrite.terms import SLOT
 
-ENGINES = [Mini, *([Egglog] if load_bindings() is not None else [])]
+ENGINES = [Reference, Egglog]
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 AXES = ("a0", "a1", "a2", "a3")
 

@@ -23,8 +23,8 @@ BYTES = {"f32": 4, "bf16": 2, "int8": 1}  # of a weight, at least
 
 @dataclass(frozen=True)
 class Mark:
-    """What ours should reach: the time of the rival over ours. rival: a peer, "peak" or "read"
-    (the ceilings). threads: 0 for any number above one."""
+    """What ours should reach: the time of the rival over ours. rival: a peer; "peak", "plain
+    read" or "copy" (ceilings); or "plain" (`Case.plain`). threads: 0 for any number above one."""
 
     rival: str
     ratio: float
@@ -62,17 +62,22 @@ class Work:
 @dataclass(frozen=True)
 class Case:
     """kind: "ops" or "models". make: builds it (only when its turn comes). short: part of the short
-    suite. marks: what ours should reach."""
+    suite. marks: what ours should reach. plain: the contraction alone of a case that does more."""
 
     name: str
     kind: str
     make: Callable[[], Work]
     short: bool = False
     marks: tuple[Mark, ...] = ()
+    plain: Callable[[], Work] | None = None
 
-    def rivals(self, precision: str) -> tuple[str, ...]:
-        """The peers that the marks of a precision name."""
-        return tuple(dict.fromkeys(m.rival for m in self.marks if m.precision == precision))
+    def marks_for(self, precision: str, threads: int) -> tuple[Mark, ...]:
+        """The marks of such a run."""
+        return tuple(m for m in self.marks if m.holds_for(precision, threads))
+
+    def rivals(self, precision: str, threads: int) -> tuple[str, ...]:
+        """Whom those name."""
+        return tuple(dict.fromkeys(m.rival for m in self.marks_for(precision, threads)))
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -89,6 +94,7 @@ def operation(
     flops: float = 0,
     short: bool = False,
     marks: tuple[Mark, ...] = (),
+    plain: Callable[[], Work] | None = None,
 ) -> Case:
     """A case of one function. ours: (inputs..., weights...). theirs: the same after
     torch.nn.functional. Weights are normal, scaled by their last dimension; or what is given, as
@@ -108,7 +114,7 @@ def operation(
         module = Function(theirs, [torch.from_numpy(array) for array in fixed])
         return Work(arrays, module, record, flops)
 
-    return Case(name, "ops", make, short, marks)
+    return Case(name, "ops", make, short, marks, plain)
 
 
 def weight(shape: Shape, seed: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from .paired import Call, Spread, interleaved
 from .peers import PEERS, Side
 
 OURS = "luminal"
+BESIDE = ("read", "plain read", "copy", "plain")  # what stands among the ceilings and is no instruction
 NEAR = 0.85  # of a ceiling: a rival beyond leaves little to win
 
 
@@ -36,7 +37,7 @@ class Options:
 
     def peers_of(self, case: Case) -> tuple[str, ...]:
         """The peers that take part in a case."""
-        wanted = ("torch", *case.rivals(self.precision))
+        wanted = ("torch", *case.rivals(self.precision, self.threads))
         return tuple(p for p in self.peers if not self.marked or p in wanted)
 
 
@@ -57,8 +58,9 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     """One case. bytes: the least that must move. ceilings: the least time by each of them, measured
-    in the same rounds. disturbed: share of the processors' time that went to other processes
-    meanwhile, None if unknown."""
+    in the same rounds, and that of `Case.plain` for as many operations. marks: which it may reach.
+    disturbed: share of the processors' time that went to other processes meanwhile, None if
+    unknown."""
 
     name: str
     kind: str
@@ -67,14 +69,14 @@ class Row:
     ours: Cell = field(default_factory=Cell)
     peers: dict[str, Cell] = field(default_factory=dict)
     ceilings: dict[str, Cell] = field(default_factory=dict)
-    mark: Mark | None = None
+    marks: tuple[Mark, ...] = ()
     disturbed: float | None = None
 
     @property
     def bound(self) -> str | None:
         """The ceiling that binds: the best instruction, or reading; None where none was timed."""
         times = {name: cell.time.median for name, cell in self.ceilings.items() if cell.time}
-        multiplying = [name for name in times if name != "read"]
+        multiplying = [name for name in times if name not in BESIDE]
         best = min(multiplying, key=lambda name: times[name], default=None)
         found = [name for name in (best, "read") if name in times]
         return max(found, key=lambda name: times[name], default=None)
@@ -85,14 +87,16 @@ class Row:
         cell = self.peers.get(name or "") or self.ceilings.get(name or "")
         return cell.ratio.median if cell and cell.ratio else None
 
-    @property
-    def wanted(self) -> float | None:
-        """The ratio of the mark; level is enough beside a rival that is near the ceiling itself."""
-        if self.mark is None:
-            return None
-        share, ratio = self.ratio("peak"), self.ratio(self.mark.rival)
+    def wanted(self, mark: Mark) -> float:
+        """The ratio of a mark; level is enough beside a peer that is near the ceiling itself."""
+        share, ratio = self.ratio("peak"), self.ratio(mark.rival)
         near = share is not None and ratio is not None and share > NEAR * ratio
-        return min(1.0, self.mark.ratio) if near else self.mark.ratio
+        return min(1.0, mark.ratio) if near and mark.rival in self.peers else mark.ratio
+
+    def reached(self, mark: Mark) -> bool | None:
+        """Whether its ratio stands where the mark wants it; None where it was not measured."""
+        found = self.ratio(mark.rival)
+        return None if found is None else found >= self.wanted(mark)
 
 
 def measure(case: Case, options: Options, tell: Callable[[str], object] = str) -> Row:
@@ -102,7 +106,13 @@ def measure(case: Case, options: Options, tell: Callable[[str], object] = str) -
     want = reference(work, options.threads)
     flops = float(counted(work) if work.flops is None else work.flops)
     size = work.bytes(want, options.precision)
-    bounds = ceilings_of(flops, size, options.precision, options.threads)
+    marks = case.marks_for(options.precision, options.threads)
+    rivals = {mark.rival for mark in marks}
+    bounds = ceilings_of(flops, size, options.precision, options.threads, rivals)
+    if case.plain is not None and "plain" in rivals:
+        tell("plain")
+        plain = case.plain()
+        bounds["plain"] = compiled(plain, options).run, flops / (plain.flops or flops)
     tolerance = TOLERANCE[options.precision]
     cells, sides = {}, {}
     limits: dict[str, Cell] = {}
@@ -118,10 +128,7 @@ def measure(case: Case, options: Options, tell: Callable[[str], object] = str) -
         cells |= timed
     disturbed = elsewhere.share()
     ours = cells.pop(OURS)
-    fitting = (m for m in case.marks if m.holds_for(options.precision, options.threads))
-    return Row(
-        case.name, case.kind, flops, size, ours, cells, limits, next(fitting, None), disturbed
-    )
+    return Row(case.name, case.kind, flops, size, ours, cells, limits, marks, disturbed)
 
 
 def loaders(

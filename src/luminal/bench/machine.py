@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,10 +46,11 @@ def measured(threads: int, precision: str = "f32", seconds: float = 0.1) -> Mach
 
 
 def ceilings_of(
-    flops: float, size: int, precision: str, threads: int
+    flops: float, size: int, precision: str, threads: int, rivals: Collection[str] = ()
 ) -> dict[str, tuple[Call, float]]:
     """What bounds a case, to be timed beside it: (run, what part of a run is the case's) of each
-    multiplying instruction for the precision, and of a plain read of as many bytes."""
+    multiplying instruction for the precision and of reading as many bytes; and, where they are
+    rivals, of a plain read, and of a copy that reads and writes as many together."""
     sides: dict[str, tuple[Call, float]] = {}
     fitting = [i.name for i in host(threads).instructions if i.first.name in OPERANDS[precision]]
     for name in ["fma", *fitting] if flops else []:
@@ -57,6 +58,10 @@ def ceilings_of(
         sides[name] = run, flops / operations
     length = max(size, LEAST_READ)
     sides["read"] = ceilings.reader(length, threads), size / length
+    if "plain read" in rivals:
+        sides["plain read"] = ceilings.reader(length, threads, streams=1), size / length
+    if "copy" in rivals:
+        sides["copy"] = ceilings.copier(length // 2, threads), size / length
     return sides
 
 

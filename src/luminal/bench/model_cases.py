@@ -23,6 +23,7 @@ MINILM = BertConfig(
 
 
 MARKS = (Mark("openvino", 1.1), Mark("openvino", 1.0, "bf16"))
+ENCODER = (Mark("openvino", 1.15), Mark("openvino", 1.1, "bf16"))
 
 
 def all_models() -> Iterator[Case]:
@@ -48,7 +49,7 @@ def bert(name: str, config: BertConfig, tokens: int, short: bool = False) -> Cas
 
     tables = tuple(f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position"))
     return _model(
-        f"{name} 1x{tokens}", lambda g: Bert(g, config), twin, inputs, short, gathered=tables
+        f"{name} 1x{tokens}", lambda g: Bert(g, config), twin, inputs, short, None, tables, ENCODER
     )
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from .. import ops
 from ..graph import Tensor
+from ..models.llm.projection import Blocks
+from ..models.llm.storage import FORMATS
 from .case import Case, Mark, operation
 
 
@@ -30,10 +32,12 @@ GEMM = (
     Mark("torch", 1.1, "bf16"),
     Mark("peak", 0.95, "bf16", threads=1),
 )
-FUSED = (Mark("torch", 1.2),)
-GEMV = (Mark("read", 1.0), Mark("read", 1.0, threads=1), Mark("read", 1.0, "bf16"))
+FUSED = (Mark("torch", 1.2), Mark("plain", 0.95))
+READ = "plain read"
+GEMV = (Mark(READ, 1.0), Mark(READ, 1.0, threads=1), Mark(READ, 1.0, "bf16"))
+BLOCKS = (Mark(READ, 1.0, "int8"), Mark(READ, 1.0, "int8", threads=1))
 ROWS = (Mark("inductor", 1.5),)
-CHAIN = (Mark("inductor", 1.2),)
+CHAIN = (Mark("inductor", 1.2), Mark("copy", 0.9))
 CONV = (Mark("openvino", 1.05), Mark("openvino", 1.05, "bf16"))
 
 
@@ -68,6 +72,7 @@ def gemms() -> Iterator[Case]:
 
 def fused_gemms() -> Iterator[Case]:
     m, k, n = 128, 2048, 2048
+    plain = next(case.make for case in gemms() if case.name == f"gemm {m}x{k}x{n}")
 
     yield operation(
         f"rms norm + gemm {m}x{k}x{n}",
@@ -77,6 +82,7 @@ def fused_gemms() -> Iterator[Case]:
         [(k,), (n, k)],
         flops=2 * m * n * k,
         marks=FUSED,
+        plain=plain,
     )
     yield operation(
         f"gemm + bias + silu + residual {m}x{k}x{n}",
@@ -87,6 +93,7 @@ def fused_gemms() -> Iterator[Case]:
         flops=2 * m * n * k,
         short=True,
         marks=FUSED,
+        plain=plain,
     )
     yield operation(
         f"gated gemm (SwiGLU) {m}x{k}x{n}",
@@ -96,6 +103,7 @@ def fused_gemms() -> Iterator[Case]:
         [(n, k), (n, k)],
         flops=4 * m * n * k,
         marks=FUSED,
+        plain=plain,
     )
 
 
@@ -122,6 +130,41 @@ def gemvs() -> Iterator[Case]:
         short=True,
         marks=GEMV[:2],
     )
+    for kind, bits in (("q8", 8), ("q4", 4)):
+        for k, n in ((2048, 8192), (8192, 2048)):
+            yield block_gemv(kind, bits, n, k)
+
+
+def block_gemv(kind: str, bits: int, n: int, k: int) -> Case:
+    """Weights as integers of so many bits, a scale for each 32 of a row."""
+    format = FORMATS[kind]
+
+    def ours(x: Tensor, quants: Tensor, scales: Tensor) -> Tensor:
+        module = Blocks(x.graph, k, n, False, format)
+        module.quants, module.scales = quants, scales
+        return module(x)
+
+    def theirs(F: Any, x: Any, quants: Any, scales: Any) -> Any:
+        import torch
+
+        if bits == 4:
+            quants = torch.cat((quants & 15, quants >> 4), -1)
+        wide = (quants.to(x.dtype) - format.shift) * scales.to(x.dtype).unsqueeze(-1)
+        return F.linear(x, wide.flatten(1, 2))
+
+    return operation(
+        f"gemv {kind} {n}x{k}", ours, theirs, [(1, k)],
+        [partial(_quants, n, k, bits), partial(_scales, n, k)], flops=2 * n * k, marks=BLOCKS,
+    )  # fmt: skip
+
+
+def _quants(n: int, k: int, bits: int) -> np.ndarray:
+    shape = n, k // 32, 4 * bits
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def _scales(n: int, k: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(0.001, 0.002, (n, k // 32)).astype(np.float16)
 
 
 def integer_product(x: Any, w: Any) -> Any:
@@ -165,16 +208,25 @@ def rows() -> Iterator[Case]:
 
 
 def elementwise() -> Iterator[Case]:
-    def ten(x: Any) -> Any:
-        """Ten operations, written the same in both libraries."""
+    def special(x: Any) -> Any:
+        """Ten operations with special functions, written the same in both libraries."""
         y = (x * 1.1 + 0.5).tanh() * x
         return (y.exp() + 1.0).log() * 0.3 + (x - y)
 
+    def arithmetic(x: Any) -> Any:
+        """Ten operations that memory must wait for."""
+        y = (x * 1.1 + 0.5) * x
+        return (y - 1.0) * (y + x) * 0.3 + (x - y) * 0.7
+
     for n, short in ((1024, True), (4096, False)):
-        yield operation(
-            f"chain of 10 elementwise {n}x{n}", ten, lambda F, x: ten(x), [(n, n)], short=short,
-            marks=CHAIN,
-        )  # fmt: skip
+        for name, ten, marks in (
+            ("special functions", special, CHAIN[:1]),
+            ("elementwise", arithmetic, CHAIN),
+        ):
+            yield operation(
+                f"chain of 10 {name} {n}x{n}", ten, lambda F, x, ten=ten: ten(x), [(n, n)],
+                short=short, marks=marks,
+            )  # fmt: skip
 
 
 def attentions() -> Iterator[Case]:

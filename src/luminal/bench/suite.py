@@ -4,17 +4,17 @@ compilation costs one row."""
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from ..errors import InputError
 from .case import Case
-from .compare import Options, Row, failed, measure
+from .compare import Cell, Options, Row, failed, measure
 from .model_cases import all_models
 from .ops_cases import all_ops
 
-TIMEOUT = 600.0  # seconds for a case, all peers together
+TIMEOUT = 120.0  # seconds for one side of a case to load, and for timing all of them
 GRACE = 5.0  # seconds for a worker to end by itself
 
 Find = Callable[[str], Case]
@@ -64,14 +64,24 @@ class _Worker:
         self._pipe: Connection | None = None
 
     def measure(self, case: Case, timeout: float) -> Row:
-        pipe = self._started()
-        pipe.send(case.name)
-        end, told = time.monotonic() + timeout, "starting"
+        """A row, without the peers that crash or take longer to load than the timeout."""
+        options, lost = self._options, dict[str, Cell]()
+        while True:
+            row, told = self._attempt(case, options, timeout)
+            if told not in options.peers:
+                return replace(row, peers=row.peers | lost)
+            lost[told] = row.ours
+            options = replace(options, peers=tuple(p for p in options.peers if p != told))
+
+    def _attempt(self, case: Case, options: Options, timeout: float) -> tuple[Row, str]:
+        """(the row, ""), or (a row with the fault, the side that was about to be measured)."""
+        pipe, told = self._started(), "starting"
+        pipe.send((case.name, options))
         try:
-            while pipe.poll(max(0.0, end - time.monotonic())):
+            while pipe.poll(timeout):
                 got: Row | str = pipe.recv()
                 if isinstance(got, Row):
-                    return got
+                    return got, ""
                 told = got
             fault = f"no result within {timeout:.0f} s (last begun: {told})"
         except (EOFError, OSError):
@@ -79,13 +89,13 @@ class _Worker:
             self._process.join(GRACE)
             fault = f"the process ended with code {self._process.exitcode} (last begun: {told})"
         self.stop()
-        return failed(case, self._options.peers, fault)
+        return failed(case, options.peers, fault), told
 
     def _started(self) -> Connection:
         if self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs, self._options, self._find))
+            self._process = context.Process(target=_serve, args=(theirs, self._find))
             self._process.start()
             theirs.close()
         return self._pipe
@@ -99,10 +109,10 @@ class _Worker:
         self._process = self._pipe = None
 
 
-def _serve(pipe: Connection, options: Options, find: Find) -> None:
+def _serve(pipe: Connection, find: Find) -> None:
     while True:
         try:
-            name = pipe.recv()
+            name, options = pipe.recv()
             pipe.send(measure(find(name), options, pipe.send))
         except (EOFError, BrokenPipeError):  # nobody waits any more
             return

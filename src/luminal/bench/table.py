@@ -71,18 +71,10 @@ def line(row: Row, peers: Sequence[str]) -> str:
 
 
 def mark_text(row: Row) -> str:
-    """Whether the mark is reached."""
-    if row.mark is None or row.wanted is None:
-        return ""
-    found = row.ratio(row.mark.rival)
-    verdict = "not measured" if found is None else "reached" if reached(row) else "below"
-    return f"  {row.wanted:.2f} x {row.mark.rival}: {verdict}"
-
-
-def reached(row: Row) -> bool:
-    """Whether the ratio stands where the mark wants it."""
-    found = row.ratio(row.mark.rival) if row.mark else None
-    return found is not None and row.wanted is not None and found >= row.wanted
+    """Whether the marks are reached."""
+    verdicts = {None: "not measured", True: "reached", False: "below"}
+    texts = (f"{row.wanted(m):.2f} x {m.rival}: {verdicts[row.reached(m)]}" for m in row.marks)
+    return "".join(f"  {text}" for text in texts)
 
 
 def is_disturbed(row: Row) -> bool:
@@ -114,9 +106,9 @@ def closing(rows: Sequence[Row], peers: Sequence[str]) -> str:
             mean = math.exp(sum(map(math.log, values)) / len(values))
             ahead = sum(value > 1 for value in values)
             lines.append(f"vs {name}: {mean:.2f} (geometric mean), ahead in {ahead}/{len(values)}")
-    marked = [row for row in rows if row.mark is not None and row.ratio(row.mark.rival)]
-    if marked:
-        lines.append(f"marks reached: {sum(map(reached, marked))} of {len(marked)}")
+    verdicts = [found for row in rows for m in row.marks if (found := row.reached(m)) is not None]
+    if verdicts:
+        lines.append(f"marks reached: {sum(verdicts)} of {len(verdicts)}")
     if disturbed := sum(map(is_disturbed, rows)):
         lines.append(
             f"! {disturbed} of {len(rows)} rows are in no mean: other processes used over "
@@ -136,8 +128,8 @@ def as_data(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
         entry = asdict(row)
         if found := rate(row):
             entry["rate"] = asdict(found)
-        if row.mark is not None:
-            entry["mark"] |= {"wanted": row.wanted, "reached": reached(row)}
+        for mark, told in zip(row.marks, entry["marks"]):
+            told |= {"wanted": row.wanted(mark), "reached": row.reached(mark)}
         listed.append(entry)
     return {"machine": asdict(machine), "rows": listed}
 

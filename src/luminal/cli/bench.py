@@ -27,7 +27,8 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     "--all",
     "everything",
     is_flag=True,
-    help="All precisions, each case beside the peers that its marks name: ten minutes.",
+    help="Everything that has a mark, in all precisions, on all threads and on one, beside the "
+    "peers that the marks name: half an hour.",
 )
 @click.option("--short", is_flag=True, help="A few cases, few rounds: a minute or two.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
@@ -36,7 +37,7 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
               default=None, help="Default: f32; MODEL: quantised.")  # fmt: skip
 @click.option("--search", default="0", help="Budget of our search: kernels to try, or a time: 30s.")
 @click.option("--rounds", type=click.IntRange(3), default=None, help="Default: 15, short: 7.")
-@click.option("--timeout", type=float, default=600.0, help="Seconds for a case.")
+@click.option("--timeout", type=float, default=120.0, help="Seconds for one side of a case.")
 @click.option(
     "--json",
     "json_file",
@@ -80,9 +81,7 @@ def bench(
             int(search) if search.isdecimal() else search,
             rounds or (7 if short or everything else 15), marked=everything,
         )  # fmt: skip
-        parts = [(options, chosen)]
-        if everything:
-            parts += _narrow_parts(chosen, options)
+        parts = _marked_parts(chosen, options) if everything else [(options, chosen)]
         faults = _report(parts, timeout, json_file, plot)
     except LuminalError as error:
         click.echo(f"luminal: {error}", err=True)
@@ -90,14 +89,16 @@ def bench(
     sys.exit(1 if faults else 0)
 
 
-def _narrow_parts(chosen: list[Case], options: Options) -> list[Part]:
-    """The cases that have marks in narrower precisions."""
+def _marked_parts(chosen: list[Case], options: Options) -> list[Part]:
+    """The cases that have marks, in every precision, on all threads and on one."""
     from dataclasses import replace
 
     parts = [
-        (replace(options, precision=precision), [c for c in chosen if c.rivals(precision)])
-        for precision in ("bf16", "int8")
-    ]
+        (replace(options, precision=precision, threads=threads),
+         [c for c in chosen if c.rivals(precision, threads)])
+        for threads in dict.fromkeys((options.threads, 1))
+        for precision in ("f32", "bf16", "int8")
+    ]  # fmt: skip
     return [part for part in parts if part[1]]
 
 

@@ -85,7 +85,7 @@ def cache() -> None:
 @DATABASE_OPTION
 def cache_info(database: Path | None) -> None:
     """Where it is and what it holds."""
-    from ..runtime.store import Store
+    from ..artifact.store import Store
     from ..search import Database, user_path
 
     click.echo(Database(database or user_path()).describe())
@@ -98,7 +98,7 @@ def cache_info(database: Path | None) -> None:
 @DATABASE_OPTION
 def cache_clear(database: Path | None) -> None:
     """Forget all of it; with --database only that file."""
-    from ..runtime.store import Store
+    from ..artifact.store import Store
     from ..search import Database, user_path
 
     chosen = database or user_path()

@@ -111,18 +111,21 @@ class Graph:
     # ---- sizes
 
     def dim(
-        self, name: str, low: int = 1, high: int = DEFAULT_BOUNDS[1],
+        self, name: str, low: int | None = None, high: int | None = None,
         hint: int | Sequence[int] | None = None,
     ) -> Index:  # fmt: skip
-        """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened.
+        """Declare a run-time size in low .. high. Bounds may be narrowed later, not widened; those
+        not given are what they are (1 and 2^31 - 1 where the size is new).
 
         hint: the usual value, for the compiler's estimates; the program is right for all. Several:
         kernels are compiled for each; one serves the sizes up to its own, the last all beyond.
         """
         check_name(name)
+        old = self.space.sizes.get(name)
+        default = old or DEFAULT_BOUNDS
+        low, high = default[0] if low is None else low, default[1] if high is None else high
         if not 0 <= low <= high:
             raise DimError(f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
-        old = self.space.sizes.get(name)
         if old is not None and (low < old[0] or high > old[1]):
             raise DimError(
                 f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import DimError, InputError, ShapeError, Unsupported
 from . import views
 from .dtype import DType
@@ -48,11 +50,22 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 def _operator(name: str) -> Callable[[Tensor, Any], Tensor]:
-    return lambda self, other: _call(name, self, other)
+    return lambda self, other: _call(name, self, _beside(self, other))
 
 
 def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
-    return lambda self, other: _call(name, other, self)
+    return lambda self, other: _call(name, _beside(self, other), self)
+
+
+def _beside(tensor: Tensor, value: Any) -> Any:
+    """The other operand of an operator: an array is a constant, a scalar of NumPy a number."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return tensor.graph.constant(value)
+    if isinstance(value, (list, tuple)):
+        raise InputError(f"{tensor} beside {value!r}: write graph.constant(...) or an array")
+    return value
 
 
 def _dims(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -69,7 +82,7 @@ class Tensor:
     """
 
     __slots__ = ("graph", "node")
-    __array_priority__ = 1000  # NumPy leaves `array + tensor` to the tensor
+    __array_ufunc__ = None  # NumPy leaves `array + tensor` to the tensor
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.graph, self.node = graph, node
@@ -373,6 +386,9 @@ class Tensor:
     __rand__ = _reflected("bitwise_and")
     __ror__ = _reflected("bitwise_or")
     __rxor__ = _reflected("bitwise_xor")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(f"{self} has no value while the graph is recorded")
 
     def __neg__(self) -> Tensor:
         return _call("neg", self)

@@ -18,6 +18,7 @@ from .frames_joint import in_turn, joint_frame, sum_of_sums
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .kernel import Kernel
+from .library import call, libraries
 from .operands import add_operands
 from .outline import again, outline, regroup, stream_together
 from .schedule import Schedule
@@ -36,6 +37,9 @@ def default_schedule(
     Run-time sizes are taken at `kernel.hints`, else at `target.hint`; it is legal for all sizes.
     """
     decisions = decisions or Decisions()
+    library = decisions.of("library", "", libraries(kernel, target.libraries))
+    if library:
+        return kernel, call(str(library))
     found = outline(kernel, target, decisions)
     kernel, operands = add_operands(found)
     if operands:

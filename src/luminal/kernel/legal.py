@@ -13,6 +13,7 @@ from ..errors import Illegal
 from ..graph.index import Index
 from .kernel import Kernel, Read, Store, Value
 from .layout import check_layout
+from .library import libraries
 from .schedule import TAILS, Schedule
 from .tree import Node, Tree, build, shared_depth
 
@@ -25,6 +26,10 @@ def check(kernel: Kernel, schedule: Schedule) -> None:
 
 def problems(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
     """Reasons why a schedule is illegal."""
+    if schedule.library:
+        if schedule.library not in libraries(kernel, (schedule.library,)):
+            yield f"{schedule.library} does not compute this kernel"
+        return
     yield from _names(kernel, schedule)
     yield from _moved(kernel, schedule)
     tree = build(kernel, schedule)

@@ -14,6 +14,7 @@ import math
 from ..graph.dtype import i64
 from ..graph.index import Index
 from ..graph.space import Space
+from . import library
 from .access import Access, Memory
 from .ahead import fetch_ahead
 from .builder import Builder, integer
@@ -34,12 +35,15 @@ from .walk_limits import Limits
 
 def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     """The loop program of a kernel. Raises Illegal where the schedule cannot be lowered."""
-    tree = build(kernel, schedule)
-    homes = Homes(kernel, schedule, tree)
     sizes = size_names(kernel)
     indexing = Indexing(Builder(), _space(kernel, sizes))
     for name in sizes:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
+    if schedule.library:
+        called = library.body(kernel, target.threads, indexing)
+        return Program(kernel.name, kernel.buffers, sizes, called, 0)
+    tree = build(kernel, schedule)
+    homes = Homes(kernel, schedule, tree)
     _walk(kernel, schedule, target, tree, homes, indexing)
     program = Program(
         kernel.name,

@@ -1,10 +1,11 @@
 """From a fused kernel to kernels that are ready for a schedule.
 
 1. A value that is stored and also read is stored by a copy of itself.
-2. Reductions that differ in names only walk the same axes, so that they can share loops.
-3. Axes that everything walks together are merged (`merge`).
-4. A long reduction with too little beside it for the threads is split in two kernels (`split`).
-5. Bounds of axes are derived from masks and padding (`domains`).
+2. Casts and copies are written into their readers: a value that costs next to nothing is no value.
+3. Reductions that differ in names only walk the same axes, so that they can share loops.
+4. Axes that everything walks together are merged (`merge`).
+5. A long reduction with too little beside it for the threads is split in two kernels (`split`).
+6. Bounds of axes are derived from masks and padding (`domains`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import replace
 
 from ..graph.index import Index
 from .domains import derive_domains
-from .kernel import Expression, Kernel, Load, Read, Value, indices, walk
+from .facts import weight
+from .kernel import Expression, Kernel, Load, Read, Value, indices, inliner, walk
 from .merge import merge_axes, reindexed
 from .split import split_reduction
 from .target import Target
@@ -26,7 +28,7 @@ def prepare(kernel: Kernel, target: Target) -> list[Kernel]:
     A buffer may have lost dimensions (its bytes are the same, row-major), and buffers that only
     these kernels know stand between them: those whose names the original kernel lacks.
     """
-    kernel = merge_axes(_alike(_stores_apart(kernel)))
+    kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
     return [derive_domains(k) for k in split_reduction(kernel, target)]
 
 
@@ -40,6 +42,19 @@ def _stores_apart(kernel: Kernel) -> Kernel:
         copy = Value(f"{v.name}.kept", v.axes, Read(v.name, v.dtype), v.dtype, store=v.store)
         values += [replace(v, store=None), copy]
     return replace(kernel, values=tuple(values))
+
+
+def _without_casts(kernel: Kernel) -> Kernel:
+    """Each reader computes what costs less than one operation: equal sums then look alike."""
+    rescales = {v.reduction.rescale for v in kernel.values if v.reduction}
+    cheap = {
+        v.name: v.body for v in kernel.values
+        if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
+        and Read(v.name, v.dtype) not in rescales
+    }  # fmt: skip
+    inline = inliner(cheap)
+    kept = tuple(inline.value(v) for v in kernel.values if v.name not in cheap)
+    return replace(kernel, values=kept)
 
 
 def _alike(kernel: Kernel) -> Kernel:

@@ -57,6 +57,9 @@ class Instruction:
                                lie outside every buffer
     store                      (value, pointer[, mask]) attrs (byte offset,)
     scatter_at                 (value, pointer, i64 byte offsets vector[, mask]): lanes in order
+    gemm                       (a, b, c, m, n, k, lda, ldb, ldc) attrs (a turned, b turned): c = a b
+                               in f32, c (m, n), a (m, k), b (k, n); rows of memory are ld apart;
+                               turned: a matrix lies in memory transposed
     """
 
     out: Val | None

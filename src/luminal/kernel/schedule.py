@@ -66,7 +66,8 @@ class Schedule:
     numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
     buffer in which it may live until that buffer's own value is written. tails: axis -> "peel" or
     "guard" for partial tiles, "edges" to peel full ones too where a condition is open (the borders
-    of an image). registers: a tile of more vectors than this lives in memory.
+    of an image). registers: a tile of more vectors than this lives in memory. library: computes
+    the whole kernel, which then has no paths (see `library.py`).
     """
 
     paths: Mapping[str, Path]
@@ -74,9 +75,12 @@ class Schedule:
     homes: Mapping[str, str] = field(default_factory=dict)
     tails: Mapping[str, str] = field(default_factory=dict)
     registers: int = 40
+    library: str = ""
 
     def text(self) -> str:
         """The text form, one line a value or layout."""
+        if self.library:
+            return f"library: {self.library}"
         lines = [f"{name}: {path_text(path)}" for name, path in self.paths.items()]
         lines += [f"layout {name}: {layout_text(layout)}" for name, layout in self.layouts.items()]
         lines += [f"home {name}: {buffer}" for name, buffer in self.homes.items()]
@@ -90,6 +94,8 @@ class Schedule:
         for line in filter(None, map(str.strip, text.splitlines())):
             head, _, rest = line.partition(":")
             kind, _, name = head.partition(" ")
+            if kind == "library" and not name:
+                return Schedule({}, library=rest.strip())
             if kind == "registers" and not name:
                 registers = int(rest)
             elif kind == "layout" and name:

@@ -37,7 +37,8 @@ class Target:
     """A CPU as schedules see it. Sizes in bytes, rates in cycles.
 
     vector_bytes: width of a vector register. l2_rate: bytes a cycle from the second cache.
-    hint: assumed value of a run-time size without a hint of its own.
+    hint: assumed value of a run-time size without a hint of its own. libraries: those that can
+    be called (see `library.py`).
     """
 
     name: str
@@ -55,6 +56,7 @@ class Target:
     threads: int = 1
     hint: int = 128
     instructions: tuple[MatrixInstruction, ...] = ()
+    libraries: tuple[str, ...] = ()
 
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are

@@ -257,8 +257,15 @@ def _store_at(ins: Instruction) -> None:
     _mask(tuple(mask), value)
 
 
+def _gemm(ins: Instruction) -> None:
+    pointers, numbers = ins.args[:3], ins.args[3:]
+    _require(ins.out is None and len(ins.attrs) == 2 and len(numbers) == 6, "operands")
+    _require(all(_is_scalar(a, None) for a in pointers), "a, b and c are pointers")
+    _require(all(_is_scalar(a, i64) for a in numbers), "sizes are i64")
+
+
 _CHECKS: dict[str, Callable[[Instruction], None]] = {
     "fma": _fma, "expand": _expand, "iota": _iota, "shuffle": _shuffle, "pack": _pack,
     "offset": _offset, "load": _load, "gather": _load, "gather_at": _load_at, "store": _store,
-    "scatter_at": _store_at, "prefetch": _prefetch,
+    "scatter_at": _store_at, "prefetch": _prefetch, "gemm": _gemm,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The e-graph engine behind one small interface: the egglog extension, else `mini.py`.
+"""The e-graph engine behind one small interface: the egglog extension.
 
 Only the low-level bindings of egglog 13.2 are used, loaded without the rest of the package. An
 engine is given declarations and rules as text, terms and facts as data, is stepped one ruleset at a
@@ -53,34 +53,22 @@ class Engine(Protocol):
 
 
 @cache
-def load_bindings() -> Any | None:
-    """The extension module alone (25 ms; the whole package takes 280), or None without it."""
+def load_bindings() -> Any:
+    """The extension module alone (25 ms; the whole package takes 280). Raises CompileError."""
     found = sys.modules.get("egglog.bindings")
     if found is not None:
         return found
     package = importlib.util.find_spec("egglog")
-    if package is None or package.submodule_search_locations is None:
-        return None
-    places = list(package.submodule_search_locations)
-    spec = importlib.machinery.PathFinder.find_spec("bindings", places)
-    if spec is None or spec.origin is None or spec.loader is None:
-        return None
+    places = package.submodule_search_locations if package is not None else None
+    spec = importlib.machinery.PathFinder.find_spec("bindings", places and list(places))
+    if not places or spec is None or spec.origin is None:
+        raise CompileError("the package egglog, which holds the e-graph, is not installed")
     named = importlib.util.spec_from_file_location("egglog.bindings", spec.origin)
-    if named is None or named.loader is None:
-        return None
+    assert named is not None and named.loader is not None
     module = importlib.util.module_from_spec(named)
     sys.modules["egglog.bindings"] = module
     named.loader.exec_module(module)
     return module
-
-
-def new_engine(program: tuple[str, ...]) -> Engine:
-    """An engine that has read these declarations and rules, one command a text."""
-    if load_bindings() is not None:
-        return Egglog(program)
-    from .mini import Mini
-
-    return Mini(program)
 
 
 class _Idle(threading.local):
@@ -108,7 +96,6 @@ class Egglog:
 
     def __init__(self, program: tuple[str, ...]) -> None:
         b = load_bindings()
-        assert b is not None
         self.bindings, self.program = b, program
         self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
         self.terms: list[str] = []  # operation of each inserted term

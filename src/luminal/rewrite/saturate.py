@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .encode import Encoding
-from .engine import Engine, new_engine
+from .engine import Egglog, Engine
 from .rules import DEFAULT, program
 from .terms import Region
 
@@ -49,7 +49,7 @@ def saturate(
     start = time.thread_time()
     encoding = Encoding(region)
     inserted = encoding.insertion(region.terms.nodes)
-    engine = engine or new_engine(program(families))
+    engine = engine or Egglog(program(families))
     engine.tell(encoding.take_facts())
     engine.insert(inserted)
     engine.assert_constant(

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from ..errors import InputError, Unsupported
 from ..graph.graph import Requirement
 from ..graph.node import Node
 from ..graph.space import Range
-from . import artifact
 from .inputs import as_array, check_requirement, check_shape, implied_sizes, settle_sizes
-from .saved import Interface, Result, Saved, Slot
+
+Load: TypeAlias = Callable[[], Iterable[tuple[Any, np.ndarray]]]  # (parameter, its values)
+Fill: TypeAlias = Callable[[int, np.ndarray], None]  # the bytes of a place, into an array
 
 
 class Engine(Protocol):
@@ -40,17 +41,16 @@ class Engine(Protocol):
     def give_away(self, port: int, array: np.ndarray) -> None:
         """As `set`, of a parameter: only what the program makes of it is held on to."""
 
-    def recall(self, identity: str) -> bool:
-        """Take what was made of parameters of this identity earlier; False if nothing is known."""
-
-    def remember(self, identity: str) -> None:
-        """Keep what is made of the parameters for later processes."""
+    @property
+    def key_of_made(self) -> str | None:
+        """What `made` means, besides the values of the parameters; None where it is not known."""
 
     def made(self) -> Mapping[int, np.ndarray] | None:
         """What is made of the parameters; None where it depends on the sizes of a run."""
 
-    def take(self, made: Mapping[int, np.ndarray]) -> None:
-        """What `made` once was, as bytes, instead of parameters."""
+    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
+        """What `made` once was, instead of parameters: so many bytes for each place, which `fill`
+        writes, for several places at once."""
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         """The run-time sizes of the runs to come."""
@@ -90,6 +90,20 @@ class Port:
     needed: bool = True
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What an executable has besides its engine. results: (name, node, number at the engine) of
+    each output. arrays: by port. made: see `Engine.made`; empty where arrays hold all parameters.
+    """
+
+    ports: Sequence[Port]
+    results: Sequence[tuple[str, Node, int]]
+    sizes: Mapping[str, Range]
+    requirements: Sequence[Requirement]
+    arrays: Mapping[int, np.ndarray]
+    made: Mapping[int, np.ndarray]
+
+
 class Report(Protocol):
     """What the compiler tells about its work."""
 
@@ -111,18 +125,20 @@ class Executable:
         report: Report,
         order: Mapping[Node, str],
         requirements: Sequence[Requirement] = (),
-        saved: Saved | None = None,
+        save: Callable[[Contents, Path], None] | None = None,
     ) -> None:
         """outputs: node -> its number at the engine. sizes: those that the program needs. order:
-        the outputs as `rt(...)` returns them, with their names. saved: what a file needs."""
+        the outputs as `rt(...)` returns them, with their names. save: writes a file."""
         self._engine = engine
         self._ports = tuple(ports)
         self._numbers = {port.node: number for number, port in enumerate(ports)}
         self._outputs = dict(outputs)
         self._order = dict(order)
         self._names = {port.name: port.node for port in ports}
+        names = [port.name for port in ports]
+        self._twice = {name for name in names if names.count(name) > 1}
         self._names |= {name: node for node, name in order.items()}
-        self._saved = saved
+        self._save = save
         self._bounds = dict(sizes)
         self._requirements = tuple(requirements)
         self._report = report
@@ -172,40 +188,47 @@ class Executable:
             if port.needed:
                 self._engine.set(number, array)
 
-    def set_parameters(
-        self, load: Callable[[], Iterable[tuple[Any, np.ndarray]]], identity: str | None = None
-    ) -> None:
+    def set_parameters(self, load: Load) -> None:
         """Set parameters to the (tensor, array) pairs of `load`, packing each before the next is
-        asked for; `rt[...]` does not give them back.
-
-        identity: a file name that stands for exactly these values. Under it the packed values are
-        kept for later processes, which then do not call `load`.
-        """
+        asked for; `rt[...]` does not give them back. Raises InputError."""
         with self._lock:
-            parameters = {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
-            if identity is None or not self._engine.recall(identity):
-                for tensor, array in load():
-                    number = self._numbers[self._node(tensor)]
-                    if self._ports[number].needed:
-                        self._engine.give_away(number, array)
-                    parameters.discard(number)
-                missing = parameters & self._missing
-                if missing:
-                    names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(missing))
-                    raise InputError(f"no values for {names}")
-                if identity is not None:
-                    self._engine.remember(identity)
-            for number, port in enumerate(self._ports):
-                if port.kind == "parameter":
-                    self._arrays.pop(number, None)
-                    self._told.pop(number, None)
-                    self._missing.discard(number)
+            parameters = self._parameters()
+            for tensor, array in load():
+                number = self._numbers[self._node(tensor)]
+                if self._ports[number].needed:
+                    self._engine.give_away(number, array)
+                parameters.discard(number)
+            missing = parameters & self._missing
+            if missing:
+                names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(missing))
+                raise InputError(f"no values for {names}")
+            self._forget_parameters()
 
-    def take(self, made: Mapping[int, np.ndarray]) -> None:
-        """What a saved program has made of its parameters, instead of those not set here."""
-        self._engine.take(made)
-        parameters = {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
-        self._missing -= parameters
+    @property
+    def key_of_made(self) -> str | None:
+        """Equal for programs that make the same of the same parameters; None if not known."""
+        return self._engine.key_of_made
+
+    def made(self) -> Mapping[int, np.ndarray] | None:
+        """What is made of the parameters, as bytes by place; None where sizes matter."""
+        with self._lock:
+            return self._engine.made()
+
+    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
+        """Instead of parameters: what `made` once was, in so many bytes, which `fill` writes."""
+        with self._lock:
+            self._engine.take(sizes, fill)
+            self._forget_parameters()
+
+    def _parameters(self) -> set[int]:
+        return {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
+
+    def _forget_parameters(self) -> None:
+        """The engine has made of them what it needs."""
+        for number in self._parameters():
+            self._arrays.pop(number, None)
+            self._told.pop(number, None)
+            self._missing.discard(number)
 
     def _check_again(self, port: Port, array: np.ndarray) -> None:
         """A shape that tells no size by itself (a * b): another may be given before the run."""
@@ -340,6 +363,8 @@ class Executable:
         """The node of a tensor, or of a name."""
         node = getattr(tensor, "node", tensor)
         if isinstance(node, str):
+            if node in self._twice:
+                raise InputError(f"several inputs are called {node!r}: use the tensor itself")
             node = self._names.get(node)
         if not isinstance(node, Node):
             names = ", ".join(self._names)
@@ -355,7 +380,7 @@ class Executable:
         runs it in another process, without the graph. Parameters given by `set_parameters` are
         written as they were packed. Raises Unsupported on the reference device, and where what is
         made of such parameters depends on sizes; OSError."""
-        if self._saved is None:
+        if self._save is None:
             raise Unsupported("the reference device has no program that could be saved")
         held: dict[int, np.ndarray] = {}
         with self._lock:
@@ -369,23 +394,11 @@ class Executable:
                 "parameters given by set_parameters, of which something is made that depends on "
                 "run-time sizes, are not at hand any more: set them one by one, rt[tensor] = array"
             )
-        interface = Interface(self._slots(), self._results(), self._bounds, self._requirements)
-        saved = replace(self._saved, interface=interface, arrays=held, made=made)
-        artifact.write(saved, Path(path))
+        results = [(name, node, self._outputs[node]) for node, name in self._order.items()]
+        contents = Contents(self._ports, results, self._bounds, self._requirements, held, made)
+        self._save(contents, Path(path))
 
     def _given_away(self) -> bool:
         """Some parameter is known to the engine only."""
-        gone = {n for n, port in enumerate(self._ports) if port.kind == "parameter" and port.needed}
+        gone = {n for n in self._parameters() if self._ports[n].needed}
         return bool(gone - self._arrays.keys() - self._missing)
-
-    def _slots(self) -> tuple[Slot, ...]:
-        return tuple(
-            Slot(port.name, port.kind, port.node.dtype, port.node.shape, port.needed)
-            for port in self._ports
-        )
-
-    def _results(self) -> tuple[Result, ...]:
-        return tuple(
-            Result(name, node.dtype, node.shape, self._outputs[node])
-            for node, name in self._order.items()
-        )

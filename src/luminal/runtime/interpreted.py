@@ -10,7 +10,7 @@ from ..backend.reference import evaluate
 from ..errors import Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
-from .executable import Port
+from .executable import Fill, Port
 
 
 class Interpreted:
@@ -29,16 +29,14 @@ class Interpreted:
     def give_away(self, port: int, array: np.ndarray) -> None:
         self.set(port, array)
 
-    def recall(self, identity: str) -> bool:
-        return False
-
-    def remember(self, identity: str) -> None:
-        pass  # it makes nothing of its parameters
+    @property
+    def key_of_made(self) -> None:
+        return None
 
     def made(self) -> None:
         return None
 
-    def take(self, made: Mapping[int, np.ndarray]) -> None:
+    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
         raise Unsupported("the reference device makes nothing of its parameters")
 
     def bind(self, sizes: Mapping[str, int]) -> None:

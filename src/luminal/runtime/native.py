@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..backend.contract import Backend, Code, Crew, Entry, Table
-from . import kept
 from .arena import Life, place
 from .constants import Constants
+from .executable import Fill
 from .memory import Block
 from .plan import Plan
 from .slots import Slots
-from .store import Store
 
 REMEMBERED = 64  # placements for different sizes
 
@@ -100,24 +100,9 @@ class Native:
         if memory is None or not self._constants.give_away(memory, array):
             self.set(port, np.require(array, requirements=["C", "A"]))
 
-    def recall(self, identity: str) -> bool:
-        key = self._constants.key
-        blocks = key and Store.of_weights().find(
-            f"{identity}-{key}",
-            lambda path: kept.read(path, self._backend.empty, self._crew.threads),
-        )
-        if blocks:
-            self._constants.take(blocks)
-        return bool(blocks)
-
-    def remember(self, identity: str) -> None:
-        made = self.made()
-        if made is not None:
-            Store.of_weights().keep(
-                f"{identity}-{self._constants.key}",
-                lambda path: kept.write(path, made),
-                sum(piece.nbytes for piece in made.values()),
-            )
+    @property
+    def key_of_made(self) -> str | None:
+        return self._constants.key
 
     def made(self) -> Mapping[int, np.ndarray] | None:
         if self._constants.key is None:
@@ -125,10 +110,14 @@ class Native:
         self._constants.refresh()
         return self._constants.pieces()
 
-    def take(self, made: Mapping[int, np.ndarray]) -> None:
-        blocks = {number: Block(self._backend.empty, made[number].nbytes) for number in made}
-        for number, block in blocks.items():
-            block.array_of_bytes()[: made[number].nbytes] = made[number]
+    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
+        blocks = {place: Block(self._backend.empty, size) for place, size in sizes.items()}
+
+        def filled(place: int) -> None:
+            fill(place, blocks[place].array_of_bytes()[: sizes[place]])
+
+        with ThreadPoolExecutor(self._crew.threads) as pool:
+            list(pool.map(filled, blocks))
         self._constants.take(blocks)
 
     def bind(self, sizes: Mapping[str, int]) -> None:

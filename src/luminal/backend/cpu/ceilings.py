@@ -29,6 +29,8 @@ CHAINS = 12  # independent accumulators: enough for two ports of latency 4, in 1
 STREAM = 64 << 20  # bytes read by all threads together
 CACHED = 128 << 10  # bytes that a thread reads again and again
 AGAIN = 20
+STREAMS = 8  # that a thread reads side by side: the fetchers of the hardware follow several
+LINE = 64  # bytes
 
 
 def measure(threads: int | None = None, seconds: float = 0.2) -> dict[str, float]:
@@ -52,10 +54,19 @@ def multiplier(name: str, threads: int) -> tuple[Callable[[], None], int]:
     return run, ROUNDS * CHAINS * _operations(target, name) * threads
 
 
-def reader(size: int, threads: int, again: int = 1) -> Callable[[], None]:
-    """A plain read of `size` bytes, shared by the threads, so many times: nothing reads faster."""
+def reader(
+    size: int, threads: int, again: int = 1, streams: int = STREAMS
+) -> Callable[[], None]:
+    """A read of `size` bytes, shared by the threads, so many times: nothing reads faster. With one
+    stream a thread it is a plain read, from the first byte to the last."""
     data = memory.zeros((size,), np.uint8)
-    return _runner(_read_text(size, threads), data, threads, again)
+    return _runner(_read_text(size, threads, streams), data, threads, again)
+
+
+def copier(size: int, threads: int) -> Callable[[], None]:
+    """A plain copy of `size` bytes, shared by the threads."""
+    data = memory.zeros((2 * size,), np.uint8)
+    return _runner(_read_text(size, threads, STREAMS, copy=True), data, threads)
 
 
 def _operations(target: Target, name: str) -> int:
@@ -139,23 +150,29 @@ def _operand(
     return e.let(f"load {like.type}, ptr {where.text}, align 4", like.element, like.width)
 
 
-def _read_text(size: int, threads: int) -> str:
-    """Each thread reads its part, eight cache lines at a time."""
-    e, share = Emitter(host_machine()), size // threads // 512 * 512
+def _read_text(size: int, threads: int, streams: int, copy: bool = False) -> str:
+    """Each thread reads its part in streams side by side, in a turn so many lines of each that they
+    are `STREAMS` together. copy: every line is stored `size` bytes further on."""
+    lines_each = STREAMS // streams
+    turn = lines_each * LINE
+    e, length = Emitter(host_machine()), size // threads // streams // turn * turn
     base = e.let("load ptr, ptr %args, align 8", "ptr")
-    start = e.let(f"mul i64 %tid, {share}", "i64")
+    start = e.let(f"mul i64 %tid, {length * streams}", "i64")
     part = e.let(f"getelementptr i8, ptr {base.text}, {start.typed}", "ptr")
     e.line("br label %loop")
     e.start("loop")
     mark = len(e.lines)
     here = e.let(f"getelementptr i8, ptr {part.text}, i64 %i", "ptr")
-    phis = [Operand(f"%sum{i}", "i64", 8) for i in range(8)]
+    phis = [Operand(f"%sum{i}", "i64", 8) for i in range(STREAMS)]
     sums = []
     for number, phi in enumerate(phis):
-        line = e.let(f"load {phi.type}, ptr {e.at(here, 64 * number).text}, align 64", "i64", 8)
-        sums.append(e.binary("xor", phi, line))
-    following = e.let("add i64 %i, 512", "i64")
-    more = e.let(f"icmp slt i64 {following.text}, {share}", "i1")
+        place = e.at(here, length * (number // lines_each) + LINE * (number % lines_each))
+        line = e.let(f"load {phi.type}, ptr {place.text}, align 64", "i64", 8)
+        if copy:
+            e.line(f"store {line.typed}, ptr {e.at(place, size).text}, align 64")
+        sums.append(phi if copy else e.binary("xor", phi, line))
+    following = e.let(f"add i64 %i, {turn}", "i64")
+    more = e.let(f"icmp slt i64 {following.text}, {length}", "i1")
     e.line(f"br i1 {more.text}, label %loop, label %out")
     e.start("out")
     lines = [f"  %i = phi i64 [0, %entry], [{following.text}, %loop]"]

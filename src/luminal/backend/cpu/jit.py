@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 from ...errors import CompileError, DeviceError
 from ...kernel.target import Target
 from ...progress import tracked
+from . import blas
 from .target import Machine, machine
 
 _KEPT: list[Any] = []  # engines live as long as the process: workers may be inside their code
@@ -48,6 +49,8 @@ class Object:
         if not self.machine.is_host:
             raise DeviceError(f"code for {self.machine.triple} cannot run on this machine")
         start = time.perf_counter()
+        if blas.SYMBOL.encode() in self.code:
+            blas.provide()
         module = llvm.parse_assembly("")
         module.triple = self.machine.triple
         engine = llvm.create_mcjit_compiler(module, _generator(self.machine, fresh=True))

@@ -14,7 +14,7 @@ from ...errors import Unsupported
 from ...graph.scalars import SCALARS
 from ...kernel.program import Claim, For, Instruction, Program, Statement, Val, When
 from ...kernel.target import Target
-from . import access, elementwise, lanes
+from . import access, blas, elementwise, lanes
 from .claim import render_claim
 from .convert import cast
 from .emitter import ELEMENTS, Emitter, Operand, literal
@@ -283,6 +283,16 @@ def _prefetch(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
     e.call("llvm.prefetch.p0", None, where, "i32 0", "i32 2", "i32 1")
 
 
+def _gemm(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
+    """The library's own form: CBLAS, row-major, 64-bit sizes."""
+    pointers, (m, n, k, *leading) = args[:3], args[3:]
+    a, b, c = (f"ptr {p.text}, {ld.typed}" for p, ld in zip(pointers, leading))
+    turned = ", ".join(f"i32 {blas.TURNED if t else blas.PLAIN}" for t in ins.attrs)
+    e.declared[blas.SYMBOL] = blas.DECLARATION
+    e.line(f"call void @{blas.SYMBOL}(i32 {blas.ROW_MAJOR}, {turned}, {m.typed}, {n.typed}, "
+           f"{k.typed}, float 1.0, {a}, {b}, float 0.0, {c})")  # fmt: skip
+
+
 RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
     "fma": _fma,
     "expand": _expand,
@@ -296,4 +306,5 @@ RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
     "store": _store,
     "scatter_at": _scatter_at,
     "prefetch": _prefetch,
+    "gemm": _gemm,
 }

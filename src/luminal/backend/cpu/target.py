@@ -14,7 +14,9 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from ...errors import DeviceError
+from ...kernel.library import GEMM
 from ...kernel.target import Target
+from . import blas
 from .instructions import available
 
 llvm.initialize_all_targets()
@@ -181,6 +183,7 @@ def _host() -> Target:
         l3=caches.get((3, "Unified"), (base.l3, 8))[0],
         page=os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096,
         instructions=available(machine.flags),
+        libraries=(GEMM,) if blas.found() else (),
     )
 
 

@@ -106,6 +106,9 @@ class _Run:
         if ins.op in ("store", "scatter_at"):
             self.store(ins)
             return
+        if ins.op == "gemm":
+            self.gemm(ins)
+            return
         if ins.op == "prefetch":
             return
         assert ins.out is not None
@@ -185,6 +188,20 @@ class _Run:
         raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(val.width, size)
         for lane in np.flatnonzero(keep):  # in order: the last lane wins
             array[where[lane] : where[lane] + size] = raw[lane]
+
+    def gemm(self, ins: Instruction) -> None:
+        m, n, k, *leading = (int(self.value(a)) for a in ins.args[3:])
+        shapes = ((m, k), (k, n), (m, n))
+        views = []
+        for pointer, shape, ld, turned in zip(ins.args, shapes, leading, (*ins.attrs, 0)):
+            rows, columns = shape[::-1] if turned else shape
+            start = self.value(pointer)[1]
+            where = start + 4 * (ld * np.arange(rows)[:, None] + np.arange(columns))
+            array = self._checked(ins, pointer, where.reshape(-1), 4)
+            matrix = np.ndarray((rows, columns), np.float32, array[start:].data, 0, (4 * ld, 4))
+            views.append(matrix.T if turned else matrix)
+        if m and n:
+            np.matmul(views[0], views[1], out=views[2])
 
     def _checked(self, ins: Instruction, pointer: Val, where: Array, size: int) -> Array:
         """The bytes behind a pointer, if all positions lie inside. Loads of 64 bytes are always

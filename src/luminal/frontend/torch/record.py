@@ -180,6 +180,11 @@ class Recorder:
         users = self.node.users if self.node is not None else ()
         return any(u.target is not operator.getitem or u.args[1] == number for u in users)
 
+    def shows(self, number: int) -> bool:
+        """That part of the result of the node that is recorded is a result of the whole graph."""
+        parts = [u for u in self.node.users if u.target is operator.getitem] if self.node else ()
+        return any(u.op == "output" for part in parts if part.args[1] == number for u in part.users)
+
     def lies_plainly(self) -> bool:
         """What the node that is recorded reads first is row-major from the start of its memory."""
         source = self.node.args[0] if self.node is not None else None

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ... import nn, weights
+from ...artifact.kept import set_parameters
 from ...compiler import Executable
 from ...graph import Tensor
 from ...nn.module import check_names, fit
@@ -59,8 +60,12 @@ def give(
     program: Executable, model: nn.Module, state: Mapping[str, np.ndarray],
     identity: str | None = None,
 ) -> None:  # fmt: skip
-    """Set the parameters of a model that is compiled already. Raises WeightsError."""
-    program.set_parameters(lambda: fitting(model, state), identity)
+    """Set the parameters of a model that is compiled already. identity: of the checkpoint (see
+    `identity_of`); None: nothing is kept. Raises WeightsError."""
+    if identity is None:
+        program.set_parameters(lambda: fitting(model, state))
+    else:
+        set_parameters(program, lambda: fitting(model, state), identity)
 
 
 def fitting(

@@ -12,6 +12,7 @@ from . import (
     complex,
     elementwise,
     index,
+    layers,
     matrix,
     neural,
     pool,
@@ -24,8 +25,8 @@ from .base import RULES, SOURCES
 from .complex import COMPLEX
 
 TABLES = (
-    attention, backward, complex, elementwise, index, matrix, neural, pool, reduction, shape,
-    source, special,
+    attention, backward, complex, elementwise, index, layers, matrix, neural, pool, reduction,
+    shape, source, special,
 )  # fmt: skip
 
 __all__ = ["COMPLEX", "RULES", "SOURCES", "TABLES"]

@@ -188,10 +188,10 @@ def kthvalue(at: Recorder, x: Tensor, k: Size, dim: int = -1, keepdim: bool = Fa
 
 def _few_ties(at: Recorder, x: Tensor, dim: int, stable: int = 16) -> None:
     """Which of equal elements comes first is PyTorch's own choice, but for up to 16 elements; it
-    does not matter where nobody asks for the places."""
+    matters only where the places are results themselves."""
     length = extent(x, dim_of(x, dim)) if x.ndim else Index.of(1)
     short = length.is_constant and length.constant <= stable
-    if not short and not (x.dtype.is_float and x.dtype.bytes >= 4) and at.needs(1):
+    if not short and not (x.dtype.is_float and x.dtype.bytes >= 4) and at.shows(1):
         raise Unsupported("an unstable order of many equal elements")
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
-from .arena import round_up
+from ..runtime.arena import round_up
 from .codec import decode, encode
 from .saved import Saved
 from .store import whole

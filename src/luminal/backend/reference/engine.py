@@ -1,8 +1,8 @@
 """A small e-graph engine in plain Python that runs the same rule text as egglog.
 
-It is the oracle of the tests and the fallback where there is no wheel. Tables are dictionaries,
-classes are union-find numbers, a rule is matched atom by atom through indices on the columns that
-are bound. A rule looks at all rows again (no semi-naive evaluation) if one of its tables changed.
+It is the oracle of `rewrite.engine.Egglog`. Tables are dictionaries, classes are union-find
+numbers, a rule is matched atom by atom through indices on the columns that are bound. A rule looks
+at all rows again (no semi-naive evaluation) if one of its tables changed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-from ..errors import CompileError
-from .engine import Fact, Inserted, Row
-from .language import BUFFER_SORT, OPERATIONS
+from ...errors import CompileError
+from ...rewrite.engine import Fact, Inserted, Row
+from ...rewrite.language import BUFFER_SORT, OPERATIONS
 
 Sexp: TypeAlias = Any  # nested lists of str
 Binding = dict[str, Any]
@@ -83,8 +83,8 @@ def operand(token: str) -> Any:
     return float(token) if re.fullmatch(r"-?[\d.]+(e-?\d+)?", token) else Variable(token)
 
 
-class Mini:
-    """The engine; see `engine.Engine`."""
+class Reference:
+    """The engine; see `rewrite.engine.Engine`."""
 
     def __init__(self, program: tuple[str, ...]) -> None:
         self.rows: dict[str, dict[tuple[Any, ...], Any]] = {}

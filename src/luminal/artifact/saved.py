@@ -13,8 +13,8 @@ from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.program import Claim, Program
 from ..kernel.target import Target
-from .plan import Plan
-from .report import Report
+from ..runtime.plan import Plan
+from ..runtime.report import Report
 
 
 @dataclass(frozen=True)

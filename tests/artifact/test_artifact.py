@@ -17,12 +17,12 @@ import pytest
 
 import luminal
 from luminal import ArtifactError, Graph, ops
+from luminal.artifact import file, identity
+from luminal.artifact.codec import decode, encode
+from luminal.artifact.store import Store
 from luminal.graph.index import Index
 from luminal.kernel.schedule import Schedule
-from luminal.runtime import artifact, identity
-from luminal.runtime.codec import decode, encode
 from luminal.runtime.executable import Executable
-from luminal.runtime.store import Store
 
 ROWS = np.random.default_rng(0).standard_normal((7, 16), dtype=np.float32)
 
@@ -135,12 +135,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_store_is_bounded(tmp_path: Path) -> None:
     attend().compile(cache=tmp_path)
     (path,) = tmp_path.iterdir()
-    saved, size = artifact.read(path), path.stat().st_size
+    saved, size = file.read(path), path.stat().st_size
     store = Store(tmp_path, most_bytes=3 * size + 100)
     for number in range(6):
-        store.keep(f"{number}", partial(artifact.write, saved))
-    assert store.find("5", artifact.read) is not None
-    assert store.find("0", artifact.read) is None
+        store.keep(f"{number}", partial(file.write, saved))
+    assert store.find("5", file.read) is not None
+    assert store.find("0", file.read) is None
     assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= store.most_bytes
     store.clear()
     assert not list(tmp_path.iterdir())
@@ -150,12 +150,12 @@ def test_a_store_is_bounded(tmp_path: Path) -> None:
 def test_writers_at_the_same_time(tmp_path: Path) -> None:
     attend().compile(cache=tmp_path)
     (path,) = tmp_path.iterdir()
-    saved, store, lost = artifact.read(path), Store(tmp_path), []
+    saved, store, lost = file.read(path), Store(tmp_path), []
 
     def work() -> None:
         for _ in range(20):
-            store.keep("same", partial(artifact.write, saved))
-            if store.find("same", artifact.read) is None:
+            store.keep("same", partial(file.write, saved))
+            if store.find("same", file.read) is None:
                 lost.append(1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, how: str) -> None:
 def test_another_machine_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.luminal"
     attend().compile().save(path)
-    artifact.write(replace(artifact.read(path), needs=("x87-unknown", "avx9")), path)
+    file.write(replace(file.read(path), needs=("x87-unknown", "avx9")), path)
     with pytest.raises(ArtifactError, match=r"x87-unknown, avx9.*compile it here"):
         luminal.load(path)
 

@@ -18,7 +18,8 @@ from ..graph.index import Extremum, Floor, Index
 from ..kernel import kernel, program
 from ..kernel.schedule import Loop, Schedule
 from ..kernel.target import MatrixInstruction, Target
-from . import plan, report, saved
+from ..runtime import plan, report
+from . import saved
 
 CLASSES = (
     Requirement, Loop, Schedule, Target, MatrixInstruction,

@@ -12,7 +12,7 @@ from ..graph.node import Node, Source
 from ..graph.passes import Program
 
 PACKAGE = Path(__file__).resolve().parents[1]
-COMPILER = ("compiler.py", "backend", "graph", "kernel", "rewrite", "runtime", "search")
+COMPILER = ("compiler.py", "artifact", "backend", "graph", "kernel", "rewrite", "runtime", "search")
 
 _began = time.time()
 

@@ -12,26 +12,47 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from .memory import Allocate, Block
-from .store import whole
+from ..runtime.executable import Executable, Load
+from .store import Store, whole
 
 MAGIC, VERSION = b"lumkept\n", 1
 HEAD = struct.Struct("<8sQQ32s")
 PAGE = 4096
 
 
-def read(path: Path, allocate: Allocate, threads: int) -> dict[int, Block]:
-    """The pieces by place, in memory of their own. Raises OSError, ValueError."""
-    table = _table(path)
-    blocks = {place: Block(allocate, size) for place, _, size in table}
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda row: _fill(path, row, blocks[row[0]]), table))
-    return blocks
+def set_parameters(
+    program: Executable, load: Load, identity: str, store: Store | None = None
+) -> None:
+    """As `program.set_parameters(load)`, which is not called where what the program makes of these
+    parameters was kept earlier; else it is kept now.
+
+    identity: a file name that stands for exactly these values. store: the user's if None.
+    """
+    store = store or Store.of_weights()
+    made = program.key_of_made
+    key = None if made is None else f"{identity}-{made}"
+    if not store.find(key, partial(read, program=program)):
+        program.set_parameters(load)
+        pieces = program.made()
+        if pieces is not None:
+            size = sum(piece.nbytes for piece in pieces.values())
+            store.keep(key, partial(write, pieces=pieces), size)
+
+
+def read(path: Path, program: Executable) -> bool:
+    """Give a program the pieces of a file. Raises OSError, ValueError."""
+    table = {place: (start, size) for place, start, size in _table(path)}
+
+    def fill(place: int, room: np.ndarray) -> None:
+        _fill(path, table[place][0], room)
+
+    program.take({place: size for place, (_, size) in table.items()}, fill)
+    return True
 
 
 def write(path: Path, pieces: Mapping[int, np.ndarray]) -> None:
@@ -65,11 +86,10 @@ def _table(path: Path) -> list[tuple[int, int, int]]:
     return table
 
 
-def _fill(path: Path, row: tuple[int, int, int], block: Block) -> None:
-    _, start, size = row
+def _fill(path: Path, start: int, room: np.ndarray) -> None:
     with path.open("rb", buffering=0) as file:
         file.seek(start)
-        target = block.array_of_bytes()[:size].data
+        target = room.data
         while target:
             read = file.readinto(target)
             if not read:

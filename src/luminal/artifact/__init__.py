@@ -1,0 +1,1 @@
+"""Programs and packed weights as files: saved by users, kept between processes."""

@@ -1,0 +1,49 @@
+"""A BLAS that is present: the OpenBLAS that comes with NumPy, as one more way to multiply matrices.
+
+It is loaded from a copy of its file, so that it has one thread a call (our workers share out the
+rows) while NumPy's own keeps the threads that it has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from ...errors import DeviceError
+
+SYMBOL = "luminal_sgemm"  # what generated code calls
+CBLAS = "scipy_cblas_sgemm64_"  # sizes are 64-bit integers
+ROW_MAJOR, PLAIN, TURNED = 101, 111, 112  # CBLAS_LAYOUT, CBLAS_TRANSPOSE (netlib's cblas.h)
+DECLARATION = (
+    f"declare void @{SYMBOL}"
+    "(i32, i32, i32, i64, i64, i64, float, ptr, i64, ptr, i64, float, ptr, i64)"
+)
+
+
+@functools.cache
+def found() -> Path | None:
+    """Its file, where NumPy has brought one."""
+    folder = Path(np.__file__).resolve().parents[1] / "numpy.libs"
+    return next(iter(sorted(folder.glob("libscipy_openblas64_*.so"))), None)
+
+
+@functools.cache
+def provide() -> None:
+    """Make the function known to code that is loaded from now on. Raises DeviceError."""
+    path = found()
+    if path is None:
+        raise DeviceError("this program calls the OpenBLAS of NumPy's wheels, which is not here")
+    with tempfile.TemporaryDirectory() as folder, \
+            mock.patch.dict(os.environ, OPENBLAS_NUM_THREADS="1"):  # fmt: skip
+        library = ctypes.CDLL(shutil.copy(path, folder))
+        address = ctypes.cast(getattr(library, CBLAS), ctypes.c_void_p).value
+    assert address is not None
+    llvm.add_symbol(SYMBOL, address)

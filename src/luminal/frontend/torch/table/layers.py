@@ -1,0 +1,111 @@
+"""Layers that PyTorch or a library keeps whole: the encoder's fast path, grouped products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import ops
+from ....graph.dtype import boolean, f32
+from ....graph.tensor import Tensor
+from ....ops.base import extent, static
+from .attention import _factor
+from .base import rule
+
+# ---- nn.TransformerEncoderLayer and nn.MultiheadAttention, where nothing is trained
+
+ROWS, SEQUENCES = 0, 1  # what a mask is of: (queries, keys), (batch, keys); else all of it
+
+
+def _blocked(mask: Tensor, kind: int | None) -> Tensor:
+    """True where nothing is seen; broadcasts against (batch, heads, queries, keys)."""
+    mask = mask if mask.dtype is boolean else ops.ne(mask, 0)
+    return mask.unsqueeze(1).unsqueeze(1) if kind == SEQUENCES else mask
+
+
+@rule("_native_multi_head_attention.default")
+def multi_head_attention(
+    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int,
+    qkv_weight: Tensor, qkv_bias: Tensor, proj_weight: Tensor, proj_bias: Tensor,
+    mask: Tensor | None = None, need_weights: bool = True, average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """(result, weights of attention or None). x: (batch, sequence, width); projections joined."""
+    heads = []
+    for place, x in enumerate((query, key, value)):
+        weight, bias = (w.narrow(0, place * embed_dim, embed_dim) for w in (qkv_weight, qkv_bias))
+        heads.append(ops.linear(x, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2))
+    q, k, v = heads  # (batch, heads, sequence, width)
+    scores = ops.mul(ops.matmul(q, k.transpose(-1, -2)), _factor(q, None))
+    if mask is not None:
+        scores = ops.where(_blocked(mask, mask_type), float("-inf"), scores)
+    weights = ops.softmax(scores, -1)
+    mixed = ops.matmul(weights, v).transpose(1, 2).flatten(2, 3)
+    shown = ops.mean(weights, 1) if average_attn_weights else weights
+    return ops.linear(mixed, proj_weight, proj_bias), shown if need_weights else None
+
+
+@rule("_transformer_encoder_layer_fwd.default")
+def encoder_layer(
+    src: Tensor, embed_dim: int, num_heads: int, qkv_weight: Tensor, qkv_bias: Tensor,
+    proj_weight: Tensor, proj_bias: Tensor, use_gelu: bool, norm_first: bool, eps: float,
+    norm_weight_1: Tensor, norm_bias_1: Tensor, norm_weight_2: Tensor, norm_bias_2: Tensor,
+    ffn_weight_1: Tensor, ffn_bias_1: Tensor, ffn_weight_2: Tensor, ffn_bias_2: Tensor,
+    mask: Tensor | None = None, mask_type: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Attention and two linear layers, each added to what it reads, normed before or after."""
+
+    def first(x: Tensor) -> Tensor:
+        return ops.layer_norm(x, embed_dim, norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Tensor) -> Tensor:
+        return ops.layer_norm(x, embed_dim, norm_weight_2, norm_bias_2, eps)
+
+    def attend(x: Tensor) -> Tensor:
+        result, _ = multi_head_attention(
+            x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask,
+            need_weights=False, mask_type=mask_type,
+        )  # fmt: skip
+        return result  # type: ignore[no-any-return]
+
+    def feed(x: Tensor) -> Tensor:
+        inner = ops.linear(x, ffn_weight_1, ffn_bias_1)
+        return ops.linear(ops.gelu(inner) if use_gelu else ops.relu(inner), ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        x = ops.add(src, attend(first(src)))
+        return ops.add(x, feed(second(x)))
+    x = first(ops.add(src, attend(src)))
+    return second(ops.add(x, feed(x)))
+
+
+# ---- rows in groups, each group through a matrix of its own (mixtures of experts)
+
+
+def _group(rows: Tensor, ends: Tensor) -> Tensor:
+    """The number of each row's group, of those that end before the rows in `ends`."""
+    places = ops.arange(rows.graph, extent(rows, 0))
+    return ops.searchsorted(ends.cast(places.dtype), places, right=True)
+
+
+@rule("transformers.grouped_mm_fallback.default", "_grouped_mm.default")
+def grouped_mm(
+    rows: Tensor, matrices: Tensor, offs: Tensor, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """rows (count, in) through matrices (groups, in, out); rows after the last group give 0.
+
+    The matrix of a row is read where it lies: a gather inside the product.
+    """
+    group, last = _group(rows, offs), static(extent(matrices, 0), "groups") - 1
+    picked = ops.index_select(matrices, 0, ops.minimum(group, last))  # (count, in, out)
+    product = ops.sum(ops.mul(picked.cast(f32), rows.cast(f32).unsqueeze(-1)), 1)
+    result = ops.where(ops.le(group, last).unsqueeze(-1), product, 0.0)
+    return result if bias is None else ops.add(result, bias)
+
+
+@rule("transformers.grouped_mm_fallback_backward.default")
+def grouped_mm_backward(rows: Tensor, matrices: Tensor, offs: Tensor, grad: Tensor) -> Any:
+    """Of the rows, and of the matrices: sum over a group's rows of rows^T grad."""
+    members = ops.eq(_group(rows, offs).unsqueeze(-1), ops.arange(rows.graph, extent(matrices, 0)))
+    own = ops.mul(members.cast(f32).unsqueeze(-1), rows.cast(f32).unsqueeze(1))
+    of_matrices = ops.einsum("rgi,ro->gio", own, grad.cast(f32))
+    return grouped_mm(grad, matrices.transpose(1, 2), offs), of_matrices

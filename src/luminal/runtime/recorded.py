@@ -1,0 +1,56 @@
+"""What the user gets of a graph: its sources as ports, the executable around an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.node import Node, View
+from ..graph.passes import Program
+from ..graph.space import Range
+from .executable import Contents, Engine, Executable, Port
+from .report import Report
+
+
+def ports_of(graph: Graph, program: Program) -> list[Port]:
+    """The sources of the graph, in order of recording."""
+    used = set(program.nodes()) | {state for state, _ in program.states}
+    return [
+        Port(t.node, t.node.attribute.name, t.node.attribute.kind, t.node in used)
+        for t in graph.sources
+    ]
+
+
+def executable_of_graph(
+    graph: Graph, program: Program, ports: Sequence[Port], engine: Engine, report: Report,
+    save: Callable[[Contents, Path], None] | None = None,
+) -> Executable:  # fmt: skip
+    """The executable, with the values that the graph already knows."""
+    named = [tensor.node for tensor in graph.outputs] + [new.node for _, new in graph.states]
+    numbers: dict[Node, int] = {}
+    for number, node in enumerate(named):
+        numbers.setdefault(node, number)
+    sizes = _sizes(program)
+    requirements = [r for r in graph.requirements if r.index.names() <= sizes.keys()]
+    order = {tensor.node: graph.output_names[tensor.node] for tensor in graph.outputs}
+    made = Executable(engine, ports, numbers, sizes, report, order, requirements, save)
+    for port in ports:
+        value = graph.values.get(port.node, port.node.attribute.value)
+        if value is not None:
+            made.preset(port.node, value)
+    return made
+
+
+def _sizes(program: Program) -> dict[str, Range]:
+    """The run-time sizes that the program depends on, with their bounds."""
+    used: set[str] = set()
+    for node in program.nodes():
+        indices = list(node.shape)
+        if isinstance(node.attribute, Index):
+            indices.append(node.attribute)
+        elif isinstance(node.attribute, View):
+            indices += node.attribute.index + node.attribute.conditions
+        used.update(*(index.names() for index in indices))
+    return {name: ends for name, ends in program.graph.space.sizes.items() if name in used}

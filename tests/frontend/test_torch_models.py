@@ -1,0 +1,62 @@
+"""What whole models need: layers that PyTorch keeps whole, mixtures of experts, growing caches."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from luminal.torch import backend, report
+
+
+def close(got, expected, tolerance=1e-5):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("mask", ["none", "rows", "sequences", "both"])
+def test_the_fast_path_of_encoders(norm_first, mask):
+    layer = nn.TransformerEncoderLayer(
+        16, 2, 24, batch_first=True, norm_first=norm_first, activation="gelu"
+    ).eval()
+    x, masks = torch.randn(3, 5, 16), {}
+    if mask in ("rows", "both"):
+        masks["src_mask"] = torch.ones(5, 5).triu(1).bool()
+    if mask in ("sequences", "both"):
+        masks["src_key_padding_mask"] = torch.arange(5) >= torch.tensor([[5], [3], [4]])
+    with torch.no_grad():
+        close(torch.compile(layer, backend=backend)(x, **masks), layer(x, **masks))
+    assert not report().fallbacks and report().parts == 1
+
+
+class Experts(nn.Module):
+    """Two of five experts for each token, computed in the order of experts."""
+
+    def __init__(self, width=8, hidden=12, count=5):
+        super().__init__()
+        self.router = nn.Linear(width, count)
+        self.up = nn.Parameter(torch.randn(count, width, hidden) / 3)
+        self.down = nn.Parameter(torch.randn(count, hidden, width) / 3)
+
+    def forward(self, x):
+        weights, chosen = self.router(x).softmax(-1).topk(2)
+        numbers, order = chosen.flatten().sort()
+        ends = torch.histc(numbers.float(), len(self.up), 0, len(self.up) - 1).cumsum(0).int()
+        grouped = torch.ops.transformers.grouped_mm_fallback
+        mixed = grouped(grouped(x[order // 2], self.up, ends).relu(), self.down, ends)
+        mixed = (mixed * weights.flatten()[order].unsqueeze(-1))[order.argsort()]
+        return mixed.view(*chosen.shape, -1).sum(1)
+
+
+def test_mixture_of_experts_and_its_gradient():
+    pytest.importorskip("transformers.integrations.moe")
+    model, x = Experts(), torch.randn(20, 8)
+    mine = copy.deepcopy(model)
+    run = torch.compile(mine, backend=backend)
+    with torch.no_grad():
+        close(run(x), model(x))
+    assert not report().fallbacks and report().parts == 1
+    run(x).square().sum().backward()
+    model(x).square().sum().backward()
+    for got, expected in zip(mine.parameters(), model.parameters()):
+        close(got.grad, expected.grad, 1e-4)
