@@ -15,7 +15,7 @@ from luminal.bench.case import Mark, operation
 from luminal.bench.compare import Cell, Options, Row
 from luminal.bench.machine import Machine
 from luminal.bench.paired import Spread
-from luminal.bench.peers import PEERS
+from luminal.bench.peers import PEERS, Peer
 from luminal.bench.suite import cases, run, select
 from luminal.cli import main
 from luminal.errors import InputError, Unsupported
@@ -51,9 +51,17 @@ def test_a_case_that_does_not_end_is_given_up():
     assert row.name == "hang" and "no result within 2 s" in row.ours.fault
 
 
-def hanging_peer(name):
-    """A case whose twin does not end under one peer."""
-    return operation(name, ops.exp, lambda F, x: time.sleep(3) or x.exp(), [(4, 8)])
+def example_with_a_slow_peer(name):
+    """What the other process calls: there, one of the peers does not get ready."""
+    PEERS["slow"] = Peer("slow", "torch", lambda *_: time.sleep(60))
+    return operation(name, ops.exp, lambda F, x: x.exp(), [(4, 8)])
+
+
+def test_a_peer_that_does_not_get_ready_costs_only_its_cell():
+    options = dataclasses.replace(QUICK, peers=("torch", "slow"))
+    (row,) = run([example("good")], options, timeout=8.0, find=example_with_a_slow_peer)
+    assert row.ours.time is not None and row.peers["torch"].ratio is not None
+    assert row.peers["slow"].fault == "no result within 8 s (last begun: slow)"
 
 
 def test_names_are_unique_and_both_kinds_are_there():

@@ -60,3 +60,21 @@ def test_mixture_of_experts_and_its_gradient():
     model(x).square().sum().backward()
     for got, expected in zip(mine.parameters(), model.parameters()):
         close(got.grad, expected.grad, 1e-4)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_generation_with_a_growing_cache(batch):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        pad_token_id=0, bos_token_id=1, eos_token_id=None,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    prompt = torch.randint(2, 64, (batch, 7))
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    expected = model.generate(prompt, **options)
+    model.forward = torch.compile(model.forward, backend=backend)
+    assert torch.equal(model.generate(prompt, **options), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert report().graphs <= 2, f"{report().graphs} compilations"

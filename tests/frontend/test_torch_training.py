@@ -150,22 +150,6 @@ def test_two_hundred_steps_follow_eager(name):
     follow(name, 200)
 
 
-def test_generation_with_a_growing_cache():
-    transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
-        pad_token_id=0, bos_token_id=1, eos_token_id=None,
-    )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config).eval()
-    prompt = torch.randint(2, 64, (1, 7))
-    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-    expected = model.generate(prompt, **options)
-    model.forward = torch.compile(model.forward, backend=backend, dynamic=True)
-    assert torch.equal(model.generate(prompt, **options), expected)
-    assert report().graphs <= 2, f"{report().graphs} compilations"
-
-
 def test_ten_thousand_calls_in_several_threads_need_no_more_memory():
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 8)).eval()
     run = torch.compile(model, backend=backend, dynamic=True)

@@ -18,7 +18,7 @@ from .paired import Call, Spread, interleaved
 from .peers import PEERS, Side
 
 OURS = "luminal"
-BESIDE = ("read", "plain read", "copy", "plain")  # what stands among the ceilings and is no instruction
+BESIDE = ("read", "plain read", "copy", "plain")  # among the ceilings, and no instructions
 NEAR = 0.85  # of a ceiling: a rival beyond leaves little to win
 
 

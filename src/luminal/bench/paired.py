@@ -18,6 +18,7 @@ Call = Callable[[], object]
 
 REST = 0.001  # seconds: a slice in which a process at rest uses next to no processor time
 PATIENCE = 0.05  # seconds to wait for that
+PATIENT_SECONDS = 15.0  # for all rounds
 SLOW = 5.0  # rounds of time: a call that takes so long needs none before it to be warm
 
 
@@ -77,8 +78,10 @@ def settle() -> None:
 def interleaved(
     sides: Mapping[str, Call], rounds: int = 15, seconds: float = 0.02
 ) -> dict[str, np.ndarray]:
-    """Seconds a call of each side, one sample a round. A round is about `seconds` of each side."""
-    samples = in_turns({n: _sampler(side, seconds) for n, side in sides.items()}, rounds)
+    """Seconds a call of each side, one sample a round. A round is about `seconds` of each side;
+    where single calls are so slow that all would take too long, there are fewer."""
+    samplers = {name: _sampler(side, seconds) for name, side in sides.items()}
+    samples = in_turns(samplers, rounds, PATIENT_SECONDS)
     return {name: np.array(taken) for name, taken in samples.items()}
 
 

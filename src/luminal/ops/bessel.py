@@ -1,4 +1,4 @@
-"""Modified Bessel functions: Chebyshev fits of their integral, made when first used."""
+"""Bessel functions: Chebyshev fits of their integral, made when first used, or closed forms."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from numpy.polynomial import chebyshev
 
 from ..graph.tensor import Tensor
 from .base import full_like
-from .elementwise import abs, add, gt, lt, mul, neg, reciprocal, sub, where
+from .elementwise import abs, add, div, eq, gt, isinf, lt, mul, neg, reciprocal, sub, where
 from .gamma import doubled
-from .math import exp, sqrt
+from .math import exp, sin, sqrt
 
 POINTS = 4000  # of the trapezoid rule; for periodic integrands it converges exponentially
 MIDDLE = 16.0  # where the fit over x gives way to the one over 1 / x
@@ -84,3 +84,10 @@ def i0(x: Tensor) -> Tensor:
 def i1(x: Tensor) -> Tensor:
     """The modified Bessel function of order 1."""
     return mul(exp(abs(x)), i1e(x))
+
+
+@doubled
+def spherical_j0(x: Tensor) -> Tensor:
+    """The spherical Bessel function of order 0: sin x / x, 1 at 0."""
+    value = where(eq(x, 0), 1.0, div(sin(x), x))
+    return where(isinf(x), 0.0, value)

@@ -54,9 +54,7 @@ def multiplier(name: str, threads: int) -> tuple[Callable[[], None], int]:
     return run, ROUNDS * CHAINS * _operations(target, name) * threads
 
 
-def reader(
-    size: int, threads: int, again: int = 1, streams: int = STREAMS
-) -> Callable[[], None]:
+def reader(size: int, threads: int, again: int = 1, streams: int = STREAMS) -> Callable[[], None]:
     """A read of `size` bytes, shared by the threads, so many times: nothing reads faster. With one
     stream a thread it is a plain read, from the first byte to the last."""
     data = memory.zeros((size,), np.uint8)

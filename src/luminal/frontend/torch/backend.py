@@ -20,6 +20,7 @@ from torch._guards import TracingContext
 from . import report
 from .decompose import decompositions, whole_graph
 from .fingerprint import fingerprint
+from .growing import expect_growth, kept_results
 from .program import Options, Program, forget_weights
 from .record import Recorder
 from .split import (
@@ -54,7 +55,9 @@ def backend(
     compiler = aot_autograd(
         fw_compiler=partial(compile_graph, options=chosen, frozen=False),
         bw_compiler=partial(compile_graph, options=chosen, frozen=False),
-        inference_compiler=partial(compile_graph, options=chosen, frozen=True),
+        inference_compiler=partial(
+            compile_graph, options=chosen, frozen=True, kept=kept_results(module)
+        ),
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
     )
@@ -74,12 +77,15 @@ def reset() -> None:
 
 
 def compile_graph(
-    module: fx.GraphModule, inputs: Sequence[Any], options: Options, frozen: bool
-) -> Callable[..., Any]:
-    """The graph with all that can run natively compiled. frozen: weights seldom change."""
+    module: fx.GraphModule, inputs: Sequence[Any], options: Options, frozen: bool,
+    kept: dict[int, torch.Size] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """The graph with all that can run natively compiled. frozen: weights seldom change. kept:
+    results that stay in the user's objects, with their shapes."""
     with _lock:
         report.count_graph()
         statics = static_nodes(module.graph) if frozen else frozenset()
+        expect_growth(module.graph, statics, kept or {})
         recorder, refused = trial(module.graph, statics)
         sources = size_sources(module.graph)
         for node, why in refused.items():

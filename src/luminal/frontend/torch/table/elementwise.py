@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .... import ops
+from ....errors import Unsupported
 from ....graph.dtype import boolean, f32, f64, i64
 from ....graph.tensor import Tensor
 from ....ops.base import Value, floating, full_like, operands, result_type, tensor_of
@@ -206,3 +207,39 @@ def erfinv(x: Tensor) -> Tensor:
 
 def _sign(x: Tensor) -> Tensor:
     return ops.where(ops.lt(x, 0), full_like(x, -1), full_like(x, 1))
+
+
+# bits of the fraction, exponents of the smallest and the largest number
+SPACING = {"f32": (23, -149, 127), "f16": (10, -24, 15), "bf16": (7, -133, 127)}
+
+
+@rule("nextafter.default")
+def nextafter(x: Tensor, y: Tensor) -> Tensor:
+    """The neighbour of x on the side of y: a step of 0.7 to 1.4 spacings, in f64, rounded."""
+    if x.dtype.name not in SPACING:
+        raise Unsupported(f"the neighbour of {x.dtype}")
+    bits, smallest, greatest = SPACING[x.dtype.name]
+    start, end = x.cast(f64), y.cast(f64)
+    largest = (2 - 2.0**-bits) * 2.0**greatest
+    finite = ops.clamp(start, -largest, largest)
+    step = ops.maximum(ops.mul(ops.abs(finite), 0.7 * 2.0**-bits), 0.7 * 2.0**smallest)
+    moved = ops.where(ops.lt(start, end), ops.add(finite, step), ops.sub(finite, step))
+    near = ops.where(ops.isinf(start), finite, moved).cast(x.dtype)
+    missing = ops.logical_or(ops.isnan(x), ops.isnan(y))
+    return ops.where(missing, math.nan, ops.where(ops.eq(x, y), y, near))
+
+
+@rule("frexp.Tensor")
+def frexp(x: Tensor) -> Any:
+    """(fractions from 1/2 to 1, exponents of 2); x and 0 where x is 0 or not finite."""
+    if x.dtype is f64:
+        raise Unsupported("the exponent of f64")
+    plain = ops.logical_and(ops.isfinite(x), ops.ne(x, 0))
+    wide = ops.where(plain, x.cast(f64), 1.0)
+    power = ops.add(ops.floor(ops.log2(ops.abs(wide))), 1.0)
+    fraction = ops.mul(wide, ops.exp2(ops.neg(power)))
+    above, below = (ops.ge(ops.abs(fraction), 1), ops.lt(ops.abs(fraction), 0.5))
+    fraction = ops.where(above, ops.mul(fraction, 0.5), fraction)
+    fraction = ops.where(below, ops.mul(fraction, 2.0), fraction)
+    power = ops.add(power, ops.sub(above.cast(f64), below.cast(f64)))
+    return ops.where(plain, fraction.cast(x.dtype), x), ops.where(plain, power, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from ....ops.base import (
     static,
     tensor_of,
 )
+from . import places
 from .base import rule, same
 
 Indices = Sequence[Tensor | None]
@@ -31,15 +33,16 @@ same("masked_fill.Scalar masked_fill.Tensor", ops.masked_fill)
 def embedding(
     weight: Tensor, index: Tensor, padding: int = -1, scaled: bool = False, sparse: bool = False
 ) -> Tensor:
-    return ops.embedding(index, weight)
+    rows = places.read(weight, [index])
+    return ops.embedding(index, weight) if rows is None else rows
 
 
 @rule("embedding_renorm.default")
 def embedding_renorm(weight: Tensor, index: Tensor, most: float, order: float) -> Tensor:
     """The rows that are asked for, scaled down to a norm of `most` where theirs is larger."""
-    places = index.reshape(-1)
+    here = index.reshape(-1)
     nobody = full_like(weight.select(1, 0), False, boolean)
-    asked = ops.scatter(nobody, 0, places, full_like(places, True, boolean)).unsqueeze(1)
+    asked = ops.scatter(nobody, 0, here, full_like(here, True, boolean)).unsqueeze(1)
     length = ops.norm(weight, order, 1, keepdim=True)
     factor = ops.div(most, ops.add(length, 1e-7))
     return ops.where(ops.logical_and(asked, ops.gt(length, most)), ops.mul(weight, factor), weight)
@@ -75,12 +78,49 @@ def embedding_bag(
     return total.cast(rows.dtype), bag, number, None
 
 
+STARTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+
+
+@rule("segment_reduce.default")
+def segment_reduce(
+    x: Tensor, reduce: str, lengths: Tensor | None = None, indices: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False,
+    initial: float | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum, mean, product or extreme of each segment along an axis, which ends where the running
+    sum of the lengths, or the next offset, says; what lies beyond the last does not count."""
+    if lengths is None:
+        assert offsets is not None and indices is None
+        ends = offsets.narrow(axis, 1, extent(offsets, axis) - 1)
+        lengths = ops.sub(ends, offsets.narrow(axis, 0, extent(ends, axis)))
+    else:
+        ends = ops.cumsum(lengths, axis)
+    segments = extent(ends, axis)
+    here = ops.base.positions(x, axis)
+    for d in range(axis + 1, x.ndim):
+        ends, lengths = ends.unsqueeze(d), lengths.unsqueeze(d)
+    sizes = [segments if d == axis else size for d, size in enumerate(x.shape)]
+    passed = ops.ge(here.unsqueeze(axis), ends.unsqueeze(axis + 1))
+    segment = ops.sum(passed.cast(i64), axis)
+    start = tensor_of(x.graph, STARTS[reduce] if initial is None else initial, x.dtype)
+    blank = start.expand([segments + 1 if d == axis else size for d, size in enumerate(x.shape)])
+    mode = {"mean": "sum", "max": "amax", "min": "amin"}.get(reduce, reduce)
+    total = ops.scatter_reduce(blank, axis, segment, x, mode).narrow(axis, 0, segments)
+    if reduce != "mean":
+        return total
+    number = lengths.expand(sizes)
+    empty = tensor_of(x.graph, math.nan if initial is None else initial, x.dtype)
+    share = ops.div(total, ops.clamp(number, 1).cast(x.dtype))
+    return ops.where(ops.eq(number, 0), empty, share)
+
+
 @rule("index_select.default")
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    places = index.reshape(-1)
+    rows = index.reshape(-1)
     if not x.ndim:
-        return ops.index_select(x.reshape(1), 0, places).reshape(())
-    return ops.index_select(x, dim, places)
+        return ops.index_select(x.reshape(1), 0, rows).reshape(())
+    view = places.read(x, [*[None] * (dim % x.ndim), rows])
+    return ops.index_select(x, dim, rows) if view is None else view
 
 
 @rule("nonzero_static.default")
@@ -114,7 +154,8 @@ def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Ten
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def index_of(x: Tensor, indices: Indices) -> Tensor:
-    return ops.index(x, _key(x, indices))
+    view = places.read(x, indices)
+    return ops.index(x, _key(x, indices)) if view is None else view
 
 
 def _key(x: Tensor, indices: Indices) -> tuple[Any, ...]:

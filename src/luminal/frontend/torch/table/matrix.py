@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .... import ops
 from ....graph.dtype import f32
 from ....graph.tensor import Tensor
-from ....ops.base import result_type
+from ....ops.base import extent, result_type, static
 from .base import rule, same
 
 same("mm.default", ops.mm)
@@ -44,6 +46,16 @@ def addbmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -
 @rule("_cdist_forward.default")
 def cdist(a: Tensor, b: Tensor, p: float, mode: int | None = None) -> Tensor:
     return ops.cdist(a, b, p)
+
+
+@rule("_pdist_forward.default")
+def pdist(x: Tensor, p: float = 2) -> Tensor:
+    """The distances between all pairs of rows."""
+    pairs = np.triu_indices(static(extent(x, 0), "the number of rows"), 1)
+    if not pairs[0].size:
+        return ops.sum(x, -1)[:0]
+    first, second = (ops.index_select(x, 0, x.graph.constant(side)) for side in pairs)
+    return ops.norm(ops.sub(first, second), p, -1)
 
 
 @rule("_int_mm.default")

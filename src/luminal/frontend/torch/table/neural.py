@@ -169,3 +169,24 @@ def trilinear(
             parts[place] = parts[place].unsqueeze(d)
     product = ops.mul(ops.mul(parts[0], parts[1]), parts[2])
     return ops.sum(product, tuple(summed)) if summed else product
+
+
+@rule("torch_nn._linear_cross_entropy_batch_chunked.default")
+def linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, classes: Tensor | None,
+    reduction: str, ignored: int, *options: Any,
+) -> Any:  # fmt: skip
+    """(the loss of x weight^T + bias, its gradients): without gradients."""
+    if any(options[-3:]):
+        raise Unsupported("gradients beside the loss")
+    wide = [None if part is None else _wide(part) for part in (weight, bias, classes)]
+    logits = ops.linear(_wide(x), wide[0], wide[1])  # type: ignore[arg-type]
+    return ops.cross_entropy(logits, target, wide[2], ignored, reduction), None, None, None
+
+
+@rule("torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default")
+def linear_cross_entropy_each(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, classes: Tensor | None,
+    ignored: int, *options: Any,
+) -> Tensor:  # fmt: skip
+    return linear_cross_entropy(x, weight, target, bias, classes, "none", ignored, False)[0]
