@@ -35,7 +35,7 @@ def test_a_good_row():
 
 
 def test_marked_runs_leave_out_other_peers():
-    case = dataclasses.replace(softmax_case(), marks=(Mark("openvino", 1.0), Mark("read", 1.0)))
+    case = dataclasses.replace(softmax_case(), marks=(Mark("openvino", 1.0, threads=1),))
     options = dataclasses.replace(QUICK, peers=("torch", "inductor", "openvino"))
     assert options.peers_of(case) == options.peers
     marked = dataclasses.replace(options, marked=True)

@@ -56,6 +56,44 @@ CASES = {
     ),
     "special functions": (special, torch.linspace(0.1, 9, 20)),
     "divisors": (lambda x, y: (x.gcd(y), x.lcm(y)), WHOLE * 6, WHOLE.flip(0) * -4),
+    "functions of many numbers": (
+        lambda x: (x.abs().log1p(), x.abs().acosh(), torch.lgamma(x)),
+        torch.linspace(-3, 3, 1000, dtype=torch.float64),
+    ),
+    "neighbouring numbers": (
+        lambda x, y: (torch.nextafter(x, y), torch.frexp(x)),
+        torch.tensor([0.0, -0.0, 1, -2, 1e-40, 3.4e38, torch.inf, NAN, 0.3]),
+        torch.tensor([1.0, -1, 0, -3, 0, torch.inf, 0, 1, 0.3]),
+    ),
+    "segments": (
+        lambda x, n: [
+            torch.segment_reduce(x, how, lengths=n, unsafe=True)
+            for how in ("sum", "mean", "max", "min", "prod")
+        ],
+        torch.randn(6, 4), torch.tensor([2, 0, 3, 1]),
+    ),
+    "distances of pairs": (F.pdist, torch.randn(5, 3)),
+    "points of a volume": (
+        lambda x, at: [
+            F.grid_sample(x, at, mode, padding, align_corners=corners)
+            for mode, padding, corners in (
+                ("bilinear", "zeros", False), ("nearest", "border", True),
+                ("bilinear", "reflection", False),
+            )
+        ],
+        torch.randn(2, 3, 4, 5, 6), 1.3 * torch.randn(2, 2, 3, 4, 3),
+    ),
+    "smooth resizing": (
+        lambda x: [
+            F.interpolate(x, size, mode=mode, antialias=True)
+            for size in ((5, 3), (20, 4)) for mode in ("bilinear", "bicubic")
+        ],
+        torch.randn(2, 3, 11, 8),
+    ),
+    "loss of a projection": (
+        lambda x, w, t: F.linear_cross_entropy(x, w, t), torch.randn(7, 4), torch.randn(5, 4),
+        torch.tensor([0, 4, 1, 1, 3, 2, 0]),
+    ),
     "written by strides": (
         lambda x, y: x.as_strided_scatter(y, (2, 2), (3, 1), 1), torch.randn(4, 3), WEIGHTS[:2, :2],
     ),
@@ -104,6 +142,9 @@ GRADIENTS = {
     "adaptive average": Layer(lambda x: F.adaptive_avg_pool2d(x, 4)),
     "adaptive maximum": Layer(lambda x: F.adaptive_max_pool2d(x, 4)),
     "padding": Layer(lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate")),
+    "smooth resizing": Layer(
+        lambda x: F.interpolate(x, (4, 12), mode="bicubic", antialias=True)
+    ),
     "absolute value": Layer(lambda x: x.abs().logcumsumexp(1)),
 }
 

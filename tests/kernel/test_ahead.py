@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lower_cases import Case, gemm, run, schedule
 
-from luminal.kernel.ahead import LINE
+from luminal.kernel.ahead import DISTANCE, LINE
 from luminal.kernel.program import For, Instruction, Program, Statement
 
 SIZE = {"s": (1, 100)}
@@ -62,7 +62,16 @@ def test_run_time_rows(rows: int) -> None:
     assert nests(program.body)
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_a_panel_that_is_read_once_streams(native: bool) -> None:
+    ((outer, inner),) = nests(run(tiled(4, 48, 256), native=native).body)
+    assert outer is None
+    asked = [s.attrs[0] for s in inner.body if isinstance(s, Instruction) and s.op == "prefetch"]
+    turn = 4 * 16 * 4  # bytes that a turn reads
+    assert asked == list(range(DISTANCE, DISTANCE + turn, LINE))
+
+
 def test_not_where_it_cannot_help() -> None:
+    assert not nests(run(tiled(4, 48, 16)).body), "a panel of 1 KiB, read once"
     assert not nests(run(tiled(16, 48, 16)).body), "a panel of 1 KiB"
-    assert not nests(run(tiled(4, 48, 256)).body), "each panel is read once"
     assert not nests(run(tiled(16, 48, 256, packed=False)).body), "nothing is known to follow"

@@ -18,6 +18,7 @@ from lower_cases import (
     ix,
     layer_norm,
     load,
+    mul,
     num,
     read,
     run,
@@ -167,6 +168,19 @@ def test_a_lent_buffer_is_not_read_later() -> None:
     check(kernel, schedule(paths))
     with pytest.raises(Illegal):
         check(kernel, schedule(paths, homes={"e": "Y"}))
+
+
+def test_values_that_are_read_together_do_not_live_in_one_buffer() -> None:
+    values = (
+        Value("a", ("i",), exp(load("X", "i")), f32),
+        Value("b", ("i",), exp(read("a")), f32),
+        stored("out", "i", mul(read("a"), read("b")), "Y"),
+    )
+    kernel = Kernel("both", (buffer("X", f32, 20), buffer("Y", f32, 20)), axes(i=20), values)
+    paths = dict.fromkeys(("a", "b", "out"), "i/1")
+    check(kernel, schedule(paths, homes={"a": "Y"}))
+    with pytest.raises(Illegal, match="read later"):
+        check(kernel, schedule(paths, homes={"a": "Y", "b": "Y"}))
 
 
 def test_threads_do_not_store_the_same_elements() -> None:

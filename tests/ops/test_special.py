@@ -7,6 +7,7 @@ import pytest
 
 import luminal
 from luminal.ops import bessel, gamma
+from luminal.ops.chebyshev import chebyshev
 
 torch = pytest.importorskip("torch")
 
@@ -14,6 +15,19 @@ POINTS = np.concatenate(
     [np.linspace(-9.9, 9.9, 100), [0, 1, 2, -1, -3, 1e-30, 30.5, 300, 1e10, 1e30], [np.inf, np.nan]]
 )
 INSIDE = np.concatenate([np.linspace(0, 1, 41), [1e-30, 1e-5, 1 - 1e-9, -0.1, 1.1, np.nan]])
+AROUND = np.concatenate([np.linspace(-3, 3, 25), [1e-30, -0.0]])
+
+
+def polynomials(kind):
+    """All degrees from -1 to 7, side by side."""
+    theirs = getattr(torch.special, f"chebyshev_polynomial_{kind}")
+    return (
+        lambda x: luminal.ops.stack([chebyshev(kind, x, n) for n in range(-1, 8)]),
+        lambda x: torch.stack([theirs(x, n) for n in range(-1, 8)]),
+        AROUND,
+    )
+
+
 FUNCTIONS = {
     "lgamma": (gamma.lgamma, torch.lgamma, POINTS),
     "digamma": (gamma.digamma, torch.digamma, POINTS),
@@ -30,6 +44,8 @@ FUNCTIONS = {
     "i0e": (bessel.i0e, torch.special.i0e, POINTS),
     "i1": (bessel.i1, torch.special.i1, POINTS),
     "i1e": (bessel.i1e, torch.special.i1e, POINTS),
+    "spherical j0": (bessel.spherical_j0, torch.special.spherical_bessel_j0, AROUND),
+    **{f"chebyshev {kind}": polynomials(kind) for kind in "tuvw"},
 }  # fmt: skip
 
 

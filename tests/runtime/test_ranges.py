@@ -58,10 +58,21 @@ def test_the_ranges_share_the_packed_weights() -> None:
     assert len({kernel.schedule.text() for kernel in many.kernels}) > 1
 
 
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_all_ranges_walk_the_panels_of_the_largest(kind: str) -> None:
+    (largest,) = product(64, kind)[0].kernels
+    (layout,) = largest.schedule.layouts.values()
+    width = layout[0][1]
+    for made in product((1, 8, 64), kind)[0].kernels:
+        assert layout in made.schedule.layouts.values()
+        paths = [made.schedule.paths[v.name] for v in made.kernel.values if v.reduction]
+        assert all(any(loop.step == width for loop in path) for path in paths)
+
+
 def test_a_size_of_one_value_is_no_size() -> None:
     rt, _ = product((1, 64))
     first, second = rt.kernels
-    assert not first.program.sizes and second.program.sizes == ("rows",)
+    assert first.program.sizes == ("rows",) and not second.program.sizes
 
 
 def test_ranges_cover_all_sizes_once() -> None:

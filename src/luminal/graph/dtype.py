@@ -46,6 +46,9 @@ class DType:
             return np.inf
         return 1 if self.kind == "bool" else int(np.iinfo(self.numpy).max)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype, (self.name,)  # there is one of each
+
     def __str__(self) -> str:
         return self.name
 

@@ -203,6 +203,15 @@ class Facts:
             for d, index in enumerate(e.index) for axis in index.names()
         }  # fmt: skip
 
+    def panel(self, value: Value, axis: str) -> int | None:
+        """Neighbours on a kept axis in a panel of a constant that is packed already."""
+        loads = (x.load for x in self.accesses(value) if x.load and axis in value.axes)
+        steps = (
+            step for e in loads for d, step in self.buffers[e.buffer].layout or ()
+            if e.index[d] == Index.of(axis) and step > 1
+        )  # fmt: skip
+        return next(steps, None)
+
     def _now(self, x: Access) -> Access:
         """A read with the strides that the lane axis of its tile gives, once that is decided."""
         lane = self.lane_of.get(x.name)

@@ -21,7 +21,7 @@ from .paths import Room
 from .schedule import Loop
 from .score import Tile
 
-WRITTEN = 32  # instructions of the inner sum that are written out: more would be spilled
+WRITTEN = 32
 VECTORS = 4  # of one row: memory streams, and chains of additions
 UNIT = 64  # lanes in a unit of work
 
@@ -108,7 +108,9 @@ def _tile(draft: Draft, tile: Tile, main: Value) -> Tile:
     half, deep = draft.target.registers // 2, _deep(draft, main, tile)
     vectors = 2 if row else max(1, min(VECTORS, WRITTEN // 2 // deep))
     most = round_up(draft.size[tile.lane], tile.width) // tile.width
-    sizes = {tile.lane: tile.width * min(vectors, most)}
+    panel = draft.facts.panel(main, tile.lane)
+    vectors = panel // tile.width if panel else min(vectors, most)
+    sizes = {tile.lane: tile.width * vectors}
     if row:
         sizes[row] = min(half // vectors, draft.size[row])
     return replace(tile, sizes=sizes)

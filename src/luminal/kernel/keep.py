@@ -54,7 +54,8 @@ def _lends(draft: Draft, out: Value, v: Value) -> bool:
     touched += [u.store.buffer for u in draft.found.stored if u.store and u is not out]
     last = draft.facts.readers(v.name)[-1] is out
     stored = lane is None or draft.storable(out, lane)
-    return plain and stored and last and buffer.dtype is v.dtype and buffer.name not in touched
+    free = buffer.name not in touched and buffer.name not in draft.homes.values()
+    return plain and stored and last and buffer.dtype is v.dtype and free
 
 
 def _large(draft: Draft, v: Value) -> bool:

@@ -245,6 +245,8 @@ def _memory(kernel: Kernel, schedule: Schedule, tree: Tree) -> Iterator[str]:
                     yield f"{first.name} and {second.name} meet in the buffer {name}"
     for name, buffer in schedule.homes.items():
         yield from _lent(kernel, tree, name, buffer)
+        for other in [n for n, b in schedule.homes.items() if b == buffer and n != name]:
+            yield from _crowded(tree, other, name)
 
 
 Touch = tuple[bool, tuple[Index, ...]]  # stored, index
@@ -270,6 +272,14 @@ def _ordered(tree: Tree, first: Value, second: Value, accesses: list[Touch]) -> 
         if not parts[0] or any(p != parts[0] for p in parts):
             return False
     return True
+
+
+def _crowded(tree: Tree, first: str, second: str) -> Iterator[str]:
+    """Of two values that live in one buffer, the first is dead before the second is made."""
+    order = [v.name for v in tree.values]
+    made = order.index(second)
+    if order.index(first) < made <= max(order.index(v.name) for v in tree.readers(first)):
+        yield f"{second} is written over {first}, which is read later"
 
 
 def _lent(kernel: Kernel, tree: Tree, name: str, buffer: str) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """A kernel for each range of its run-time sizes: one row of a matrix product wants another schedule
 than a hundred.
 
-    tokens in 1 .. 512, usually 1 or 128  -->  the kernel for 1, and the kernel for 2 .. 512
+    tokens in 1 .. 512, usually 1 or 128  -->  the kernel for 2 .. 512, and the kernel for 1
+
+The largest comes first: it computes most with every constant that it loads, so it decides how they
+lie, and the others, which memory feeds, walk its panels.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ Ranges: TypeAlias = tuple[tuple[str, int, int], ...]  # (size, least, most)
 def kernels_by_range(
     kernel: Kernel, usual: Mapping[str, Sequence[int]]
 ) -> list[tuple[Ranges, Kernel]]:
-    """The kernel for each range of its sizes, smallest first.
+    """The kernel for each range of its sizes, largest first.
 
     usual: sizes -> usual values, ascending. Each serves the sizes up to it, the last one all
     beyond. A range of one value only makes its size a number.
@@ -37,7 +40,7 @@ def kernels_by_range(
         ends = [*values[:-1], high]
         if len(values) > 1:
             choices.append([(name, s, int(e), v) for s, e, v in zip(starts, ends, values)])
-    return [_narrowed(kernel, chosen) for chosen in product(*choices)]
+    return [_narrowed(kernel, chosen) for chosen in product(*choices)][::-1]
 
 
 def _narrowed(kernel: Kernel, chosen: Sequence[tuple[str, int, int, int]]) -> tuple[Ranges, Kernel]:

@@ -112,6 +112,7 @@ class Solver:
                     yield {axis: self.lanes, a: t, b: u}
 
     def _widths(self, value: Value, axis: str, width: int | None) -> list[int]:
+        width = width or self.facts.panel(value, axis)
         if width:
             return [width]
         if axis in value.over:

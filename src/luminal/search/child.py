@@ -1,12 +1,14 @@
 """The child process that builds and times candidates, one kernel after the other.
 
 Messages are tuples (name, arguments...); each has one answer: ("done", result) or ("failed", text).
+They are pickles: only pipes between a process and its own child carry them.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 from typing import Any
 
@@ -14,7 +16,6 @@ from ..kernel.kernel import Kernel
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from .trial import Bench, Result
-from .wire import receive, send
 
 
 class Server:
@@ -61,7 +62,8 @@ def main() -> None:
     server = Server()
     while True:
         try:
-            message = receive(incoming)
+            message = pickle.load(incoming)
         except EOFError:
             sys.exit(0)
-        send(outgoing, server.answer(message))
+        pickle.dump(server.answer(message), outgoing)
+        outgoing.flush()

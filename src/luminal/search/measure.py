@@ -4,6 +4,7 @@ candidate. The child is started anew where it was lost."""
 from __future__ import annotations
 
 import contextlib
+import pickle
 import queue
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from ..kernel.kernel import Kernel
 from ..kernel.target import Target
 from .space import Candidate
 from .trial import Result
-from .wire import receive, send
 
 PACKAGE = Path(__file__).resolve().parents[2]  # where the child finds this package
 CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from luminal.search.child import main; main()"
@@ -45,7 +45,8 @@ class Child:
             self._start()
         assert self._process is not None and self._process.stdin is not None
         try:
-            send(self._process.stdin, message)
+            pickle.dump(message, self._process.stdin)
+            self._process.stdin.flush()
             status, result = self._answers.get(timeout=seconds)
         except queue.Empty:
             self.stop()
@@ -86,8 +87,8 @@ def _read_all(pipe: Any, answers: queue.Queue[Any]) -> None:
     """Pass on what the child says; a timeout on a pipe is not portable, one on a queue is."""
     try:
         while True:
-            answers.put(receive(pipe))
-    except (EOFError, OSError, ValueError):
+            answers.put(pickle.load(pipe))
+    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
         answers.put(("lost", None))
 
 

@@ -20,12 +20,14 @@ Emit: TypeAlias = Callable[[Emitter, Operand, Operand, Operand], Operand]
 @dataclass(frozen=True)
 class Emission:
     """`widths`: lanes of the accumulator that one instruction serves; `needs`: host features, any
-    of the tuples; `emit`: (emitter, accumulator, first, second) -> new accumulator."""
+    of the tuples; `emit`: (emitter, accumulator, first, second) -> new accumulator. `short`:
+    (emitter, first, second) -> 16-bit sums, whose neighbours `finished` adds up."""
 
     instruction: MatrixInstruction
     widths: tuple[int, ...]
     needs: tuple[tuple[str, ...], ...]
     emit: Emit
+    short: Callable[[Emitter, Operand, Operand], Operand] | None = None
 
 
 def _x86(form: str, element: str) -> Emit:
@@ -44,12 +46,20 @@ def _maddwd(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
     return e.binary("add", acc, e.value(f"llvm.x86.{name}", acc, a, b))
 
 
+def _short(e: Emitter, a: Operand, b: Operand) -> Operand:
+    """Products of neighbouring bytes, added in 16 bits."""
+    name = {16: "ssse3.pmadd.ub.sw.128", 32: "avx2.pmadd.ub.sw",
+            64: "avx512.pmaddubs.w.512"}[a.width]  # fmt: skip
+    return e.value(f"llvm.x86.{name}", Operand("", "i16", a.width // 2), a, b)
+
+
+def finished(e: Emitter, acc: Operand, sums: Operand) -> Operand:
+    """The accumulator with 16-bit sums added, neighbours together."""
+    return _maddwd(e, acc, sums, e.constant(1, sums))
+
+
 def _maddubsw(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
-    """Products of neighbouring bytes are added in 16 bits, and those of neighbours in 32."""
-    name = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw",
-            16: "avx512.pmaddubs.w.512"}[acc.width]  # fmt: skip
-    pairs = e.value(f"llvm.x86.{name}", Operand("", "i16", 2 * acc.width), a, b)
-    return _maddwd(e, acc, pairs, e.constant(1, pairs))
+    return finished(e, acc, _short(e, a, b))
 
 
 def _usdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
@@ -85,9 +95,9 @@ LIST = (  # wider products first
         _x86("llvm.x86.avx512.vpdpbusd.{}", "i8"),
     ),
     Emission(VPDPBUSD, (8, 4), (("avxvnni",),), _x86("llvm.x86.avx512.vpdpbusd.{}", "i8")),
-    Emission(VPMADDUBSW, (16, 8, 4), (("avx512bw",),), _maddubsw),
-    Emission(VPMADDUBSW, (8, 4), (("avx2",),), _maddubsw),
-    Emission(VPMADDUBSW, (4,), (("ssse3",),), _maddubsw),
+    Emission(VPMADDUBSW, (16, 8, 4), (("avx512bw",),), _maddubsw, _short),
+    Emission(VPMADDUBSW, (8, 4), (("avx2",),), _maddubsw, _short),
+    Emission(VPMADDUBSW, (4,), (("ssse3",),), _maddubsw, _short),
     Emission(VPMADDWD, (16, 8, 4), (("avx512bw",),), _maddwd),
     Emission(VPMADDWD, (8, 4), (("avx2",),), _maddwd),
     Emission(VPMADDWD, (4,), (("sse2",),), _maddwd),

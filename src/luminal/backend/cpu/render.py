@@ -15,10 +15,11 @@ from ...graph.scalars import SCALARS
 from ...kernel.program import Claim, For, Instruction, Program, Statement, Val, When
 from ...kernel.target import Target
 from . import access, blas, elementwise, lanes
+from .chains import unfinished
 from .claim import render_claim
 from .convert import cast
 from .emitter import ELEMENTS, Emitter, Operand, literal
-from .instructions import Emission, emissions
+from .instructions import Emission, emissions, finished
 from .target import Machine, machine
 
 PAGE = 4096
@@ -53,6 +54,8 @@ class Renderer:
         self.e = Emitter(machine)
         self.matrix = emissions(machine.flags)
         self.names: dict[str, Operand] = {}
+        self.unfinished = unfinished(program, self.matrix)
+        self.sums: dict[str, Operand] = {}  # of these, in 16 bits; their names are the accumulator
         self.claims = 0
         self.depth = 0
 
@@ -178,11 +181,26 @@ class Renderer:
         elif ins.op.startswith("across."):
             result = lanes.across(self.e, ins.op[len("across.") :], _dtype(ins.args[0]), args[0])
         elif ins.op in self.matrix:
-            result = _matrix(self.e, self.matrix[ins.op], args)
+            result = self.product(ins, self.matrix[ins.op], args)
         else:
             raise Unsupported(f"the loop program has {ins.op}, which the CPU cannot render")
         if ins.out is not None:
             self.names[ins.out.name] = result
+
+    def product(self, ins: Instruction, emission: Emission, args: list[Operand]) -> Operand:
+        """acc + the products of neighbouring lanes, in one step or as a link of a chain."""
+        assert ins.out is not None
+        acc, a, b = args
+        before, waits = self.sums.pop(ins.args[0].name, None), ins.out.name in self.unfinished
+        if emission.short is None or (before is None and not waits):
+            return _pieces(self.e, emission, emission.emit, acc, *args)
+        sums = _pieces(self.e, emission, emission.short, acc, a, b)
+        if before is not None:
+            sums = self.e.binary("add", before, sums)
+        if not waits:
+            return _pieces(self.e, emission, finished, acc, acc, sums)
+        self.sums[ins.out.name] = sums
+        return acc
 
     def scalar(self, ins: Instruction, args: list[Operand]) -> Operand:
         assert ins.out is not None
@@ -221,13 +239,14 @@ def _fma(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
     return elementwise.fma(e, dtype, *args)
 
 
-def _matrix(e: Emitter, emission: Emission, args: list[Operand]) -> Operand:
-    """acc + the products of neighbouring lanes, on registers of the widest form that divides."""
-    name, width = emission.instruction.name, args[0].width
-    piece = next((w for w in emission.widths if width % w == 0), None)
+def _pieces(
+    e: Emitter, emission: Emission, emit: Callable[..., Operand], acc: Operand, *args: Operand
+) -> Operand:
+    """emit on registers of the widest form that divides the accumulator."""
+    piece = next((w for w in emission.widths if acc.width % w == 0), None)
     if piece is None:
-        raise Unsupported(f"{name} on {width} lanes")
-    return e.in_pieces(width, piece, partial(emission.emit, e), *args)
+        raise Unsupported(f"{emission.instruction.name} on {acc.width} lanes")
+    return e.in_pieces(acc.width, piece, partial(emit, e), *args)
 
 
 def _expand(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:

@@ -173,9 +173,16 @@ class _Builder:
             if missing:
                 todo += missing
             elif number is None:
-                self._copies[current] = self.graph.node_copy(current, self._copies.__getitem__)
+                self._copies[current] = self._copy(current)
             else:
                 self._call(number)
+
+    def _copy(self, node: fx.Node) -> fx.Node:
+        """What PyTorch computes; a size is asked of the tensor itself, not of an operator."""
+        copy = self.graph.node_copy(node, self._copies.__getitem__)
+        if copy.target is torch.ops.aten.sym_size.int:
+            copy.op, copy.target = "call_method", "size"
+        return copy
 
     def _call(self, number: int) -> None:
         part, program, reads = self._parts[number]

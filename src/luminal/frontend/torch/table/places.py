@@ -25,9 +25,9 @@ def read(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | None:
     if not at or at[-1] - at[0] >= len(at):
         return None
     arrays = [_known(index) for index in indices if index is not None]
-    if any(array is None for array in arrays) or not all(x.shape[d].is_constant for d in at):
+    if any(array is None for array in arrays) or not all(x.node.shape[d].is_constant for d in at):
         return None
-    sizes = [x.shape[d].constant for d in at]
+    sizes = [x.node.shape[d].constant for d in at]
     wrapped = [a + n * (a < 0) for a, n in zip(arrays, sizes) if a is not None]
     places = np.broadcast_arrays(*wrapped)
     if any(p.size == 0 or p.min() < 0 or p.max() >= n for p, n in zip(places, sizes)):

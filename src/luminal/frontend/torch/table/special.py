@@ -1,11 +1,14 @@
-"""Special functions: gamma's relatives, Bessel functions, common divisors."""
+"""Special functions: gamma's relatives, Bessel functions, polynomials, common divisors."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from .... import ops
 from ....graph.tensor import Tensor
 from ....ops import bessel, gamma
 from ....ops.base import Value, operands
+from ....ops.chebyshev import chebyshev
 from .base import rule, same
 
 same("lgamma.default", gamma.lgamma)
@@ -18,6 +21,19 @@ same("i0.default special_modified_bessel_i0.default", bessel.i0)
 same("special_i0e.default", bessel.i0e)
 same("special_i1.default special_modified_bessel_i1.default", bessel.i1)
 same("special_i1e.default", bessel.i1e)
+same("special_spherical_bessel_j0.default", bessel.spherical_j0)
+
+
+def _shifted(kind: str, x: Value, n: Value) -> Tensor:
+    """Over 0 .. 1 in place of -1 .. 1."""
+    return chebyshev(kind, ops.sub(ops.mul(x, 2), 1) if isinstance(x, Tensor) else 2 * x - 1, n)
+
+
+for _kind in "tuvw":
+    _name = f"chebyshev_polynomial_{_kind}"
+    _overloads = ("default", "x_scalar", "n_scalar")
+    rule(*(f"special_{_name}.{o}" for o in _overloads))(partial(chebyshev, _kind))
+    rule(*(f"special_shifted_{_name}.{o}" for o in _overloads))(partial(_shifted, _kind))
 
 
 @rule("special_zeta.default", "special_zeta.other_scalar", "special_zeta.self_scalar")
