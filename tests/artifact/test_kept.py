@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +115,37 @@ def test_a_damaged_file_is_made_anew_with_a_warning(folder: Path, harm: str) -> 
 def test_the_folder_is_bounded_and_can_be_emptied(tmp_path: Path) -> None:
     store = Store(tmp_path, 20000, "weights", ".weights")
 
-    def keep(key: str, size: int) -> None:
-        store.keep(key, partial(kept.write, pieces={0: np.zeros(size, np.uint8)}), size)
+    def keep(key: str, size: int) -> bool:
+        return store.keep(key, lambda path: path.write_bytes(bytes(size)) and None, size)
 
-    for number in range(4):
-        keep(str(number), 6000)
-    assert 1 <= len(list(tmp_path.iterdir())) <= 2 and "weights" in store.describe()
-    keep("large", 30000)
+    assert all(keep(str(number), 6000) for number in range(4))
+    assert len(list(tmp_path.iterdir())) == 3 and "weights" in store.describe()
+    assert not keep("large", 30000)
     assert not (tmp_path / "large.weights").exists()
     store.clear()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_large_table_that_data_looks_up_stays_in_the_file(folder: Path) -> None:
+    """The head reads the table packed; for the look-up there is no second copy in memory."""
+    table = np.random.default_rng(1).standard_normal((20_000, 64), dtype=np.float32)
+
+    def loaded(load: Any) -> tuple[np.ndarray, int]:
+        graph = Graph()
+        ids = graph.tensor((graph.dim("tokens", 1, 32, hint=(1, 32)),), "i64")
+        weight = graph.parameter(table.shape, name="weight")
+        y = ops.linear(ops.embedding(ids, weight), weight).output()
+        rt = graph.compile(database=False, threads=2)
+        kept.set_parameters(rt, lambda: load(weight), "model")
+        rt[ids] = np.array([3, 19_999, 0])
+        rt.run()
+        return rt[y], rt.peak_bytes
+
+    def never(weight: Any) -> Any:
+        raise AssertionError("asked for values that are kept")
+
+    first, before = loaded(lambda weight: [(weight, table.copy())])
+    again, after = loaded(never)
+    np.testing.assert_allclose(first, table[[3, 19_999, 0]] @ table.T, atol=1e-4)
+    np.testing.assert_array_equal(again, first)
+    assert max(before, after) < 1.2 * table.nbytes + (1 << 20)

@@ -8,7 +8,7 @@ from luminal.backend.reference.terms import Values
 from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.encode import Indexed, Literal, Operation, Running
-from luminal.rewrite.extract import Classes, ENode, ordered
+from luminal.rewrite.extract import Classes, ENode
 from luminal.rewrite.language import SCALAR
 from luminal.rewrite.terms import Map, Terms
 
@@ -20,9 +20,8 @@ class Meaning:
         self.classes, self.encoding = classes, classes.encoding
         self.terms = Terms(classes.encoding.space)
         self.of: dict[int, int] = {}
-        for c in ordered(classes.alternatives):
-            node = next(n for n in classes.alternatives[c] if all(x in self.of for x in n.children))
-            self.of[c] = self.term(c, node)
+        for c, option in classes.first.items():
+            self.of[c] = self.term(c, classes.alternatives[c][option])
 
     def term(self, c: int, node: ENode) -> int:
         """The term of an alternative of a class, over the terms of its operands."""

@@ -120,6 +120,19 @@ def test_an_operand_of_several_layers_is_stored_once():
     assert [normal.buffers[n].kind for n in pieces[0].outputs] == ["temporary"]
 
 
+def test_a_rotated_product_is_stored_and_a_gated_one_is_not():
+    graph = Graph()
+    graph.dim("s", 1, 16)
+    product = ops.matmul(graph.tensor(("s", 64)), graph.parameter((64, 32)))
+    angle = graph.tensor(("s", 16))
+    a, b = product[:, :16], product[:, 16:]
+    rotated = ops.cat([a * angle - b, b * angle + a], 1)
+    normal, pieces = check(graph, [rotated], {"s": 3}, tolerance=1e-4)
+    assert len(pieces) == 2 and normal.buffers[-1].kind == "temporary"
+    _, pieces = check(graph, [ops.silu(a) * b], {"s": 3}, tolerance=1e-4)
+    assert len(pieces) == 1
+
+
 def test_the_parts_of_a_concatenation_are_stored_not_the_whole():
     graph = Graph()
     x, w = graph.tensor((2, 4, 8, 8)), graph.parameter((4, 4, 3, 3))

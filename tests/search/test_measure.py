@@ -47,10 +47,7 @@ def test_indices_are_interned_again():
         s.ceil_div(7) * a,
         Index.of(0),
     ]
-    with open(tmp_path / "pipe", "wb") as pipe:
-        send(pipe, [*indices, f32])
-    with open(tmp_path / "pipe", "rb") as pipe:
-        found = receive(pipe)
+    found = pickle.loads(pickle.dumps([*indices, f32]))
     assert all(x is y for x, y in zip(found, [*indices, f32]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +48,25 @@ def executable_of(saved: Saved, backend: Backend, threads: int) -> Executable:
     for number, array in saved.arrays.items():
         made.preset(ports[number].node, array)
     if saved.made:
-        sizes = {place: piece.nbytes for place, piece in saved.made.items()}
-        made.take(sizes, lambda place, room: np.copyto(room, saved.made[place]))
+        made.take({place: Held(array) for place, array in saved.made.items()})
     return made
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array of bytes as a `Piece`: it is mapped already."""
+
+    array: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def read(self, room: np.ndarray) -> None:
+        room[...] = self.array
+
+    def mapped(self) -> np.ndarray:
+        return self.array
 
 
 def saver(saved: Saved) -> Callable[[Contents, Path], None]:

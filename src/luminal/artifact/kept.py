@@ -1,28 +1,30 @@
 """What a program has made of its parameters, kept on disk: the packed weights of a model are made
-once, and read back as they lie.
+once, and read back as they lie. What runs hardly read, such as a table of embeddings, stays there.
 
-    head       magic, version, length and SHA-256 of the table
-    table      JSON: [place, start, bytes] of each piece
+    head       magic, version, start and length of the table, its SHA-256
     pieces     at multiples of a page
+    table      JSON: [place, start, bytes] of each piece
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import struct
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from ..runtime.executable import Executable, Load
 from .store import Store, whole
 
-MAGIC, VERSION = b"lumkept\n", 1
-HEAD = struct.Struct("<8sQQ32s")
-PAGE = 4096
+MAGIC, VERSION = b"lumkept\n", 2
+HEAD = struct.Struct("<8sQQQ32s")
+PAGE = mmap.ALLOCATIONGRANULARITY  # bytes at whose multiples a mapping may begin
 
 
 def set_parameters(
@@ -36,38 +38,89 @@ def set_parameters(
     store = store or Store.of_weights()
     made = program.key_of_made
     key = None if made is None else f"{identity}-{made}"
-    if not store.find(key, partial(read, program=program)):
+    if store.find(key, partial(read, program=program)):
+        return
+    if not store.keep(key, partial(write, program=program, load=load), program.parameter_bytes):
         program.set_parameters(load)
-        pieces = program.made()
-        if pieces is not None:
-            size = sum(piece.nbytes for piece in pieces.values())
-            store.keep(key, partial(write, pieces=pieces), size)
 
 
 def read(path: Path, program: Executable) -> bool:
     """Give a program the pieces of a file. Raises OSError, ValueError."""
-    table = {place: (start, size) for place, start, size in _table(path)}
-
-    def fill(place: int, room: np.ndarray) -> None:
-        _fill(path, table[place][0], room)
-
-    program.take({place: size for place, (_, size) in table.items()}, fill)
+    program.take({place: Stretch(path, start, size) for place, start, size in _table(path)})
     return True
 
 
-def write(path: Path, pieces: Mapping[int, np.ndarray]) -> None:
-    """Write pieces (bytes by place); whoever opens the file meets all of it or nothing."""
-    table, start = [], 0
-    for place, piece in pieces.items():
-        table.append([place, start, piece.nbytes])
-        start += -(-piece.nbytes // PAGE) * PAGE
-    room = PAGE * (1 + (HEAD.size + 60 * len(table)) // PAGE)  # more than the table takes
-    text = json.dumps([[place, at + room, size] for place, at, size in table]).encode()
+def write(path: Path, program: Executable, load: Load) -> None:
+    """Set the parameters of a program, and write what it makes of them; whoever opens the file
+    meets all of it or nothing. Raises OSError, and what `load` raises."""
     with whole(path) as file:
-        file.write(HEAD.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text)
-        for (_, at, _), piece in zip(table, pieces.values(), strict=True):
-            file.seek(at + room)
-            file.write(piece.reshape(-1).view(np.uint8).data)
+        writer = _Writer(file)
+        program.set_parameters(load, writer.spill)
+        for place, piece in (program.made() or {}).items():
+            writer.add(place, piece)
+        writer.finish()
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Bytes of a file (a `Piece`)."""
+
+    path: Path
+    start: int
+    nbytes: int
+
+    def read(self, room: np.ndarray) -> None:
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.start)
+            target = room.data
+            while target:
+                count = file.readinto(target)
+                if not count:
+                    raise ValueError("truncated")
+                target = target[count:]
+
+    def mapped(self) -> np.ndarray:
+        with self.path.open("rb") as file:
+            return _mapped(file, self.start, self.nbytes)
+
+
+class _Writer:
+    """Pieces, one after the other, into a file that is opened for writing and reading."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._end = file, PAGE
+        self._table: dict[int, tuple[int, int]] = {}
+
+    def add(self, place: int, piece: np.ndarray) -> None:
+        """Write a piece, unless the file has it."""
+        if place in self._table:
+            return
+        self._table[place] = self._end, piece.nbytes
+        self._file.seek(self._end)
+        self._file.write(piece.reshape(-1).view(np.uint8).data)
+        self._end += -(-piece.nbytes // PAGE) * PAGE
+
+    def spill(self, place: int, array: np.ndarray) -> np.ndarray:
+        """Write an array; the same one as it lies in the file."""
+        self.add(place, array)
+        self._file.flush()
+        found = _mapped(self._file, self._table[place][0], array.nbytes)
+        return found.view(array.dtype).reshape(array.shape)
+
+    def finish(self) -> None:
+        """Write the table and the head."""
+        table = [[place, *stretch] for place, stretch in self._table.items()]
+        text = json.dumps(table).encode()
+        self._file.seek(self._end)
+        self._file.write(text)
+        self._file.seek(0)
+        digest = hashlib.sha256(text).digest()
+        self._file.write(HEAD.pack(MAGIC, VERSION, self._end, len(text), digest))
+
+
+def _mapped(file: BinaryIO, start: int, size: int) -> np.ndarray:
+    found = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=start)
+    return np.frombuffer(found, np.uint8)
 
 
 def _table(path: Path) -> list[tuple[int, int, int]]:
@@ -76,22 +129,9 @@ def _table(path: Path) -> list[tuple[int, int, int]]:
         raw = file.read(HEAD.size)
         if len(raw) < HEAD.size:
             raise ValueError("truncated")
-        magic, version, length, digest = HEAD.unpack(raw)
-        text = file.read(length)
+        magic, version, start, length, digest = HEAD.unpack(raw)
+        file.seek(min(start, 1 << 62))
+        text = file.read(length) if length <= path.stat().st_size else b""
     if (magic, version) != (MAGIC, VERSION) or hashlib.sha256(text).digest() != digest:
-        raise ValueError("damaged")
-    table = [(int(place), int(start), int(size)) for place, start, size in json.loads(text)]
-    if any(start + size > path.stat().st_size for _, start, size in table):
-        raise ValueError("truncated")
-    return table
-
-
-def _fill(path: Path, start: int, room: np.ndarray) -> None:
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        target = room.data
-        while target:
-            read = file.readinto(target)
-            if not read:
-                raise ValueError("truncated")
-            target = target[read:]
+        raise ValueError("damaged, or cut off")
+    return [(int(place), int(start), int(size)) for place, start, size in json.loads(text)]

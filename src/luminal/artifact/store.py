@@ -65,11 +65,11 @@ class Store:
                 path.unlink(missing_ok=True)
             return None
 
-    def keep(self, key: str | None, write: Callable[[Path], None], size: int = 0) -> None:
+    def keep(self, key: str | None, write: Callable[[Path], None], size: int = 0) -> bool:
         """Have a file written, of `size` bytes as far as known. Where that cannot be, nothing is
-        kept: silently for want of room, else with a warning."""
+        kept, and the answer is False: silently for want of room, else with a warning."""
         if self.folder is None or key is None or size > self.most_bytes:
-            return
+            return False
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._shrink(self.most_bytes - size)
@@ -77,8 +77,10 @@ class Store:
             if size <= max(0.0, disk.free - SPARE * disk.total):
                 write(self.folder / (key + self.suffix))
                 self._shrink(self.most_bytes)
+                return True
         except OSError as error:
             warnings.warn(f"{self.folder}: {self.kind} were not kept: {error}", stacklevel=2)
+        return False
 
     def describe(self) -> str:
         """One line for people."""
@@ -113,7 +115,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write: whoever opens the path meets all of it or nothing."""
     own = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident():x}")
     try:
-        with own.open("wb") as file:
+        with own.open("w+b") as file:
             yield file
         os.replace(own, path)
     finally:

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .infer import text
 from .node import Node, Scan, Scatter, Source, View
+from .order import reachable
 
 if TYPE_CHECKING:
     from .graph import Graph
-
-
-def reachable(roots: Iterable[Node]) -> list[Node]:
-    """The roots and all they depend on, inputs first."""
-    seen: set[Node] = set()
-    waiting = list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            waiting += node.inputs
-    return sorted(seen, key=lambda n: n.number)
 
 
 def display(graph: Graph) -> str:

@@ -26,9 +26,6 @@ class Floor:
     def __str__(self) -> str:
         return f"({_factor(self.numerator)}//{_factor(self.divisor)})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _floor_atom, (self.numerator, self.divisor)
-
 
 @dataclass(frozen=True, eq=False)
 class Extremum:
@@ -40,9 +37,6 @@ class Extremum:
 
     def __str__(self) -> str:
         return f"{self.kind}({self.first}, {self.second})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _extremum_atom, (self.kind, self.first, self.second)
 
 
 Atom: TypeAlias = Union[str, Floor, Extremum]
@@ -95,9 +89,6 @@ class Index:
         index.is_constant = not terms or (len(terms) == 1 and not terms[0][0])
         index._hash = hash(index.constant) if index.is_constant else object.__hash__(index)
         return index
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Index.build, (dict(self.terms),)  # a copy from elsewhere is interned
 
     @property
     def text(self) -> str:
@@ -185,13 +176,22 @@ class Index:
         """Replace variables; `floor` builds the quotients (a `Space` passes its own)."""
         if not self.names() & mapping.keys():
             return self
+        return self.rebuilt(lambda atom: _substitute_atom(atom, mapping, floor or _floor))
+
+    def rebuilt(self, of: Callable[[Atom], Index]) -> Index:
+        """The index with `of(atom)` in place of every atom."""
         total = _constant(0)
         for monomial, coefficient in self.terms:
             product = _constant(coefficient)
             for atom in monomial:
-                product = product * _substitute_atom(atom, mapping, floor or _floor)
+                product = product * of(atom)
             total = total + product
         return total
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether a quotient is among its atoms."""
+        return any(isinstance(atom, Floor) for monomial, _ in self.terms for atom in monomial)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) that the index has for these values of its variables."""
@@ -225,6 +225,11 @@ class Index:
 Dim = Index
 
 _ATOMS: dict[tuple[Index | str, ...], Atom] = {}  # interned, whichever thread makes one first
+
+
+def atom_index(atom: Atom) -> Index:
+    """The index that is this atom."""
+    return Index.build({(atom,): 1})
 
 
 def atom_names(atom: Atom) -> frozenset[str]:
@@ -332,7 +337,7 @@ def _floor(a: Index, n: Index) -> Index:
         return outside
     if inside.is_constant and n.is_constant:
         return outside + inside.constant // n.constant
-    return outside + Index.build({(_floor_atom(inside, n),): 1})
+    return outside + atom_index(_floor_atom(inside, n))
 
 
 @cache
@@ -350,7 +355,7 @@ def _extremum(kind: str, a: Index, b: Index) -> Index:
         first_wins = (difference.constant <= 0) == (kind == "min")
         return a if first_wins else b
     first, second = sorted((a, b), key=str)
-    return Index.build({(_extremum_atom(kind, first, second),): 1})
+    return atom_index(_extremum_atom(kind, first, second))
 
 
 @cache

@@ -7,33 +7,18 @@ required when the program runs, so a slice never has a surprising size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ShapeError
 from .index import Index
 from .infer import text
-from .node import Shape, View, position
-from .space import Space
-from .views import ONE, ZERO
+from .node import Shape, View
+from .views import ONE, ZERO, place
 
-Require = Callable[[Index, str], None]
-SizeOf = Callable[[Any], Index]
-
-
-@dataclass
-class _Builder:
-    """Dimensions of the result so far, and the index into each dimension of the source."""
-
-    shape: list[Index] = field(default_factory=list)
-    index: list[Index] = field(default_factory=list)
-
-    def new_dim(self, size: Index) -> Index:
-        self.shape.append(size)
-        return Index.of(position(len(self.shape) - 1))
+if TYPE_CHECKING:
+    from .graph import Graph
 
 
 def is_basic(key: Any) -> bool:
@@ -47,20 +32,22 @@ def _is_basic_item(item: Any) -> bool:
     return isinstance(item, int) and not isinstance(item, bool)
 
 
-def basic_view(shape: Shape, key: Any, size_of: SizeOf, space: Space, require: Require) -> View:
+def basic_view(graph: Graph, source: Shape, key: Any) -> View:
     """The view that a basic key takes of a tensor of this shape."""
-    builder = _Builder()
-    for item in _full_key(shape, key):
+    shape: list[Index] = []
+    index: list[Index] = []
+    for item in _full_key(source, key):
         if item is None:
-            builder.new_dim(ONE)
+            shape.append(ONE)
             continue
-        size = shape[len(builder.index)]
+        size = source[len(index)]
         if isinstance(item, slice):
-            start, length, step = _slice(size, item, size_of, space, require)
-            builder.index.append(start + builder.new_dim(length) * step)
+            start, length, step = _slice(graph, size, item)
+            index.append(start + place(len(shape)) * step)
+            shape.append(length)
         else:
-            builder.index.append(_inside(size, size_of(item), require))
-    return View(tuple(builder.shape), tuple(builder.index))
+            index.append(_inside(graph, size, graph.size(item)))
+    return View(tuple(shape), tuple(index))
 
 
 def _full_key(shape: Shape, key: Any) -> list[Any]:
@@ -75,52 +62,46 @@ def _full_key(shape: Shape, key: Any) -> list[Any]:
     return items[:at] + [slice(None)] * (len(shape) - used) + items[at + 1 :]
 
 
-def _inside(size: Index, index: Index, require: Require) -> Index:
+def _inside(graph: Graph, size: Index, index: Index) -> Index:
     """A single index, counted from the end if it is a negative number."""
     if index.is_constant and index.constant < 0:
         index = size + index
-    require(index, f"index {index} of a dimension of size {size} must not be negative")
-    require(size - 1 - index, f"index {index} must lie inside a dimension of size {size}")
+    graph.require(index, f"index {index} of a dimension of size {size} must not be negative")
+    graph.require(size - 1 - index, f"index {index} must lie inside a dimension of size {size}")
     return index
 
 
-def _slice(
-    size: Index, item: slice, size_of: SizeOf, space: Space, require: Require
-) -> tuple[Index, Index, int]:
+def _slice(graph: Graph, size: Index, item: slice) -> tuple[Index, Index, int]:
     """First index, number of elements, step."""
     step = 1 if item.step is None else item.step
     if not isinstance(step, (int, np.integer)) or step == 0:
         raise ShapeError(f"the step of a slice is an integer other than 0, not {step!r}")
     step = int(step)
     low, high = (ZERO, size) if step > 0 else (Index.of(-1), size - 1)
-    limits = (low, high)
-    start = _bound(item.start, low if step > 0 else high, limits, size, size_of, space, require)
-    stop = _bound(item.stop, high if step > 0 else low, limits, size, size_of, space, require)
+    start = low if step > 0 else high
+    stop = high if step > 0 else low
+    if item.start is not None:
+        start = _bound(graph, graph.size(item.start), low, high, size)
+    if item.stop is not None:
+        stop = _bound(graph, graph.size(item.stop), low, high, size)
     distance = stop - start if step > 0 else start - stop
-    return start, _clamp(distance.ceil_div(abs(step)), ZERO, None, space), step
+    return start, _clamp(graph, distance.ceil_div(abs(step)), ZERO, None), step
 
 
-def _bound(
-    given: Any, default: Index, limits: tuple[Index, Index], size: Index, size_of: SizeOf,
-    space: Space, require: Require,
-) -> Index:  # fmt: skip
+def _bound(graph: Graph, index: Index, low: Index, high: Index, size: Index) -> Index:
     """One end of a slice: a number is cut to the limits, a symbolic one must lie inside them."""
-    if given is None:
-        return default
-    index = size_of(given)
     if index.is_constant:
-        if index.constant < 0:
-            index = size + index
-        return _clamp(index, limits[0], limits[1], space)
-    require(index, f"slice bound {index} must not be negative")
-    require(limits[1] - index, f"slice bound {index} must lie inside a dimension of size {size}")
+        return _clamp(graph, size + index if index.constant < 0 else index, low, high)
+    graph.require(index, f"slice bound {index} must not be negative")
+    graph.require(high - index, f"slice bound {index} must lie inside a dimension of size {size}")
     return index
 
 
-def _clamp(index: Index, low: Index, high: Index | None, space: Space) -> Index:
+def _clamp(graph: Graph, index: Index, low: Index, high: Index | None) -> Index:
     """min(max(index, low), high), without what is proven."""
-    if not space.nonnegative(index - low):
-        index = low if space.nonnegative(low - index) else index.maximum(low)
-    if high is not None and not space.nonnegative(high - index):
-        index = high if space.nonnegative(index - high) else index.minimum(high)
+    proven = graph.space.nonnegative
+    if not proven(index - low):
+        index = low if proven(low - index) else index.maximum(low)
+    if high is not None and not proven(high - index):
+        index = high if proven(index - high) else index.minimum(high)
     return index

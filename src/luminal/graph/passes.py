@@ -27,10 +27,10 @@ from typing import TypeAlias
 
 from ..errors import CompileError, Unsupported
 from .contracts import half_contraction, is_contraction, uniform, whole_contraction
-from .display import reachable
 from .dtype import DType, f32
 from .graph import Graph
 from .node import REDUCE_OPS, Node, Number
+from .order import reachable
 from .scalars import SCALARS, compute
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from math import gcd
 
-from .index import Atom, Floor, Index, IndexLike, Monomial, atom_names
+from .index import Atom, Floor, Index, IndexLike, Monomial, atom_index, atom_names
 
 Number = float  # an integer or an infinity
 Range = tuple[Number, Number]
@@ -98,7 +98,7 @@ class Space:
             if factor is None or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
                 continue
             k = -factor.terms[-1][1] // n.terms[-1][1]
-            rest = index - x * k - factor * Index.build({(atom,): 1})
+            rest = index - x * k - factor * atom_index(atom)
             if (factor + n * k).terms or len(rest.terms) >= len(index.terms):
                 continue
             index = rest + (n - 1) * k if (k > 0) == upper else rest
@@ -129,7 +129,7 @@ class Space:
                 if isinstance(atom, str) and atom in self.axes and known_sign:
                     term = term * ((self.axes[atom] - 1) if at_top else 0)
                 else:
-                    term = term * Index.build({(atom,): 1})
+                    term = term * atom_index(atom)
             total = total + term
         return total
 
@@ -174,14 +174,11 @@ class Space:
         return found
 
     def _find_floor(self, index: Index, divisor: Index) -> Index:
+        def simpler(atom: Atom) -> Index:
+            return self._simplify_floor(atom) if isinstance(atom, Floor) else atom_index(atom)
+
         plain = index // divisor
-        total = Index.of(0)
-        for monomial, coefficient in plain.terms:
-            if len(monomial) == 1 and isinstance(monomial[0], Floor):
-                total = total + self._simplify_floor(monomial[0]) * coefficient
-            else:
-                total = total + Index.build({monomial: coefficient})
-        return total
+        return plain.rebuilt(simpler) if plain.has_floor else plain
 
     def mod(self, index: IndexLike, divisor: IndexLike) -> Index:
         """index mod divisor, in [0, divisor)."""
@@ -193,7 +190,7 @@ class Space:
         if self.inside(x, n):
             return Index.of(0)
         if not n.is_constant:
-            return Index.build({(atom,): 1})
+            return atom_index(atom)
         low, high = self.bounds(x)
         number = n.constant
         if not math.isinf(low) and not math.isinf(high) and low // number == high // number:
@@ -205,7 +202,7 @@ class Space:
             inner = x.terms[0][0][0]
             if isinstance(inner, Floor):  # floor(floor(y / m) / n) = floor(y / (m n))
                 return self.floor(inner.numerator, inner.divisor * n)
-        return Index.build({(atom,): 1})
+        return atom_index(atom)
 
     def _cancel(self, x: Index, n: int) -> Index | None:
         """floor((q X + r) / (q m)) = floor(X / m) where 0 <= r < q."""
@@ -229,20 +226,13 @@ class Space:
 
     def simplify(self, index: Index) -> Index:
         """The index with every floor simplified."""
-        if not any(isinstance(a, Floor) for m, _ in index.terms for a in m):
-            return index
-        total = Index.of(0)
-        for monomial, coefficient in index.terms:
-            product = Index.of(coefficient)
-            for atom in monomial:
-                if isinstance(atom, Floor):
-                    product = product * self.floor(
-                        self.simplify(atom.numerator), self.simplify(atom.divisor)
-                    )
-                else:
-                    product = product * Index.build({(atom,): 1})
-            total = total + product
-        return total
+
+        def simpler(atom: Atom) -> Index:
+            if not isinstance(atom, Floor):
+                return atom_index(atom)
+            return self.floor(self.simplify(atom.numerator), self.simplify(atom.divisor))
+
+        return index.rebuilt(simpler) if index.has_floor else index
 
     # ---- domains: conjunctions of `index >= 0`
 
@@ -262,6 +252,15 @@ class Space:
         if self.nonnegative(condition):
             return True
         return any(self.nonnegative(condition - known) for known in domain)
+
+    def irredundant(self, domain: Iterable[Index]) -> tuple[Index, ...]:
+        """The domain without conditions that another one implies."""
+        kept = list(dict.fromkeys(domain))
+        for condition in tuple(kept):
+            others = [c for c in kept if c is not condition]
+            if self.implies(others, condition):
+                kept = others
+        return tuple(kept)
 
     def contradicts(self, domain: Iterable[Index], condition: Index) -> bool:
         """Proven: the condition holds nowhere inside the domain (single half-spaces)."""

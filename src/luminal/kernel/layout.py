@@ -106,8 +106,12 @@ def packed_shape(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
 
 def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
     """The array in this layout, contiguous, padded with zeros; an empty layout is row-major."""
-    if not layout:
-        return np.asarray(array, order="C")
+    return np.ascontiguousarray(laid_out(array, layout)) if layout else np.asarray(array, order="C")
+
+
+def laid_out(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """The array with one axis for each digit of the layout, in its order: a view, but for what must
+    be padded with zeros. Copied row-major it is packed."""
     check_layout(layout, array.ndim)
     counts = packed_shape(array.shape, layout)
     outermost = {d: step for d, step in reversed(layout)}
@@ -116,5 +120,4 @@ def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
         array = np.pad(array, spare)
     places = [[i for i, (d, _) in enumerate(layout) if d == dim] for dim in range(array.ndim)]
     split = array.reshape([counts[i] for group in places for i in group])
-    order = np.argsort([i for group in places for i in group])
-    return np.ascontiguousarray(split.transpose(order))
+    return split.transpose(np.argsort([i for group in places for i in group]))

@@ -1,7 +1,20 @@
 """Models as people have them, built from `luminal.nn`."""
 
-from .bert import Bert, BertConfig
-from .llm import LLM
-from .sentence import SentenceEncoder
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bert import Bert, BertConfig
+    from .llm import LLM
+    from .sentence import SentenceEncoder
 
 __all__ = ["LLM", "Bert", "BertConfig", "SentenceEncoder"]
+
+_LATER = {"LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence"}
+
+
+def __getattr__(name: str) -> Any:
+    """Each is imported when first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name], __name__), name)

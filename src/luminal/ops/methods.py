@@ -24,7 +24,7 @@ def register(modules: Iterable[ModuleType]) -> None:
     for module in modules:
         for name, function in inspect.getmembers(module, inspect.isfunction):
             own = function.__module__ == module.__name__ and not name.startswith("_")
-            if own and _takes_tensor(function) and name not in Tensor.__dict__:
+            if own and _takes_tensor(function) and not hasattr(Tensor, name):
                 register_method(name, function)
     for name, kind in DTYPE_METHODS.items():
         register_method(name, _caster(kind))

@@ -227,17 +227,9 @@ class Builder:
             return body
         inner = self.node(body)
         if inner.op == "guard" and inner.children[1] == other:
-            return self._guard(self._conjunction(domain, inner.attribute), inner.children[0], other)
+            both = self.space.irredundant(domain + inner.attribute)
+            return self._guard(tuple(sorted(both, key=str)), inner.children[0], other)
         return self.terms.add("guard", (body, other), domain, self.node(body).dtype)
-
-    def _conjunction(self, first: Domain, second: Domain) -> Domain:
-        """Both, without conditions that another one implies."""
-        kept = list(dict.fromkeys(first + second))
-        for condition in first + second:
-            others = [c for c in kept if c is not condition]
-            if len(others) < len(kept) and self.space.implies(others, condition):
-                kept = others
-        return tuple(sorted(kept, key=str))
 
     def _inside(self, term: int, domain: Domain) -> int:
         """The term as it is inside a domain."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..graph.index import Index
+from ..graph.order import post_order
 from ..graph.space import Space
-from .cuts import reachable
 from .normal import attribute_text, axis_key
 from .terms import Leaf, Map, Root, ScatterMap, Term, Terms, is_reduction
 
@@ -29,27 +29,13 @@ class Canonical:
         """The roots over the new terms."""
         targets = frozenset(root.term for root in roots)
         walls = frozenset(self.leaves) - targets
-        live = reachable(self.old, targets, walls)
-        for t in self._order([root.term for root in roots], walls, set(live)):
+
+        def below(t: int) -> tuple[int, ...]:
+            return () if t in walls else self.old.nodes[t].children
+
+        for t in post_order([root.term for root in roots], below):
             self.made[t] = self._leaf(t) if t in walls else self._copy(self.old.nodes[t])
         return tuple(Root(self.made[root.term], self._axes(root.axes)) for root in roots)
-
-    def _order(self, roots: Iterable[int], walls: frozenset[int], live: set[int]) -> list[int]:
-        """Post-order in the order of children: independent of the numbers of terms."""
-        order: list[int] = []
-        seen: set[int] = set()
-        for root in roots:
-            stack = [(root, False)]
-            while stack:
-                t, done = stack.pop()
-                if done:
-                    order.append(t)
-                elif t not in seen:
-                    seen.add(t)
-                    stack.append((t, True))
-                    if t not in walls:
-                        stack += [(c, False) for c in reversed(self.old.nodes[t].children)]
-        return order
 
     # ---- terms
 

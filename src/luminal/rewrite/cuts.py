@@ -1,6 +1,7 @@
 """Which values every sensible plan stores: there a program is cut into regions.
 
 - What was computed (reduced, gathered) and a window reads: each reader would compute it again.
+- Products that are read at several places, each point more than once: rotated queries and keys.
 - What was computed and contractions of several consumers read, or one contraction and a way around
   it: the residual stream, the operand of Q, K and V. Softmax and norms fork as well, but their
   branches meet again before any contraction.
@@ -11,9 +12,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .maps import injective
 from .normal import Normal
@@ -23,6 +26,8 @@ SINK = -1
 MOVEMENT = ("guard", "read", "load", "store")
 LEAVES = ("input", "const", "index")
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
+USUAL = 128  # of a size without a hint
+AGAIN = 1.5  # reads of a point, for which a product is stored
 EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
 
 
@@ -42,6 +47,12 @@ class Facts:
     computed: list[bool]
     fixed: list[bool]
     contraction: set[int]
+
+    def points(self, t: int) -> float:
+        """The usual number of points of a value."""
+        space = self.terms.space
+        sizes = space.usual(USUAL)
+        return math.prod(int(space.axes[a].evaluate(sizes)) for a in self.terms.axes[t])
 
 
 def facts_of(normal: Normal) -> Facts:
@@ -70,17 +81,12 @@ def facts_of(normal: Normal) -> Facts:
 
 def reachable(terms: Terms, roots: Iterable[int], walls: frozenset[int] = frozenset()) -> list[int]:
     """The terms below these, children first; what is below a wall is left out."""
-    stack = list(dict.fromkeys(roots))
-    seen, first = set(stack), set(stack)
-    while stack:
-        t = stack.pop()
-        if t in walls and t not in first:
-            continue
-        for child in terms.nodes[t].children:
-            if child not in seen:
-                seen.add(child)
-                stack.append(child)
-    return sorted(seen)
+    tops = set(roots)
+
+    def below(t: int) -> tuple[int, ...]:
+        return () if t in walls and t not in tops else terms.nodes[t].children
+
+    return sorted(post_order(tops, below))
 
 
 def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
@@ -103,7 +109,9 @@ def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> froze
 
 def cuts_of(facts: Facts) -> set[int]:
     """The values that every sensible plan stores."""
-    found = _read_repeatedly(facts) | _forks(facts)
+    paths = Paths(facts)
+    found = _read_repeatedly(facts) | _forks(facts, paths)
+    found |= _products_wanted_again(facts, paths, found)
     return found | _many_steps(facts, found)
 
 
@@ -120,6 +128,30 @@ def _read_repeatedly(facts: Facts) -> set[int]:
         if term.op == "gather" or not injective(term.attribute, terms.space):
             found |= _sources(facts, term.children[0])
     return found
+
+
+def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[int]:
+    """What takes a contraction and is read at several places, together more than once a point.
+
+    A read counts twice if its users go through memory on different ways before they meet.
+    """
+    stores = {t for t in facts.live if facts.terms.nodes[t].op == "store"}
+    moved = paths.most(stores)
+    products: set[int] = set()
+    wanted: dict[int, float] = {}
+    for t in facts.live:
+        node = facts.terms.nodes[t]
+        if t in facts.contraction or not products.isdisjoint(set(node.children) - cuts):
+            products.add(t)
+        if node.op != "read":
+            continue
+        uses = 2 if moved[t] > paths.behind(t, moved, stores) else 1
+        for source in _sources(facts, node.children[0]).intersection(products) - cuts:
+            whole = facts.points(source)
+            direct = not stores.issuperset(facts.users[source])
+            wanted.setdefault(source, whole if direct else 0.0)
+            wanted[source] += uses * min(whole, facts.points(t))
+    return {source for source, points in wanted.items() if points > AGAIN * facts.points(source)}
 
 
 def _sources(facts: Facts, t: int) -> set[int]:
@@ -165,20 +197,16 @@ def _elementwise(terms: Terms, t: int) -> bool:
 # ---- forks whose branches meet behind a contraction
 
 
-def _forks(facts: Facts) -> set[int]:
+def _forks(facts: Facts, paths: Paths) -> set[int]:
     """Computed values with several users, from which a contraction lies on the way to where all
     branches have met."""
-    meeting, passed = _meeting_points(facts)
+    passed = paths.most(facts.contraction)
     found: set[int] = set()
     for t in facts.live:
         readers = len(_real_users(facts, t)) + (t in facts.ends)
         if not facts.computed[t] or facts.fixed[t] or readers < 2:
             continue
-        point = meeting[t]
-        while point != SINK and facts.terms.nodes[point].op == "store":
-            point = meeting[point]  # its readers are the branches
-        behind = 0 if point == SINK else passed[point] + (point in facts.contraction)
-        if passed[t] > behind:
+        if passed[t] > paths.behind(t, passed, facts.contraction):
             found |= _sources(facts, t)
     return found
 
@@ -193,29 +221,40 @@ def _real_users(facts: Facts, t: int) -> set[int]:
     return found
 
 
-def _meeting_points(facts: Facts) -> tuple[dict[int, int], dict[int, int]]:
-    """For each term: its immediate post-dominator; the most contractions on a way to the end."""
-    meeting: dict[int, int] = {}
-    depth: dict[int, int] = {SINK: 0}
-    passed: dict[int, int] = {SINK: 0}
-    for t in reversed(facts.live):
-        users = facts.users[t]
-        passed[t] = max((passed[u] + (u in facts.contraction) for u in users), default=0)
-        point = SINK if t in facts.ends or not users else users[0]
-        if facts.computed[t]:
+class Paths:
+    """Ways from values to the end of a program. `meeting`: the immediate post-dominators."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.meeting: dict[int, int] = {}
+        self._depth: dict[int, int] = {SINK: 0}
+        for t in reversed(facts.live):
+            users = facts.users[t]
+            point = SINK if t in facts.ends or not users or not facts.computed[t] else users[0]
             for user in users:
-                point = _common(point, user, meeting, depth)
-        else:  # never asked for
-            point = SINK
-        meeting[t] = point
-        depth[t] = depth[point] + 1
-    return meeting, passed
+                point = self._common(point, user)
+            self.meeting[t] = point
+            self._depth[t] = self._depth[point] + 1
 
+    def _common(self, a: int, b: int) -> int:
+        while a != b:
+            if self._depth[a] < self._depth[b]:
+                b = self.meeting[b]
+            else:
+                a = self.meeting[a]
+        return a
 
-def _common(a: int, b: int, meeting: dict[int, int], depth: dict[int, int]) -> int:
-    while a != b:
-        if depth[a] < depth[b]:
-            b = meeting[b]
-        else:
-            a = meeting[a]
-    return a
+    def most(self, marked: set[int]) -> dict[int, int]:
+        """For each term: the most marked terms on a way to the end, itself not counted."""
+        found = {SINK: 0}
+        for t in reversed(self.facts.live):
+            users = self.facts.users[t]
+            found[t] = max((found[u] + (u in marked) for u in users), default=0)
+        return found
+
+    def behind(self, t: int, most: Mapping[int, int], marked: set[int]) -> int:
+        """The most marked terms on a way from where all branches of a term have met."""
+        point = self.meeting[t]
+        while point != SINK and self.facts.terms.nodes[point].op == "store":
+            point = self.meeting[point]  # its readers are the branches
+        return most[point] + (point in marked)

@@ -96,14 +96,11 @@ class Encoding:
     """One region's names as numbers, and the arithmetic behind the request tables."""
 
     def __init__(self, region: Region) -> None:
-        terms = region.terms
-        self.space: Space = terms.space
-        names = sorted(frozenset().union(*terms.axes), key=axis_key)
-        names = list(dict.fromkeys([*names, *sorted(_bound_axes(terms.nodes), key=axis_key)]))
-        if len(names) > MAX_AXES:
-            raise CompileError(f"a region has {len(names)} axes; at most {MAX_AXES} are possible")
-        self.axes = tuple(names)
-        self.bit = {name: i for i, name in enumerate(names)}
+        self.space: Space = region.terms.space
+        self.axes = tuple(sorted(self.space.axes, key=axis_key))
+        if len(self.axes) > MAX_AXES:
+            raise CompileError(f"a region has {len(self.axes)} axes, more than {MAX_AXES}")
+        self.bit = {name: i for i, name in enumerate(self.axes)}
         self.items: list[Interned] = []
         self.numbers: dict[Hashable, int] = {}
         self.facts: list[Fact] = []  # not yet told to the engine
@@ -299,13 +296,3 @@ def _mentioned(item: Interned) -> frozenset[str] | None:
     if isinstance(item, Indexed):
         return item.index.names()
     return None if isinstance(item, Operation | Literal) else names_of(item or ())
-
-
-def _bound_axes(terms: list[Term]) -> set[str]:
-    bound: set[str] = set()
-    for term in terms:
-        if is_reduction(term):
-            bound |= set(term.attribute)
-        elif term.op == "scan":
-            bound.add(term.attribute[1])
-    return bound

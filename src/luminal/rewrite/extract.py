@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -45,6 +46,7 @@ class Classes:
 
     axes: mask; fixed: known before the program runs; constant: also made from a buffer, and of a
     size that does not change: worth keeping in memory.
+    first: operands before what is made of them: the first alternative made of earlier classes.
     needs: the conditions under which the value is defined at all.
     """
 
@@ -55,7 +57,7 @@ class Classes:
     axes: list[int]
     fixed: list[bool]
     roots: list[int]
-    order: list[int] = field(default_factory=list)  # operands before what is made of them
+    first: dict[int, int] = field(default_factory=dict)
     dtype: list[DType] = field(init=False)
     constant: list[bool] = field(init=False)
     needs: list[frozenset[Index]] = field(init=False)
@@ -64,6 +66,16 @@ class Classes:
         count = len(self.alternatives)
         self.dtype, self.constant = [ALL[0]] * count, [False] * count
         self.needs = [frozenset()] * count
+
+    @property
+    def order(self) -> Iterable[int]:
+        """The classes, operands before what is made of them."""
+        return self.first
+
+    def acyclic(self) -> list[int]:
+        """A choice without cycles. (Sums of tree costs are huge where values are shared, and then
+        too coarse to tell a cycle from none.)"""
+        return [self.first.get(c, 0) for c in range(len(self.alternatives))]
 
     def held(self, buffer: int) -> int:
         """The value that a stored buffer holds."""
@@ -132,14 +144,14 @@ def classes_of(
 
 def _complete(classes: Classes) -> None:
     """Find what follows from the alternatives; leave out those that are less defined."""
-    order = classes.order = ordered(classes.alternatives)
-    _find_dtypes(classes, order, classes.region)
-    _find_constants(classes, order)
+    first = classes.first = first_choices(classes.alternatives)
+    _find_dtypes(classes)
+    _find_constants(classes)
     before = list(classes.alternatives)
-    _find_needs(classes, order)
-    classes.order = ordered(classes.alternatives)
-    if len(classes.order) < len(order):  # what is left only leads in circles
-        classes.alternatives, classes.order = before, order
+    _find_needs(classes)
+    classes.first = first_choices(classes.alternatives)
+    if len(classes.first) < len(first):  # what is left only leads in circles
+        classes.alternatives, classes.first = before, first
 
 
 def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bool]) -> list[ENode]:
@@ -184,30 +196,26 @@ def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> 
     return all(s.op == "Store" and s.children[0] == number for s in sources)
 
 
-def ordered(alternatives: list[list[ENode]]) -> list[int]:
-    """The classes, children first along the first-found acyclic choice."""
-    done: dict[int, None] = {}
-    waiting = list(range(len(alternatives)))
-    while waiting:
-        rest = []
-        for c in waiting:
-            if any(all(x in done for x in n.children) for n in alternatives[c]):
-                done[c] = None
-            else:
-                rest.append(c)
-        if len(rest) == len(waiting):
-            break
-        waiting = rest
-    return list(done)
+def first_choices(alternatives: list[list[ENode]]) -> dict[int, int]:
+    """Class -> its first alternative whose operands come before it here: never a cycle."""
+    done: dict[int, int] = {}
+    before = -1
+    while before < len(done):
+        before = len(done)
+        for c, options in enumerate(alternatives):
+            if c not in done:
+                ready = (i for i, n in enumerate(options) if all(x in done for x in n.children))
+                found = next(ready, None)
+                if found is not None:
+                    done[c] = found
+    return done
 
 
-def _find_dtypes(classes: Classes, order: list[int], region: Region) -> None:
-    leaf_dtype = {t.attribute.number: t.dtype for t in region.terms.nodes if t.op == "input"}
-    known: set[int] = set()
-    for c in order:
-        node = next(n for n in classes.alternatives[c] if all(x in known for x in n.children))
-        known.add(c)
-        classes.dtype[c] = _dtype(classes, node, leaf_dtype)
+def _find_dtypes(classes: Classes) -> None:
+    terms = classes.region.terms.nodes
+    leaf_dtype = {t.attribute.number: t.dtype for t in terms if t.op == "input"}
+    for c, option in classes.first.items():
+        classes.dtype[c] = _dtype(classes, classes.alternatives[c][option], leaf_dtype)
 
 
 def _dtype(classes: Classes, node: ENode, leaf_dtype: dict[int, DType]) -> DType:
@@ -227,11 +235,11 @@ def _dtype(classes: Classes, node: ENode, leaf_dtype: dict[int, DType]) -> DType
     return classes.dtype[node.children[0]]
 
 
-def _find_constants(classes: Classes, order: list[int]) -> None:
+def _find_constants(classes: Classes) -> None:
     """Fixed, made from a fixed buffer, and of a size that does not change from run to run."""
     space, names = classes.encoding.space, classes.encoding.names
     from_memory = [False] * len(classes.fixed)
-    for c in order:
+    for c in classes.order:
         buffers = classes.is_buffer[c] and classes.source(c) == "Input"
         from_memory[c] = buffers or any(
             any(from_memory[x] for x in n.children) for n in classes.alternatives[c]
@@ -240,7 +248,7 @@ def _find_constants(classes: Classes, order: list[int]) -> None:
         classes.constant[c] = classes.fixed[c] and from_memory[c] and static
 
 
-def _find_needs(classes: Classes, order: list[int]) -> None:
+def _find_needs(classes: Classes) -> None:
     """Where each class is defined: its most defined alternative; less defined ones are dropped.
 
     An operand that comes later in the order says nothing in the first round."""
@@ -248,14 +256,14 @@ def _find_needs(classes: Classes, order: list[int]) -> None:
     changed = True
     while changed:
         changed = False
-        for c in order:
+        for c in classes.order:
             options = [n for n in classes.alternatives[c] if known.issuperset(n.children)]
             best = min((_needs(classes, n) for n in options), key=len)
             if c not in known or len(best) < len(classes.needs[c]):
                 classes.needs[c] = best
                 known.add(c)
                 changed = True
-    for c in order:
+    for c in classes.order:
         options = classes.alternatives[c]
         if any(n.op in ("Read", "Gather", "Guard") for n in options):
             best = classes.needs[c]
@@ -341,18 +349,6 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
                 total = round(total, 6) + 1e-6
                 if total < best[c]:
                     best[c], choice[c], changed = total, i, True
-    return choice
-
-
-def acyclic(classes: Classes) -> list[int]:
-    """For every class the first alternative whose operands come before it: never a cycle. (Sums of
-    tree costs are huge where values are shared, and then too coarse to tell a cycle from none.)"""
-    done: set[int] = set()
-    choice = [0] * len(classes.alternatives)
-    for c in classes.order:
-        options = enumerate(classes.alternatives[c])
-        choice[c] = next(i for i, n in options if done.issuperset(n.children))
-        done.add(c)
     return choice
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ..graph.order import post_order
 from .cost import CostModel, Pricer
-from .extract import Classes, ENode, acyclic, classes_of, seed
+from .extract import Classes, ENode, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Piece, Plan, Planner
 from .saturate import DEFAULT_LIMITS, Limits, saturate
@@ -151,7 +152,7 @@ class _Search:
         for mode in ("work", "written", "moved"):
             yield seed(self.classes, mode)
         if self.best == INFINITE:
-            yield acyclic(self.classes)
+            yield self.classes.acyclic()
 
     def _operands(self, choice: list[int]) -> set[int]:
         """Computed operands of reductions that depend on a reduction themselves."""
@@ -290,7 +291,7 @@ class _Search:
         Any other value is made once, whether its kernel stores it or not."""
         classes, parted = self.classes, set[int]()
         meets = {root: root for root in classes.roots}
-        for c in self._users_first(choice):
+        for c in reversed(post_order(classes.roots, lambda c: self._operands_of(choice, c))):
             node = classes.alternatives[c][choice[c]]
             end = classes.is_buffer[c] or node.op in REDUCTIONS or node.op in ("Scan", "Wexp")
             mine = c if end or c in classes.roots else meets[c]
@@ -312,20 +313,6 @@ class _Search:
 
     def _operands_of(self, choice: list[int], c: int) -> tuple[int, ...]:
         return self.classes.alternatives[c][choice[c]].children
-
-    def _users_first(self, choice: list[int]) -> list[int]:
-        order: list[int] = []
-        seen = set[int]()
-        waiting = [(root, False) for root in reversed(self.classes.roots)]
-        while waiting:
-            c, done = waiting.pop()
-            if done:
-                order.append(c)
-            elif c not in seen:
-                seen.add(c)
-                waiting.append((c, True))
-                waiting += [(x, False) for x in self._operands_of(choice, c)]
-        return order[::-1]
 
     def _storable(self, c: int, node: ENode, used: set[int]) -> bool:
         """Values whose storing may pay: reductions, constants, and what is much used."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable
@@ -285,18 +286,9 @@ def _roots(
 def _in_order(groups: list[Group]) -> list[Group]:
     """Producers first."""
     producer = {root: number for number, group in enumerate(groups) for root in group.roots}
-    done: set[int] = set()
-    order: list[Group] = []
-    for number in sorted(range(len(groups)), key=lambda n: max(groups[n].roots)):
-        stack = [number]
-        while stack:
-            here = stack[-1]
-            missing = [n for w in sorted(groups[here].walls) if (n := producer[w]) not in done]
-            if missing and here not in done:
-                stack += missing
-                continue
-            stack.pop()
-            if here not in done:
-                done.add(here)
-                order.append(groups[here])
-    return order
+
+    def needed(number: int) -> list[int]:
+        return [producer[wall] for wall in sorted(groups[number].walls)]
+
+    earliest = sorted(range(len(groups)), key=lambda n: max(groups[n].roots))
+    return [groups[number] for number in post_order(earliest, needed)]

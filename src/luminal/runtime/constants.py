@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ..kernel.layout import pack
-from .memory import Allocate, Block
+from ..kernel.layout import laid_out
+from .memory import Allocate, Block, copy
 from .plan import Argument, Plan
 from .slots import Slots
 
@@ -18,8 +18,11 @@ RunCall = Callable[[int], None]  # runs one call of the plan now
 class Constants:
     """Parameters as given, memories that constant calls write, packed copies."""
 
-    def __init__(self, plan: Plan, slots: Slots, allocate: Allocate, run: RunCall) -> None:
+    def __init__(
+        self, plan: Plan, slots: Slots, allocate: Allocate, run: RunCall, threads: int
+    ) -> None:
         self._plan, self._slots, self._allocate, self._run = plan, slots, allocate, run
+        self._threads = threads
         self._calls = [n for n, call in enumerate(plan.calls) if call.constant]
         self._written = sorted(plan.persistent())
         self._given: dict[int, np.ndarray] = {}
@@ -27,10 +30,8 @@ class Constants:
         self._stale = set(range(len(plan.memories)))
         self._sizes: Mapping[str, int] = {}
         self._symbolic = self._depends_on_sizes()
-        self._plain = {
-            argument.memory for call in plan.calls for argument in call.arguments
-            if argument.layout is None or call.constant
-        }  # fmt: skip
+        self._plain = {a.memory for c in plan.calls for a in c.arguments if a.layout is None}
+        self._computed = {a.memory for n in self._calls for a in plan.calls[n].arguments}
 
     def _depends_on_sizes(self) -> bool:
         plan = self._plan
@@ -49,18 +50,25 @@ class Constants:
         self._given[memory] = array
         self._stale.add(memory)
 
-    def give_away(self, memory: int, array: np.ndarray) -> bool:
-        """As `give`; True if it was packed at once and is not needed any more."""
-        self.give(memory, array)
-        if self._symbolic or memory in self._plain:
+    def pack(self, memory: int, array: np.ndarray) -> bool:
+        """Pack the values of a parameter at once, if nothing else must be computed of them."""
+        if self._symbolic or memory in self._computed:
             return False
-        done: set[Argument] = set()
+        self._given[memory], done = array, set[Argument]()
         for argument in self._slots.packed:
             if argument.memory == memory:
                 self._repack(argument, {memory}, done)
         del self._given[memory]
         self._stale.discard(memory)
         return True
+
+    def reads(self, memory: int) -> bool:
+        """Some call reads a parameter as it was given."""
+        return memory in self._plain
+
+    def hold(self, memory: int, array: np.ndarray) -> None:
+        """As `give`, of values that are packed already."""
+        self._given[memory] = array
 
     # ---- all that was made, as bytes
 
@@ -86,11 +94,14 @@ class Constants:
                 found[memory] = array
         return found
 
-    def take(self, blocks: Mapping[int, Block]) -> None:
-        """Instead of making anything: what `pieces` once was."""
+    def take(self, blocks: Mapping[int, Block], mapped: Mapping[int, np.ndarray]) -> None:
+        """Instead of making anything: what `pieces` once was, copied or where it lies."""
         for place, block in blocks.items():
             self._blocks[place] = block
             self._slots.point(place, block.address)
+        for memory, array in mapped.items():
+            self._given[memory] = array
+            self._slots.point(memory, array.ctypes.data)
         self._stale.clear()
 
     def bind(self, sizes: Mapping[str, int]) -> None:
@@ -136,13 +147,13 @@ class Constants:
         done.add(argument)
         dtype = self._plan.memories[argument.memory].dtype
         shape = tuple(int(extent.evaluate(self._sizes)) for extent in argument.shape)
-        packed = pack(self.array(argument.memory).reshape(shape), argument.layout)
-        place = self._slots.packed[argument]
+        view = laid_out(self.array(argument.memory).reshape(shape), argument.layout)
+        place, size = self._slots.packed[argument], view.size * dtype.bytes
         block = self._blocks.get(place)
-        if block is None or block.bytes < packed.nbytes:
-            block = self._blocks[place] = Block(self._allocate, packed.nbytes)
+        if block is None or block.bytes < size:
+            block = self._blocks[place] = Block(self._allocate, size)
             self._slots.point(place, block.address)
-        block.array(dtype, packed.shape)[...] = packed
+        copy(block.array(dtype, view.shape), view, self._threads)
 
     def array(self, memory: int) -> np.ndarray:
         """The present contents of a parameter, a constant, or what was made of them."""

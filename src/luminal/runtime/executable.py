@@ -14,6 +14,7 @@ as one) holds it throughout, so that several threads may call it.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,19 @@ from ..graph.space import Range
 from .inputs import as_array, check_requirement, check_shape, implied_sizes, settle_sizes
 
 Load: TypeAlias = Callable[[], Iterable[tuple[Any, np.ndarray]]]  # (parameter, its values)
-Fill: TypeAlias = Callable[[int, np.ndarray], None]  # the bytes of a place, into an array
+Spill: TypeAlias = Callable[[int, np.ndarray], np.ndarray]  # the same array, in a file
+
+
+class Piece(Protocol):
+    """Bytes in a file."""
+
+    nbytes: int
+
+    def read(self, room: np.ndarray) -> None:
+        """Copy them into an array of so many bytes. Raises OSError, ValueError."""
+
+    def mapped(self) -> np.ndarray:
+        """Them where they lie, u8: read from the file when they are used."""
 
 
 class Engine(Protocol):
@@ -38,8 +51,9 @@ class Engine(Protocol):
     def set(self, port: int, array: np.ndarray) -> None:
         """New contents of an input; the array stays as it is until the next `set`."""
 
-    def give_away(self, port: int, array: np.ndarray) -> None:
-        """As `set`, of a parameter: only what the program makes of it is held on to."""
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
+        """As `set`, of a parameter: only what the program makes of it is held on to. spill: where
+        to hold what is large and hardly read, by place."""
 
     @property
     def key_of_made(self) -> str | None:
@@ -48,9 +62,8 @@ class Engine(Protocol):
     def made(self) -> Mapping[int, np.ndarray] | None:
         """What is made of the parameters; None where it depends on the sizes of a run."""
 
-    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
-        """What `made` once was, instead of parameters: so many bytes for each place, which `fill`
-        writes, for several places at once."""
+    def take(self, made: Mapping[int, Piece]) -> None:
+        """What `made` once was, instead of parameters."""
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         """The run-time sizes of the runs to come."""
@@ -188,15 +201,15 @@ class Executable:
             if port.needed:
                 self._engine.set(number, array)
 
-    def set_parameters(self, load: Load) -> None:
+    def set_parameters(self, load: Load, spill: Spill | None = None) -> None:
         """Set parameters to the (tensor, array) pairs of `load`, packing each before the next is
-        asked for; `rt[...]` does not give them back. Raises InputError."""
+        asked for; `rt[...]` does not give them back. spill: see `Engine`. Raises InputError."""
         with self._lock:
             parameters = self._parameters()
             for tensor, array in load():
                 number = self._numbers[self._node(tensor)]
                 if self._ports[number].needed:
-                    self._engine.give_away(number, array)
+                    self._engine.give_away(number, array, spill)
                 parameters.discard(number)
             missing = parameters & self._missing
             if missing:
@@ -214,11 +227,18 @@ class Executable:
         with self._lock:
             return self._engine.made()
 
-    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
-        """Instead of parameters: what `made` once was, in so many bytes, which `fill` writes."""
+    def take(self, made: Mapping[int, Piece]) -> None:
+        """Instead of parameters: what `made` once was."""
         with self._lock:
-            self._engine.take(sizes, fill)
+            self._engine.take(made)
             self._forget_parameters()
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Of the parameters whose size is known before a run, as they are given."""
+        nodes = [self._ports[number].node for number in self._parameters()]
+        known = [node for node in nodes if all(size.is_constant for size in node.shape)]
+        return sum(node.dtype.bytes * math.prod(map(int, node.shape)) for node in known)
 
     def _parameters(self) -> set[int]:
         return {n for n, port in enumerate(self._ports) if port.kind == "parameter"}

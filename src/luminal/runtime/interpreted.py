@@ -10,7 +10,7 @@ from ..backend.reference import evaluate
 from ..errors import Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
-from .executable import Fill, Port
+from .executable import Piece, Port, Spill
 
 
 class Interpreted:
@@ -26,7 +26,7 @@ class Interpreted:
     def set(self, port: int, array: np.ndarray) -> None:
         self._feeds[self._sources[port]] = array
 
-    def give_away(self, port: int, array: np.ndarray) -> None:
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         self.set(port, array)
 
     @property
@@ -36,7 +36,7 @@ class Interpreted:
     def made(self) -> None:
         return None
 
-    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
+    def take(self, made: Mapping[int, Piece]) -> None:
         raise Unsupported("the reference device makes nothing of its parameters")
 
     def bind(self, sizes: Mapping[str, int]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from ..graph.dtype import DType
 from .arena import round_up
 
+SHARED = 1 << 20  # bytes from which a copy is shared out among threads
 Allocate = Callable[[Sequence[int], Any], np.ndarray]  # shape, NumPy dtype -> aligned array
 
 
@@ -36,6 +39,30 @@ class Block:
     def held(self) -> bool:
         """Somebody else keeps an array that lies in this memory."""
         return sys.getrefcount(self._owner) > self._own_references
+
+
+def copy(target: np.ndarray, source: np.ndarray, threads: int) -> None:
+    """Copy an array of any strides into a contiguous one of its shape, on several threads."""
+    target, source = _widened(target, source)
+    count = min(threads, len(target)) if target.nbytes >= SHARED and target.ndim else 1
+    ends = [len(target) * n // count for n in range(count + 1)] if count > 1 else []
+    if not ends:
+        target[...] = source
+        return
+    with ThreadPoolExecutor(count) as pool:
+        parts = [slice(*pair) for pair in pairwise(ends)]
+        list(pool.map(lambda part: np.copyto(target[part], source[part]), parts))
+
+
+def _widened(target: np.ndarray, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Elements that lie side by side in both, as fewer wide ones: NumPy copies one by one."""
+    if source.ndim and source.shape[-1] > 1 and source.strides[-1] == source.itemsize:
+        row = source.shape[-1] * source.itemsize
+        for kind in (np.uint64, np.uint32, np.uint16):
+            wide = np.dtype(kind)
+            if wide.itemsize > source.itemsize and row % wide.itemsize == 0:
+                return target.view(wide), source.view(wide)
+    return target, source
 
 
 def _owner(array: np.ndarray) -> np.ndarray:

@@ -12,12 +12,13 @@ import numpy as np
 from ..backend.contract import Backend, Code, Crew, Entry, Table
 from .arena import Life, place
 from .constants import Constants
-from .executable import Fill
+from .executable import Piece, Spill
 from .memory import Block
 from .plan import Plan
 from .slots import Slots
 
 REMEMBERED = 64  # placements for different sizes
+LARGE = 4 << 20  # bytes from which a table is not copied that a run reads a few rows of
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,11 @@ class Native:
         counters = [backend.counter_bytes(p, threads) for p in programs]
         workspaces = [backend.workspace_bytes(p, threads) for p in programs]
         self._slots = Slots(plan, backend.empty, counters, workspaces)
-        self._constants = Constants(plan, self._slots, backend.empty, self._run_call)
+        self._constants = Constants(plan, self._slots, backend.empty, self._run_call, threads)
         persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
         self._persistent = persistent
+        self._looked_up = {n for n in plan.looked_up() if plan.memories[n].kind == "parameter"}
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
@@ -83,7 +85,13 @@ class Native:
         if memory in self._states:
             self._set_state(memory, array)
             return
-        if array.nbytes < 64:  # masked reads may touch a whole cache line
+        self._point(memory, array)
+        if memory in self._kept:
+            self._constants.give(memory, array)
+
+    def _point(self, memory: int, array: np.ndarray) -> None:
+        """Read an array where it lies; masked reads may touch a whole cache line."""
+        if array.nbytes < 64:
             block = self._small.get(memory) or Block(self._backend.empty, 64)
             self._small[memory] = block
             block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
@@ -92,13 +100,25 @@ class Native:
             address = array.ctypes.data
         self._arrays[memory] = array
         self._slots.point(memory, address)
-        if memory in self._kept:
-            self._constants.give(memory, array)
 
-    def give_away(self, port: int, array: np.ndarray) -> None:
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         memory = self._plan.ports[port]
-        if memory is None or not self._constants.give_away(memory, array):
-            self.set(port, np.require(array, requirements=["C", "A"]))
+        assert memory is not None
+        packed = self._constants.pack(memory, array)
+        if packed and not self._constants.reads(memory):
+            return
+        array = np.require(array, requirements=["C", "A"])
+        if spill is not None and self._stays(memory, array.nbytes):
+            array = spill(memory, array)
+        if not packed:
+            self.set(port, array)
+            return
+        self._point(memory, array)
+        self._constants.hold(memory, array)
+
+    def _stays(self, place: int, size: int) -> bool:
+        """It is better mapped than copied: large, a parameter, and hardly read."""
+        return size >= LARGE and place in self._looked_up
 
     @property
     def key_of_made(self) -> str | None:
@@ -110,15 +130,17 @@ class Native:
         self._constants.refresh()
         return self._constants.pieces()
 
-    def take(self, sizes: Mapping[int, int], fill: Fill) -> None:
-        blocks = {place: Block(self._backend.empty, size) for place, size in sizes.items()}
+    def take(self, made: Mapping[int, Piece]) -> None:
+        mapped = {n: piece.mapped() for n, piece in made.items() if self._stays(n, piece.nbytes)}
+        read = {place: piece for place, piece in made.items() if place not in mapped}
+        blocks = {place: Block(self._backend.empty, piece.nbytes) for place, piece in read.items()}
 
-        def filled(place: int) -> None:
-            fill(place, blocks[place].array_of_bytes()[: sizes[place]])
+        def fill(place: int) -> None:
+            read[place].read(blocks[place].array_of_bytes()[: read[place].nbytes])
 
         with ThreadPoolExecutor(self._crew.threads) as pool:
-            list(pool.map(filled, blocks))
-        self._constants.take(blocks)
+            list(pool.map(fill, read))
+        self._constants.take(blocks, mapped)
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)

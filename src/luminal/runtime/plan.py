@@ -121,6 +121,19 @@ class Plan:
         """Memories that keep their contents between runs: what constant calls write."""
         return frozenset(m for c in self.calls if c.constant for m in self.touched(c)[1])
 
+    def looked_up(self) -> frozenset[int]:
+        """Memories of which a run reads a few rows only: those that its data name."""
+        found: set[int] = set()
+        others: set[int] = set()
+        for call in self.calls:
+            made = self.kernels[call.kernel]
+            loads = [load for value in made.kernel.values for load in value.loads]
+            for buffer, argument in zip(made.program.buffers, call.arguments):
+                mine = [load for load in loads if load.buffer == buffer.name]
+                named = mine and all(load.slots for load in mine) and argument.layout is None
+                (found if named else others).add(argument.memory)
+        return frozenset(found - others)
+
     def running(self) -> list[Call]:
         """The calls of every run."""
         return [call for call in self.calls if not call.constant]

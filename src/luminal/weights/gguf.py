@@ -27,6 +27,7 @@ SCALARS = {
     12: "<d",
 }  # fmt: skip
 TEXT, ARRAY = 8, 9
+LENGTH = struct.Struct("<Q")
 LIMIT = 1 << 28  # entries of one array or list; more is a damaged file
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K",
@@ -132,6 +133,20 @@ class _Reader:
         raw = self.bytes(self.count())
         return raw.decode("utf-8", "surrogateescape")
 
+    def texts(self, count: int) -> list[str]:
+        """So many texts: a vocabulary has 100,000 and more."""
+        data, found = memoryview(self.data), []
+        try:
+            for _ in range(count):
+                start = self.place + LENGTH.size
+                self.place = start + LENGTH.unpack_from(data, self.place)[0]
+                if self.place > len(data):
+                    raise struct.error
+                found.append(str(data[start : self.place], "utf-8", "surrogateescape"))
+        except struct.error:
+            raise WeightsError(f"{self.path}: truncated in a list of {count} texts") from None
+        return found
+
     def head(self) -> tuple[int, int]:
         """The numbers of tensors and of metadata entries."""
         if self.bytes(4) != MAGIC:
@@ -147,6 +162,8 @@ class _Reader:
             return self.text()
         if kind == ARRAY:
             inner, count = self.scalar("<I"), self.count()
+            if inner == TEXT:
+                return self.texts(count)
             if inner not in SCALARS:
                 return [self.value(inner) for _ in range(count)]
             form = np.dtype(SCALARS[inner])

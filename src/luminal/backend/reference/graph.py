@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import InputError
-from ...graph.display import reachable
 from ...graph.infer import text
 from ...graph.node import REDUCE_OPS, Node, Scatter, View, position
+from ...graph.order import reachable
 from ...graph.scalars import SCALARS, compute
 from ...graph.values import checked, solve_sizes
 from .arrays import Sizes, accumulate, grid, hold, reduce, write

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import nn
 from ...graph import Graph
-from .cache import PagedCache
+from .cache import PagedCache, clear
 from .config import DecoderConfig
 from .decoder import Decoder
 from .loading import Loaded
@@ -56,8 +56,7 @@ class BatchProgram:
             device=device, threads=threads, search=search, precision=precision
         )
         give(self._program, model, state, identity)
-        for tensor in cache.states:
-            self._program[tensor] = np.zeros(tensor.shape, np.float32)
+        clear(self._program, cache.states)
 
     @classmethod
     def of(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ...errors import Unsupported, WeightsError
 from ...weights.gguf import GGUF
 from .text import Tokenizer, tokenizers
@@ -85,14 +87,14 @@ def _sentencepiece(given: Mapping[str, Any], tokens: list[str]) -> Any:
 
 def _merges(tokens: list[str], scores: Any, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """Every way to make a token of two others, the token of the best score first."""
-    found = []
-    for number, token in enumerate(tokens):
+    found, ranks = [], (-np.asarray(scores, np.float64)).tolist()
+    for rank, token in zip(ranks, tokens):
         for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in vocabulary and right in vocabulary:
-                order = (-float(scores[number]), vocabulary[left], vocabulary[right])
-                found.append((order, (left, right)))
-    return [pair for _, pair in sorted(found)]
+            left = token[:cut]
+            if left in vocabulary and token[cut:] in vocabulary:
+                right = token[cut:]
+                found.append((rank, vocabulary[left], vocabulary[right], left, right))
+    return [(left, right) for _, _, _, left, right in sorted(found)]
 
 
 def _add_special(raw: Any, given: Mapping[str, Any], tokens: list[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ... import nn
 from ...errors import InputError
 from ...graph import Graph, Tensor
-from .cache import ContiguousCache, layer_bytes
+from .cache import ContiguousCache, clear, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
 from .storage import Storage
@@ -49,8 +49,7 @@ class DecoderProgram:
             device=device, threads=threads, search=search, precision=precision
         )
         give(self._program, model, state, identity)
-        for tensor in cache.states:
-            self._program[tensor] = np.zeros(tensor.shape, tensor.dtype.numpy)
+        clear(self._program, cache.states)
         self._weights = {n: _bytes(p) for n, p in model.named_parameters()}
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
