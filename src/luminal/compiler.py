@@ -22,7 +22,7 @@ from .artifact.store import Store
 from .backend import cpu
 from .backend.contract import Backend, Code
 from .errors import DeviceError, Illegal, InputError
-from .graph.dtype import DType
+from .graph.dtype import DType, bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
 from .kernel.decisions import Choices, Decisions
@@ -83,7 +83,7 @@ def compile_graph(
     report = Report("reference" if backend is None else "cpu", threads or available_cores())
     with report.stage("passes"):
         program = run_passes(
-            program_of(graph), default_passes(precision) if passes is None else passes
+            program_of(graph), _passes(precision, backend) if passes is None else passes
         )
     ports = ports_of(graph, program)
     if backend is None:
@@ -307,6 +307,12 @@ def _backend(device: str) -> Backend | None:
         known = ", ".join(repr(name) for name in DEVICES)
         raise DeviceError(f"there is no device {device!r}; there are 'auto', {known}")
     return DEVICES[name]
+
+
+def _passes(precision: str, backend: Backend | None) -> list[Pass]:
+    products = backend.target(1).instructions if backend is not None else ()
+    half = backend is None or any(product.first is bf16 for product in products)
+    return default_passes(precision, half)
 
 
 def _check_options(graph: Graph, threads: int | None) -> None:

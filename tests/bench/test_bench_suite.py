@@ -59,9 +59,9 @@ def example_with_a_slow_peer(name):
 
 def test_a_peer_that_does_not_get_ready_costs_only_its_cell():
     options = dataclasses.replace(QUICK, peers=("torch", "slow"))
-    (row,) = run([example("good")], options, timeout=8.0, find=example_with_a_slow_peer)
+    (row,) = run([example("good")], options, timeout=5.0, find=example_with_a_slow_peer)
     assert row.ours.time is not None and row.peers["torch"].ratio is not None
-    assert row.peers["slow"].fault == "no result within 8 s (last begun: slow)"
+    assert row.peers["slow"].fault == "no result within 5 s (last begun: slow)"
 
 
 def test_names_are_unique_and_both_kinds_are_there():

@@ -108,6 +108,23 @@ def test_operation(name):
     assert not report().fallbacks and not report().failures
 
 
+def test_draws_follow_their_weights():
+    weights = torch.tensor([[0.1, 0, 0.7, 0.2], [0, 1, 0, 0]])
+
+    @torch.compile(backend=backend)
+    def draw(weights):
+        return torch.multinomial(weights, 2000, True), torch.multinomial(weights[:1], 3)
+
+    torch.manual_seed(0)
+    many, few = draw(weights)
+    shares = torch.stack([torch.bincount(row, minlength=4) / 2000 for row in many])
+    close(shares, weights, 0.05)
+    assert (shares[weights == 0] == 0).all() and sorted(few[0].tolist()) == [0, 2, 3]
+    torch.manual_seed(0)
+    assert torch.equal(draw(weights)[0], many) and not torch.equal(draw(weights)[0], many)
+    assert not report().fallbacks and not report().failures
+
+
 def test_strides_over_memory_that_is_laid_out_otherwise():
     x, y = torch.randn(4, 3).t(), torch.randn(2, 2)
 

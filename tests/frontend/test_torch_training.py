@@ -1,4 +1,4 @@
-"""Training through the backend against eager; generation, threads, memory of many calls."""
+"""Training through the backend against eager; threads, memory of many calls."""
 
 import copy
 import gc
@@ -136,10 +136,7 @@ def follow(name, steps):
     assert report().graphs == 2 and not report().fallbacks and not report().failures
 
 
-SLOW = {"vit": pytest.mark.slow}  # its block is the one of "gpt"
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in MODELS])
+@pytest.mark.parametrize("name", MODELS)
 def test_a_few_steps_follow_eager(name):
     follow(name, 20)
 

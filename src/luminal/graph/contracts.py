@@ -15,7 +15,9 @@ A group whose largest |x| is at most TINY counts as zero; one with a NaN or an i
 second sum, and other contractions stay as they are.
 
 `half_contractions` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
-and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|.
+and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. `half_weights` is the
+same where no instruction multiplies bf16: factors that are known before the run are rounded, and
+take half of the memory; rounding the others would be work for nothing.
 """
 
 from __future__ import annotations
@@ -79,22 +81,29 @@ def resolved(graph: Graph, node: Node) -> Placed:
 # ---- bf16
 
 
-def half_contraction(graph: Graph, product_node: Node, dims: tuple[int, ...]) -> Node | None:
+def half_contraction(
+    graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
+) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
-    the other has, or one is known before the run."""
+    the other has, or one is known before the run. weights_only: a factor that is not known then
+    stays as it is."""
     factors = [resolved(graph, factor) for factor in product_node.inputs]
     names = [_names(factor.index) for factor in factors]
     summed = {position(d) for d in dims}
     if not all(mine & summed for mine in names):
         return None
     outer = names[0] - names[1] and names[1] - names[0]
-    if not outer and not any(known_before(factor.node) for factor in factors):
+    known = [known_before(factor.node) for factor in factors]
+    if not any(known) and (weights_only or not outer):
         return None
-    shape = product_node.shape
-    a, b = (
-        graph.view(_cast(graph, _cast(graph, f.node, bf16), f32), View(shape, f.index))
-        for f in factors
-    )
+
+    def rounded(factor: Placed, known: bool) -> Node:
+        node = factor.node
+        if known or not weights_only:
+            node = _cast(graph, _cast(graph, node, bf16), f32)
+        return graph.view(node, View(product_node.shape, factor.index))
+
+    a, b = map(rounded, factors, known)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
 
 

@@ -26,6 +26,9 @@ class Floor:
     def __str__(self) -> str:
         return f"({_factor(self.numerator)}//{_factor(self.divisor)})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _floor_atom, (self.numerator, self.divisor)
+
 
 @dataclass(frozen=True, eq=False)
 class Extremum:
@@ -37,6 +40,9 @@ class Extremum:
 
     def __str__(self) -> str:
         return f"{self.kind}({self.first}, {self.second})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _extremum_atom, (self.kind, self.first, self.second)
 
 
 Atom: TypeAlias = Union[str, Floor, Extremum]
@@ -89,6 +95,9 @@ class Index:
         index.is_constant = not terms or (len(terms) == 1 and not terms[0][0])
         index._hash = hash(index.constant) if index.is_constant else object.__hash__(index)
         return index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Index.build, (dict(self.terms),)  # a copy from elsewhere is interned
 
     @property
     def text(self) -> str:

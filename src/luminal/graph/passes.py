@@ -64,11 +64,15 @@ def program_of(graph: Graph) -> Program:
     return Program(graph, outputs, tuple((state.node, new.node) for state, new in graph.states))
 
 
-def default_passes(precision: str = "f32") -> list[Pass]:
-    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`."""
+def default_passes(precision: str = "f32", half_products: bool = True) -> list[Pass]:
+    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`.
+    half_products: the machine has an instruction that multiplies bf16."""
     if precision not in CONTRACTS:
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
-    return [widen_half, fold_constants, *CONTRACTS[precision]]
+    contract = CONTRACTS[precision]
+    if precision == "bf16" and not half_products:
+        contract = (half_weights,)
+    return [widen_half, fold_constants, *contract]
 
 
 def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
@@ -188,6 +192,11 @@ def integer_contractions(program: Program) -> Program:
 def half_contractions(program: Program) -> Program:
     """Contractions of bf16 with sums in f32."""
     return _contract(program, half_contraction)
+
+
+def half_weights(program: Program) -> Program:
+    """The same, but only weights are rounded."""
+    return _contract(program, partial(half_contraction, weights_only=True))
 
 
 def _contract(program: Program, contract: Contract) -> Program:

@@ -126,6 +126,12 @@ class Tensor(Movement):
         attribute = Scatter(self._dim(dim), mode)
         return self.graph.apply("scatter", [self, index, values], attribute=attribute)
 
+    def _unary(self, op: str) -> Tensor:
+        return self.graph.apply(op, [self])
+
+    def _binary(self, op: str, other: Tensor) -> Tensor:
+        return self.graph.apply(op, [self, other])
+
     def _reduce(self, op: str, dims: Sequence[int]) -> Tensor:
         wanted = tuple(sorted({self._dim(dim) for dim in dims}))
         return self.graph.apply(op, [self], attribute=wanted) if wanted else self

@@ -32,8 +32,8 @@ from ..kernel.kernel import (
     indices,
     walk,
 )
-from .encode import Indexed, Literal, Operation, Running
-from .extract import Classes, ENode, map_of
+from .encode import Indexed, Literal
+from .extract import Classes, ENode
 from .maps import conditions_of
 from .plan import Piece
 from .terms import SLOT, ScatterMap
@@ -163,7 +163,7 @@ class Body:
         name = self.classes.scalar(node)
         if name:
             return Apply(name, tuple(self.expression(x, known) for x in node.children), dtype)
-        item = self.encoding.items[int(node.literals[0])]
+        item = self.classes.item(node)
         if isinstance(item, Literal):
             return Constant(item.value, item.dtype)
         if isinstance(item, Indexed):
@@ -172,7 +172,7 @@ class Body:
 
     def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:
         """A load at a map; guarded where nothing around it says that it stays inside."""
-        found = map_of(self.classes, node)
+        found = self.classes.item(node)
         place = self.place(self.memory(node.children[0]))
         entries = dict(found.entries)
         slots: tuple[tuple[str, Expression], ...] = ()
@@ -191,7 +191,7 @@ class Body:
         return Guard(missing, load, zero(dtype)) if missing else load
 
     def _guard(self, node: ENode, known: Known) -> Expression:
-        domain = self.encoding.domain(int(node.literals[0]))
+        domain: Known | None = self.classes.item(node)
         first, second = node.children
         if domain is None:
             return self.expression(second, known)
@@ -208,15 +208,10 @@ class Body:
         if node.op == "OSum":
             return self._online_sum(c, node)
         if node.op == "Scan":
-            item = self.encoding.items[int(node.literals[0])]
-            assert isinstance(item, Running)
+            item = self.classes.item(node)
             reduction = Reduction(item.op, (item.axis,), scan=True)
             return self.value(c, name, self.expression(node.children[0], ()), reduction)
-        op = {"Sum": "sum", "Max": "max"}.get(node.op)
-        if op is None:
-            item = self.encoding.items[int(node.literals[0])]
-            assert isinstance(item, Operation)
-            op = item.name
+        op: str = self.classes.item(node).name if node.op == "Fold" else node.op.lower()
         child = node.children[-1]
         body = self.product(child) if op == "sum" else self.expression(child, ())
         body = self._defined(child, op, body)
@@ -333,8 +328,7 @@ class Body:
 
 def scatter_value(body: Body, node: ENode, place: Place) -> None:
     """The value that writes into the buffer of a scatter, in row-major order of its points."""
-    found = body.encoding.items[int(node.literals[0])]
-    assert isinstance(found, ScatterMap)
+    found: ScatterMap = body.classes.item(node)
     _, slot, values = node.children
     body.order = list(found.along)
     slots = ((SLOT_NAME, body.expression(slot, ())),)

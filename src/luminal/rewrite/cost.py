@@ -93,7 +93,7 @@ class Pricer:
 
     def _estimate(self, domain: int) -> float:
         encoding = self.classes.encoding
-        conditions = encoding.domain(domain)
+        conditions = encoding.items[domain]
         if conditions is None:
             return 0.0
         names = encoding.names(encoding.mask(n for c in conditions for n in c.names()))

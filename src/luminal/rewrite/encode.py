@@ -101,7 +101,7 @@ class Encoding:
         if len(self.axes) > MAX_AXES:
             raise CompileError(f"a region has {len(self.axes)} axes, more than {MAX_AXES}")
         self.bit = {name: i for i, name in enumerate(self.axes)}
-        self.items: list[Interned] = []
+        self.items: list[Any] = []  # by number
         self.numbers: dict[Hashable, int] = {}
         self.facts: list[Fact] = []  # not yet told to the engine
         self.answered: set[tuple[int, int, int]] = set()
@@ -142,21 +142,6 @@ class Encoding:
             self.items.append(item)
             self._describe(kind, found, item)
         return found
-
-    def map(self, number: int) -> Map:
-        item = self.items[number]
-        assert isinstance(item, Map)
-        return item
-
-    def domain(self, number: int) -> Condition | None:
-        item = self.items[number]
-        assert item is None or isinstance(item, tuple)
-        return item
-
-    def index(self, number: int) -> Indexed:
-        item = self.items[number]
-        assert isinstance(item, Indexed)
-        return item
 
     def _describe(self, kind: str, number: int, item: Interned) -> None:
         names = _mentioned(item)
@@ -221,10 +206,10 @@ class Encoding:
 
     def _compose(self, inner: int, outer: int) -> int | None:
         """Reading a buffer through `inner`, and the result of that, in memory, through `outer`."""
-        return self.number("map", compose(self.space, self.map(inner), self.map(outer)))
+        return self.number("map", compose(self.space, self.items[inner], self.items[outer]))
 
     def _restrict(self, number: int, mask: int) -> int | None:
-        found = self.map(number)
+        found = self.items[number]
         if mask & ~self.mask(axis for axis, _ in found.entries):
             raise CompileError(f"{found} leaves out axes of {self.names(mask)}, which it reads")
         entries = tuple((a, i) for a, i in found.entries if mask >> self.bit[a] & 1)
@@ -234,22 +219,22 @@ class Encoding:
         return self.number("map", Map(entries, conditions))
 
     def _domain_at(self, domain: int, number: int) -> int | None:
-        conditions = self.domain(domain)
+        conditions = self.items[domain]
         if conditions is None:
             return domain
-        entries = dict(self.map(number).entries)
+        entries = dict(self.items[number].entries)
         moved = [self.space.substitute(c, entries) for c in conditions]
         return self.number("domain", self.space.domain(moved))
 
     def _index_at(self, index: int, number: int) -> int | None:
-        if conditions_of(self.space, self.map(number)) != ():
+        if conditions_of(self.space, self.items[number]) != ():
             return None
-        found = self.index(index)
-        moved = self.space.substitute(found.index, dict(self.map(number).entries))
+        found = self.items[index]
+        moved = self.space.substitute(found.index, dict(self.items[number].entries))
         return self.number("index", Indexed(moved, found.dtype))
 
     def _extend(self, number: int, mask: int) -> int | None:
-        found, inner = self.map(number), self.names(mask)
+        found, inner = self.items[number], self.names(mask)
         if not found.names.isdisjoint(inner) or not injective(found, self.space):
             return -1
         kept = [(a, i) for a, i in found.entries if a not in inner]
@@ -258,13 +243,13 @@ class Encoding:
         return self.number("map", Map(tuple(entries), found.conditions))
 
     def _both(self, first: int, second: int) -> int | None:
-        a, b = self.domain(first), self.domain(second)
+        a, b = self.items[first], self.items[second]
         whole = None if a is None or b is None else self.space.domain(a + b)
         return self.number("domain", whole)
 
     def _fill(self, number: int, index: int) -> int | None:
         """A gather clamps its slot, a read does not: only an index that stays inside may do."""
-        found, value = self.map(number), self.index(index).index
+        found, value = self.items[number], self.items[index].index
         entries = tuple((a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries)
         for (axis, before), (_, after) in zip(found.entries, entries):
             if before is not after and not self.space.inside(after, self.space.axes[axis]):
@@ -272,7 +257,7 @@ class Encoding:
         return self.number("map", Map(entries, found.conditions))
 
     def _whole(self, first: int, second: int) -> int | None:
-        a, b = self.map(first), self.map(second)
+        a, b = self.items[first], self.items[second]
         if a.entries != b.entries or len(a.conditions) > 1 or len(b.conditions) > 1:
             return None
         if a.conditions and b.conditions and a.conditions[0] is not -1 - b.conditions[0]:

@@ -12,14 +12,15 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
-from .encode import Encoding, Indexed, Literal, Operation
+from .encode import Encoding
 from .engine import Engine
 from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
 from .maps import conditions_of
-from .terms import SLOT, Leaf, Map, Region
+from .terms import SLOT, Leaf, Region
 
 INFINITE = math.inf
 
@@ -85,18 +86,19 @@ class Classes:
         """How a buffer comes about: "Input", "Scatter" or "Store"."""
         return self.alternatives[buffer][0].op
 
+    def item(self, node: ENode) -> Any:
+        """What the first literal of a node stands for: a map, a domain, an operation, a leaf ..."""
+        return self.encoding.items[int(node.literals[0])]
+
     def scalar(self, node: ENode) -> str:
         """The elementwise operation that a node is, by its name in SCALARS; else ""."""
         if node.op in ("Unary", "Binary", "Ternary"):
-            item = self.encoding.items[int(node.literals[0])]
-            assert isinstance(item, Operation)
-            return item.name
+            return str(self.item(node).name)
         return SCALAR.get(node.op, "")
 
     def leaf(self, buffer: int) -> Leaf:
-        item = self.encoding.items[int(self.alternatives[buffer][0].literals[0])]
-        assert isinstance(item, Leaf)
-        return item
+        found: Leaf = self.item(self.alternatives[buffer][0])
+        return found
 
 
 def classes_of(
@@ -178,14 +180,20 @@ def _worthwhile(
     plain = [n for n in kept if n.op in ("Const", "Literal")]
     if plain:
         return plain[:1]
-    exact = {(n.children[0], len(encoding.map(int(n.literals[0])).entries))
-             for n in kept if n.op == "Read"}  # fmt: skip
-    shortest = {b: min(c for x, c in exact if x == b) for b, _ in exact}
-    return [
-        n for n in kept
-        if n.op != "Read"
-        or len(encoding.map(int(n.literals[0])).entries) == shortest[n.children[0]]
-    ]  # fmt: skip
+    return _shortest_reads(kept, encoding)
+
+
+def _shortest_reads(options: list[ENode], encoding: Encoding) -> list[ENode]:
+    """Of reads of one buffer only those whose maps have the fewest entries."""
+
+    def entries(node: ENode) -> int:
+        return len(encoding.items[int(node.literals[0])].entries)
+
+    least: dict[int, int] = {}
+    for n in options:
+        if n.op == "Read":
+            least[n.children[0]] = min(entries(n), least.get(n.children[0], entries(n)))
+    return [n for n in options if n.op != "Read" or entries(n) == least[n.children[0]]]
 
 
 def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:
@@ -219,17 +227,13 @@ def _find_dtypes(classes: Classes) -> None:
 
 
 def _dtype(classes: Classes, node: ENode, leaf_dtype: dict[int, DType]) -> DType:
-    items = classes.encoding.items
     if node.op == "Const":
         return ALL[int(node.literals[0])]
     if node.op in ("Literal", "Index", "Unary", "Binary", "Ternary"):
-        item = items[int(node.literals[0])]
-        assert isinstance(item, Literal | Indexed | Operation)
-        return item.dtype
+        found: DType = classes.item(node).dtype
+        return found
     if node.op == "Input":
-        item = items[int(node.literals[0])]
-        assert isinstance(item, Leaf)
-        return leaf_dtype[item.number]
+        return leaf_dtype[classes.item(node).number]
     if node.op == "One":
         return ALL[0]  # takes the dtype of whatever it weighs
     return classes.dtype[node.children[0]]
@@ -283,7 +287,7 @@ def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
         own = _needs_of_read(classes, node)
         return own | (classes.needs[node.children[1]] if node.op == "Gather" else frozenset())
     if node.op == "Guard":
-        domain = encoding.domain(int(node.literals[0])) or ()
+        domain = classes.item(node) or ()
         first, second = (classes.needs[x] for x in node.children)
         rest = frozenset(c for c in first if not encoding.space.implies(domain, c))
         if len(domain) == 1:
@@ -300,17 +304,13 @@ def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
 
 def _needs_of_read(classes: Classes, node: ENode) -> frozenset[Index]:
     """Inside the buffer, and where the buffer holds something defined."""
-    space, found = classes.encoding.space, classes.encoding.map(int(node.literals[0]))
+    space, found = classes.encoding.space, classes.item(node)
     entries = dict(found.entries)
     held = [space.substitute(c, entries) for c in classes.needs[node.children[0]]]
     held = [c for c in held if SLOT not in c.names()]
     own = conditions_of(space, found)
     both = None if own is None else space.domain([*own, *held])
     return frozenset((Index.of(-1),) if both is None else both)
-
-
-def map_of(classes: Classes, node: ENode) -> Map:
-    return classes.encoding.map(int(node.literals[0]))
 
 
 # ---- seeds: one alternative for every class, bottom up, so never a cycle

@@ -191,13 +191,10 @@ class _Search:
     def _deep(self, choice: list[int]) -> set[int]:
         """Classes with a reduction below them, in the same kernel or behind memory."""
         deep: set[int] = set()
-        grown = -1
-        while grown != len(deep):
-            grown = len(deep)
-            for c in range(len(choice)):
-                node = self.classes.alternatives[c][choice[c]]
-                if node.op in REDUCTIONS or any(x in deep for x in node.children):
-                    deep.add(c)
+        for c in self._operands_first(choice):
+            node = self.classes.alternatives[c][choice[c]]
+            if node.op in REDUCTIONS or not deep.isdisjoint(node.children):
+                deep.add(c)
         return deep
 
     def _constants(self, choice: list[int]) -> set[int]:
@@ -291,7 +288,7 @@ class _Search:
         Any other value is made once, whether its kernel stores it or not."""
         classes, parted = self.classes, set[int]()
         meets = {root: root for root in classes.roots}
-        for c in reversed(post_order(classes.roots, lambda c: self._operands_of(choice, c))):
+        for c in reversed(self._operands_first(choice)):
             node = classes.alternatives[c][choice[c]]
             end = classes.is_buffer[c] or node.op in REDUCTIONS or node.op in ("Scan", "Wexp")
             mine = c if end or c in classes.roots else meets[c]
@@ -313,6 +310,9 @@ class _Search:
 
     def _operands_of(self, choice: list[int], c: int) -> tuple[int, ...]:
         return self.classes.alternatives[c][choice[c]].children
+
+    def _operands_first(self, choice: list[int]) -> list[int]:
+        return post_order(self.classes.roots, lambda c: self._operands_of(choice, c))
 
     def _storable(self, c: int, node: ENode, used: set[int]) -> bool:
         """Values whose storing may pay: reductions, constants, and what is much used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
@@ -15,6 +16,9 @@ from .terms import Region, Root, is_reduction
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
 MAX_AXES = 62  # bits of an axis mask in the e-graph
+
+
+Cones: TypeAlias = dict[int, frozenset[int]]  # root -> the terms below it, walls included
 
 
 @dataclass
@@ -54,10 +58,10 @@ def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
     """
     walls = frozenset(cuts)
     parent = {root: root for root in sorted(cuts | outputs)}
-    cones = {root: reachable(facts.terms, [root], walls) for root in parent}
-    on_the_way = _on_the_way(cones, outputs - cuts)
+    cones = {root: frozenset(reachable(facts.terms, [root], walls)) for root in parent}
     for output in sorted(outputs - cuts, reverse=True):
-        owners = {_find(parent, root) for root in on_the_way[output]}
+        behind = [root for root, cone in cones.items() if output in cone and root != output]
+        owners = {_find(parent, root) for root in behind}
         if len(owners) == 1:
             parent[output] = owners.pop()
     _join_scatters(facts, cuts, cones, parent)
@@ -65,7 +69,7 @@ def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
     members: dict[int, list[int]] = {}
     for root in parent:
         members.setdefault(_find(parent, root), []).append(root)
-    return [_group(facts, roots, walls) for roots in members.values()]
+    return [_group(cones, roots, walls) for roots in members.values()]
 
 
 def _find(parent: dict[int, int], root: int) -> int:
@@ -74,19 +78,7 @@ def _find(parent: dict[int, int], root: int) -> int:
     return root
 
 
-def _on_the_way(cones: dict[int, list[int]], outputs: set[int]) -> dict[int, list[int]]:
-    """output -> the roots that are computed from it."""
-    found: dict[int, list[int]] = {output: [] for output in outputs}
-    for root, cone in cones.items():
-        for t in outputs.intersection(cone):
-            if t != root:
-                found[t].append(root)
-    return found
-
-
-def _join_ends(
-    facts: Facts, cuts: set[int], cones: dict[int, list[int]], parent: dict[int, int]
-) -> None:
+def _join_ends(facts: Facts, cuts: set[int], cones: Cones, parent: dict[int, int]) -> None:
     """Outputs that nobody reads and that share a costly term become one group."""
     blocked = {_find(parent, cut) for cut in cuts}
     costly = _costly(facts, cuts)
@@ -100,9 +92,7 @@ def _join_ends(
                 parent[mine] = other
 
 
-def _join_scatters(
-    facts: Facts, cuts: set[int], cones: dict[int, list[int]], parent: dict[int, int]
-) -> None:
+def _join_scatters(facts: Facts, cuts: set[int], cones: Cones, parent: dict[int, int]) -> None:
     """An output that shares a scatter with one stored value (a cache and the attention that reads
     it) joins its group, so that the scatter is done once.
 
@@ -121,10 +111,10 @@ def _join_scatters(
             parent[output] = _find(parent, sharing[0])
 
 
-def _group(facts: Facts, roots: list[int], cuts: frozenset[int]) -> Group:
-    walls = cuts - set(roots)
-    cone = reachable(facts.terms, roots, walls)
-    return Group(roots, [t for t in cone if t not in walls], {t for t in cone if t in walls})
+def _group(cones: Cones, roots: list[int], cuts: frozenset[int]) -> Group:
+    cone = frozenset().union(*(cones[root] for root in roots))
+    walls = (cuts - set(roots)) & cone
+    return Group(roots, sorted(cone - walls), set(walls))
 
 
 # ---- values that several regions would compute

@@ -130,8 +130,9 @@ class Plan:
             loads = [load for value in made.kernel.values for load in value.loads]
             for buffer, argument in zip(made.program.buffers, call.arguments):
                 mine = [load for load in loads if load.buffer == buffer.name]
-                named = mine and all(load.slots for load in mine) and argument.layout is None
-                (found if named else others).add(argument.memory)
+                named = mine and all(load.slots for load in mine)
+                if argument.layout is None:  # else it is the packed copy that is read
+                    (found if named else others).add(argument.memory)
         return frozenset(found - others)
 
     def running(self) -> list[Call]:

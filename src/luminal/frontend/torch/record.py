@@ -225,7 +225,7 @@ def _plain(index: Index) -> int | Index:
 
 
 def name_of(target: Any) -> str:
-    """"add.Tensor" for torch.ops.aten.add.Tensor; other namespaces keep theirs."""
+    """As in the tables: "add.Tensor" for torch.ops.aten.add.Tensor; others keep their namespace."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target).removeprefix("aten.")
     return getattr(target, "__name__", str(target))

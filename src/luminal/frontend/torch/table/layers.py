@@ -68,8 +68,10 @@ def encoder_layer(
         return result  # type: ignore[no-any-return]
 
     def feed(x: Tensor) -> Tensor:
-        inner = ops.linear(x, ffn_weight_1, ffn_bias_1)
-        return ops.linear(ops.gelu(inner) if use_gelu else ops.relu(inner), ffn_weight_2, ffn_bias_2)
+        activation = ops.gelu if use_gelu else ops.relu
+        return ops.linear(
+            activation(ops.linear(x, ffn_weight_1, ffn_bias_1)), ffn_weight_2, ffn_bias_2
+        )
 
     if norm_first:
         x = ops.add(src, attend(first(src)))

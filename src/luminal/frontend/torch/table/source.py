@@ -14,7 +14,7 @@ from ....graph.dtype import DType, boolean, f32, f64, i64
 from ....graph.index import Index
 from ....graph.node import Number
 from ....graph.tensor import Tensor
-from ....ops.base import Size, full_like, operands, tensor_of
+from ....ops.base import Size, full_like, operands, static, tensor_of
 from .base import rule, source
 
 if TYPE_CHECKING:
@@ -258,6 +258,19 @@ def rrelu(
 @source("exponential.default")
 def exponential(at: Recorder, x: Tensor, rate: float = 1.0) -> Tensor:
     return ops.exponential(at.graph, x.shape, rate, at.random_seed()).cast(x.dtype)
+
+
+@source("multinomial.default")
+def multinomial(at: Recorder, x: Tensor, count: Size, replacement: bool = False) -> Tensor:
+    """Places drawn with the weights x (..., places): the first of exponential clocks to ring."""
+    number, wide = static(count, "the number of draws"), x.cast(f64 if x.dtype is f64 else f32)
+    rows, places = x.shape[:-1], x.shape[-1]
+    shape = (*rows, number, places) if replacement else x.shape
+    clocks = ops.exponential(at.graph, shape, 1.0, at.random_seed()).cast(wide.dtype)
+    clocks = ops.clamp(clocks, 1e-30)  # 0 is drawn, too
+    if replacement:
+        return ops.argmax(ops.div(wide.unsqueeze(-2), clocks), -1)
+    return ops.topk(ops.div(wide, clocks), number).indices
 
 
 @source("native_dropout.default")
