@@ -54,6 +54,20 @@ def test_a_second_program_does_not_ask_for_the_values(folder: Path) -> None:
     np.testing.assert_array_equal(run(again, x, y), first)
 
 
+def test_programs_with_larger_inputs_share_what_is_kept(folder: Path) -> None:
+    """A longer context, say: the same weights, packed once."""
+    for context in (16, 32):
+        graph = Graph()
+        x, past = graph.tensor((3, 64)), graph.tensor((context, 64))
+        weight = graph.parameter((96, 64), name="weight")
+        y = (ops.linear(x, weight) + past.sum()).output()
+        rt = graph.compile(database=False, threads=1)
+        kept.set_parameters(rt, lambda weight=weight: [(weight, WEIGHT)], "model")
+        rt[past] = np.zeros((context, 64), np.float32)
+        np.testing.assert_allclose(run(rt, x, y)[0], WEIGHT.sum(1), rtol=1e-4, atol=1e-4)
+    assert len(list(folder.iterdir())) == 1
+
+
 def test_parameters_that_were_packed_and_let_go_are_saved(tmp_path: Path) -> None:
     rt, x, (weight, shift), y = program()
     rt[weight] = np.zeros_like(WEIGHT)

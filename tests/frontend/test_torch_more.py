@@ -60,6 +60,14 @@ CASES = {
         lambda x: (x.abs().log1p(), x.abs().acosh(), torch.lgamma(x)),
         torch.linspace(-3, 3, 1000, dtype=torch.float64),
     ),
+    "a window of constants": (
+        lambda x: x * torch.signal.windows.kaiser(20, beta=12.0), torch.randn(20),
+    ),
+    "the sign of zero": (
+        lambda x, b: (1 / x.abs(), 1 / torch.copysign(b, b)), torch.tensor([0.0, -0.0, -2]),
+        torch.tensor([True, False]),
+    ),
+    "places in a scalar": (lambda x: torch.nonzero_static(x, size=2), torch.tensor(True)),
     "neighbouring numbers": (
         lambda x, y: (torch.nextafter(x, y), torch.frexp(x)),
         torch.tensor([0.0, -0.0, 1, -2, 1e-40, 3.4e38, torch.inf, NAN, 0.3]),

@@ -103,6 +103,16 @@ def gemm(m, n, k, constant=True, turned=False, batch=0, epilogue=True, sizes=Non
     )  # fmt: skip
 
 
+def joined_matmul(first, second, m, n):
+    """C[m, n] = sum over k of W[k, n] times A beside B, joined along k."""
+    part = Guard((I(first - 1) - I("k"),), load("A", "m", "k"), load("B", "m", I("k") - first))
+    body = mul(part, load("W", "k", "n"))
+    sums = value("sum", ("m", "n"), body, total(("k",)), store("C", "m", "n"))
+    buffers = [buffer("A", m, first), buffer("B", m, second),
+               buffer("W", first + second, n, constant=True), buffer("C", m, n)]  # fmt: skip
+    return kernel("joined", buffers, {"m": I(m), "n": I(n), "k": I(first + second)}, [sums])
+
+
 def gemm_int8(m, n, k):
     body = mul(cast(load("A", "m", "k", dtype=u8), i32), cast(load("B", "k", "n", dtype=i8), i32))
     return kernel(

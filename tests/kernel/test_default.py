@@ -66,6 +66,15 @@ def test_constant_weights_lie_in_panels_of_the_tile():
     assert f"n/{width}" in str(schedule.text())
 
 
+def test_constant_rows_of_a_tile_lie_side_by_side():
+    """Weights of a 1x1 convolution whose lanes are pixels: rows a page apart fight for one set."""
+    (prepared,) = prepare(cases.convolution(1024, 28, 64, 1), TARGETS[0])
+    _, schedule = default_schedule(prepared, TARGETS[0])
+    (dim, width), *_, last = schedule.layouts["W"]
+    assert dim == 0 and last == (0, 1)
+    assert width > 1 and f"o/{width}" in schedule.text()
+
+
 def test_lanes_come_from_the_target():
     assert "n/1#" in path(cases.gemm(64, 256, 128), "acc")
     assert "n/16!" in path(cases.gemm(64, 256, 128), "acc")

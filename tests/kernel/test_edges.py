@@ -112,3 +112,16 @@ def test_rows_of_any_bound_need_no_workspace_of_that_size(most):
     assert_right(kernel, {"s": 5}, TARGETS[0])
     made, schedule = scheduled(kernel, TARGETS[0])
     assert lower(made, schedule, TARGETS[0]).workspace < 1 << 20
+
+
+def test_parts_of_a_concatenation_are_read_without_a_test():
+    """Sum over k of (a[k] if k < 40, else b[k - 40]) * w[n, k]: a loop for each part."""
+    kernel = cases.joined_matmul(40, 24, 16, 32)
+    program = lower(*scheduled(kernel, TARGETS[0]), TARGETS[0])
+    assert not [o for o in operations(program.body) if o.op == "select"]
+    assert_right(kernel, {}, TARGETS[0])
+
+
+@pytest.mark.parametrize("first", (1, 13, 63))
+def test_parts_that_end_within_a_step_of_the_loop_run_right(first):
+    assert_right(cases.joined_matmul(first, 64 - first, 16, 32), {}, TARGETS[0])

@@ -33,6 +33,7 @@ LONGROPE = {
 YARN = {
     "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
 }  # fmt: skip
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 9}
 LAYERS = ["sliding_attention", "full_attention"]
 # name -> (class of the config, what differs from SIZES)
@@ -40,6 +41,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
     "llama3": ("LlamaConfig", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
     "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN, "attention_bias": True}),
+    "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC, "num_key_value_heads": 1}),
     "mistral": ("MistralConfig", {"sliding_window": 9}),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2": ("Qwen2Config", {}),

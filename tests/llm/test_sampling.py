@@ -49,6 +49,14 @@ def test_penalties() -> None:
     np.testing.assert_array_equal(logits, np.array([2.0, 1.9, -1.0], np.float32))
 
 
+def test_logit_bias() -> None:
+    logits = np.array([2.0, 1.9, -1.0], np.float32)
+    assert Sampler(Sampling(logit_bias={2: 5.0})).choose(logits) == 2
+    assert Sampler(Sampling(logit_bias={0: -100})).choose(logits) == 1
+    with pytest.raises(InputError, match="token ids go from 0 to 2, not 3"):
+        Sampling(logit_bias={3: 1.0}).check(3)
+
+
 def test_log_probabilities() -> None:
     np.testing.assert_allclose(np.exp(log_probabilities(LOGITS)), np.exp(LOGITS), atol=1e-6)
 

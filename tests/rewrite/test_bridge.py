@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 
+from luminal import Graph, ops
+from luminal.rewrite.bridge import bridge
 from luminal.rewrite.cost import CostModel, Pricer
 from luminal.rewrite.extract import ENode, classes_of, seed
+from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Cyclic, Planner
+from luminal.rewrite.regions import regions
 from luminal.rewrite.saturate import saturate
 
 
@@ -85,3 +89,16 @@ def test_hostile_values(name):
     with np.errstate(all="ignore"):
         found = run_plan(optimise(case.region), case, arrays)
         assert close(found, expected(case, arrays), 1e-5)
+
+
+def test_channels_stand_where_those_of_the_next_product_stand():
+    """Convolution, mean, 1x1 convolution: only weights have the channels between the two."""
+    cx = Graph()
+    x, w = cx.tensor((1, 4, 8, 8)), cx.parameter((16, 4, 3, 3))
+    y = ops.conv2d(x, w, padding=1)
+    y = y - y.mean((2, 3), keepdim=True)
+    out = ops.conv2d(y, cx.parameter((2, 16, 1, 1))).output()
+    (piece,) = regions(normalise(cx.space, [out.node]))
+    steps = bridge(optimise(piece))
+    stored = {b.shape for step in steps for b in step.kernel.buffers if len(b.shape) == 3}
+    assert (16, 8, 8) in stored and (8, 8, 16) not in stored

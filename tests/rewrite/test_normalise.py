@@ -308,3 +308,15 @@ def test_symbolic_attention():
     for size in (1, 7):
         normal, pieces = check(graph, [out], {"s": size})
     assert len(pieces) == 1 and ops_of(normal).count("guard") == 1
+
+
+def test_what_is_computed_keeps_its_axes_where_a_mask_from_memory_has_others():
+    graph = Graph()
+    graph.dim("s", 1, 16)
+    x, mask = graph.tensor((2, "s", 8)), graph.tensor((2, "s"))
+    scores = ops.matmul(x, x.mT) * mask.unsqueeze(1)
+    mixed = ops.softmax(ops.matmul(scores, x), -1)
+    pooled = ops.sum(mixed * mask.unsqueeze(2), 1)
+    normal, _ = check(graph, [pooled], {"s": 3}, tolerance=1e-4)
+    terms = normal.terms.nodes
+    assert {terms[t.children[0]].op for t in terms if t.op == "read"} == {"input"}

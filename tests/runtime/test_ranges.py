@@ -65,8 +65,10 @@ def test_all_ranges_walk_the_panels_of_the_largest(kind: str) -> None:
     width = layout[0][1]
     for made in product((1, 8, 64), kind)[0].kernels:
         assert layout in made.schedule.layouts.values()
-        paths = [made.schedule.paths[v.name] for v in made.kernel.values if v.reduction]
-        assert all(any(loop.step == width for loop in path) for path in paths)
+        (path,) = (made.schedule.paths[v.name] for v in made.kernel.values if v.reduction)
+        (lane,) = (loop.axis for loop in path if loop.kind == "vector")
+        tiles = [loop.step for loop in path if loop.axis == lane and not loop.constant]
+        assert tiles and all(step % width == 0 for step in tiles)
 
 
 def test_a_size_of_one_value_is_no_size() -> None:

@@ -27,7 +27,7 @@ HELP = """\
 """
 
 LOADING = [
-    click.option("--quant", default=None, help="Quantise on load: q8, q4, bf16, f16."),
+    click.option("--quant", default=None, help="Quantise on load: q8 (int8), q4, bf16, f16."),
     click.option(
         "--precision",
         type=click.Choice(["quantised", "f32", "bf16", "int8"]),
@@ -53,6 +53,8 @@ SAMPLING = [
     click.option("--top-p", type=float, default=1.0),
     click.option("--min-p", type=float, default=0.0),
     click.option("--repetition-penalty", type=float, default=1.0),
+    click.option("--presence-penalty", type=float, default=0.0),
+    click.option("--frequency-penalty", type=float, default=0.0),
     click.option("--seed", type=int, default=None),
     click.option(
         "--speculate",

@@ -19,7 +19,7 @@ from ..errors import LuminalError
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="LUMINAL_API_KEY", default=None, help="Ask clients for this key.")
 @click.option("--name", default=None, help="The model's name for clients (default: of its path).")
-@click.option("--quant", default=None, help="Quantise on load: q8, q4, bf16, f16.")
+@click.option("--quant", default=None, help="Quantise on load: q8 (int8), q4, bf16, f16.")
 @click.option("--context", type=click.IntRange(1), default=None, help="Most tokens of a request.")
 @click.option("--max-batch", "batch", type=click.IntRange(1), default=32, show_default=True,
               help="Replies made at once.")  # fmt: skip
@@ -27,6 +27,8 @@ from ..errors import LuminalError
               help="Requests that may wait; more are answered with 429.")  # fmt: skip
 @click.option("--cache-tokens", "cache", type=click.IntRange(1), default=None,
               help="Tokens that the cache holds for all (default: four contexts).")  # fmt: skip
+@click.option("--kv", type=click.Choice(["f32", "int8"]), default="f32", show_default=True,
+              help="int8: keys and values in a quarter of the memory.")  # fmt: skip
 @click.option("--chunk", type=click.IntRange(2), default=128, show_default=True,
               help="Tokens computed at once.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")

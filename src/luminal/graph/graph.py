@@ -122,8 +122,9 @@ class Graph:
         """
         check_name(name)
         old = self.space.sizes.get(name)
-        default = old or DEFAULT_BOUNDS
-        low, high = default[0] if low is None else low, default[1] if high is None else high
+        least, most = old or DEFAULT_BOUNDS
+        low = int(least) if low is None else low
+        high = int(most) if high is None else high
         if not 0 <= low <= high:
             raise DimError(f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
         if old is not None and (low < old[0] or high > old[1]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from functools import cache
 from typing import TypeAlias
@@ -14,6 +15,13 @@ DimLike: TypeAlias = int | str | Index
 
 POSITION = re.compile(r"i\d+")
 _RESERVED = re.compile(r"[ia]\d+")  # positions of views, axes of the compiler
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 def index_of(value: DimLike, positions: bool = False) -> Index:
@@ -56,25 +64,15 @@ def _walk(tree: ast.expr, text: str, positions: bool) -> Index:
         return Index.of(tree.value)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         return -_walk(tree.operand, text, positions)
-    if isinstance(tree, ast.BinOp):
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
         left, right = (_walk(side, text, positions) for side in (tree.left, tree.right))
-        return _binary(tree, left, right, text)
+        try:
+            result: Index = _OPERATORS[type(tree.op)](left, right)
+        except ValueError as error:
+            raise DimError(f"size {text!r}: {error}") from None
+        return result
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and len(tree.args) == 2:
         first, second = (_walk(a, text, positions) for a in tree.args)
         if tree.func.id in ("min", "max"):
             return first.minimum(second) if tree.func.id == "min" else first.maximum(second)
     raise DimError(f"size {text!r}: only names, integers, + - * // % min max are allowed")
-
-
-def _binary(tree: ast.BinOp, left: Index, right: Index, text: str) -> Index:
-    if isinstance(tree.op, ast.Add):
-        return left + right
-    if isinstance(tree.op, ast.Sub):
-        return left - right
-    if isinstance(tree.op, ast.Mult):
-        return left * right
-    if isinstance(tree.op, (ast.FloorDiv, ast.Mod)):
-        if right.is_constant and right.constant <= 0:
-            raise DimError(f"size {text!r} divides by {right}; a divisor is positive")
-        return left // right if isinstance(tree.op, ast.FloorDiv) else left % right
-    raise DimError(f"size {text!r}: only + - * // % are allowed")

@@ -123,12 +123,13 @@ class Ahead:
 def _stream(loop: For, panel: Panel) -> None:
     """Each turn asks for the lines that a later one reads."""
     size = panel.step * int(loop.count.name)
-    if panel.step < LINE or size < LEAST_PANEL:
+    where = panel.at.out
+    if panel.step < LINE or size < LEAST_PANEL or where is None:
         return
-    assert panel.at.out is not None
-    lines = range(DISTANCE, DISTANCE + panel.step, LINE)
+    loads = [s for s in loop.body if isinstance(s, Instruction) and s.args[:1] == (where,)]
+    lines = sorted({(s.attrs[0] + DISTANCE) // LINE * LINE for s in loads if s.op == "load"})
     after = loop.body.index(panel.at) + 1
-    loop.body[after:after] = [Instruction(None, "prefetch", (panel.at.out,), (n,)) for n in lines]
+    loop.body[after:after] = [Instruction(None, "prefetch", (where,), (line,)) for line in lines]
 
 
 def _innermost(loop: For) -> bool:

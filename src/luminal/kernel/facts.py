@@ -36,7 +36,8 @@ from .schedule import Layout
 from .target import MatrixInstruction, Target
 from .work import usual_sizes
 
-FAR = 1 << 20  # elements: an axis that moves an access by data, or through a floor
+FAR = 1 << 20  # elements: an axis that moves an access by data
+FLOORED = 3  # elements, at least: an axis that moves an access through a floor
 
 
 def round_up(x: int, step: int) -> int:
@@ -238,19 +239,24 @@ class Facts:
         return self._strides(value.store).get(axis, 0)
 
     def _strides(self, e: Load | Store) -> dict[str, int]:
-        strides: dict[str, int] = {}
+        strides: dict[str, float] = {}
+        through: set[str] = set()  # axes that move it through a floor
         slots = {name: self.axes_of(body) for name, body in e.slots}
         step = 1
         for index, extent in zip(e.index[::-1], self.buffers[e.buffer].shape[::-1]):
             for monomial, coefficient in index.terms:
                 for axis, move in self._moves(monomial, coefficient, slots):
                     strides[axis] = strides.get(axis, 0) + move * step
+                atoms = [Index.build({(a,): 1}) for a in monomial if not isinstance(a, str)]
+                through.update(*(atom.names() for atom in atoms))
             step *= self.number(extent)
-        return strides
+        return {
+            a: max(FLOORED, int(abs(n))) if a in through else int(n) for a, n in strides.items()
+        }
 
     def _moves(
         self, monomial: tuple[object, ...], coefficient: int, slots: Mapping[str, frozenset[str]]
-    ) -> Iterator[tuple[str, int]]:
+    ) -> Iterator[tuple[str, float]]:
         """How one term of an index moves along each axis that it mentions."""
         term = Index.build({monomial: coefficient})  # type: ignore[dict-item]
         axes = [n for n in term.names() if n in self.size]
@@ -260,10 +266,18 @@ class Facts:
                 rest = tuple(a for a in monomial if a != axis)
                 yield axis, self.number(Index.build({rest: coefficient}))  # type: ignore[dict-item]
             else:
-                yield axis, FAR
+                yield axis, FAR if plain else self._mean(term, axis)
         for slot in slots.keys() & term.names():
             for axis in slots[slot]:
                 yield axis, FAR
+
+    def _mean(self, term: Index, axis: str) -> float:
+        """How far a step moves on the average, the other axes at their start."""
+        last = self.size[axis] - 1
+        start = {n: 0 if n in self.size else self.hints.get(n, self.target.hint)
+                 for n in term.names()}  # fmt: skip
+        far = term.evaluate({**start, axis: last}) - term.evaluate({**start, axis: 0})
+        return float(far) / max(1, last)
 
     # ---- instructions that multiply narrow operands and add neighbours of a reduced axis
 

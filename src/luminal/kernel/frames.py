@@ -77,7 +77,7 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
     for a in rows:
         t = tile.size(a)
         unit = _unit(draft, tile, a)
-        wanted = min(max(least[a], BLOCK // unit * unit), max(least[a], _cache_block(draft, a, t)))
+        wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
         parts = -(-size[a] // wanted)
         blocks[a] = max(least[a], round_up(-(-size[a] // parts), unit))  # equal blocks
     while rows and _units(draft, blocks) < UNITS * draft.target.threads:

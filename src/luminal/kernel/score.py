@@ -20,6 +20,7 @@ MASKED = 1.5  # a masked load, in plain loads
 UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
+CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
 AGAIN = 8  # loads of an element that make up for a copy
 COLD = 16.0  # cycles for a line of memory that no prefetcher foresees: one on each page
 
@@ -87,7 +88,8 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
             found.append((1.0, frozenset(v.points), False))
         seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
     for e in seen:
-        found.append((SCALARS[e.op].cost, facts.axes_of(e), e.op == "cast"))
+        cost = CAST if e.op == "cast" else SCALARS[e.op].cost
+        found.append((cost, facts.axes_of(e), e.op == "cast"))
     return found
 
 

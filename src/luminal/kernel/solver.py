@@ -101,7 +101,8 @@ class Solver:
         yield from ({axis: w} for w in widths)
         if value.reduction is None:
             return
-        seconds = self._second_axes(value, accesses, axis)
+        seconds, panel = self._second_axes(value, accesses, axis), self.facts.panel(value, axis)
+        widths = [panel] if panel else widths  # rows read it again: several would crowd the cache
         for w, a in product(widths, seconds):
             most = self.target.registers * self.lanes // max(w, self.lanes)
             for t in range(2, min(ROWS, self.span[a], most) + 1):
@@ -112,14 +113,15 @@ class Solver:
                     yield {axis: self.lanes, a: t, b: u}
 
     def _widths(self, value: Value, axis: str, width: int | None) -> list[int]:
-        width = width or self.facts.panel(value, axis)
         if width:
             return [width]
         if axis in value.over:
             return [self.lanes]
         counts = (4, 2, 1) if value.reduction is None else (1, 2, 3, 4, 6, 8)
         most = max(self.lanes, round_up(self.span[axis], self.lanes))
-        return [w * self.lanes for w in counts if w * self.lanes <= most]
+        widths = [w * self.lanes for w in counts if w * self.lanes <= most]
+        panel = self.facts.panel(value, axis)
+        return [w for w in widths if w % panel == 0] or [panel] if panel else widths
 
     def _second_axes(self, value: Value, accesses: list[Access], axis: str) -> list[str]:
         """Kept axes along which some operand is used again, nearest in memory first."""

@@ -8,6 +8,7 @@ copy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -165,7 +166,7 @@ class Walk:
         if self.schedule.tails.get(axis) == "edges" and whole.is_constant:
             edge = self._edges(node, place, whole.constant, full, carried)
         else:
-            self.repeat(place, whole, full, carried)
+            self._parts(node, place, whole, full, carried)
         if not guard and rest != 0 and step > 1:
             self._rest(axis, step, edge, whole, body, carried)
 
@@ -184,6 +185,18 @@ class Walk:
         for turn in range(inside.stop, turns):
             full(edge, Index.of(turn))
         return edge
+
+    def _parts(
+        self, node: Node, place: Place, turns: Index, full: Callable[[Place, Index], None],
+        carried: set[str],
+    ) -> None:  # fmt: skip
+        """A loop for each range of turns in which a condition on the axis alone stays as it is:
+        what is read under it, such as a part of a concatenation, is read without a test."""
+        begin = 0
+        for end in self.limits.changes(node, place, turns):
+            self.repeat(place, Index.of(end - begin), partial(_later, full, begin), carried)
+            begin = end
+        self.repeat(place, turns - begin, partial(_later, full, begin), carried)
 
     def _rest(
         self, axis: str, step: int, place: Place, whole: Index, body: Body, carried: set[str]
@@ -315,6 +328,10 @@ class Walk:
         if name not in self.space.axes:
             self.space.add_axis(name, count)
         return Index.of(name)
+
+
+def _later(full: Callable[[Place, Index], None], begin: int, place: Place, turn: Index) -> None:
+    full(place, turn + begin)
 
 
 def _is_parallel(item: Item) -> bool:

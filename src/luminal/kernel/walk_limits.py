@@ -18,6 +18,7 @@ from .tree import Node, Tree
 
 Bound = Index | None
 LARGEST_EDGE = 16  # turns of a loop that are written out where conditions are open
+MOST_PARTS = 4  # loops that one is cut into
 
 
 class Limits:
@@ -99,10 +100,7 @@ class Limits:
     def inside(self, node: Node, place: Place, turns: int) -> tuple[range, frozenset[str]]:
         """The turns of a loop at which the conditions on its axis are proven for a whole tile, and
         their other axes; all turns and no axes if the rest is too much to write out."""
-        axis, step = node.loop.axis, node.loop.step
-        conditions = {c for value in node.leaves() for body in value.expressions()
-                      for e in walk(body) if isinstance(e, Guard)
-                      for c in e.conditions if axis in c.names()}  # fmt: skip
+        axis, step, conditions = node.loop.axis, node.loop.step, _conditions(node)
         proven = [all(self._proven(c, place.at(axis, turn * step, step, step)) for c in conditions)
                   for turn in range(turns)]  # fmt: skip
         first = next((turn for turn in range(turns) if proven[turn]), turns)
@@ -111,6 +109,23 @@ class Limits:
         if turns - (last - first) > LARGEST_EDGE:
             return range(turns), frozenset()
         return range(first, last), axes - {axis}
+
+    def changes(self, node: Node, place: Place, turns: Index) -> list[int]:
+        """The turns, but the first, at which a condition on the axis of a loop changes; none where
+        other things decide it too, or where there would be too many loops."""
+        axis, step, start = node.loop.axis, node.loop.step, place.index[node.loop.axis]
+        if not (turns.is_constant and start.is_constant):
+            return []
+        found: set[int] = set()
+        for condition in _conditions(node):
+            slope = condition.coefficient(axis)
+            rest = condition - Index.of(axis) * slope
+            if slope and rest.is_constant:  # it holds from here on, or up to here
+                at = -(rest.constant // slope) if slope > 0 else rest.constant // -slope + 1
+                at -= start.constant
+                found |= {at // step, -(-at // step)}
+        inner = sorted(turn for turn in found if 0 < turn < turns.constant)
+        return inner if len(inner) < MOST_PARTS else []
 
     def _proven(self, condition: Index, place: Place) -> bool:
         least = self.extreme(condition, place, False)
@@ -196,3 +211,11 @@ class Limits:
             place.span[a] == 1 and not place.index[a].names() & lanes
             for a in index.names() if a in place.index
         )  # fmt: skip
+
+
+def _conditions(node: Node) -> set[Index]:
+    """The conditions below a loop that look at its axis."""
+    axis, values = node.loop.axis, node.leaves()
+    guards = (e for value in values for body in value.expressions() for e in walk(body)
+              if isinstance(e, Guard))  # fmt: skip
+    return {c for guard in guards for c in guard.conditions if axis in c.names()}

@@ -141,7 +141,8 @@ def fmin(a: Value, b: Value) -> Tensor:
 
 def abs(x: Tensor) -> Tensor:
     """|x|. The most negative integer stays as it is."""
-    return maximum(x, neg(x)) if x.dtype.is_signed else x
+    size = maximum(x, neg(x)) if x.dtype.is_signed else x
+    return add(size, 0.0) if x.dtype.is_float else size  # 0 even where the larger one is -0
 
 
 def sign(x: Tensor) -> Tensor:

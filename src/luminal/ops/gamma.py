@@ -40,7 +40,8 @@ from .math import exp, log, log1p, polynomial, pow, sin, sqrt, tan
 
 SHIFT = 8  # how far the asymptotic series are taken out; their error there is below 1e-14
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-NEWTON_STEPS = 6
+NEWTON_STEPS = 3
+RATIONAL = (2.515517, 0.802853, 0.010328), (1.0, 1.432788, 0.189269, 0.001308)
 
 
 def doubled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -162,11 +163,13 @@ def log_ndtr(x: Tensor) -> Tensor:
 
 @doubled
 def ndtri(p: Tensor) -> Tensor:
-    """The inverse of the normal distribution function: Newton on its logarithm, which is concave,
-    on the side below 1/2."""
+    """The inverse of the normal distribution function: Newton on its logarithm, on the side below
+    1/2, from formula 26.2.23 of Abramowitz & Stegun, which errs by less than 4.5e-4."""
     low = lt(p, 0.5)
     wanted = where(low, log(p), log1p(neg(p)))
-    x = neg(sqrt(clamp(mul(wanted, -2.0), 0)))
+    t = sqrt(clamp(mul(wanted, -2.0), 0))
+    ratio = div(polynomial(t, RATIONAL[0]), polynomial(t, RATIONAL[1]))
+    x = sub(ratio, t)
     for _ in range(NEWTON_STEPS):
         scaled = erfcx(mul(x, -math.sqrt(0.5)))
         value = sub(log(mul(scaled, 0.5)), mul(square(x), 0.5))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..graph.index import Index
 from ..kernel.kernel import Buffer, Kernel, Store, Value, indices
 from .bridge_body import Body, Place, load_at_point, scatter_value
-from .bridge_order import memory_orders
 from .plan import Piece, Plan
 
 
@@ -215,3 +214,82 @@ def _sizes(value: Value) -> set[str]:
     if value.store is not None:
         found += [*value.store.index, *value.store.conditions]
     return {name for index in found for name in index.names()}
+
+
+# ---- in which order the axes of a temporary stand in memory
+
+
+def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
+    """Class -> its axes, outermost first, for everything that the plan keeps in memory.
+
+    The orders of inputs and outputs say which axes belong outside of which. An axis that only
+    constants have stands where the axes stand that those constants pair it with: the channels of a
+    convolution like those of what follows it. Where nothing is said, such axes stand inside of the
+    others (a projection's features stay contiguous).
+    """
+    classes = plan.classes
+    late = _constant_axes(plan)
+    before = _lent(plan, _precedence(plan), late)
+    found = {}
+    for piece in plan.pieces:
+        for root in piece.roots:
+            names = classes.encoding.names(classes.axes[root])
+            found[root] = _sorted(names, before, late)
+    return found
+
+
+def _precedence(plan: Plan) -> dict[tuple[str, str], int]:
+    """(a, b) -> how many inputs and outputs have a outside of b."""
+    region = plan.classes.region
+    orders = [root.axes for root in region.roots]
+    orders += [t.attribute.axes for t in region.terms.nodes if t.op == "input"]
+    before: dict[tuple[str, str], int] = {}
+    for axes in orders:
+        for i, a in enumerate(axes):
+            for b in axes[i + 1 :]:
+                before[a, b] = before.get((a, b), 0) + 1
+    return before
+
+
+def _lent(
+    plan: Plan, before: Mapping[tuple[str, str], int], late: set[str]
+) -> dict[tuple[str, str], int]:
+    """With the places of their partners for axes that only constants bring in, and no output."""
+    late = late.difference(*(root.axes for root in plan.classes.region.roots))
+    leaves = [t.attribute for t in plan.classes.region.terms.nodes if t.op == "input"]
+    places = dict(before)
+    for axes in (set(leaf.axes) for leaf in leaves if leaf.constant):
+        pairs = [(a, partner) for a in axes & late for partner in axes - late]
+        for (outer, inner), count in before.items():
+            for a, partner in pairs:
+                if outer == partner and inner not in axes:
+                    places[a, inner] = places.get((a, inner), 0) + count
+                if inner == partner and outer not in axes:
+                    places[outer, a] = places.get((outer, a), 0) + count
+    return places
+
+
+def _constant_axes(plan: Plan) -> set[str]:
+    """Axes that only constants bring in."""
+    leaves = [t.attribute for t in plan.classes.region.terms.nodes if t.op == "input"]
+    constant = {a for leaf in leaves if leaf.constant for a in leaf.axes}
+    return constant - {a for leaf in leaves if not leaf.constant for a in leaf.axes}
+
+
+def _sorted(
+    names: Iterable[str], before: dict[tuple[str, str], int], late: set[str]
+) -> tuple[str, ...]:
+    """Repeatedly the axis that fewest others want outside of it."""
+    rest = list(names)
+    order: list[str] = []
+    while rest:
+
+        def unwanted(a: str) -> tuple[int, bool, int]:
+            others = [b for b in rest if b != a]
+            against = sum(before.get((b, a), 0) > before.get((a, b), 0) for b in others)
+            return against, a in late, rest.index(a)
+
+        first = min(rest, key=unwanted)
+        order.append(first)
+        rest.remove(first)
+    return tuple(order)

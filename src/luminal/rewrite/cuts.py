@@ -156,13 +156,18 @@ def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[in
 
 def _sources(facts: Facts, t: int) -> set[int]:
     """The computed values that a value is moved from (the parts of a concatenation, unpadded)."""
+    return {s for s in storable(facts, t) if facts.computed[s] and not facts.fixed[s]}
+
+
+def storable(facts: Facts, t: int) -> set[int]:
+    """The values to store instead of one that is only moved or widened."""
     node = facts.terms.nodes[t]
-    if not facts.computed[t] or facts.fixed[t]:
-        return set()
     scattered = node.op == "load" and facts.terms.nodes[node.children[0]].op == "scatter"
+    if node.op in LEAVES or node.op == "scatter":
+        return set()
     if (node.op in MOVEMENT and not scattered) or _widens(facts.terms, t):
-        return set().union(*(_sources(facts, c) for c in node.children))
-    return set() if node.op == "scatter" else {t}
+        return set().union(*(storable(facts, c) for c in node.children))
+    return {t}
 
 
 def _widens(terms: Terms, t: int) -> bool:

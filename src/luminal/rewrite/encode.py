@@ -68,30 +68,6 @@ Condition = tuple[Index, ...]
 Interned = Map | ScatterMap | Condition | None | Operation | Literal | Indexed | Running | Leaf
 
 
-_ATTRIBUTES = {"Input": "leaf", "Read": "map", "Gather": "map", "Scatter": "scatter"}
-
-
-def operation_of(term: Term) -> str:
-    """The operation of the e-graph that a term becomes."""
-    if term.op == "const":
-        value = _plain(term.attribute)
-        negative_zero = value == 0 and math.copysign(1.0, value) < 0
-        known = term.dtype.is_float and math.isfinite(value) and not negative_zero
-        return "Const" if known else "Literal"
-    if is_reduction(term):
-        return term.op.capitalize() if term.op in ("sum", "max") else "Fold"
-    if term.op not in SCALARS:
-        return term.op.capitalize()
-    if term.op in VISIBLE and term.dtype.is_float:
-        return VISIBLE[term.op]
-    return OPAQUE[len(term.children)]
-
-
-def _plain(attribute: Any) -> Any:
-    """The number of a constant."""
-    return getattr(attribute, "value", attribute)
-
-
 class Encoding:
     """One region's names as numbers, and the arithmetic behind the request tables."""
 
@@ -163,31 +139,42 @@ class Encoding:
         return [self._encode(term) for term in terms]
 
     def _encode(self, term: Term) -> Inserted:
-        op = operation_of(term)
-        literals, children = iter(self._literals(op, term)), iter(term.children)
+        op, known = self._operation(term)
+        literals, children = iter(known), iter(term.children)
         return op, tuple(next(children if k in "ET" else literals) for k in OPERATIONS[op])
 
-    def _literals(self, op: str, term: Term) -> tuple[int | float, ...]:
-        attribute, dtype = term.attribute, term.dtype
-        if op in ("Sum", "Max"):
-            return (self.mask(attribute),)
-        if op == "Const":
-            return DTYPE_CODE[dtype], float(_plain(attribute))
-        if op == "Literal":
-            value = _plain(attribute)
-            return (self.number("literal", Literal(repr(value), value, dtype)),)
-        if op == "Index":
-            return (self.number("index", Indexed(attribute, dtype)),)
-        if op == "Guard":
-            return (self.number("domain", self.space.domain(attribute)),)
-        if op == "Scan":
-            return (self.number("scan", Running(*attribute)),)
-        if op in _ATTRIBUTES:
-            return (self.number(_ATTRIBUTES[op], attribute),)
-        if op in VISIBLE.values() or op in ("Load", "Store"):
-            return ()
-        name = self.number("operation", Operation(term.op, dtype))
-        return (name, self.mask(attribute)) if op == "Fold" else (name,)
+    def _operation(self, term: Term) -> tuple[str, tuple[int | float, ...]]:
+        """The operation of the e-graph that a term becomes, and its literals."""
+        name, attribute, dtype = term.op.capitalize(), term.attribute, term.dtype
+        if term.op == "const":
+            return self._constant(attribute, dtype)
+        if is_reduction(term):
+            mask = self.mask(attribute)
+            plain = term.op in ("sum", "max")
+            return (name, (mask,)) if plain else ("Fold", (self._opaque(term), mask))
+        if term.op in VISIBLE and dtype.is_float:
+            return VISIBLE[term.op], ()
+        if term.op in SCALARS:
+            return OPAQUE[len(term.children)], (self._opaque(term),)
+        if term.op == "guard":
+            return name, (self.number("domain", self.space.domain(attribute)),)
+        if term.op == "scan":
+            return name, (self.number("scan", Running(*attribute)),)
+        if term.op == "index":
+            return name, (self.number("index", Indexed(attribute, dtype)),)
+        if attribute is None:  # load, store
+            return name, ()
+        kind = {"input": "leaf", "scatter": "scatter"}.get(term.op, "map")
+        return name, (self.number(kind, attribute),)
+
+    def _constant(self, value: Any, dtype: DType) -> tuple[str, tuple[int | float, ...]]:
+        negative_zero = value == 0 and math.copysign(1.0, value) < 0
+        if dtype.is_float and math.isfinite(value) and not negative_zero:
+            return "Const", (DTYPE_CODE[dtype], float(value))
+        return "Literal", (self.number("literal", Literal(repr(value), value, dtype)),)
+
+    def _opaque(self, term: Term) -> int:
+        return self.number("operation", Operation(term.op, term.dtype))
 
     # ---- requests
 

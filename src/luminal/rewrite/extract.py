@@ -20,7 +20,7 @@ from .encode import Encoding
 from .engine import Engine
 from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
 from .maps import conditions_of
-from .terms import SLOT, Leaf, Region
+from .terms import SLOT, Domain, Leaf, Region
 
 INFINITE = math.inf
 
@@ -287,7 +287,7 @@ def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
         own = _needs_of_read(classes, node)
         return own | (classes.needs[node.children[1]] if node.op == "Gather" else frozenset())
     if node.op == "Guard":
-        domain = classes.item(node) or ()
+        domain: Domain = classes.item(node) or ()
         first, second = (classes.needs[x] for x in node.children)
         rest = frozenset(c for c in first if not encoding.space.implies(domain, c))
         if len(domain) == 1:

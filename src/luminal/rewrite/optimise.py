@@ -225,10 +225,18 @@ class _Search:
         return self.planner.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
 
     def _source_bytes(self, choice: list[int], c: int) -> float:
-        node = self.classes.alternatives[c][choice[c]]
-        if node.op in ("Load", "Read", "Gather"):
-            return self.planner.pricer.bytes(node.children[0])
-        return sum(self._source_bytes(choice, x) for x in node.children)
+        """Of all that a value is computed from, each counted once."""
+        seen, todo, total = set[int](), [c], 0.0
+        while todo:
+            c = todo.pop()
+            node = self.classes.alternatives[c][choice[c]]
+            if node.op in ("Load", "Read", "Gather"):
+                total += self.planner.pricer.bytes(node.children[0])
+            else:
+                new = set(node.children) - seen
+                seen |= new
+                todo += new
+        return total
 
     # ---- coordinate descent
 

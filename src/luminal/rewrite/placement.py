@@ -10,19 +10,28 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from ..graph.index import Index
-from ..graph.node import Node
+from ..graph.node import REDUCE_OPS, Node
 from ..graph.space import Space
 from .axes import Axes, Composite, Dims
 
 Renames: TypeAlias = dict[int, list[tuple[Composite, Composite]]]  # operand -> (its axes, read at)
 
+COMPUTING = ("scan", "gather", "scatter")
+
 
 class Placement:
-    """The axes of all nodes. `mapped`: views that read at a map; `space`: the named axes."""
+    """The axes of all nodes.
+
+    `mapped`: views that read at a map. `computed`: what a reduction, scan, gather or scatter is
+    below of: where axes disagree it keeps its own, since what comes from memory can be read at
+    others for nothing. (Operands of a contraction are stored or weights, whose layout is free.)
+    `space`: the named axes.
+    """
 
     def __init__(self, sizes: Space) -> None:
         self.axes = Axes()
         self.mapped: set[Node] = set()
+        self.computed: set[Node] = set()
         self.space = Space(sizes.sizes, hints=sizes.hints)
         self._dims: dict[Node, Dims] = {}
         self._names: dict[int, str] = {}
@@ -35,6 +44,9 @@ class Placement:
 
     def __setitem__(self, node: Node, dims: Dims) -> None:
         self._dims[node] = dims
+        reduces = node.op in COMPUTING or (node.op in REDUCE_OPS and node.attribute is not None)
+        if reduces or not self.computed.isdisjoint(node.inputs):
+            self.computed.add(node)
 
     def fresh(self, node: Node, where: Iterable[int]) -> Dims:
         """New axes for these dimensions; the value depends on no other."""
@@ -62,8 +74,15 @@ class Placement:
         simple = self._same(operands)
         if simple is not None:
             return simple, {}
-        inputs = node.inputs
-        ranked = sorted(operands, key=lambda o: (inputs[o[0]] in self.mapped, -inputs[o[0]].number))
+        carried = [{d for d, c in enumerate(dims) if c is not None} for _, dims in operands]
+        nested = all(a <= b or b <= a for a in carried for b in carried)  # else: a contraction's
+
+        def rank(operand: tuple[int, Dims]) -> tuple[bool, bool, int]:
+            source = node.inputs[operand[0]]
+            cheap = nested and source not in self.computed
+            return source in self.mapped, cheap, -source.number
+
+        ranked = sorted(operands, key=rank)
         result: list[Composite | None] = []
         renames: Renames = {}
         for p in range(len(operands[0][1])):

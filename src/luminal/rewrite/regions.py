@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
-from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable
+from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
 from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
@@ -133,7 +133,7 @@ def _shared(facts: Facts, cuts: set[int], groups: list[Group]) -> set[int]:
             continue
         below = [owners.get(u, []) for u in facts.users[t]]
         if t in facts.ends or any(theirs != mine for theirs in below):
-            found |= _storable(facts, t)
+            found |= storable(facts, t)
     return found - cuts
 
 
@@ -147,17 +147,6 @@ def _costly(facts: Facts, cuts: set[int]) -> dict[int, bool]:
         dear = dear or (row is not None and row.cost >= EXPENSIVE)
         costly[t] = dear or any(costly[c] and c not in cuts for c in node.children)
     return costly
-
-
-def _storable(facts: Facts, t: int) -> set[int]:
-    """The values to store instead of one that is only moved."""
-    node = facts.terms.nodes[t]
-    scattered = node.op == "load" and facts.terms.nodes[node.children[0]].op == "scatter"
-    if node.op in LEAVES or node.op == "scatter":
-        return set()
-    if node.op in MOVEMENT and not scattered:
-        return set().union(*(_storable(facts, c) for c in node.children))
-    return {t}
 
 
 # ---- regions that are too large
@@ -195,7 +184,7 @@ def _layer_inputs(facts: Facts, group: Group) -> set[int]:
         if any(facts.fixed[c] for c in operands):
             for operand in operands:
                 if facts.computed[operand] and not facts.fixed[operand]:
-                    found |= _storable(facts, operand) & mine
+                    found |= storable(facts, operand) & mine
     return found - set(group.roots)
 
 

@@ -80,8 +80,9 @@ class Constants:
             return None
         plan = self._plan
         given = [
-            (m.name, m.kind, str(m.dtype), m.shape) for m in plan.memories if m.kind != "temporary"
-        ]
+            (place, m.name, str(m.dtype), m.shape)
+            for place, m in enumerate(plan.memories) if m.kind == "parameter"
+        ]  # fmt: skip
         calls = [(plan.calls[n], plan.kernels[plan.calls[n].kernel].kernel) for n in self._calls]
         return hashlib.sha256(repr((given, calls, list(self._slots.packed))).encode()).hexdigest()
 

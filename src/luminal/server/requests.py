@@ -35,6 +35,7 @@ class Generation(BaseModel):
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     seed: int | None = None
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
     stop: STOP | Annotated[list[STOP], Field(max_length=16)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -57,7 +58,7 @@ class Generation(BaseModel):
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         sampling = Sampling(
             self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty,
-            self.presence_penalty, self.frequency_penalty, seed,
+            self.presence_penalty, self.frequency_penalty, seed, self.logit_bias or {},
         )  # fmt: skip
         return Wishes(limit, stop, ends, logprobs, sampling)
 

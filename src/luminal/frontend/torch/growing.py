@@ -44,9 +44,10 @@ def expect_growth(
     metadata = context.fw_metadata if context is not None else None
     if not kept or metadata is None:
         return
-    given = (node.meta.get("val") for node in graph.nodes if node.op == "placeholder"
-             and node not in statics)  # fmt: skip
-    sizes = {size for value in given if isinstance(value, torch.Tensor) for size in value.shape}
+    given = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"
+             and node not in statics]  # fmt: skip
+    shapes = [value.shape for value in given if isinstance(value, torch.Tensor)]
+    sizes = {size for shape in shapes for size in shape if isinstance(size, int)}
     for number, shape in kept.items():
         info = metadata.output_info[number]
         alike = {dim for dim, size in enumerate(shape) if isinstance(size, int) and size in sizes}

@@ -31,7 +31,7 @@ class BatchProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
         chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
         threads: int | None = None, device: str = "auto", search: int = 0,
-        precision: str = "quantised", identity: str | None = None,
+        precision: str = "quantised", identity: str | None = None, kv: str = "f32",
     ) -> None:  # fmt: skip
         self.config, self.context, self.page, self.pages = config, context, page, pages
         self.chunk, self.batch = chunk, batch
@@ -48,7 +48,7 @@ class BatchProgram:
         with nn.uninitialised():
             model = Decoder(graph, config, context, storage or Storage())
         cache = PagedCache(
-            graph, config, pages, page, self._positions, self._slots, self._table
+            graph, config, pages, page, self._positions, self._slots, self._table, kv
         )  # fmt: skip
         hidden = model(self._ids, cache).index_select(0, self._last)
         self._logits = model.logits(hidden).output("logits")

@@ -7,7 +7,7 @@ one sequence; `PagedCache` many, in pages of a pool that each sequence lists in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,7 +62,10 @@ def clear(program: Executable, states: Sequence[Tensor]) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Keys or values of a layer (kv heads, context, head_dim), f32; or i8 with scales of rows."""
+    """Keys or values of a layer: rows of head_dim numbers, f32 ("f32"); or i8 with a scale for each
+    row ("int8"): a row is q * s with whole q, s = its largest size / 127, so that a number is off
+    by s / 2 at most; a row of zeros stays so.
+    """
 
     numbers: Tensor
     scales: Tensor | None
@@ -78,13 +81,28 @@ class Rows:
     def states(self) -> list[Tensor]:
         return [self.numbers] if self.scales is None else [self.numbers, self.scales]
 
+    def keep(self, new: Tensor, write: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Write new rows, f32. write: (state, new numbers of it) -> what is to be read of it."""
+        if self.scales is None:
+            return write(self.numbers, new)
+        scale = ops.amax(ops.abs(new), -1, True) * (1 / 127)
+        whole = ops.round(new / ops.where(scale > 0, scale, 1.0)).cast("i8")
+        return write(self.numbers, whole).cast("f32") * write(self.scales, scale)
+
+
+def _layers(
+    graph: Graph, config: DecoderConfig, shape: tuple[int, ...], kind: str
+) -> tuple[list[Rows], list[Rows]]:
+    """The keys and the values of each layer."""
+    layers = range(config.layers)
+    keys = [Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers]
+    return keys, [Rows.of(graph, shape, kind, f"values{layer}") for layer in layers]
+
 
 class ContiguousCache:
     """One sequence: keys and values (kv heads, context, head_dim) of each layer.
 
-    tokens: how many a run has. position: of the first of them. kind: "f32", or "int8": each row of
-    head_dim numbers is q * s with whole q of 8 bits, s = its largest size / 127, so that a number
-    is off by s / 2 at most; a row of zeros stays so.
+    tokens: how many a run has. position: of the first of them. kind: see `Rows`.
     """
 
     def __init__(
@@ -93,9 +111,7 @@ class ContiguousCache:
     ) -> None:  # fmt: skip
         self.config, self.tokens, self.position = config, tokens, graph.size(position)
         shape = (config.kv_heads, context, config.head_dim)
-        layers = range(config.layers)
-        self.keys = [Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers]
-        self.values = [Rows.of(graph, shape, kind, f"values{layer}") for layer in layers]
+        self.keys, self.values = _layers(graph, config, shape, kind)
         self.states = [state for rows in self.keys + self.values for state in rows.states]
 
     def rows(self, table: Tensor) -> Tensor:
@@ -103,21 +119,13 @@ class ContiguousCache:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         config, graph = self.config, query.graph
-        keys = self._keep(self.keys[layer], key)  # (kv heads, keys, head_dim)
-        values = self._keep(self.values[layer], value)
+        keys = self.keys[layer].keep(key, self._write)  # (kv heads, keys, head_dim)
+        values = self.values[layer].keep(value, self._write)
         query = query.unflatten(0, (config.kv_heads, -1))  # (kv heads, group, tokens, head_dim)
         scores = ops.matmul(query, keys.unsqueeze(1).mT)  # (kv heads, group, tokens, keys)
         ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - self.position)
         shares = _shares(config, scores, ahead, config.windows[layer])
         return ops.matmul(shares, values.unsqueeze(1)).flatten(0, 1)
-
-    def _keep(self, rows: Rows, new: Tensor) -> Tensor:
-        """The rows up to the new ones, which are written at their positions."""
-        if rows.scales is None:
-            return self._write(rows.numbers, new)
-        scale = ops.amax(ops.abs(new), -1, True) * (1 / 127)
-        whole = ops.round(new / ops.where(scale > 0, scale, 1.0)).cast("i8")
-        return self._write(rows.numbers, whole).cast("f32") * self._write(rows.scales, scale)
 
     def _write(self, state: Tensor, new: Tensor) -> Tensor:
         """state with the new rows written at their positions; up to the last of them."""
@@ -135,27 +143,27 @@ class PagedCache:
 
     positions: (tokens,) i64, of each token in its sequence. slots: (tokens,) i64, where its key and
     value are kept. table: (tokens, pages) i64, the pages of its sequence in order; how those are
-    filled up that have fewer does not matter.
+    filled up that have fewer does not matter. kind: see `Rows`.
     """
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, pool: int, page: int,
-        positions: Tensor, slots: Tensor, table: Tensor,
+        positions: Tensor, slots: Tensor, table: Tensor, kind: str = "f32",
     ) -> None:  # fmt: skip
         """pool: how many pages there are."""
         self.config, self.pool, self.page = config, pool, page
         self.positions, self.slots, self.table = positions, slots, table
         shape = (pool * page, config.kv_heads, config.head_dim)
-        self.keys, self.values = _states(graph, config, shape)
-        self.states = self.keys + self.values
+        self.keys, self.values = _layers(graph, config, shape, kind)
+        self.states = [state for rows in self.keys + self.values for state in rows.states]
 
     def rows(self, table: Tensor) -> Tensor:
         return ops.index_select(table, 0, self.positions)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         config, graph = self.config, query.graph
-        keys = self._pages(self._write(self.keys[layer], key))
-        values = self._pages(self._write(self.values[layer], value))
+        keys = self.keys[layer].keep(key, self._write)
+        values = self.values[layer].keep(value, self._write)
         query = query.unflatten(0, (config.kv_heads, -1)).permute(2, 0, 1, 3)
         scores = ops.matmul(query, keys.mT)  # (tokens, kv heads, group, keys)
         place = graph.iota(scores.shape[-1:], "i0")
@@ -165,11 +173,12 @@ class PagedCache:
         return out.permute(1, 2, 0, 3).flatten(0, 1)
 
     def _write(self, state: Tensor, new: Tensor) -> Tensor:
-        """state with the new (kv heads, tokens, head_dim) in the tokens' slots."""
+        """The pages of each token's sequence, with the new (kv heads, tokens, head_dim) in the
+        tokens' slots."""
         rows = new.transpose(0, 1)
         whole = state.scatter_node(self.slots.reshape(-1, 1, 1).expand(rows.shape), rows, 0)
         state.graph.donate(state, whole)
-        return whole
+        return self._pages(whole)
 
     def _pages(self, state: Tensor) -> Tensor:
         """(tokens, kv heads, pages * page, head_dim) of each token's sequence."""
@@ -177,15 +186,6 @@ class PagedCache:
         found = ops.index_select(pages, 0, self.table.flatten())
         found = found.unflatten(0, self.table.shape)  # (tokens, pages, page, kv heads, head_dim)
         return found.permute(0, 3, 1, 2, 4).flatten(2, 3)
-
-
-def _states(
-    graph: Graph, config: DecoderConfig, shape: tuple[int, ...]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Inputs for the keys and for the values of each layer."""
-    layers = range(config.layers)
-    keys = [graph.tensor(shape, name=f"keys{layer}") for layer in layers]
-    return keys, [graph.tensor(shape, name=f"values{layer}") for layer in layers]
 
 
 def _shares(config: DecoderConfig, scores: Tensor, ahead: Tensor, window: int | None) -> Tensor:

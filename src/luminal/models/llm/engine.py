@@ -78,14 +78,14 @@ class Engine:
         cls, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto", batch: int = 32, chunk: int = 128, cache: int | None = None,
-        queue: int | None = None,
+        queue: int | None = None, kv: str = "f32",
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). Raises as `LLM`."""
-        found = load(path_or_id, quant, context, cache)
+        found = load(path_or_id, quant, context, cache, kv)
         program = BatchProgram.of(
             found, batch, chunk, cache, threads=threads, device=device, search=search,
-            precision=precision,
+            precision=precision, kv=kv,
         )  # fmt: skip
         return cls(program, _tokenizer(found), queue)
 
@@ -120,6 +120,7 @@ class Engine:
             raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
         if wishes.limit < 1:
             raise InputError("a reply has at least one token")
+        wishes.sampling.check(self.config.vocabulary)
 
     def _check_queue(self, more: int) -> None:
         """The places that are free count too: what they take does not wait."""

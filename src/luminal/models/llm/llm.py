@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 
-from ...errors import InputError, Unsupported
+from ...errors import InputError
 from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
@@ -20,6 +20,7 @@ from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
 from .sampling import Sampling
+from .source import Source
 from .text import Message, Tokenizer
 
 BATCH = 16  # replies that are made at once
@@ -48,8 +49,8 @@ class LLM:
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: "f32", or "int8", which keeps the keys and
-    values of earlier tokens in 8 bits (`ContiguousCache`) and moves logits by about 1% of their
-    size; for one prompt at a time. Raises WeightsError, Unsupported or InputError
+    values of earlier tokens in 8 bits (`cache.Rows`) and moves logits by about 1% of their size.
+    Raises WeightsError, Unsupported or InputError
     before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
@@ -64,7 +65,7 @@ class LLM:
         found = load(path_or_id, quant, context, kv=kv)
         self.config: DecoderConfig = found.config
         self.context = found.context
-        self._source = found.source
+        self._source: Source | None = found.source
         self._tokenizer: Tokenizer | None = None
         options: dict[str, Any] = {
             "threads": threads, "device": device, "search": search, "precision": precision
@@ -74,17 +75,18 @@ class LLM:
                 self.config, found.state, self.context, found.storage, identity=found.identity,
                 kv=kv, **options,
             )  # fmt: skip
-        self._lock, self._progress, self._kv = threading.Lock(), progress, kv
+        self._lock, self._progress = threading.Lock(), progress
         self._engine: Engine | None = None
         self._load_engine = partial(
-            Engine.load, path_or_id, quant, context=self.context, batch=BATCH, **options
+            Engine.load, path_or_id, quant, context=self.context, batch=BATCH, kv=kv, **options
         )
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Text to tokens and back. Raises WeightsError where the checkpoint has none."""
         if self._tokenizer is None:
-            self._tokenizer = self._source.tokenizer()
+            assert self._source is not None
+            self._tokenizer, self._source = self._source.tokenizer(), None  # it is large
         return self._tokenizer
 
     # ---- text
@@ -141,8 +143,6 @@ class LLM:
     ) -> list[Completion]:  # fmt: skip
         """The replies to several prompts, made together: weights are read once for all of them. The
         first call compiles a second program, with a cache of its own."""
-        if self._kv != "f32":
-            raise Unsupported(f"kv={self._kv!r} is for one prompt at a time; several need kv='f32'")
         ids = [self.ids(prompt) for prompt in prompts]
         wishes = self._wishes(max_tokens, stop, True, sampling)
         with self._lock, showing(self._progress):
@@ -183,8 +183,9 @@ class LLM:
         self, limit: int, stop: str | Sequence[str], logprobs: bool, sampling: dict[str, Any]
     ) -> Wishes:
         texts = [stop] if isinstance(stop, str) else stop
-        likely = 0 if logprobs else None
-        return Wishes(limit, texts, self.config.end_tokens, likely, _sampling(sampling))
+        likely, chosen = 0 if logprobs else None, _sampling(sampling)
+        chosen.check(self.config.vocabulary)
+        return Wishes(limit, texts, self.config.end_tokens, likely, chosen)
 
     def _after(self, ids: list[int], guess: list[int]) -> np.ndarray:
         """Logits (1 + guess, vocabulary) after these tokens and after each of the guess; what the

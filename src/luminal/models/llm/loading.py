@@ -15,8 +15,8 @@ from .storage import Storage
 from .weights import Deferred, identity_of
 
 DEFAULT_CONTEXT = 4096
-QUANTS = {"q8": "q8", "q8_0": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16", "f16": "f16",
-          "f32": "f32"}  # fmt: skip
+QUANTS = {"q8": "q8", "q8_0": "q8", "int8": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16",
+          "f16": "f16", "f32": "f32"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def scaled(rope: Rope, width: int, config: DecoderConfig, context: int) -> tuple
     """(frequencies, factor of the tables). Formulas of Hugging Face's modeling_rope_utils."""
     plain = 1.0 / rope.theta ** (np.arange(0, width, 2, dtype=np.float64) / width)
     try:
-        if rope.kind == "default":
+        if rope.kind in ("default", "dynamic"):  # dynamic: only beyond the model's own context
             return plain, 1.0
         if rope.kind == "factors":
             return plain / rope.parameters["factors"], 1.0
@@ -37,8 +37,8 @@ def scaled(rope: Rope, width: int, config: DecoderConfig, context: int) -> tuple
             return _longrope(rope, plain, config, context)
     except KeyError as error:
         raise WeightsError(f"rope scaling {rope.kind!r} needs {error}") from None
-    raise Unsupported(f"rope scaling {rope.kind!r}; there are default, linear, llama3, yarn, "
-                      "longrope")  # fmt: skip
+    raise Unsupported(f"rope scaling {rope.kind!r}; there are default, dynamic, linear, llama3, "
+                      "yarn, longrope")  # fmt: skip
 
 
 def _llama3(rope: Rope, plain: np.ndarray) -> np.ndarray:

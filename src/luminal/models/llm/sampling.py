@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +17,8 @@ class Sampling:
     most likely tokens, the fewest that have top_p of the probability, those with at least min_p of
     the likeliest one's. repetition_penalty divides (or multiplies negative) logits of tokens that
     occurred (Keskar et al. 2019); presence_penalty and frequency_penalty are subtracted once, or
-    once for each occurrence, in what was generated."""
+    once for each occurrence, in what was generated. logit_bias is added to the logits of single
+    tokens."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -27,6 +28,7 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks = {
@@ -39,6 +41,14 @@ class Sampling:
         for name, right in checks.items():
             if not right:
                 raise InputError(f"{name}={getattr(self, name)!r} is outside its range")
+
+    def check(self, vocabulary: int) -> None:
+        """Raises InputError for a token that a model with so many does not have."""
+        for token in self.logit_bias:
+            if not 0 <= token < vocabulary:
+                raise InputError(
+                    f"logit_bias: token ids go from 0 to {vocabulary - 1}, not {token}"
+                )
 
 
 class Sampler:
@@ -60,7 +70,8 @@ class Sampler:
 
     def _penalised(self, logits: np.ndarray) -> np.ndarray:
         given = self.sampling
-        if given.repetition_penalty == 1 and not given.presence_penalty + given.frequency_penalty:
+        penalties = given.repetition_penalty - 1, given.presence_penalty, given.frequency_penalty
+        if not any(penalties) and not given.logit_bias:
             return logits
         scores = logits.astype(np.float32, copy=True)
         if given.repetition_penalty != 1 and self._seen:
@@ -72,6 +83,8 @@ class Sampler:
             made = np.fromiter(self._generated.keys(), np.int64)
             counts = np.fromiter(self._generated.values(), np.float32)
             scores[made] -= given.presence_penalty + given.frequency_penalty * counts
+        for token, bias in given.logit_bias.items():
+            scores[token] += bias
         return scores
 
     def _draw(self, scores: np.ndarray) -> int:

@@ -127,7 +127,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
     """The coordinates of the first `size` elements that are not 0: (size, dimensions)."""
     if not x.ndim:
-        raise Unsupported("the places in a scalar")
+        return tensor_of(x.graph, fill_value, i64).expand((size, 0))
     flags = ops.ne(x.reshape(-1), 0)
     rank = ops.sub(ops.cumsum(flags.cast(i64), 0), 1)
     at = ops.where(flags, ops.minimum(rank, size), size)

@@ -19,8 +19,8 @@ MOST = 1 << 20  # elements of what is worked out while recording
 
 def read(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | None:
     """x[indices] (None: a whole dimension) where each index is a sum of floor(a i / b) over the
-    positions i, such as upsampling, strides and flips; else None. Its dimensions must be neighbours,
-    so that those of the result stand in their place."""
+    positions i, such as upsampling, strides and flips; else None. The dimensions with an index must
+    be neighbours, so that those of the result stand in their place."""
     at = [d for d, index in enumerate(indices) if index is not None]
     if not at or at[-1] - at[0] >= len(at):
         return None

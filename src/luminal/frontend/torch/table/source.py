@@ -260,6 +260,14 @@ def exponential(at: Recorder, x: Tensor, rate: float = 1.0) -> Tensor:
     return ops.exponential(at.graph, x.shape, rate, at.random_seed()).cast(x.dtype)
 
 
+@source("geometric.default")
+def geometric(at: Recorder, x: Tensor, p: float) -> Tensor:
+    """The number of trials up to the first success, each of probability p."""
+    unit = rand(at, x.shape, f64 if x.dtype is f64 else f32)
+    failures = ops.floor(ops.div(ops.log1p(ops.neg(unit)), math.log1p(-p)))
+    return ops.add(failures, 1.0).cast(x.dtype)
+
+
 @source("multinomial.default")
 def multinomial(at: Recorder, x: Tensor, count: Size, replacement: bool = False) -> Tensor:
     """Places drawn with the weights x (..., places): the first of exponential clocks to ring."""
