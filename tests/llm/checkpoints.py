@@ -42,6 +42,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama3": ("LlamaConfig", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
     "llama-yarn": ("LlamaConfig", {"rope_parameters": YARN, "attention_bias": True}),
     "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC, "num_key_value_heads": 1}),
+    "smollm3": ("SmolLM3Config", {"no_rope_layer_interval": 2}),
     "mistral": ("MistralConfig", {"sliding_window": 9}),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2": ("Qwen2Config", {}),

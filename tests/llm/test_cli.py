@@ -78,3 +78,4 @@ def test_bench_writes_its_figures(tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     assert found["prefill_tokens_per_s"] > 0 and found["decode_tokens_per_s"] > 0
     assert found["peers"] == {} and found["without_llama_cpp"] in out and "% of a read" in out
+    assert found["process_peak_bytes"] > found["held_bytes"] > 0 and "memory: " in out

@@ -67,3 +67,11 @@ def test_narrow_floats_are_rounded_once():
     rt = cx.compile(device="reference")
     rt.run()
     assert rt[result].tolist() == [np.float32(math.lgamma(v)) for v in (0.5, 1.5, 20)]
+
+
+def test_the_derivative_of_digamma_ends_at_zero():
+    cx = luminal.Graph()
+    result = gamma.polygamma(1, cx.tensor((2,), "f64").set([1, np.inf])).output()
+    rt = cx.compile(device="reference")
+    rt.run()
+    np.testing.assert_allclose(rt[result], [math.pi**2 / 6, 0], rtol=1e-14)

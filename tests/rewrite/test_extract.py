@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from plan_nets import program
+from plan_nets import program, region_of
 
+from luminal import Graph, ops
 from luminal.rewrite.bridge import bridge
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.optimise import optimise
@@ -103,3 +104,12 @@ def test_every_class_has_a_dtype_and_an_order():
     engine, encoding, _ = saturate(region)
     classes = classes_of(engine, encoding, region)
     assert len(classes.order) == len(classes.alternatives) == len(classes.dtype)
+
+
+def test_the_factors_of_a_power_are_counted_once():
+    graph = Graph()
+    y = graph.tensor((4, 8))
+    for _ in range(40):
+        y = y * y
+    plan = optimise(region_of(graph, [ops.sum(y, 1).node]).region)
+    assert len(plan.pieces) == 1

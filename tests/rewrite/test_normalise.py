@@ -8,6 +8,7 @@ from meaning import check, maps_of, ops_of
 
 from luminal import ops
 from luminal.graph.graph import Graph
+from luminal.graph.index import Index
 from luminal.ops.attention import causal
 from luminal.rewrite.cuts import reachable
 from luminal.rewrite.normalise import normalise
@@ -320,3 +321,27 @@ def test_what_is_computed_keeps_its_axes_where_a_mask_from_memory_has_others():
     normal, _ = check(graph, [pooled], {"s": 3}, tolerance=1e-4)
     terms = normal.terms.nodes
     assert {terms[t.children[0]].op for t in terms if t.op == "read"} == {"input"}
+
+
+def test_the_same_index_beside_two_packed_weights_does_not_tie_their_axes():
+    graph = Graph()
+    shifts = graph.iota((2, 1), Index.of("i0") * 4).cast("u8")
+
+    def unpacked(rows: int, columns: int):
+        packed = graph.tensor((rows, 1, columns // 2), dtype="u8")
+        return ((packed >> shifts) & 15).reshape(rows, columns).cast("f32")
+
+    x = graph.tensor((3, 32))
+    out = ops.matmul(ops.matmul(x, unpacked(16, 32).mT), unpacked(8, 16).mT)
+    normal, _ = check(graph, [out], tolerance=1e-4)
+    assert "read" not in ops_of(normal)
+
+
+def test_conditions_that_share_their_parts_are_not_written_out():
+    graph, x = graph_with((8, 8))
+    mask = ops.lt(graph.iota((8, 8), "i0"), graph.iota((8, 8), "i1"))
+    for step in range(40):
+        above, below = ops.gt(x, float(step)), ops.lt(x, -float(step))
+        mask = ops.logical_and(ops.logical_or(mask, above), ops.logical_or(mask, below))
+    normal, _ = check(graph, [ops.where(mask, x, 0.0)])
+    assert len(normal.terms.nodes) < 40 * 10

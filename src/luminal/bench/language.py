@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -109,10 +110,12 @@ def measure(
     context = prompt + tokens
     sides: dict[str, Side] = {"luminal": Ours(model, context, threads, **options)}
     llm = sides["luminal"].llm  # type: ignore[attr-defined]
+    ids = np.random.default_rng(0).integers(FIRST_ID, llm.config.vocabulary, prompt).tolist()
+    _run(sides["luminal"], ids, 2)
+    memory = {"held_bytes": llm.program.peak_bytes, "process_peak_bytes": _process_peak()}
     reason = LlamaCpp.missing(model) if peers else "not asked for"
     if reason is None:
         sides["llama.cpp"] = LlamaCpp(model, context, threads)
-    ids = np.random.default_rng(0).integers(FIRST_ID, llm.config.vocabulary, prompt).tolist()
     machine, elsewhere = measured(threads), Elsewhere()
     runs: dict[str, list[Run]] = {name: [] for name in sides}
     for side in sides.values():
@@ -125,7 +128,7 @@ def measure(
         "model": model, "cpu": machine.cpu, "threads": threads, "prompt": prompt, "tokens": tokens,
         "rounds": rounds, "options": options, "step_bytes": read,
         "read_gb_per_s": machine.bandwidth / 1e9, "busy_elsewhere": elsewhere.share(),
-        "without_llama_cpp": reason,
+        "without_llama_cpp": reason, **memory,
         **asdict(_figures(sides["luminal"], runs["luminal"], prompt, read, machine.bandwidth)),
         "peers": {
             name: asdict(_figures(side, runs[name], prompt, read, machine.bandwidth))
@@ -137,6 +140,15 @@ def measure(
             for name in sides if name != "luminal"
         },
     }  # fmt: skip
+
+
+def _process_peak() -> int | None:
+    """The most memory that this process has had until now, code and all; None on Windows."""
+    if importlib.util.find_spec("resource") is None:
+        return None
+    resource = importlib.import_module("resource")
+    most = int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return most if sys.platform == "darwin" else most << 10
 
 
 def _run(side: Side, ids: Sequence[int], tokens: int) -> Run:
@@ -186,6 +198,12 @@ def table(found: dict[str, Any]) -> str:
             ratio = Spread(**kinds[kind])
             spread = f"{ratio.median:.2f} ({ratio.low:.2f} - {ratio.high:.2f})"
             lines.append(f"{title}: {spread} times as fast as {name}")
+    if found["process_peak_bytes"] is not None:
+        held, most = found["held_bytes"], found["process_peak_bytes"]
+        lines.append(
+            f"memory: {held >> 20} MiB of weights, cache and arena; {most >> 20} MiB in all at "
+            f"most ({most / held:.2f} times)"
+        )
     if found["without_llama_cpp"]:
         lines.append(f"without llama.cpp: {found['without_llama_cpp']}")
     busy = found["busy_elsewhere"] or 0.0

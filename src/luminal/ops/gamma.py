@@ -135,7 +135,8 @@ def polygamma(n: int, x: Tensor) -> Tensor:
 
 @doubled
 def _derivative(x: Tensor, n: int) -> Tensor:
-    return mul(zeta(full_like(x, n + 1), x), (-1.0) ** (n + 1) * math.factorial(n))
+    value = mul(zeta(full_like(x, n + 1), x), (-1.0) ** (n + 1) * math.factorial(n))
+    return where(eq(x, math.inf), 0.0, value) if n == 1 else value  # else NaN, as in PyTorch
 
 
 # ---- error functions of the tails
@@ -175,4 +176,5 @@ def ndtri(p: Tensor) -> Tensor:
         value = sub(log(mul(scaled, 0.5)), mul(square(x), 0.5))
         x = sub(x, mul(mul(sub(value, wanted), scaled), math.sqrt(math.pi / 2)))
     x = where(isinf(wanted), -math.inf, x)
-    return where(isnan(wanted), math.nan, where(low, x, neg(x)))
+    x = where(eq(p, 0.5), 0.0, where(low, x, neg(x)))
+    return where(isnan(wanted), math.nan, x)

@@ -11,6 +11,8 @@ from ..graph.space import Space
 from .normal import axis_key
 from .terms import Domain, Map, Term, Terms
 
+MOST_PARTS = 32  # of a condition that is taken apart into guards
+
 
 class Builder:
     """Adds terms in their simplest form."""
@@ -20,6 +22,7 @@ class Builder:
         self.terms = Terms(space)
         self._reads: dict[tuple[int, tuple[tuple[str, Index], ...]], int] = {}
         self._domains: dict[tuple[int, bool], Domain | None] = {}
+        self._sizes: dict[int, int] = {}
 
     def node(self, term: int) -> Term:
         return self.terms.nodes[term]
@@ -83,6 +86,8 @@ class Builder:
         mapping = dict(entries)
         if node.op == "index":
             return self.index(self.space.substitute(node.attribute, mapping), node.dtype)
+        if node.op == "cast" and self.node(node.children[0]).op == "index":
+            return self.scalar("cast", (self.read(node.children[0], mapping),), node.dtype)
         if node.op == "guard":
             conditions = [self.space.substitute(c, mapping) for c in node.attribute]
             body, other = (self.read(child, mapping) for child in node.children)
@@ -166,11 +171,21 @@ class Builder:
         return self.terms.add("select", (condition, yes, no), None, self.node(yes).dtype)
 
     def _about_indices(self, condition: int) -> bool:
-        """Whether some part of a condition is one on indices."""
+        """Whether some part of a condition, which is not too large, is one on indices."""
+        if self._parts(condition) > MOST_PARTS:
+            return False
         if self.domain(condition, True) is not None or self.domain(condition, False) is not None:
             return True
         node = self.node(condition)
         return node.op in ("and", "or") and any(self._about_indices(c) for c in node.children)
+
+    def _parts(self, condition: int) -> int:
+        """How many conditions this one is made of, counted as a tree."""
+        if condition not in self._sizes:
+            node = self.node(condition)
+            joined = node.op in ("and", "or")
+            self._sizes[condition] = sum(map(self._parts, node.children)) if joined else 1
+        return self._sizes[condition]
 
     def domain(self, condition: int, truth: bool) -> Domain | None:
         """Where a bool term has this value, as a conjunction; None if it is not one."""

@@ -16,6 +16,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .extract import Classes, ENode
 
@@ -175,10 +176,13 @@ class _Priced:
         return found
 
     def factors(self, c: int) -> list[int]:
-        node = self.node.get(c)
-        if node is None or self.classes.scalar(node) != "mul":
-            return [c]
-        return self.factors(node.children[0]) + self.factors(node.children[1])
+        """The factors of a product, each once."""
+
+        def below(x: int) -> tuple[int, ...]:
+            node = self.node.get(x)
+            return node.children if node is not None and self.classes.scalar(node) == "mul" else ()
+
+        return [x for x in post_order([c], below) if not below(x)]
 
     def heads(self, factors: list[int]) -> bool:
         masks = [self.axes[f] for f in factors]
@@ -311,18 +315,16 @@ class _Priced:
 
     def _chain(self, c: int) -> list[int]:
         """What a reduction swallows: casts of factors; a contraction the products over its axes."""
-        node = self.node[c]
-        whole = self.axes[c] | node.over
-        found, waiting = [], [node.children[-1]]
-        while waiting:
-            x = waiting.pop()
-            name = self.classes.scalar(self.node[x]) if x in self.node else ""
-            if name == "mul" and self.axes[x] == whole:
-                found += [x] if c in self.products else []
-                waiting += self.node[x].children
-            elif name == "cast":
-                found.append(x)
-        return found
+        whole = self.axes[c] | self.node[c].over
+
+        def name(x: int) -> str:
+            return self.classes.scalar(self.node[x]) if x in self.node else ""
+
+        def below(x: int) -> tuple[int, ...]:
+            return self.node[x].children if name(x) == "mul" and self.axes[x] == whole else ()
+
+        inside = post_order([self.node[c].children[-1]], below)
+        return [x for x in inside if name(x) == "cast" or (below(x) and c in self.products)]
 
     def _spoiled(self, c: int) -> float:
         """A contraction inside a plain reduction, behind another one, wanted in several passes, or

@@ -161,13 +161,17 @@ def _sources(facts: Facts, t: int) -> set[int]:
 
 def storable(facts: Facts, t: int) -> set[int]:
     """The values to store instead of one that is only moved or widened."""
-    node = facts.terms.nodes[t]
-    scattered = node.op == "load" and facts.terms.nodes[node.children[0]].op == "scatter"
-    if node.op in LEAVES or node.op == "scatter":
-        return set()
-    if (node.op in MOVEMENT and not scattered) or _widens(facts.terms, t):
-        return set().union(*(storable(facts, c) for c in node.children))
-    return {t}
+    nodes = facts.terms.nodes
+
+    def scattered(x: int) -> bool:
+        return nodes[x].op == "load" and nodes[nodes[x].children[0]].op == "scatter"
+
+    def below(x: int) -> tuple[int, ...]:
+        moved = (nodes[x].op in MOVEMENT and not scattered(x)) or _widens(facts.terms, x)
+        return nodes[x].children if moved else ()
+
+    found = (x for x in post_order([t], below) if not below(x))
+    return {x for x in found if nodes[x].op not in (*LEAVES, "scatter")}
 
 
 def _widens(terms: Terms, t: int) -> bool:

@@ -25,13 +25,14 @@ class Placement:
     `mapped`: views that read at a map. `computed`: what a reduction, scan, gather or scatter is
     below of: where axes disagree it keeps its own, since what comes from memory can be read at
     others for nothing. (Operands of a contraction are stored or weights, whose layout is free.)
-    `space`: the named axes.
+    `indices`: integers that are an index expression. `space`: the named axes.
     """
 
     def __init__(self, sizes: Space) -> None:
         self.axes = Axes()
         self.mapped: set[Node] = set()
         self.computed: set[Node] = set()
+        self.indices: set[Node] = set()
         self.space = Space(sizes.sizes, hints=sizes.hints)
         self._dims: dict[Node, Dims] = {}
         self._names: dict[int, str] = {}
@@ -47,6 +48,9 @@ class Placement:
         reduces = node.op in COMPUTING or (node.op in REDUCE_OPS and node.attribute is not None)
         if reduces or not self.computed.isdisjoint(node.inputs):
             self.computed.add(node)
+        moved = node.op in ("view", "cast") and node.dtype.is_integer
+        if node.op == "iota" or (moved and node.inputs[0] in self.indices):
+            self.indices.add(node)
 
     def fresh(self, node: Node, where: Iterable[int]) -> Dims:
         """New axes for these dimensions; the value depends on no other."""
@@ -70,8 +74,14 @@ class Placement:
         self.axes.separate(a for c in dims if c for a in self.axes.resolve(c))
 
     def join(self, node: Node, operands: list[tuple[int, Dims]]) -> tuple[Dims, Renames]:
-        """Common axes of operands of equal shape (by operand number)."""
-        simple = self._same(operands)
+        """Common axes of operands of equal shape (by operand number).
+
+        An index beside other values gives no axes, it is made at theirs: the same one beside many
+        values would tie all their axes to each other.
+        """
+        values = [j for j, _ in operands if node.inputs[j] not in self.indices]
+        giving = values if len(values) < len(operands) and values else [j for j, _ in operands]
+        simple = self._same(operands) if len(giving) == len(operands) else None
         if simple is not None:
             return simple, {}
         carried = [{d for d, c in enumerate(dims) if c is not None} for _, dims in operands]
@@ -87,7 +97,8 @@ class Placement:
         renames: Renames = {}
         for p in range(len(operands[0][1])):
             found = [(j, c) for j, dims in ranked if (c := dims[p]) is not None]
-            result.append(self._join_dim(found, result, renames) if found else None)
+            givers = [c for j, c in found if j in giving]
+            result.append(self._join_dim(found, givers, result, renames) if found else None)
         return self.axes.resolve_dims(tuple(result)), renames
 
     def _same(self, operands: list[tuple[int, Dims]]) -> Dims | None:
@@ -106,13 +117,14 @@ class Placement:
         return tuple(result)
 
     def _join_dim(
-        self, found: list[tuple[int, Composite]], before: list[Composite | None], renames: Renames
-    ) -> Composite:
-        """One dimension: the axes of the first operand that can give them; the others follow."""
+        self, found: list[tuple[int, Composite]], givers: list[Composite],
+        before: list[Composite | None], renames: Renames,
+    ) -> Composite:  # fmt: skip
+        """One dimension: the axes of the first giver that can; all others follow."""
         axes = self.axes
         taken = {a for c in before if c for a in axes.resolve(c)}
         target: Composite | None = None
-        for _, composite in found:
+        for composite in givers:
             current = axes.resolve(composite)
             if target is not None:
                 axes.unify(target, current)

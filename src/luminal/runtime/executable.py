@@ -36,7 +36,8 @@ Spill: TypeAlias = Callable[[int, np.ndarray], np.ndarray]  # the same array, in
 class Piece(Protocol):
     """Bytes in a file."""
 
-    nbytes: int
+    @property
+    def nbytes(self) -> int: ...
 
     def read(self, room: np.ndarray) -> None:
         """Copy them into an array of so many bytes. Raises OSError, ValueError."""

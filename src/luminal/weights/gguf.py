@@ -135,7 +135,7 @@ class _Reader:
 
     def texts(self, count: int) -> list[str]:
         """So many texts: a vocabulary has 100,000 and more."""
-        data, found = memoryview(self.data), []
+        data, found = self.data.data, []
         try:
             for _ in range(count):
                 start = self.place + LENGTH.size

@@ -24,7 +24,7 @@ from .render import attributes
 from .target import cores, host, host_machine
 from .workers import Table, crew
 
-ROUNDS = 40_000  # 0.1 ms: the call itself takes a microsecond or two
+ROUNDS = 200_000  # 0.4 ms: the call and its barrier take some microseconds
 CHAINS = 12  # independent accumulators: enough for two ports of latency 4, in 16 registers
 STREAM = 64 << 20  # bytes read by all threads together
 CACHED = 128 << 10  # bytes that a thread reads again and again

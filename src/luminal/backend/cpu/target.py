@@ -126,6 +126,7 @@ def describe() -> str:
             f"{target.registers} registers",
             f"products         {', '.join(names) or 'fma only'}"
             + (" (AMX present, not used yet)" if "amx-tile" in flags else ""),
+            f"libraries        {blas.found().name if blas.found() else 'none'}",
             f"caches           L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB a core",
             f"cores            {target.threads}",
             f"LLVM             {'.'.join(map(str, llvm.llvm_version_info))}",

@@ -54,9 +54,10 @@ def clear(program: Executable, states: Sequence[Tensor]) -> None:
     """Set states to zeros, which the program copies: one array for all of a shape."""
     zeros: dict[Any, np.ndarray] = {}
     for state in states:
-        key = state.shape, state.dtype
+        shape = tuple(map(int, state.shape))
+        key = shape, state.dtype
         if key not in zeros:
-            zeros[key] = np.zeros(state.shape, state.dtype.numpy)
+            zeros[key] = np.zeros(shape, state.dtype.numpy)
         program[state] = zeros[key]
 
 

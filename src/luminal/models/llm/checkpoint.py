@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import WeightsError
+from ...errors import Unsupported, WeightsError
 from ...weights import Safetensors
 from .config import DecoderConfig, Values
 from .families import Family, family_of
@@ -36,6 +36,13 @@ def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
     if not file.exists():
         raise WeightsError(f"{directory}: no config.json in this directory")
     values = Values(read_json(file), str(file))
+    quantised = values.get("quantization_config")
+    if quantised is not None:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise Unsupported(
+            f"{file}: weights quantised by {method!r}; take the original checkpoint with quant=, "
+            "or a GGUF file"
+        )
     family = family_of(values)
     config = family.config(values)
     more = directory / "generation_config.json"

@@ -100,6 +100,11 @@ class DecoderProgram:
         seen = sum(min(position, window or position) for window in config.windows)
         return int(total) + self._position_bytes * seen
 
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of memory for packed weights, cache and all else that a run needs."""
+        return self._program.peak_bytes
+
     def explain(self) -> str:
         """What was compiled."""
         return self._program.explain()

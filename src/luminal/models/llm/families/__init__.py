@@ -10,7 +10,7 @@ from ..config import Values
 from .family import Family
 from .gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
 from .gpt2 import GPT2
-from .llama import LLAMA, MISTRAL
+from .llama import LLAMA, MISTRAL, SMOLLM3
 from .mixtral import MIXTRAL
 from .phi import PHI3
 from .qwen import QWEN2, QWEN3, QWEN3_MOE
@@ -19,7 +19,7 @@ FAMILIES = {
     family.name: family
     for family in (
         LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, PHI3, GEMMA, GEMMA2, GEMMA3,
-        GEMMA3_TEXT, GPT2,
+        GEMMA3_TEXT, GPT2, SMOLLM3,
     )
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....errors import Unsupported
 from ..config import DecoderConfig, Values, common
 from .family import Family, State, renamed, split_rows
 
@@ -18,6 +19,8 @@ NAMES = {
 
 
 def _config(values: Values) -> DecoderConfig:
+    if values.get("scale_attn_by_inverse_layer_idx", False):
+        raise Unsupported(f"{values.where}: attention scaled by the number of the layer")
     plain = dict(values.values)
     plain.update({ours: plain.get(theirs) for ours, theirs in NAMES.items()})
     plain["intermediate_size"] = plain["intermediate_size"] or 4 * values.count("n_embd")
@@ -32,6 +35,7 @@ def _config(values: Values) -> DecoderConfig:
         output_bias=True,
         mlp_bias=True,
         learned_positions=True,
+        attention_scale=None if values.get("scale_attn_weights", True) else 1.0,
         rotary=(None,) * translated.count("num_hidden_layers"),
         tied=bool(values.get("tie_word_embeddings", True)),
     )
