@@ -1,6 +1,7 @@
 """torch.compile(backend=luminal.torch.backend) against eager: values, mutation, sizes, training."""
 
 import copy
+import sys
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import luminal.torch
+from luminal.graph.display import reachable
 from luminal.torch import backend, report
 
 
@@ -116,6 +118,65 @@ def test_a_part_that_our_compiler_refuses_runs_in_pytorch(monkeypatch):
     x = torch.randn(3)
     close(compiled(lambda x: x.sin() + 1)(x), x.sin() + 1)
     assert report().failures and "on purpose" in report().failures[0]
+
+
+def test_a_fault_costs_one_operation_not_the_graph(monkeypatch):
+    from luminal.errors import Unsupported
+    from luminal.graph.graph import Graph
+
+    def refuse_sines(graph, **options):
+        if any(node.op == "sin" for node in reachable(t.node for t in graph.outputs)):
+            raise Unsupported("on purpose")
+        return whole(graph, **options)
+
+    whole = Graph.compile
+    monkeypatch.setattr(Graph, "compile", refuse_sines)
+    chain = [torch.exp, torch.sqrt] * 70
+
+    def function(x):
+        for n, step in enumerate(chain):
+            x = step(x) * (1 + x.sin() if n == 40 else 0.5)
+        return x
+
+    x = torch.rand(3)
+    close(compiled(function)(x), function(x))
+    assert sum(report().fallbacks.values()) == 1
+
+
+def test_parts_are_tried_for_a_limited_time(monkeypatch):
+    tried = []
+
+    def refuse(*args, **kwargs):
+        tried.append(args)
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr("luminal.graph.graph.Graph.compile", refuse)
+    monkeypatch.setattr(sys.modules["luminal.frontend.torch.backend"], "MOST_SECONDS", 0.0)
+    x = torch.randn(3)
+    close(compiled(lambda x: x.sin().cos() + 1)(x), x.sin().cos() + 1)
+    assert len(tried) == 1
+
+
+def test_known_places_are_read_as_views():
+    """Upsampling, flips and strides are indices that the graph knows: no kernel computes them."""
+    table = torch.randn(30, 5)
+
+    def function(x):
+        up = F.interpolate(x, scale_factor=2.0)
+        odd = F.interpolate(x, size=(7, 11))
+        return up, odd, x[:, :, torch.arange(5, -1, -1), 1::2], F.embedding(torch.arange(9), table)
+
+    def neither(x):
+        return x[:, :, torch.arange(4) ** 2 % 6], x[..., torch.arange(-3, 0)]
+
+    x = torch.randn(2, 3, 6, 8)
+    for run in (function, neither):
+        for got, expected in zip(compiled(run)(x), run(x)):
+            assert torch.equal(got, expected)
+    assert not report().fallbacks
+    program = next(iter(sys.modules["luminal.frontend.torch.backend"]._programs.values()))
+    loads = [e for made in program._run.kernels for v in made.kernel.values for e in v.loads]
+    assert loads and not any(e.slots for e in loads)
 
 
 def test_mutation_and_aliases():

@@ -1,5 +1,7 @@
 """Kernels of every kind as a bridge would make them, for tests of schedules."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from luminal.graph.dtype import boolean, f32, i8, i32, i64, u8
@@ -14,6 +16,7 @@ from luminal.kernel.kernel import (
     Position,
     Read,
     Reduction,
+    Rewriter,
     Store,
     Value,
 )
@@ -256,6 +259,29 @@ def attention(h, q, k, d, causal=True, groups=1, sizes=None):
 
 
 # ---- convolutions
+
+
+def rotated_attention(heads, s, groups, d, **kw):
+    """Causal attention whose queries (s, heads groups d) are turned by tables (s, d / 2)."""
+    half = d // 2
+
+    def turned(e):
+        if not isinstance(e, Load) or e.buffer != "Q":
+            return e
+        h, g, q, at = e.index
+
+        def pair(shift):
+            cos, sin = (load(t, q, at - half * (shift < 0)) for t in ("C", "S"))
+            row = (h * groups + g) * d + at
+            return add(mul(load("Q", q, row), cos), mul(load("Q", q, row + shift), sin))
+
+        return Guard((half - 1 - at,), pair(half), pair(-half))
+
+    plain = attention(heads, s, s, d, groups=groups, **kw)
+    tables = [buffer("Q", s, heads * groups * d), buffer("C", s, half), buffer("S", s, half)]
+    rewriter = Rewriter(turned)
+    values = tuple(rewriter.value(v) for v in plain.values)
+    return replace(plain, buffers=(*tables, *plain.buffers[1:]), values=values)
 
 
 def convolution(c, hw, o, size, stride=1, groups=False, last=False, batch=1):

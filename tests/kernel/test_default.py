@@ -1,6 +1,7 @@
 """Default schedules: legal and right for kernels of every kind, good where structure says so."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
 from test_prepare import SMALL, assert_same
 
+from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
 from luminal.backend.reference.program import interpret
 from luminal.kernel.default import default_schedule
@@ -75,6 +77,22 @@ def test_constant_rows_of_a_tile_lie_side_by_side():
     assert width > 1 and f"o/{width}" in schedule.text()
 
 
+def test_copies_count_as_often_as_units_of_work_make_them():
+    """Keys in lanes would be copied for each query, where the queries are shared out."""
+    kernel = cases.rotated_attention(8, "s", 4, 64, sizes={"s": (2, 128)})
+    assert "q/1#" in path(kernel, "score", named("avx2", 2))
+
+
+def test_steps_on_lines_of_their_own_are_taken_in_blocks():
+    """A 1x1 convolution of many channels on a small image: rows of pixels stay in the first cache
+    while the output channels go by."""
+    target = replace(TARGETS[0], l1=32 << 10)
+    (prepared,) = prepare(cases.convolution(2048, 14, 256, 1), target)
+    _, schedule = default_schedule(prepared, target)
+    steps = [loop.step for loop in schedule.paths["acc"] if loop.axis == "c"]
+    assert 64 <= max(s for s in steps if s < 2048) <= 256
+
+
 def test_lanes_come_from_the_target():
     assert "n/1#" in path(cases.gemm(64, 256, 128), "acc")
     assert "n/16!" in path(cases.gemm(64, 256, 128), "acc")
@@ -109,6 +127,7 @@ DYNAMIC = {
     "layer_norm": cases.layer_norm("s", 37, sizes={"s": (1, 64)}),
     "attention": cases.attention(2, "s", "s", 20, sizes={"s": (1, 80)}),
     "full attention": cases.attention(2, "s", "s", 20, causal=False, sizes={"s": (1, 80)}),
+    "rotated attention": cases.rotated_attention(2, "s", 2, 20, sizes={"s": (1, 80)}),
 }
 
 

@@ -33,6 +33,7 @@ SMALL = {
     "transpose": (cases.transpose(3, 9), {}),
     "attention": (cases.attention(2, 5, 5, 4), {}),
     "gqa": (cases.attention(2, "s", "s", 4, groups=3, sizes=RANGE), {"s": 6}),
+    "rotated": (cases.rotated_attention(2, "s", 3, 4, sizes=RANGE), {"s": 6}),
     "decode": (cases.attention(3, 1, 7, 4, causal=False), {}),
     "conv": (cases.convolution(3, 7, 4, 3), {}),
     "conv_strided": (cases.convolution(2, 8, 3, 3, 2, batch=2), {}),

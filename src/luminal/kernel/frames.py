@@ -11,14 +11,16 @@ from math import lcm, prod
 from .draft import Draft
 from .facts import round_up
 from .kernel import Value
+from .outline import UNITS
 from .panels import read_once
 from .paths import WINDOW, Room
 from .schedule import Loop
 from .score import Tile
 
-UNITS = 4  # units of work a thread, so that claiming evens out
 BLOCK = 128  # elements of a row axis in a block
 THIRD = 16  # times the second cache: what the third may hold
+LINE = 64  # bytes
+LEAST_DEPTH = 64  # steps of a block of a reduced axis
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 
 
@@ -188,7 +190,8 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
 
 
 def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
-    """A loop over blocks of the last reduced axis, if one panel would fill the second cache."""
+    """A loop over blocks of the last reduced axis, if one panel would fill the second cache, or
+    what is read beside it the first."""
     axis, size = main.over[-1], draft.size
     panel = 4 * tile.size(tile.lane) * prod(size[a] for a in main.over)
     panel //= tile.pair[0].collapse if tile.pair else 1
@@ -201,9 +204,24 @@ def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
     large = panel > draft.target.l2 // 2
     while large and panel > draft.target.l2 // 4 and block % 2 == 0:
         block, panel = block // 2, panel // 2
+    near = _near_steps(draft, tile, main)
+    while block > near and block % 2 == 0:
+        block //= 2
     options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
     block = draft.facts.decisions.number(f"depth {axis}", block, options)
     return [Loop(axis, block)] if block < size[axis] else []
+
+
+def _near_steps(draft: Draft, tile: Tile, main: Value) -> int:
+    """Steps of the last reduced axis for which the first cache holds what an operand brings, where
+    each step lands on lines of its own and the tile comes again for them."""
+    axis, held = main.over[-1], 1
+    for x in draft.facts.accesses(main):
+        again = any(draft.size[a] > tile.size(a) for a in main.axes if a not in x.axes)
+        if x.load and not x.packable and again and x.stride(axis) * x.dtype.bytes >= LINE:
+            run = prod(tile.size(a) for a in x.axes if a in main.axes and x.stride(a) == 1)
+            held = max(held, round_up(run * x.dtype.bytes, LINE))
+    return max(LEAST_DEPTH, draft.target.l1 // 2 // held)
 
 
 def _rereads(

@@ -12,7 +12,7 @@ from .draft import Draft
 from .facts import round_up
 from .frames import UNITS, parallel
 from .kernel import Value
-from .outline import stream_of
+from .outline import shared_out, stream_of
 from .paths import Room
 from .schedule import Loop
 
@@ -127,14 +127,6 @@ def stream_frame(draft: Draft) -> None:
 
 
 def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:
-    """Parallel loops: first the axes that all operands have, last the lanes."""
-    found, room, count = draft.found, Room(), 1
-    loads = [x for v in found.heavy if v.reduction for x in draft.facts.accesses(v) if x.load]
-    spread = [a for a in found.common if a != lane]
-    spread.sort(key=lambda a: not all(a in x.axes for x in loads))
-    for a in spread:
-        if lane is None and count >= UNITS * draft.target.threads and draft.facts.static[a]:
-            break
-        room = room.add(parallel(a, 1))
-        count *= draft.size[a]
+    """Parallel loops, the lanes last."""
+    room = Room().add(*(parallel(a, 1) for a in shared_out(draft.found, lane, draft.operands)))
     return room.add(parallel(lane, width)) if lane else room

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from .decisions import Decisions
-from .facts import Facts
+from .facts import Access, Facts
 from .kernel import Kernel, Value
-from .score import Tile
+from .score import COPIED, Tile
 from .solver import Solver, unlaned
 from .target import Target
 
 HEAVY = 0.1  # part of all the work that makes a value count
 NEGLIGIBLE = 1e-4  # part of all the work that may be repeated freely
+UNITS = 4  # units of work a thread, so that claiming evens out
 WORTH = 3.0  # times the least cost: lane axes that a search may try
 EACH = "each value its own"
 
@@ -162,6 +164,7 @@ def _lane_cost(found: Outline, heavy: list[Value], lane: str | None) -> tuple[fl
         tile = solver.solve(found.group if v in found.group else [v], lane)
         facts.lane_of[v.name] = None if tile.reduced else tile.lane
         total += tile.cycles * facts.points(v)
+        total += sum(_copied_again(found, x, lane) for x in tile.copies)
         extra += len(tile.copies)
     for v in found.stored:
         turned = lane is not None and facts.store_stride(v, lane) != 1
@@ -171,6 +174,28 @@ def _lane_cost(found: Outline, heavy: list[Value], lane: str | None) -> tuple[fl
             total += last.cycles * facts.points(v)
     facts.lane_of.clear()
     return total, extra
+
+
+def _copied_again(found: Outline, x: Access, lane: str | None) -> float:
+    """Cycles of copying an operand of a stream in every unit of work that shares it with others."""
+    if not found.streams:
+        return 0.0
+    again = {*shared_out(found, lane), *x.axes} - {lane}
+    return COPIED * prod(found.size[a] for a in again) / found.facts.lanes
+
+
+def shared_out(found: Outline, lane: str | None, operands: Collection[str] = ()) -> list[str]:
+    """The axes of a stream whose positions are units of work: first those that all operands have;
+    without lanes no more of fixed size than the threads need."""
+    facts, taken, count = found.facts, list[str](), 1
+    reads = [x for v in found.heavy if v.reduction for x in facts.accesses(v)]
+    reads = [x for x in reads if x.load or x.name in operands]
+    spread = [a for a in found.common if a != lane]
+    for a in sorted(spread, key=lambda a: not all(a in x.axes for x in reads)):
+        if lane or count < UNITS * found.target.threads or not facts.static[a]:
+            taken.append(a)
+            count *= found.size[a]
+    return taken
 
 
 def regroup(kernel: Kernel, group: list[Value]) -> Kernel:

@@ -109,6 +109,12 @@ class Place:
         other.masks = self.masks + masks
         return other
 
+    def sharing(self, unrolled: dict[str, tuple[int, int]]) -> Place:
+        """With these axes alone as written-out blocks whose positions may share loads."""
+        other = self.copy()
+        other.unrolled = unrolled
+        return other
+
     def knowing(self, facts: tuple[Index, ...]) -> Place:
         other = self.copy()
         other.facts = self.facts + facts

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import Illegal
 from ..graph.dtype import DType, boolean, f32
+from ..graph.index import Index
 from ..graph.scalars import COMBINE, identity
 from .access import Access
 from .builder import Builder, literal
@@ -128,17 +129,35 @@ class Values:
     def _guard(self, guard: Guard, place: Place, done: dict[int, Val]) -> Val:
         """body where all conditions hold, else other; what ranges decide is not tested."""
         masks = self.conditions(guard, place)
-        if masks is None:
-            return self._evaluate(guard.other, place, done)
+        sides = [self._alone(guard.conditions, place, holds) for holds in (True, False)]
         if not masks:
-            return self._evaluate(guard.body, place, done)
+            side = sides[masks is None]
+            branch = guard.other if masks is None else guard.body
+            return self._evaluate(branch, side, done if side is place else {})
         mask = self.indexing.all_of(masks, place.lanes)
         assert mask is not None
-        body = self._evaluate(guard.body, place.under(mask), {})
-        other = guard.other
-        below = place if isinstance(other, Constant) else place.under(self.indexing.negation(mask))
+        body = self._evaluate(guard.body, sides[0].under(mask), {})
+        other, below = guard.other, place
+        if not isinstance(other, Constant):
+            below = sides[1].under(self.indexing.negation(mask))
         args = [mask, body, self._evaluate(other, below, {})]
         return self.apply("select", args, guard.dtype, place)
+
+    def _alone(self, conditions: Sequence[Index], place: Place, holds: bool) -> Place:
+        """The place without the written-out axes along which the side of a guard may change: what
+        is loaded for all their positions together would lie outside at some."""
+        shared = {}
+        for axis, (position, size) in place.unrolled.items():
+            ends = [place.moved(axis, n - position) for n in (0, size - 1)]
+            touched = [c for c in conditions if axis in c.names()]
+            known = (
+                all(self.indexing.known(self.indexing.at(c, end), end.facts) is holds
+                    for end in ends)
+                for c in touched
+            )  # fmt: skip
+            if not touched or (all(known) if holds else any(known)):
+                shared[axis] = (position, size)
+        return place if len(shared) == len(place.unrolled) else place.sharing(shared)
 
     def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
         """The conditions that have to be tested; None where one is known to fail."""
@@ -194,8 +213,8 @@ class Values:
             found = self.conditions(body, place)
             if found is None:
                 return old
+            place = self._alone(body.conditions, place, True).under(*found)
             masks, body = masks + found, body.body
-            place = place.under(*found)
         if self.is_identity(body, op, place):
             return old
         new = self._combined(op, value, old, body, place)

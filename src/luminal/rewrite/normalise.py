@@ -66,9 +66,9 @@ class _Normaliser:
         orders: dict[int, tuple[str, ...]] = {}
         for node, make in zip(nodes, makers):
             term = self.terms[node] = make()
-            depends = self.build.axes(term)
-            names = (a for c in self.place[node] for a in self.place.names(c))
-            orders.setdefault(term, tuple(a for a in names if a in depends))
+            if term not in orders:
+                depends = self.build.axes(term)
+                orders[term] = tuple([a for a in self.place.all_names(node) if a in depends])
         roots, targets = [], {}
         for node in dict.fromkeys(outputs):
             targets[node] = self._buffer("output", node)
@@ -83,7 +83,7 @@ class _Normaliser:
         return self._rules.get(node.op, self._scalar)(node)
 
     def _buffer(self, kind: str, node: Node) -> int:
-        axes = tuple(a for c in self.place[node] for a in self.place.names(c))
+        axes = self.place.all_names(node)
         self.buffers.append(BufferInfo(kind, node.shape, node.dtype, axes, node))
         return len(self.buffers) - 1
 

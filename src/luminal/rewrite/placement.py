@@ -79,9 +79,9 @@ class Placement:
         An index beside other values gives no axes, it is made at theirs: the same one beside many
         values would tie all their axes to each other.
         """
-        values = [j for j, _ in operands if node.inputs[j] not in self.indices]
-        giving = values if len(values) < len(operands) and values else [j for j, _ in operands]
-        simple = self._same(operands) if len(giving) == len(operands) else None
+        numbers = [j for j, _ in operands]
+        giving = [j for j in numbers if node.inputs[j] not in self.indices] or numbers
+        simple = self._same(operands) if giving == numbers else None
         if simple is not None:
             return simple, {}
         carried = [{d for d, c in enumerate(dims) if c is not None} for _, dims in operands]
@@ -151,6 +151,10 @@ class Placement:
                 name = self._names[axis] = self.new_axis(self.axes.extents[axis])
             found.append(name)
         return tuple(found)
+
+    def all_names(self, node: Node) -> tuple[str, ...]:
+        """The axes of a node, outermost first."""
+        return tuple([name for c in self._dims[node] if c for name in self.names(c)])
 
     def new_axis(self, extent: Index) -> str:
         name = f"a{len(self.space.axes)}"

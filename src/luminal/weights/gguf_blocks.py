@@ -60,6 +60,17 @@ def unpack(kind: str, raw: np.ndarray) -> Quants:
     return UNPACK[kind](blocks)
 
 
+def split_halves(kind: str, raw: np.ndarray) -> Quants | None:
+    """As `unpack` of rows (rows, bytes) in which byte i of a block holds quants i and i + 16, whose
+    bytes stay as they are: (rows, blocks, 16) u8; None for other types."""
+    if kind not in ("Q4_0", "Q4_1"):
+        return None
+    blocks = raw.reshape(len(raw), -1, BLOCKS[kind][1])
+    if kind == "Q4_0":
+        return Quants(blocks[..., 2:], _half(blocks, 0), shift=8)
+    return Quants(blocks[..., 4:], _half(blocks, 0), -_half(blocks, 2))
+
+
 def _half(blocks: np.ndarray, start: int) -> np.ndarray:
     """The f16 at a byte of each block."""
     return np.ascontiguousarray(blocks[..., start : start + 2]).view(np.float16)[..., 0]

@@ -120,13 +120,14 @@ def describe() -> str:
     """The machine in a few lines, for people."""
     target, flags = host(cores()), host_machine().flags
     names = [i.name for i in target.instructions]
+    library = blas.found()
     return "\n".join(
         (
             f"instruction set  {_level(host_machine())}: {8 * target.vector_bytes}-bit vectors, "
             f"{target.registers} registers",
             f"products         {', '.join(names) or 'fma only'}"
             + (" (AMX present, not used yet)" if "amx-tile" in flags else ""),
-            f"libraries        {blas.found().name if blas.found() else 'none'}",
+            f"libraries        {library.name if library else 'none'}",
             f"caches           L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB a core",
             f"cores            {target.threads}",
             f"LLVM             {'.'.join(map(str, llvm.llvm_version_info))}",

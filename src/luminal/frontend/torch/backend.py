@@ -7,6 +7,7 @@ removed mutation and aliasing, and puts their effects back after each call.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -35,7 +36,7 @@ from .split import (
     trial,
 )
 
-MOST_HALVINGS = 6  # of a part that our compiler refuses
+MOST_SECONDS = 60.0  # of trying what a part that our compiler refuses is made of
 MOST_PROGRAMS = 512  # kept for graphs that come again
 
 _programs: dict[str, Program] = {}
@@ -124,10 +125,10 @@ def static_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
 
 def compile_part(
     part: Part, statics: frozenset[fx.Node], sources: Mapping[str, fx.Node], options: Options,
-    recorder: Recorder | None = None, depth: int = 0,
+    recorder: Recorder | None = None, end: float | None = None,
 ) -> list[tuple[Part, Program, list[fx.Node]]]:  # fmt: skip
     """(part, its program, the nodes that the program reads). Where our compiler fails, each half
-    is tried alone; what fails in the end is left to PyTorch."""
+    is tried alone, until the clock shows `end`; what fails in the end is left to PyTorch."""
     names = sorted({n for node in part.nodes for n in sizes_of(node)} & sources.keys())
     try:
         recorder = recorded(part, statics, recorder)
@@ -139,12 +140,12 @@ def compile_part(
         again = partial(thaw, part, names, options, plain)
         program = program or Program(recorder, names, options, again, plain)
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
-        _failed(part, error, final=depth == MOST_HALVINGS or len(part.nodes) == 1)
-        if depth == MOST_HALVINGS or len(part.nodes) == 1:
-            return []
-        return [
+        end = time.monotonic() + MOST_SECONDS if end is None else end
+        final = len(part.nodes) == 1 or time.monotonic() >= end
+        _failed(part, error, final)
+        return [] if final else [
             made for half in halves(part)
-            for made in compile_part(half, statics, sources, options, depth=depth + 1)
+            for made in compile_part(half, statics, sources, options, end=end)
         ]  # fmt: skip
     _remember(key, program)
     report.count_native(sum(not is_number(n) for n in part.nodes), reused)

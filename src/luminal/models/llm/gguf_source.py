@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import Unsupported, WeightsError
 from ...weights.gguf import GGUF, GGUFTensor
-from ...weights.gguf_blocks import PLAIN, Quants, unpack
+from ...weights.gguf_blocks import PLAIN, split_halves, unpack
 from .config import DecoderConfig, Rope, Values
 from .families import FAMILIES
 from .gguf_text import gguf_tokenizer
@@ -154,7 +154,7 @@ class GGUFSource:
 
         @lru_cache(1)
         def fields() -> dict[str, np.ndarray]:
-            return _fields(unpack(tensor.type, self._raw(name, tensor)), tensor.type)
+            return _fields(self._raw(name, tensor), tensor.type)
 
         def field(which: str, last: bool) -> np.ndarray:
             found = fields()[which]
@@ -189,11 +189,15 @@ class GGUFSource:
         return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)
 
 
-def _fields(found: Quants, kind: str) -> dict[str, np.ndarray]:
-    """The arrays of a `Blocks` module."""
-    format = FORMATS[KINDS[kind]]
-    quants = found.quants.view(np.uint8) + np.uint8(format.shift - found.shift)  # modulo 256
-    fields = {"quants": pack_halves(quants) if format.bits == 4 else quants}
+def _fields(raw: np.ndarray, kind: str) -> dict[str, np.ndarray]:
+    """The arrays of a `Blocks` module, of raw rows (rows, bytes)."""
+    format, halves = FORMATS[KINDS[kind]], split_halves(kind, raw)
+    if halves is not None:  # as they are stored
+        found, fields = halves, {"quants": halves.quants}
+    else:
+        found = unpack(kind, raw)
+        quants = found.quants.view(np.uint8) + np.uint8(format.shift - found.shift)  # modulo 256
+        fields = {"quants": pack_halves(quants) if format.bits == 4 else quants}
     fields["scales"] = found.scales.astype(np.float32 if format.scale == "f32" else np.float16)
     if found.minima is not None:
         fields["minima"] = found.minima.astype(np.float32)

@@ -65,7 +65,7 @@ def encoder_layer(
             x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask,
             need_weights=False, mask_type=mask_type,
         )  # fmt: skip
-        return result  # type: ignore[no-any-return]
+        return result
 
     def feed(x: Tensor) -> Tensor:
         activation = ops.gelu if use_gelu else ops.relu

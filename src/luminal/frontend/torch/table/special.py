@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from .... import ops
@@ -47,11 +48,13 @@ def _real(*values: Value) -> bool:
 
 @rule("gcd.default")
 def gcd(x: Tensor, y: Tensor) -> Tensor:
-    """Euclid's, with as many steps as the slowest pair of the dtype (Fibonacci's numbers) takes."""
+    """Euclid's with the nearer remainder, in as many steps as the slowest pair of the dtype takes:
+    Pell's numbers, which grow by 1 + sqrt(2)."""
     a, b = (ops.abs(part) for part in operands(x, y))
-    for _ in range(int(a.dtype.bytes * 8 * 1.4403) + 1):
+    for _ in range(int(a.dtype.bytes * 8 / math.log2(1 + math.sqrt(2))) + 2):
         over = ops.eq(b, 0)
-        rest = ops.fmod(a, ops.where(over, 1, b))
+        rest = ops.abs(ops.fmod(a, ops.where(over, 1, b)))
+        rest = ops.minimum(rest, ops.sub(b, rest))
         a, b = ops.where(over, a, b), ops.where(over, b, rest)
     return a
 
