@@ -105,8 +105,9 @@ def _function(e: Emitter) -> str:
 
 
 def _peak_text(target: Target, name: str) -> str:
-    """Chains of one instruction on the products of four operands and three, as in the tile of a
-    matrix product; all chains are stored at the end."""
+    """Chains of one instruction, all stored at the end. An fma has three operands, so that none
+    lies on the stack, where it may straddle two lines; what multiplies apart from adding has a pair
+    of its own for each chain, lest products be shared."""
     e, width = Emitter(host_machine()), target.lanes(f32)
     emission = emissions(e.machine.flags).get(name)
     acc = Operand("", ELEMENTS[emission.instruction.accumulator.name] if emission else "float",
@@ -118,9 +119,9 @@ def _peak_text(target: Target, name: str) -> str:
     phis = [Operand(f"%chain{i}", acc.element, width) for i in range(CHAINS)]
     firsts, seconds = (
         [_operand(e, emission, base, width, 64 * n) for n in numbers]
-        for numbers in (range(4), range(4, 7))
+        for numbers in ((range(4), range(4, 7)) if emission else (range(1), range(4, 6)))
     )
-    pairs = itertools.product(firsts, seconds)
+    pairs = itertools.cycle(itertools.product(firsts, seconds))
     results = [
         emission.emit(e, phi, a, b) if emission else e.fma(a, b, phi)
         for phi, (a, b) in zip(phis, pairs)
