@@ -356,3 +356,19 @@ def test_threads_in_different_kernels_keep_their_workspaces():
         program.run()
         for tensor, array in zip(graph.outputs, first):
             np.testing.assert_array_equal(program[tensor], array)
+
+
+def test_what_is_read_twice_again_and_again_is_no_tree() -> None:
+    """40 values, each read twice by the next, would be a tree of 2^40 terms."""
+    graph = Graph()
+    x = graph.tensor((4, 8))
+    power, mask = x, ops.lt(x, 0.0)
+    for step in range(40):
+        power = power * power
+        mask = (mask | ops.gt(x, float(step))) & (mask | ops.lt(x, -float(step)))
+    total, kept = ops.sum(power, 1).output(), ops.where(mask, x, 0.0).output()
+    program = graph.compile()
+    program[x] = array = np.tile(np.array([-1, 0, 1, 1], np.float32), (4, 2))
+    program.run()
+    assert np.array_equal(program[total], np.full(4, 6, np.float32))
+    assert np.array_equal(program[kept], np.where(array == -1, array, 0))

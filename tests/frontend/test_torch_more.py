@@ -167,9 +167,7 @@ GRADIENTS = {
     "adaptive average": Layer(lambda x: F.adaptive_avg_pool2d(x, 4)),
     "adaptive maximum": Layer(lambda x: F.adaptive_max_pool2d(x, 4)),
     "padding": Layer(lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate")),
-    "smooth resizing": Layer(
-        lambda x: F.interpolate(x, (4, 12), mode="bicubic", antialias=True)
-    ),
+    "smooth resizing": Layer(lambda x: F.interpolate(x, (4, 12), mode="bicubic", antialias=True)),
     "absolute value": Layer(lambda x: x.abs().logcumsumexp(1)),
 }
 

@@ -351,8 +351,7 @@ def _floor(a: Index, n: Index) -> Index:
 
 @cache
 def _floor_atom(numerator: Index, divisor: Index) -> Floor:
-    atom = Floor(numerator, divisor)
-    found = _ATOMS.setdefault((numerator, divisor), atom)
+    found = _ATOMS.setdefault((numerator, divisor), Floor(numerator, divisor))
     assert isinstance(found, Floor)
     return found
 
@@ -369,8 +368,7 @@ def _extremum(kind: str, a: Index, b: Index) -> Index:
 
 @cache
 def _extremum_atom(kind: str, first: Index, second: Index) -> Extremum:
-    atom = Extremum(kind, first, second)
-    found = _ATOMS.setdefault((kind, first, second), atom)
+    found = _ATOMS.setdefault((kind, first, second), Extremum(kind, first, second))
     assert isinstance(found, Extremum)
     return found
 

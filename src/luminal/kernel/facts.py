@@ -27,6 +27,7 @@ from .kernel import (
     Value,
     children,
     indices,
+    inlinable,
     inliner,
     walk,
 )
@@ -118,6 +119,7 @@ class Facts:
             bound = v.reduction or v.store or v.name in self.kept or self.running(v)
             if not bound and self._free_to_repeat(v, values):
                 bodies[v.name] = v.body
+        bodies = inlinable(bodies)
         inline = inliner(bodies)
         kept = tuple(inline.value(v) for v in values if v.name not in bodies)
         self._accesses.clear()

@@ -17,6 +17,8 @@ from ..graph.index import Index
 from ..graph.space import Range, Space
 from .schedule import Layout
 
+MOST_TERMS = 1000  # of a tree that values written into each other make
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -281,6 +283,17 @@ class Rewriter:
         if store is not None and store.slots:
             store = replace(store, slots=tuple((n, self.expression(e)) for n, e in store.slots))
         return replace(value, body=self.expression(value.body), reduction=reduction, store=store)
+
+
+def inlinable(bodies: Mapping[str, Expression]) -> dict[str, Expression]:
+    """Those of the values, in program order, that may be written into all their readers: what is
+    read twice is written twice, and twice again in the next value, so that trees have a limit."""
+    sizes: dict[str, int] = {}
+    for name, body in bodies.items():
+        terms = sum(sizes.get(e.value, 1) if isinstance(e, Read) else 1 for e in walk(body))
+        if terms <= MOST_TERMS:
+            sizes[name] = terms
+    return {name: bodies[name] for name in sizes}
 
 
 def inliner(bodies: Mapping[str, Expression]) -> Rewriter:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from ..graph.index import Index
 from .domains import derive_domains
 from .facts import weight
-from .kernel import Expression, Kernel, Load, Read, Value, indices, inliner, walk
+from .kernel import Expression, Kernel, Load, Read, Value, indices, inlinable, inliner, walk
 from .merge import merge_axes, reindexed
 from .split import split_reduction
 from .target import Target
@@ -52,6 +52,7 @@ def _without_casts(kernel: Kernel) -> Kernel:
         if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
         and Read(v.name, v.dtype) not in rescales
     }  # fmt: skip
+    cheap = inlinable(cheap)
     inline = inliner(cheap)
     kept = tuple(inline.value(v) for v in kernel.values if v.name not in cheap)
     return replace(kernel, values=kept)

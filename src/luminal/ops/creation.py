@@ -69,9 +69,7 @@ def _arange_float(graph: Graph, start: float, end: float, step: float, dtype: An
     return add(mul(graph.iota((count,), "i0").cast(kind), step), start)
 
 
-def linspace(
-    graph: Graph, start: float, end: float, steps: int, dtype: Any = "f32"
-) -> Tensor:
+def linspace(graph: Graph, start: float, end: float, steps: int, dtype: Any = "f32") -> Tensor:
     """`steps` numbers from start to end, both included; counted from the nearer end."""
     kind = dtype_of(dtype)
     if steps == 1:

@@ -311,9 +311,7 @@ def _largest_finite(kind: DType) -> float:
 def where(condition: Tensor, a: Value, b: Value) -> Tensor:
     """a where the condition holds, else b."""
     kind, graph = result_type(a, b), condition.graph
-    choice, x, y = broadcast(
-        truth(condition), tensor_of(graph, a, kind), tensor_of(graph, b, kind)
-    )
+    choice, x, y = broadcast(truth(condition), tensor_of(graph, a, kind), tensor_of(graph, b, kind))
     return graph.apply("select", [choice, x, y])
 
 

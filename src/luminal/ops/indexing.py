@@ -107,9 +107,7 @@ def _padded_index(x: Tensor, dim: int, index: Tensor, values: Tensor) -> tuple[T
         if extent(values, d) is not extent(index, d):
             values = values.narrow(d, 0, extent(index, d))
     index = wrap(index, extent(x, dim))
-    widths = [
-        (0, 0) if d == dim else (0, extent(x, d) - extent(index, d)) for d in range(x.ndim)
-    ]
+    widths = [(0, 0) if d == dim else (0, extent(x, d) - extent(index, d)) for d in range(x.ndim)]
     if all(after == 0 for _, after in widths):
         return index, values
     return index.pad(widths, -1), values.pad(widths, 0)
@@ -127,9 +125,7 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Value, mode: str) -> Te
     return x.scatter_node(places, values, dim, mode)
 
 
-def scatter(
-    x: Tensor, dim: int, index: Tensor, src: Value, reduce: str | None = None
-) -> Tensor:
+def scatter(x: Tensor, dim: int, index: Tensor, src: Value, reduce: str | None = None) -> Tensor:
     """x with src written at index along a dimension; of several at one place the last stays."""
     return _scatter(x, dim, index, src, "set" if reduce is None else SCATTER_MODES[reduce])
 

@@ -73,9 +73,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return mul(a.unsqueeze(1), b.unsqueeze(0))
 
 
-def addmm(
-    x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1
-) -> Tensor:
+def addmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha (a @ b)."""
     product = matmul(a, b)
     product = product if alpha == 1 else mul(product, alpha)
@@ -202,9 +200,7 @@ def _sum_out(tensor: Tensor, letters: str, needed: set[str]) -> tuple[Tensor, st
     return reduce("sum", tensor, dims), "".join(c for c in letters if c in needed)
 
 
-def _pair(
-    a: Tensor, first: str, b: Tensor, second: str, needed: set[str]
-) -> tuple[Tensor, str]:
+def _pair(a: Tensor, first: str, b: Tensor, second: str, needed: set[str]) -> tuple[Tensor, str]:
     """The product of two operands, summed over what no later operand and no result needs."""
     a, first = _sum_out(a, first, needed | set(second))
     b, second = _sum_out(b, second, needed | set(first))

@@ -52,9 +52,7 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 @floating
-def smooth_l1_loss(
-    x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
-) -> Tensor:
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """Square near 0, linear beyond beta, divided by beta."""
     if beta == 0:
         return l1_loss(x, target, reduction)
@@ -174,9 +172,7 @@ def binary_cross_entropy_with_logits(
 
 
 @floating
-def kl_div(
-    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target (log target - x), for log-probabilities x; "batchmean" divides by the batch."""
     if log_target:
         each = mul(exp(target), sub(target, x))
@@ -271,5 +267,3 @@ def gaussian_nll_loss(
     var = maximum(var, eps)
     each = mul(add(log(var), div(square(sub(x, target)), var)), 0.5)
     return _reduced(each, reduction)
-
-

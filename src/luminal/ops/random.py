@@ -93,9 +93,7 @@ def random_words(
     return threefry((first, second), (low, high))
 
 
-def random_bits(
-    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None
-) -> Tensor:
+def random_bits(graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None) -> Tensor:
     """Random u32."""
     return random_words(graph, shape, seed, stream)[0]
 

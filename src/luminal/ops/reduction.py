@@ -224,9 +224,7 @@ def squeeze_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 @floating
-def norm(
-    x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False
-) -> Tensor:
+def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """(sum |x|^p)^(1/p); for p infinite the largest |x|, for 0 how many are not zero."""
     if p == "fro" or p == 2:
         return sqrt(reduce("sum", square(x), dim, keepdim))
@@ -251,5 +249,3 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 def dist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The norm of a - b."""
     return norm(sub(a, b), p)
-
-

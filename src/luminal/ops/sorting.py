@@ -136,9 +136,7 @@ def _places(values: Tensor, blocks: int, block: int, before: Order) -> Tensor:
 # ---- selections
 
 
-def topk(
-    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Extreme:
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extreme:
     """The k largest (or smallest) elements in order, and where they stand."""
     if x.ndim == 0:
         return Extreme(x, full_like(x, 0, i64))

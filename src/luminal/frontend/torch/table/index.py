@@ -144,8 +144,10 @@ def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
 @rule("gather.default")
 def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     if 0 in index.shape:
-        return full_like(x, 0).reshape(-1)[:0].reshape(index.shape) if 0 in x.shape else (
-            tensor_of(x.graph, 0, x.dtype).expand(index.shape)
+        return (
+            full_like(x, 0).reshape(-1)[:0].reshape(index.shape)
+            if 0 in x.shape
+            else (tensor_of(x.graph, 0, x.dtype).expand(index.shape))
         )
     if not x.ndim or not index.ndim:
         return ops.gather(x.reshape(-1), 0, index.reshape(-1)).reshape(index.shape)
@@ -276,9 +278,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 @rule("bucketize.Tensor", "bucketize.Scalar")
-def bucketize(
-    x: Value, boundaries: Tensor, out_int32: bool = False, right: bool = False
-) -> Tensor:
+def bucketize(x: Value, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
     values = x if isinstance(x, Tensor) else tensor_of(boundaries.graph, x, boundaries.dtype)
     return _search(boundaries, values, right)
 

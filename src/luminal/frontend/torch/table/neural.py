@@ -147,9 +147,7 @@ def _running(old: Tensor | None, new: Tensor, momentum: float) -> Tensor | None:
 
 
 @rule("_fused_rms_norm.default")
-def rms_norm(
-    x: Tensor, shape: Sequence[Size], weight: Tensor | None, eps: float | None
-) -> Any:
+def rms_norm(x: Tensor, shape: Sequence[Size], weight: Tensor | None, eps: float | None) -> Any:
     """(result, 1 / root mean square)."""
     dims, wide = tuple(range(x.ndim - len(shape), x.ndim)), _wide(x)
     small = {8: 2.0**-52}.get(wide.dtype.bytes, 2.0**-23) if eps is None else eps

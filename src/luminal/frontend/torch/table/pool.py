@@ -151,9 +151,7 @@ def _shares(kind: str, size: int, wanted: int, align: bool, factor: float | None
 
 def _smooth(kind: str) -> None:
     @rule(f"_upsample_{kind}2d_aa.default")
-    def resized(
-        x: Tensor, size: Sequence[int], align: bool, *factors: float | None
-    ) -> Tensor:
+    def resized(x: Tensor, size: Sequence[int], align: bool, *factors: float | None) -> Tensor:
         return _by_shares(kind, x, size, x.shape, align, factors, False)
 
     @rule(f"_upsample_{kind}2d_aa_backward.default")

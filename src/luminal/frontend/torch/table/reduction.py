@@ -61,9 +61,7 @@ def product(x: Tensor, dtype: DType | None = None) -> Tensor:
 
 
 @rule("prod.dim_int")
-def product_over(
-    x: Tensor, dim: int, keepdim: bool = False, dtype: DType | None = None
-) -> Tensor:
+def product_over(x: Tensor, dim: int, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
     return ops.prod(_wide(x, dtype), dim, keepdim)
 
 
@@ -272,8 +270,10 @@ def count_nonzero(x: Tensor, dims: Dims = None) -> Tensor:
 
 @rule("_softmax.default")
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return ops.softmax(x.cast(f32) if half_to_float else x, dim_of(x, dim)) if x.ndim else (
-        full_like(x, 1)
+    return (
+        ops.softmax(x.cast(f32) if half_to_float else x, dim_of(x, dim))
+        if x.ndim
+        else (full_like(x, 1))
     )
 
 

@@ -26,8 +26,10 @@ Sizes = Sequence[Size]
 @source("full.default")
 def full(at: Recorder, shape: Sizes, value: Number, dtype: DType | None = None) -> Tensor:
     kind = dtype or (boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32)
-    return tensor_of(at.graph, value, kind).expand(tuple(shape)) if shape else tensor_of(
-        at.graph, value, kind
+    return (
+        tensor_of(at.graph, value, kind).expand(tuple(shape))
+        if shape
+        else tensor_of(at.graph, value, kind)
     )
 
 
@@ -101,9 +103,7 @@ def new_empty_strided(
 
 
 @source("arange.start_step")
-def arange(
-    at: Recorder, start: Any, end: Any, step: Any = 1, dtype: DType | None = None
-) -> Tensor:
+def arange(at: Recorder, start: Any, end: Any, step: Any = 1, dtype: DType | None = None) -> Tensor:
     """Floats: the number of elements in double precision, the elements in the wide dtype."""
     if any(isinstance(number, float) for number in (start, end, step)):
         if not all(isinstance(number, (int, float)) for number in (start, end, step)):
