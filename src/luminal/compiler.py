@@ -42,7 +42,8 @@ from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
-from .runtime.executable import Executable, Port
+from .runtime.contract import Port
+from .runtime.executable import Executable
 from .runtime.interpreted import Interpreted
 from .runtime.link import Linker, Lowered
 from .runtime.linking import buffer_memories, link_steps, linked_plan

@@ -15,7 +15,8 @@ from luminal.graph.graph import Graph
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Apply, Buffer, Constant, Kernel, Load, Store, Value
 from luminal.kernel.schedule import Schedule
-from luminal.runtime.executable import Executable, Port
+from luminal.runtime.contract import Port
+from luminal.runtime.executable import Executable
 from luminal.runtime.link import Linker, Lowered
 from luminal.runtime.native import Native
 from luminal.runtime.plan import Memory, Plan

@@ -11,7 +11,8 @@ import numpy as np
 from ..backend.contract import Backend
 from ..errors import ArtifactError
 from ..graph.node import Node, Source
-from ..runtime.executable import Contents, Executable, Port
+from ..runtime.contract import Contents, Port
+from ..runtime.executable import Executable
 from ..runtime.native import Native
 from .file import write
 from .saved import Interface, Result, Saved, Slot

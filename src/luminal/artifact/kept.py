@@ -19,7 +19,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..runtime.executable import Executable, Load
+from ..runtime.contract import Load
+from ..runtime.executable import Executable
 from .store import Store, whole
 
 MAGIC, VERSION = b"lumkept\n", 2

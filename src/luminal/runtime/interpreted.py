@@ -10,7 +10,7 @@ from ..backend.reference import evaluate
 from ..errors import Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
-from .executable import Piece, Port, Spill
+from .contract import Piece, Port, Spill
 
 
 class Interpreted:

@@ -12,7 +12,7 @@ import numpy as np
 from ..backend.contract import Backend, Code, Crew, Entry, Table
 from .arena import Life, place
 from .constants import Constants
-from .executable import Piece, Spill
+from .contract import Piece, Spill
 from .memory import Block
 from .plan import Plan
 from .slots import Slots

@@ -10,7 +10,8 @@ from ..graph.index import Index
 from ..graph.node import Node, View
 from ..graph.passes import Program
 from ..graph.space import Range
-from .executable import Contents, Engine, Executable, Port
+from .contract import Contents, Engine, Port
+from .executable import Executable
 from .report import Report
 
 

@@ -1,0 +1,110 @@
+"""What an executable stands between: its engine, which runs it, and its ports; and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ..graph.graph import Requirement
+from ..graph.node import Node
+from ..graph.space import Range
+
+Load: TypeAlias = Callable[[], Iterable[tuple[Any, np.ndarray]]]  # (parameter, its values)
+Spill: TypeAlias = Callable[[int, np.ndarray], np.ndarray]  # the same array, in a file
+
+
+class Piece(Protocol):
+    """Bytes in a file."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def read(self, room: np.ndarray) -> None:
+        """Copy them into an array of so many bytes. Raises OSError, ValueError."""
+
+    def mapped(self) -> np.ndarray:
+        """Them where they lie, u8: read from the file when they are used."""
+
+
+class Engine(Protocol):
+    """What runs a program: native code, or the reference. Ports and outputs go by number."""
+
+    def set(self, port: int, array: np.ndarray) -> None:
+        """New contents of an input; the array stays as it is until the next `set`."""
+
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
+        """As `set`, of a parameter: only what the program makes of it is held on to. spill: where
+        to hold what is large and hardly read, by place."""
+
+    @property
+    def key_of_made(self) -> str | None:
+        """What `made` means, besides the values of the parameters; None where it is not known."""
+
+    def made(self) -> Mapping[int, np.ndarray] | None:
+        """What is made of the parameters; None where it depends on the sizes of a run."""
+
+    def take(self, made: Mapping[int, Piece]) -> None:
+        """What `made` once was, instead of parameters."""
+
+    def bind(self, sizes: Mapping[str, int]) -> None:
+        """The run-time sizes of the runs to come."""
+
+    def run(self) -> None:
+        """Run once with what was set and bound."""
+
+    def time_calls(self, repeat: int) -> list[tuple[str, float]]:
+        """(kernel, best seconds) of each call of a run, alone and warm."""
+
+    def output(self, number: int) -> np.ndarray:
+        """The array of an output of the last run."""
+
+    @property
+    def can_launch(self) -> bool:
+        """Each output is memory of its own, and nothing is kept from run to run."""
+
+    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Run once with these inputs (addresses) into these outputs, all of which the caller owns;
+        what was set and where outputs lay before is forgotten."""
+
+    def state(self, port: int) -> np.ndarray | None:
+        """The present contents of an input that an output replaces after each run, else None."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory that the program holds itself: temporaries, outputs, packed constants."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input as the user sees it. needed: some output depends on it."""
+
+    node: Node
+    name: str
+    kind: str  # "input" | "parameter" | "constant"
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an executable has besides its engine. results: (name, node, number at the engine) of
+    each output. arrays: by port. made: see `Engine.made`; empty where arrays hold all parameters.
+    """
+
+    ports: Sequence[Port]
+    results: Sequence[tuple[str, Node, int]]
+    sizes: Mapping[str, Range]
+    requirements: Sequence[Requirement]
+    arrays: Mapping[int, np.ndarray]
+    made: Mapping[int, np.ndarray]
+
+
+class Report(Protocol):
+    """What the compiler tells about its work."""
+
+    def text(self) -> str: ...
+
+    @property
+    def kernels(self) -> Sequence[Any]: ...
