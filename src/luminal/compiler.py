@@ -25,16 +25,12 @@ from .errors import DeviceError, Illegal, InputError
 from .graph.dtype import DType, bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
-from .kernel.decisions import Choices, Decisions
-from .kernel.default import default_schedule
 from .kernel.kernel import Kernel
-from .kernel.legal import check
-from .kernel.lower import lower
-from .kernel.prepare import prepare
-from .kernel.ranges import Settled, prepared_by_range
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
-from .kernel.verify import verify
+from .lowering.legal import check
+from .lowering.lower import lower
+from .lowering.verify import verify
 from .progress import tracked
 from .rewrite.cost import CostModel
 from .rewrite.normal import Normal
@@ -51,6 +47,10 @@ from .runtime.native import Native
 from .runtime.plan import Plan
 from .runtime.recorded import executable_of_graph, ports_of
 from .runtime.report import Report, main_operations
+from .scheduling.decisions import Choices, Decisions
+from .scheduling.default import default_schedule
+from .scheduling.prepare import prepare
+from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}

@@ -29,12 +29,12 @@ from luminal.kernel.kernel import (
     Value,
 )
 from luminal.kernel.layout import pack
-from luminal.kernel.legal import check
-from luminal.kernel.lower import lower
 from luminal.kernel.program import Program
 from luminal.kernel.schedule import Schedule
 from luminal.kernel.target import MatrixInstruction, Target
-from luminal.kernel.verify import verify
+from luminal.lowering.legal import check
+from luminal.lowering.lower import lower
+from luminal.lowering.verify import verify
 
 ix = Index.of
 DPBF16PS = MatrixInstruction("dpbf16ps", 2, bf16, bf16, f32)

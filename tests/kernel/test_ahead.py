@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from lower_cases import Case, gemm, run, schedule
 
-from luminal.kernel.ahead import DISTANCE, LINE
 from luminal.kernel.program import For, Instruction, Program, Statement
+from luminal.lowering.ahead import DISTANCE, LINE
 
 SIZE = {"s": (1, 100)}
 

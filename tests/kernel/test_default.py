@@ -14,14 +14,14 @@ from test_prepare import SMALL, assert_same
 from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
 from luminal.backend.reference.program import interpret
-from luminal.kernel.default import default_schedule
 from luminal.kernel.layout import pack
-from luminal.kernel.legal import check
-from luminal.kernel.lower import lower
-from luminal.kernel.prepare import prepare
 from luminal.kernel.schedule import Schedule
 from luminal.kernel.target import Target
-from luminal.kernel.verify import verify
+from luminal.lowering.legal import check
+from luminal.lowering.lower import lower
+from luminal.lowering.verify import verify
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
 
 TARGETS = [
     Target("wide", vector_bytes=64, registers=32, threads=2),

@@ -13,11 +13,11 @@ from test_default import assert_right
 from luminal.backend import cpu
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import f16, f32, i8, i32, u8
-from luminal.kernel.default import default_schedule
 from luminal.kernel.kernel import Position
-from luminal.kernel.lower import lower
 from luminal.kernel.narrow import largest
-from luminal.kernel.prepare import prepare
+from luminal.lowering.lower import lower
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
 
 SIZES = {"n": 24, "g": 2, "q": 2, "j": 8}
 USES = {  # target -> what bytes, and what nibbles, are multiplied with

@@ -10,12 +10,12 @@ import default_cases as cases
 from test_default import TARGETS, assert_right
 
 from luminal.graph.index import Index
-from luminal.kernel.default import default_schedule
 from luminal.kernel.kernel import Store
-from luminal.kernel.lower import lower
-from luminal.kernel.prepare import prepare
 from luminal.kernel.program import Claim, For, Instruction, When
 from luminal.kernel.show import program_text
+from luminal.lowering.lower import lower
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
 
 
 def scheduled(kernel, target):

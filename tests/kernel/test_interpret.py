@@ -12,13 +12,13 @@ from luminal.backend.reference.program import interpret
 from luminal.errors import Illegal, VerifyError
 from luminal.graph.dtype import DType, bf16, boolean, f32, i64
 from luminal.graph.index import Index
-from luminal.kernel.builder import integer, literal
 from luminal.kernel.kernel import Buffer
 from luminal.kernel.layout import Storage, pack, packed_shape
-from luminal.kernel.lower import lower
 from luminal.kernel.program import Claim, For, Instruction, Program, Statement, Val, When
 from luminal.kernel.schedule import parse_layout
-from luminal.kernel.verify import verify
+from luminal.lowering.builder import integer, literal
+from luminal.lowering.lower import lower
+from luminal.lowering.verify import verify
 
 X, Y = Val("%p_X", None), Val("%p_Y", None)
 LANES = (("i", 4),)

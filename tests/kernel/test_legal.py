@@ -32,9 +32,9 @@ from test_lower import CASES, MAP, NORM, ROW, SOFTMAX, band, scan, scatter
 from luminal.errors import Illegal
 from luminal.graph.dtype import f32
 from luminal.kernel.kernel import Kernel, Reduction, Store, Value
-from luminal.kernel.legal import check, problems
-from luminal.kernel.lower import lower
 from luminal.kernel.schedule import Loop, Schedule
+from luminal.lowering.legal import check, problems
+from luminal.lowering.lower import lower
 
 GEMM = gemm(16, 64, 32)
 GOOD = {"acc": "n/32@ m/8 k/4 k/1! m/1! n/16! n/1#", "out": "n/32@ m/8 m/1! n/16! n/1#"}

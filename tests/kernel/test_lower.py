@@ -360,7 +360,7 @@ def test_maximum_sees_nan() -> None:
 def test_padding_costs_nothing_where_loops_follow_the_domain() -> None:
     """The taps of a row outside the image are never visited: no select in the inner loops."""
     from luminal.kernel.program import Instruction
-    from luminal.kernel.verify import statements
+    from luminal.lowering.verify import statements
 
     program = run(conv(7, 1))
     ops = [s.op for s in statements(program.body) if isinstance(s, Instruction)]
@@ -377,7 +377,7 @@ def test_shared_sum_is_one_loop() -> None:
 
 def test_adding_is_fused_into_fma() -> None:
     from luminal.kernel.program import Instruction
-    from luminal.kernel.verify import statements
+    from luminal.lowering.verify import statements
 
     program = run(Case(gemm(12, 64, 16), tile()))
     ops = [s.op for s in statements(program.body) if isinstance(s, Instruction)]

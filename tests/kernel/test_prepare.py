@@ -14,8 +14,8 @@ from luminal.backend.reference.kernels import evaluate
 from luminal.kernel.domains import derive_domains
 from luminal.kernel.kernel import Guard
 from luminal.kernel.merge import merge_axes
-from luminal.kernel.prepare import prepare
 from luminal.kernel.target import Target
+from luminal.scheduling.prepare import prepare
 
 TARGET = Target("test", vector_bytes=64, registers=32, threads=2)
 RANGE = {"s": (1, 64)}

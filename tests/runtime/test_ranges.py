@@ -12,7 +12,7 @@ from luminal import Graph, ops
 from luminal.errors import DimError
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Kernel
-from luminal.kernel.ranges import kernels_by_range
+from luminal.scheduling.ranges import kernels_by_range
 
 WIDTH, OUT = 96, 160
 

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "kernel"))
 import default_cases as cases
 
 from luminal.backend import cpu
-from luminal.kernel.prepare import prepare
+from luminal.scheduling.prepare import prepare
 
 TARGET = cpu.host(1)
 KERNELS = {

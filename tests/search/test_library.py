@@ -10,11 +10,11 @@ from luminal.errors import Illegal
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Reduction, Store, Value
-from luminal.kernel.legal import check
-from luminal.kernel.library import call, contraction
-from luminal.kernel.lower import lower
 from luminal.kernel.schedule import Schedule
-from luminal.kernel.verify import verify
+from luminal.lowering.legal import check
+from luminal.lowering.library import call, contraction
+from luminal.lowering.lower import lower
+from luminal.lowering.verify import verify
 from luminal.search.inputs import arrays, expected
 from luminal.search.space import Space
 from luminal.search.trial import Bench

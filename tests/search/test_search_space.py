@@ -5,8 +5,8 @@ from search_cases import KERNELS, TARGET, prepared
 
 from luminal.backend import cpu
 from luminal.errors import Illegal
-from luminal.kernel.decisions import Decisions
-from luminal.kernel.default import default_schedule
+from luminal.scheduling.decisions import Decisions
+from luminal.scheduling.default import default_schedule
 from luminal.search.space import Space, dump_point, load_point, point_text
 from luminal.search.trial import Bench
 

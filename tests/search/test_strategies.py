@@ -2,7 +2,7 @@
 
 import pytest
 
-from luminal.kernel.decisions import Decision
+from luminal.scheduling.decisions import Decision
 from luminal.search.strategies import Climb, Evolve, InTurn, Random, Tried, standard
 
 DECISIONS = {

@@ -9,8 +9,8 @@ from luminal import Graph, ops
 from luminal.backend import cpu
 from luminal.cli.tune import cache
 from luminal.errors import InputError
-from luminal.kernel.decisions import Decision
 from luminal.progress import Line
+from luminal.scheduling.decisions import Decision
 from luminal.search import Budget, Database, Task, Tuned, Tuning
 from luminal.search import tune as module
 from luminal.search.kernel_search import KernelSearch, Limit

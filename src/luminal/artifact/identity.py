@@ -12,7 +12,10 @@ from ..graph.node import Node, Source
 from ..graph.passes import Program
 
 PACKAGE = Path(__file__).resolve().parents[1]
-COMPILER = ("compiler.py", "artifact", "backend", "graph", "kernel", "rewrite", "runtime", "search")
+COMPILER = (
+    "compiler.py", "artifact", "backend", "graph", "kernel", "lowering", "rewrite", "runtime",
+    "scheduling", "search",
+)  # fmt: skip
 
 _began = time.time()
 

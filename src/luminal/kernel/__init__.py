@@ -1,1 +1,1 @@
-"""Fused kernels as data, their schedules, and one lowering to loop programs."""
+"""Fused kernels, their schedules and loop programs, as data."""

@@ -11,8 +11,8 @@ from ..graph.space import Range
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel, Load, walk
 from ..kernel.program import Program
-from ..kernel.ranges import Ranges, Settled, kernels_by_range
 from ..kernel.schedule import Schedule
+from ..scheduling.ranges import Ranges, Settled, kernels_by_range
 from .plan import Argument, Call, Compiled, Memory, Plan
 
 

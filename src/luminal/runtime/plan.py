@@ -16,8 +16,8 @@ from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.kernel import Kernel
 from ..kernel.program import Program
-from ..kernel.ranges import Ranges
 from ..kernel.schedule import Layout, Schedule
+from ..scheduling.ranges import Ranges
 
 GIVEN = ("input", "parameter", "constant")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..folders import user_folder
-from ..kernel.decisions import Choices
 from ..kernel.kernel import Kernel
+from ..scheduling.decisions import Choices
 from .space import dump_point, load_point
 
 FORMAT = 2
@@ -295,7 +295,7 @@ def compiler_version() -> str:
     """A digest of everything that turns choices into machine code."""
     digest = hashlib.sha256(str(FORMAT).encode())
     package = Path(__file__).resolve().parents[1]
-    for folder in ("kernel", "backend"):
+    for folder in ("kernel", "scheduling", "lowering", "backend"):
         for path in sorted((package / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..backend.reference.kernels import evaluate
 from ..graph.dtype import DType
-from ..kernel.facts import is_product_sum
 from ..kernel.kernel import Buffer, Kernel
 from ..kernel.work import extents_at
+from ..scheduling.facts import is_product_sum
 
 Arrays = dict[str, np.ndarray]
 

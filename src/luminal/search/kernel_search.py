@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import CompileError, Illegal
-from ..kernel.decisions import Choices
+from ..scheduling.decisions import Choices
 from .database import Trial, Tuned
 from .measure import Measurer
 from .progress import Progress

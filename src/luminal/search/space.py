@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import CompileError, Illegal
-from ..kernel.decisions import Choice, Choices, Decision, Decisions
-from ..kernel.default import default_schedule
 from ..kernel.kernel import Kernel
-from ..kernel.legal import check
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
+from ..lowering.legal import check
+from ..scheduling.decisions import Choice, Choices, Decision, Decisions
+from ..scheduling.default import default_schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..kernel.decisions import Choice, Choices, Decision
+from ..scheduling.decisions import Choice, Choices, Decision
 
 GAIN = 0.98  # of the time: more than the noise of one measurement
 LATER = 0.7  # an option is tried so often as the one before it in the list

@@ -20,12 +20,12 @@ from ..backend.contract import Backend, Code, Crew, Entry
 from ..errors import CompileError
 from ..kernel.kernel import Buffer, Kernel
 from ..kernel.layout import pack
-from ..kernel.lower import lower
 from ..kernel.program import Program
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
-from ..kernel.verify import verify
 from ..kernel.work import usual_sizes, work
+from ..lowering.lower import lower
+from ..lowering.verify import verify
 from .inputs import Arrays, Judge, arrays, checkable, expected, unbounded
 from .roofline import streams
 from .turns import in_turns

@@ -15,13 +15,13 @@ from pathlib import Path
 from ..backend.contract import Backend
 from ..errors import CompileError, DeviceError, InputError
 from ..kernel.canonical import canonical
-from ..kernel.decisions import Choices
 from ..kernel.kernel import Kernel
-from ..kernel.prepare import prepare
 from ..kernel.target import Target
 from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Chooser
+from ..scheduling.decisions import Choices
+from ..scheduling.prepare import prepare
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .inputs import checkable
 from .kernel_search import KernelSearch, Limit

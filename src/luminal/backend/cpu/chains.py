@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from ...graph.dtype import i16
 from ...kernel.program import For, Instruction, Program, Statement, Val
-from ...kernel.verify import statements
+from ...lowering.verify import statements
 from .instructions import Emission
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from ...errors import DeviceError
-from ...kernel.library import GEMM
 from ...kernel.target import Target
+from ...lowering.library import GEMM
 from . import blas
 from .instructions import available
 

@@ -1,0 +1,1 @@
+"""One lowering: from a kernel and its schedule to a loop program, and the rules of both."""

@@ -1,0 +1,384 @@
+"""Loads and stores: which bytes, in which lanes, under which conditions.
+
+An access is one offset, linear in its lanes or not. The strides of the lanes say what it is: none,
+a scalar that is repeated where it is used; consecutive, a vector; else a gather, a scatter, or a
+block transposed in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..errors import Illegal
+from ..graph.dtype import DType, i64
+from ..graph.index import Index, Monomial
+from ..graph.scalars import COMBINE
+from ..kernel.kernel import Expression, Load, Store, Value
+from ..kernel.layout import Storage
+from ..kernel.program import Val, When
+from .builder import Builder, integer
+from .homes import Home
+from .indexing import Indexing
+from .place import Lanes, Place
+from .shuffles import between, every_second, turned
+
+NOTHING: frozenset[str] = frozenset()
+MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
+Evaluate = Callable[[Expression, Place], Val]
+Locate = Callable[[Place], Index]  # element offset
+Steps = list[tuple[str, int, int]]  # (axis, size, stride in elements)
+
+
+@dataclass
+class Memory:
+    """A buffer or tile as accesses see it."""
+
+    name: str
+    dtype: DType
+    storage: Storage
+    pointer: Val
+    shape: tuple[Index, ...] = ()  # of a buffer, without padding
+
+
+class Access:
+    """Emits loads and stores. `evaluate` computes slots."""
+
+    def __init__(
+        self, build: Builder, indexing: Indexing, memories: dict[str, Memory],
+        extents: dict[str, Index],
+    ) -> None:  # fmt: skip
+        self.build, self.indexing, self.memories = build, indexing, memories
+        self.extents = extents  # of axes
+        self.space = indexing.space
+        self.evaluate: Evaluate
+        self._offsets: dict[tuple[object, ...], Index] = {}
+        self._mentioned: dict[int, tuple[str, ...]] = {}
+
+    # ---- loads
+
+    def load(self, load: Load, place: Place) -> Val:
+        """An element, or the lanes, of a buffer at a place."""
+        memory = self.memories[load.buffer]
+        data = self._slots(load.slots, place)
+        axes = self._axes(load, place)
+
+        def locate(where: Place) -> Index:
+            if data:
+                return self._offset(memory, self._at(load.index, data, where, memory))
+            key = (id(load), *(id(where.index[a]) for a in axes))  # indices are interned
+            found = self._offsets.get(key)
+            if found is None:
+                index = self._at(load.index, data, where, memory)
+                found = self._offsets[key] = self._offset(memory, index)
+            return found
+
+        guarded = place.guarded & set(axes) if place.guarded else NOTHING
+        if not guarded and not place.masks:
+            return self._load(memory, locate, place, None)
+        if self._inside(self._at(load.index, data, place, memory), memory):
+            return self._load(memory, locate, place, None)
+        masks = list(place.masks)
+        if guarded:
+            masks += self.tail_masks(guarded, place)
+            place = self.clamped(guarded, place)
+        return self._load(memory, locate, place, self.indexing.all_of(masks, place.lanes))
+
+    def _axes(self, load: Load, place: Place) -> tuple[str, ...]:
+        """The axes that the index of a load mentions."""
+        found = self._mentioned.get(id(load))
+        if found is None:
+            names = frozenset().union(*(i.names() for i in load.index))
+            found = self._mentioned[id(load)] = tuple(sorted(names & place.index.keys()))
+        return found
+
+    def load_tile(self, value: Value, home: Home, place: Place) -> Val:
+        """A value from its tile in the workspace."""
+        memory = self.memories[f"{value.name} tile"]
+        return self._load(memory, self._tile(value, home, memory), place, None)
+
+    def _tile(self, value: Value, home: Home, memory: Memory) -> Locate:
+        """The offset in a tile: positions count from where the home's loop stands."""
+
+        def locate(where: Place) -> Index:
+            here = [where.index[a] for a in value.axes]
+            key = (memory.name, *map(id, home.base), *map(id, here))
+            found = self._offsets.get(key)
+            if found is None:
+                inside = [i - b for i, b in zip(here, home.base)]
+                found = self._offsets[key] = memory.storage.offset(inside, self.space)
+            return found
+
+        return locate
+
+    def _offset(self, memory: Memory, index: Sequence[Index]) -> Index:
+        key = (memory.name, *map(id, index))
+        found = self._offsets.get(key)
+        if found is None:
+            found = self._offsets[key] = memory.storage.offset(index, self.space)
+        return found
+
+    def _slots(self, slots: Sequence[tuple[str, Expression]], place: Place) -> dict[str, Index]:
+        """Data-dependent indices as variables."""
+        found = {}
+        for name, expression in slots:
+            value = self.indexing.cast(self.evaluate(expression, place), i64)
+            found[name] = self.indexing.variable(value, -(1 << 63), (1 << 63) - 1)
+        return found
+
+    def _at(
+        self, index: Sequence[Index], data: dict[str, Index], place: Place, memory: Memory
+    ) -> list[Index]:
+        """The position in each dimension; one that depends on data is clamped into it."""
+        found = []
+        for position, extent in zip(index, memory.shape):
+            here = self.indexing.at(position, place)
+            if data and position.names() & data.keys():
+                here = here.substitute(data).minimum(extent - 1).maximum(0)
+            found.append(here)
+        return found
+
+    def _inside(self, index: Sequence[Index], memory: Memory) -> bool:
+        return all(self.space.inside(i, e) for i, e in zip(index, memory.storage.extents))
+
+    def clamped(self, axes: frozenset[str], place: Place) -> Place:
+        """With scalar indices that may pass their extent held at the last element."""
+        other = place.copy()
+        other.index = dict(place.index)
+        for axis in axes - {a for a, _ in place.lanes}:
+            last = self.extents[axis] - 1
+            other.index[axis] = self.indexing.opaque(place.index[axis].minimum(last))
+        return other
+
+    def tail_masks(self, axes: frozenset[str], place: Place) -> list[Val]:
+        """For guarded axes in lanes: which lanes are inside; for others: that there is anything."""
+        lanes = {a for a, _ in place.lanes}
+        masks = [self.tail(axis, place) for axis in sorted(axes & lanes)]
+        for axis in sorted(axes - lanes):
+            if not self.space.nonnegative(self.extents[axis] - 1):
+                masks.append(self.indexing.condition(self.extents[axis] - 1, place.lanes))
+        return masks
+
+    def tail(self, axis: str, place: Place) -> Val:
+        """Whether the index of an axis is below its extent."""
+        room = self.extents[axis] - 1 - place.index[axis]
+        return self.indexing.condition(room, place.lanes)
+
+    def _load(self, memory: Memory, locate: Locate, place: Place, mask: Val | None) -> Val:
+        offset = locate(place)
+        parts = self.indexing.split(offset, place.lanes)
+        if parts is None:
+            return self._load_at(memory, offset, place.lanes, mask)
+        base, steps = parts
+        lanes = _lanes(steps)
+        if mask is not None and not set(mask.lanes) <= set(lanes):
+            return self._load_at(memory, offset, place.lanes, mask)
+        if mask is not None and not lanes:
+            return self._load_or_start(memory, base, mask)
+        if mask is not None:
+            mask = self.indexing.expand(mask, lanes)
+        if not contiguous(steps):
+            return self._strided(memory, locate, base, steps, place, mask)
+        pointer, start = self.address(memory, base)
+        args = (pointer,) if mask is None else (pointer, mask)
+        return self.build.load(memory.name, "load", args, (start,), memory.dtype, lanes)
+
+    def _strided(
+        self, memory: Memory, locate: Locate, base: Index, steps: Steps, place: Place,
+        mask: Val | None,
+    ) -> Val:  # fmt: skip
+        if len(steps) != 1:
+            return self._load_at(memory, locate(place), place.lanes, mask)
+        if mask is None:
+            column = self._transposed(memory, locate, base, steps[0], place)
+            if column is not None:
+                return column
+        if steps[0][2] == 2 and (mask is None or memory.dtype.bytes in MASKABLE):
+            return self._every_second(memory, base, *steps[0][:2], mask)
+        pointer, start = self.address(memory, base)
+        args = (pointer,) if mask is None else (pointer, mask)
+        attrs = (start, steps[0][2] * memory.dtype.bytes)
+        return self.build.load(memory.name, "gather", args, attrs, memory.dtype, _lanes(steps))
+
+    def _load_at(self, memory: Memory, offset: Index, order: Lanes, mask: Val | None) -> Val:
+        """Arbitrary lanes: a vector of byte offsets."""
+        lanes = self.indexing.lanes_of(offset, order)
+        if mask is not None:
+            lanes = tuple(n for n in order if n in lanes or n in mask.lanes)
+            mask = self.indexing.expand(mask, lanes)
+        where = self._byte_offsets(memory, offset, order, lanes)
+        args = (memory.pointer, where) if mask is None else (memory.pointer, where, mask)
+        return self.build.load(memory.name, "gather_at", args, (), memory.dtype, lanes)
+
+    def _byte_offsets(self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes) -> Val:
+        where = self.indexing.vector(offset * memory.dtype.bytes, order)
+        return self.indexing.expand(where, lanes)
+
+    def _load_or_start(self, memory: Memory, offset: Index, mask: Val) -> Val:
+        """A scalar under a condition: where it fails, the start of the buffer is read instead."""
+        where = self.indexing.scalar(offset * memory.dtype.bytes)
+        chosen = self.build.emit("select", (mask, where, integer(0)), i64)
+        pointer = self.build.emit("offset", (memory.pointer, chosen), None)
+        return self.build.load(memory.name, "load", (pointer,), (0,), memory.dtype, ())
+
+    def _transposed(
+        self, memory: Memory, locate: Locate, base: Index, step: tuple[str, int, int], place: Place
+    ) -> Val | None:
+        """A column of a square block: contiguous rows and a network of shuffles, shared by all
+        positions of the written-out axis along which the rows run; None where there is none."""
+        axis, size, stride = step
+        for other, (position, block) in place.unrolled.items():
+            if block != size or {axis, other} & place.guarded:
+                continue
+            first = place.moved(other, -position)
+            start = locate(first)
+            if locate(place) - start != position or locate(first.moved(other, 1)) - start != 1:
+                continue
+            rows = self._rows(memory, base - position, axis, size, stride, [None] * size)
+            return turned(self.build, rows)[position]
+        return None
+
+    def _every_second(
+        self, memory: Memory, base: Index, axis: str, size: int, mask: Val | None
+    ) -> Val:
+        """Lanes two elements apart, out of two vectors: the second ends with the last lane."""
+        firsts = (0, size - 1)
+        masks = [None if mask is None else between(self.build, mask, n) for n in firsts]
+        return every_second(self.build, *self._rows(memory, base, axis, size, size - 1, masks))
+
+    def _rows(
+        self, memory: Memory, base: Index, axis: str, size: int, stride: int,
+        masks: Sequence[Val | None],
+    ) -> list[Val]:  # fmt: skip
+        """Vectors `stride` elements apart."""
+        pointer, start = self.address(memory, base)
+        step, lanes = stride * memory.dtype.bytes, ((axis, size),)
+        rows = []
+        for i, mask in enumerate(masks):
+            args = (pointer,) if mask is None else (pointer, mask)
+            at = (start + i * step,)
+            rows.append(self.build.load(memory.name, "load", args, at, memory.dtype, lanes))
+        return rows
+
+    # ---- stores
+
+    def store_tile(self, value: Value, home: Home, place: Place, result: Val) -> None:
+        """A value into its tile in the workspace; lanes in a tail are written too."""
+        memory = self.memories[f"{value.name} tile"]
+        offset = self._tile(value, home, memory)(place)
+        self._store(memory, offset, place.lanes, result, None)
+
+    def store(self, value: Value, store: Store, place: Place, result: Val) -> None:
+        """A value into a buffer, where nothing forbids it."""
+        memory = self.memories[store.buffer]
+        data = self._slots(store.slots, place)
+        index = [self.indexing.at(i, place).substitute(data) for i in store.index]
+        masks = self._store_masks(value, store, index, data, place)
+        if masks is None:
+            return
+        result = self.indexing.cast(result, memory.dtype)
+        scalar = [m for m in masks if not m.lanes]
+        lanes = self.indexing.all_of([m for m in masks if m.lanes], place.lanes)
+        condition = self.indexing.all_of(scalar, ())
+        if condition is not None:
+            self.build.open()
+        offset = memory.storage.offset(index, self.space)
+        self._combine(memory, store, offset, place, result, lanes)
+        if condition is not None:
+            self.build.append(When(condition, self.build.close()))
+
+    def _store_masks(
+        self, value: Value, store: Store, index: list[Index], data: dict[str, Index], place: Place
+    ) -> list[Val] | None:
+        """The conditions under which a store happens; None: never."""
+        masks = [self.tail(axis, place) for axis in sorted(place.guarded & set(value.points))]
+        conditions = [self.indexing.at(c, place) for c in store.conditions]
+        for position, here, extent in zip(store.index, index, self.memories[store.buffer].shape):
+            if position.names() & data.keys():
+                conditions += [here, extent - 1 - here]
+        for condition in conditions:
+            known = self.indexing.known(condition, place.facts)
+            if known is False:
+                return None
+            if known is None:
+                masks.append(self.indexing.condition(condition, place.lanes))
+        return masks
+
+    def _combine(
+        self, memory: Memory, store: Store, offset: Index, place: Place, result: Val,
+        mask: Val | None,
+    ) -> None:  # fmt: skip
+        if store.mode == "set":
+            self._store(memory, offset, place.lanes, result, mask)
+            return
+        self._check_distinct(store, offset, place)
+        old = self._load(memory, lambda _: offset, place, mask)
+        new = self.indexing.apply(COMBINE[store.mode], [old, result], memory.dtype, place.lanes)
+        self._store(memory, offset, place.lanes, new, mask)
+
+    def _check_distinct(self, store: Store, offset: Index, place: Place) -> None:
+        """Lanes that are combined with what stands there must not meet."""
+        parts = self.indexing.split(offset, place.lanes)
+        steps = parts[1] if parts is not None else []
+        apart = len(steps) == len(place.lanes) and (len(steps) < 2 or contiguous(steps))
+        if parts is None or not apart:
+            raise Illegal(f"lanes of {store.buffer} may meet in one element of a {store.mode}")
+
+    def _store(
+        self, memory: Memory, offset: Index, order: Lanes, result: Val, mask: Val | None
+    ) -> None:
+        lanes = self.indexing.lanes_of(offset, order)
+        varying = set(result.lanes) | set(mask.lanes if mask is not None else ())
+        if not varying <= set(lanes):
+            raise Illegal(f"a store to {memory.name} does not move with its lanes")
+        result = self.indexing.expand(result, lanes)
+        mask = None if mask is None else self.indexing.expand(mask, lanes)
+        parts = self.indexing.split(offset, order)
+        if parts is not None and contiguous(parts[1]):
+            pointer, start = self.address(memory, parts[0])
+            self.build.store(memory.name, result, pointer, start, mask)
+            return
+        where = self._byte_offsets(memory, offset, order, lanes)
+        args = (result, memory.pointer, where)
+        self.build.scatter(memory.name, args if mask is None else (*args, mask))
+
+    # ---- addresses
+
+    def address(self, memory: Memory, offset: Index) -> tuple[Val, int]:
+        """(pointer, constant byte offset) of an element, added up from the outermost loop
+        inwards."""
+        constant, size = offset.constant, memory.dtype.bytes
+        offset = offset - constant
+        if not offset.terms:
+            return memory.pointer, constant * size
+        key = ("address", memory.name, id(offset))
+        pointer = self.build.recall(key)
+        if pointer is None:
+            pointer = self._pointer(memory, offset, size)
+            self.build.remember(key, pointer.depth, pointer)
+        return pointer, constant * size
+
+    def _pointer(self, memory: Memory, offset: Index, size: int) -> Val:
+        levels: dict[int, dict[Monomial, int]] = {}
+        for monomial, coefficient in offset.terms:
+            depth = self.indexing.depth(monomial)
+            levels.setdefault(depth, {})[monomial] = coefficient * size
+        pointer = memory.pointer
+        for depth in sorted(levels):
+            step = self.indexing.scalar(Index.build(levels[depth]))
+            pointer = self.build.emit("offset", (pointer, step), None)
+        return pointer
+
+
+def contiguous(steps: Steps) -> bool:
+    """Whether the lanes lie side by side, the innermost fastest."""
+    stride = 1
+    for _, size, step in reversed(steps):
+        if step != stride:
+            return False
+        stride *= size
+    return True
+
+
+def _lanes(steps: Steps) -> Lanes:
+    return tuple((axis, size) for axis, size, _ in steps)

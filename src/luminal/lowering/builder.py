@@ -1,0 +1,194 @@
+"""Writes the loop program so that no later optimisation is needed.
+
+Equal pure operations are emitted once. A pure operation stands in the outermost loop in which its
+operands exist: loop-invariant motion for free. An address is built up loop by loop, so that inside
+a loop it is one pointer plus a constant. A load right after a store to the same place is the value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import Illegal
+from ..graph.dtype import DType, i64
+from ..graph.scalars import SCALARS, compute
+from ..kernel.program import Instruction, Statement, Val
+from .place import Lanes
+
+LARGEST_PROGRAM = 50_000  # values: seconds of code generation
+Key = tuple[Any, ...]
+
+
+@dataclass
+class Scope:
+    """The body of a loop that is being written, and what is known inside it."""
+
+    body: list[Statement]
+    memo: dict[Key, Any] = field(default_factory=dict)
+    memory: dict[str, dict[Key, Val]] = field(default_factory=dict)  # buffer -> access -> Val
+    dirty: set[str] = field(default_factory=set)  # buffers stored to
+
+
+def literal(value: int | float | bool, dtype: DType, lanes: Lanes = ()) -> Val:
+    """A constant; a bool is "0" or "1"."""
+    text = repr(float(value)) if dtype.is_float else str(int(value))
+    return Val(text, dtype, lanes, 0, True)
+
+
+def number(val: Val) -> int | float:
+    """The value of a literal."""
+    assert val.dtype is not None
+    return float(val.name) if val.dtype.is_float else int(val.name)
+
+
+def integer(value: int) -> Val:
+    return literal(value, i64)
+
+
+def size_of(val: Val) -> int:
+    """Bytes of a value in memory."""
+    assert val.dtype is not None
+    return val.dtype.bytes * val.width
+
+
+def _name(val: Val) -> Any:
+    if not val.literal:
+        return val.name
+    return val.name, val.dtype.name if val.dtype else "", val.lanes
+
+
+class Builder:
+    """A stack of scopes; `written`: buffers whose contents change while the kernel runs."""
+
+    def __init__(self) -> None:
+        self.scopes = [Scope([])]
+        self.written: set[str] = set()
+        self._counter = 0
+
+    @property
+    def depth(self) -> int:
+        return len(self.scopes) - 1
+
+    def fresh(self, dtype: DType | None, lanes: Lanes = (), depth: int | None = None) -> Val:
+        self._counter += 1
+        if self._counter > LARGEST_PROGRAM:
+            raise Illegal(f"the program would have more than {LARGEST_PROGRAM} values")
+        return Val(f"%v{self._counter}", dtype, lanes, self.depth if depth is None else depth)
+
+    def number(self) -> int:
+        """A number that no other call gives."""
+        self._counter += 1
+        return self._counter
+
+    # ---- pure operations
+
+    def emit(
+        self, op: str, args: tuple[Val, ...], dtype: DType | None, lanes: Lanes = (),
+        attrs: tuple[int, ...] = (),
+    ) -> Val:  # fmt: skip
+        """A pure operation: made once, as far out as its operands allow."""
+        if args and all(a.literal for a in args):
+            folded = fold(op, args, dtype, lanes)
+            if folded is not None:
+                return folded
+        key = (op, dtype.name if dtype else "", lanes, attrs, *map(_name, args))
+        depth = max((a.depth for a in args), default=0)
+        for scope in self.scopes[depth:]:
+            found = scope.memo.get(key)
+            if found is not None:
+                return found
+        out = self.fresh(dtype, lanes, depth)
+        scope = self.scopes[depth]
+        scope.body.append(Instruction(out, op, args, attrs))
+        scope.memo[key] = out
+        return out
+
+    def recall(self, key: Key) -> Any:
+        """Something remembered in a scope that is still open, or None."""
+        for scope in self.scopes:
+            found = scope.memo.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, key: Key, depth: int, found: Any) -> None:
+        """Valid until the scope at this depth closes."""
+        self.scopes[depth].memo[key] = found
+
+    # ---- memory
+
+    def load(
+        self, buffer: str, op: str, args: tuple[Val, ...], attrs: tuple[int, ...], dtype: DType,
+        lanes: Lanes,
+    ) -> Val:  # fmt: skip
+        """A load of any kind; args[0] is the pointer, attrs[0] a byte offset."""
+        key = (op, attrs, lanes, dtype.name, *map(_name, args))
+        open_scopes = self.scopes[-1:] if buffer in self.written else self.scopes
+        for scope in open_scopes:
+            found = scope.memory.get(buffer, {}).get(key)
+            if found is not None:
+                return found
+        out = self.fresh(dtype, lanes)
+        self.scopes[-1].body.append(Instruction(out, op, args, attrs))
+        self.scopes[-1].memory.setdefault(buffer, {})[key] = out
+        return out
+
+    def store(self, buffer: str, value: Val, pointer: Val, offset: int, mask: Val | None) -> None:
+        """A contiguous store. What was stored is known to later loads in the same scope."""
+        assert value.dtype is not None
+        args = (value, pointer) if mask is None else (value, pointer, mask)
+        self.append(Instruction(None, "store", args, (offset,)))
+        self._forget(buffer, pointer, offset, size_of(value))
+        if mask is None:
+            key = ("load", (offset,), value.lanes, value.dtype.name, pointer.name)
+            self.scopes[-1].memory.setdefault(buffer, {})[key] = value
+
+    def scatter(self, buffer: str, args: tuple[Val, ...]) -> None:
+        """A store to arbitrary places."""
+        self.append(Instruction(None, "scatter_at", args))
+        self.scopes[-1].memory.pop(buffer, None)
+        self.scopes[-1].dirty.add(buffer)
+
+    def _forget(self, buffer: str, pointer: Val, offset: int, width: int) -> None:
+        """Drop remembered contents that a store may have changed."""
+        scope = self.scopes[-1]
+        scope.dirty.add(buffer)
+        known = scope.memory.get(buffer, {})
+        for key in list(known):
+            op, attrs, args = key[0], key[1], key[4:]
+            apart = (
+                op == "load" and args[0] == pointer.name
+                and (attrs[0] >= offset + width or offset >= attrs[0] + size_of(known[key]))
+            )  # fmt: skip
+            if not apart:
+                del known[key]
+
+    # ---- control
+
+    def open(self) -> None:
+        self.scopes.append(Scope([]))
+
+    def close(self) -> list[Statement]:
+        scope = self.scopes.pop()
+        parent = self.scopes[-1]
+        for buffer in scope.dirty:
+            parent.memory.pop(buffer, None)
+        parent.dirty |= scope.dirty
+        return scope.body
+
+    def append(self, statement: Statement) -> None:
+        self.scopes[-1].body.append(statement)
+
+
+def fold(op: str, args: tuple[Val, ...], dtype: DType | None, lanes: Lanes) -> Val | None:
+    """An elementwise operation on constants, computed now."""
+    if op == "expand":
+        return Val(args[0].name, dtype, lanes, 0, True)
+    if op not in SCALARS or dtype is None or dtype.name in ("f16", "bf16"):
+        return None
+    numbers = []
+    for a in args:
+        assert a.dtype is not None
+        numbers.append(a.dtype.numpy.type(number(a)))
+    return literal(compute(op, dtype, *numbers).item(), dtype, lanes)

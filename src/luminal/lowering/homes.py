@@ -1,0 +1,147 @@
+"""Where each value lives between its producer and its readers: registers, a tile, an output buffer.
+
+The home is the deepest loop that the producer and all readers share. If everything below it over
+the value's axes is written out, and is small enough, it is registers; else a tile of the thread's
+workspace with the extents that one turn of that loop covers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..errors import Illegal
+from ..graph.index import Index
+from ..kernel.kernel import Kernel, Store, Value
+from ..kernel.layout import Storage
+from ..kernel.schedule import Schedule
+from .place import Place
+from .tree import Node, Tree, shared_depth
+
+LARGEST_TILE = 1 << 28  # bytes of workspace that one value may take
+
+
+@dataclass
+class Home:
+    """`depth`: of the loop inside which it lives. One of: registers, `storage` (a tile at byte
+    `offset` of the workspace), `lent` (an output buffer). `place`: where that loop stands now."""
+
+    depth: int
+    registers: bool = False
+    storage: Storage | None = None
+    offset: int = 0
+    lent: Store | None = None
+    place: Place | None = None
+    base: tuple[Index, ...] = ()  # positions of the value's axes there
+
+    def stand(self, place: Place, axes: tuple[str, ...]) -> None:
+        """The loop of the home begins another turn."""
+        self.place = place
+        self.base = tuple(place.scalar(a) for a in axes)
+
+
+class Homes:
+    """The homes of all values that are not stored themselves, and the size of the workspace."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, tree: Tree) -> None:
+        self.kernel, self.schedule, self.tree = kernel, schedule, tree
+        self.space = kernel.space()
+        self.workspace = 0
+        self.by_name: dict[str, Home] = {}
+        for value in tree.values:
+            if value.store is None:
+                home = self._home(value)
+                self.by_name[value.name] = home
+                tree.node(value.name, home.depth).homes.append(value.name)
+
+    def _home(self, value: Value) -> Home:
+        path = self.tree.paths[value.name]
+        readers = [self.tree.paths[v.name] for v in self.tree.readers(value.name)]
+        depth = min([shared_depth(path, p) for p in readers] + [len(path)])
+        if value.reduction is not None and not value.reduction.scan:
+            depth = min(depth, self.tree.first(value))
+        if value.name in self.schedule.homes:
+            return Home(depth, lent=self._lent(value))
+        if self._in_registers(value, path, readers, depth):
+            return Home(depth, registers=True)
+        return self._tile(value, [path, *readers], depth)
+
+    def _lent(self, value: Value) -> Store:
+        """The store of the output buffer's own value."""
+        buffer = self.schedule.homes[value.name]
+        stores = [v.store for v in self.tree.values if v.store and v.store.buffer == buffer]
+        if value.reduction is not None or len(stores) != 1 or stores[0] is None:
+            raise Illegal(f"{value.name} cannot live in the buffer {buffer}")
+        store = stores[0]
+        if store.slots or store.conditions or store.mode != "set":
+            raise Illegal(f"{value.name} cannot live in {buffer}: not all of it is written")
+        if self.kernel.buffer(buffer).dtype is not value.dtype:
+            raise Illegal(f"{value.name} and the buffer {buffer} differ in dtype")
+        return store
+
+    def _in_registers(
+        self, value: Value, path: list[Node], readers: list[list[Node]], depth: int
+    ) -> bool:
+        """Written out below the home, in the same lanes everywhere, and few enough vectors."""
+        inner = value.over if value.reduction and not value.reduction.scan else ()
+        if not all(n.loop.constant or n.loop.axis in inner for n in path[depth:]):
+            return False
+        below = [n for p in [path, *readers] for n in p[depth:] if n.loop.axis in value.axes]
+        if not all(n.loop.constant for n in below):
+            return False
+        mine = _lanes_below(path, depth, value.axes)
+        if any(_lanes_below(p, depth, value.axes) != mine for p in readers):
+            return False
+        extents = self._extents(value, path, depth)
+        count = math.prod(math.inf if e is None else e for e in extents.values())
+        return count <= math.prod(n for _, n in mine) * self.schedule.registers
+
+    def _extents(self, value: Value, path: list[Node], depth: int) -> dict[str, int | None]:
+        """How much of each axis one turn of the home's loop covers; None: unknown."""
+        extents: dict[str, int | None] = {}
+        for axis in value.axes:
+            outer = [n for n in path[:depth] if n.loop.axis == axis]
+            if outer:
+                extents[axis] = outer[-1].lanes or outer[-1].loop.step
+            else:
+                high = self.space.bounds(self.kernel.axes[axis])[1]
+                extents[axis] = None if math.isinf(high) else max(1, int(high))
+        return extents
+
+    def _tile(self, value: Value, paths: list[list[Node]], depth: int) -> Home:
+        extents = self._extents(value, paths[0], depth)
+        rounded = []
+        for axis, extent in extents.items():
+            if extent is None:
+                raise Illegal(f"the tile of {value.name} has no bound along {axis}")
+            _check_tails(value, paths[0][depth:], axis)
+            rounded.append(Index.of(_touched(extent, paths, depth, axis)))
+        storage = Storage(rounded, self.schedule.layouts.get(value.name, ()))
+        size = storage.size.constant * value.dtype.bytes
+        if size > LARGEST_TILE:
+            raise Illegal(f"the tile of {value.name} takes {size} bytes of workspace")
+        offset = self.workspace
+        self.workspace += -(-size // 64) * 64 + 64  # masked tails may read past the end
+        return Home(depth, storage=storage, offset=offset)
+
+
+def _lanes_below(path: list[Node], depth: int, axes: tuple[str, ...]) -> list[tuple[str, int]]:
+    return [(n.loop.axis, n.lanes) for n in path[depth:] if n.lanes and n.loop.axis in axes]
+
+
+def _check_tails(value: Value, path: list[Node], axis: str) -> None:
+    """Lanes in a tail are stored too: they must not reach the next step's part of the tile."""
+    nodes = [n for n in path if n.loop.axis == axis]
+    lanes = next((n.lanes for n in nodes if n.lanes), 1)
+    for node in nodes:
+        if not node.lanes and node.loop.step % lanes:
+            raise Illegal(f"{value.name}: {lanes} lanes do not divide {node.loop}")
+
+
+def _touched(extent: int, paths: list[list[Node]], depth: int, axis: str) -> int:
+    """Elements of an axis that tiles below a home touch: guarded tails go on to a full step."""
+    nodes = [n for path in paths for n in path[depth:] if n.loop.axis == axis]
+    units = sorted({1, *(n.lanes or n.loop.step for n in nodes)})
+    chain = all(b % a == 0 for a, b in pairwise(units))
+    return max(-(-extent // u) * u for u in units) + (0 if chain else units[-1])

@@ -1,0 +1,309 @@
+"""Index expressions as code: scalars, vectors over lanes, addresses, conditions.
+
+The variables of an index are loop counters, run-time sizes, lanes ("~axis.size") and values of data
+(slots). What is known about their ranges is in the `Space`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import Illegal
+from ..graph.dtype import DType, boolean, i32, i64
+from ..graph.index import Atom, Extremum, Floor, Index, Monomial, atom_names
+from ..graph.space import Space
+from ..kernel.program import Val
+from .builder import Builder, integer, literal
+from .place import Lanes, Place, lane_name
+
+Linear = tuple[Index, list[tuple[str, int, int]]]  # at lane 0, (axis, size, stride) of lanes
+SMALL = 1 << 30  # an index clamped to this in size keeps the sign of its sum with lane numbers
+
+
+class Indexing:
+    """Variables of indices, and the code that computes indices."""
+
+    def __init__(self, build: Builder, space: Space) -> None:
+        self.build, self.space = build, space
+        self.scalars: dict[str, Val] = {}
+        self.vectors: dict[str, Val | tuple[str, int]] = {}  # lanes, or data with lanes
+        self._substituted: dict[tuple[int, ...], Index] = {}  # by identity: indices are interned
+        self._split: dict[tuple[int, Lanes], Linear | None] = {}
+
+    # ---- variables
+
+    def counter(self, count: Index) -> tuple[str, Val]:
+        """A new loop counter 0 .. count - 1 of the scope that is open."""
+        name = f"%i{self.build.number()}"
+        var = self.build.fresh(i64)
+        self.scalars[name] = var
+        self.space.add_axis(name, count)
+        return name, var
+
+    def variable(self, val: Val, low: float, high: float) -> Index:
+        """An i64 as a variable of indices."""
+        if val.literal:
+            return Index.of(int(val.name))
+        name = f"%x{val.name[1:]}"
+        if val.lanes:
+            self.vectors[name] = val
+        else:
+            self.scalars[name] = val
+        if name not in self.space.sizes:
+            self.space.sizes[name] = (low, high)  # a new name: remembered bounds stay true
+        return Index.of(name)
+
+    def opaque(self, index: Index, low: float | None = None, high: float | None = None) -> Index:
+        """The same number under a short name."""
+        if index.is_constant or (len(index.terms) == 1 and index.terms[0][1] == 1
+                                 and len(index.terms[0][0]) == 1
+                                 and isinstance(index.terms[0][0][0], str)):  # fmt: skip
+            return index
+        least, most = self.space.bounds(index)
+        low = least if low is None else max(low, least)
+        high = most if high is None else min(high, most)
+        return self.variable(self.scalar(index), low, high)
+
+    def lane(self, axis: str, size: int) -> None:
+        """Declare the lanes of an axis."""
+        name = lane_name(axis, size)
+        if name not in self.vectors:
+            self.vectors[name] = (axis, size)
+            self.space.add_axis(name, size)
+
+    def at(self, index: Index, place: Place) -> Index:
+        """An index over axes at a place."""
+        names = [n for n in index.names() if n in place.index]
+        if not names:
+            return index
+        names.sort()
+        key = (id(index), *(id(place.index[n]) for n in names))
+        found = self._substituted.get(key)
+        if found is None:
+            mapping = {n: place.index[n] for n in names}
+            found = self._substituted[key] = self.space.substitute(index, mapping)
+        return found
+
+    # ---- scalars
+
+    def depth(self, monomial: Monomial) -> int:
+        """Depth of the innermost loop that a product depends on."""
+        names = (n for atom in monomial for n in atom_names(atom))
+        return max((self._scalar(n).depth for n in names), default=0)
+
+    def _scalar(self, name: str) -> Val:
+        found = self.scalars.get(name)
+        if found is None:
+            raise Illegal(f"an index mentions {name}, which is neither a size nor walked here")
+        return found
+
+    def scalar(self, index: Index) -> Val:
+        """The i64 of an index without lanes, added up from the outermost loop inwards."""
+        if not index.terms:
+            return integer(0)
+        key = ("index", id(index))
+        found = self.build.recall(key)
+        if found is None:
+            found = self._sum(index)
+            self.build.remember(key, found.depth, found)
+        return found
+
+    def _sum(self, index: Index) -> Val:
+        total: Val | None = None
+        for monomial, coefficient in sorted(index.terms, key=lambda t: self.depth(t[0])):
+            term = self._product(monomial, coefficient)
+            total = term if total is None else self.build.emit("add", (total, term), i64)
+        assert total is not None
+        return total
+
+    def _product(self, monomial: Monomial, coefficient: int) -> Val:
+        total: Val | None = None if coefficient == 1 and monomial else integer(coefficient)
+        for atom in monomial:
+            factor = self._atom(atom)
+            total = factor if total is None else self.build.emit("mul", (factor, total), i64)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Atom) -> Val:
+        if isinstance(atom, str):
+            return self._scalar(atom)
+        if isinstance(atom, Floor):
+            return self.quotient(self.scalar(atom.numerator), self.scalar(atom.divisor))
+        pair = self.scalar(atom.first), self.scalar(atom.second)
+        return self.build.emit(atom.kind, pair, i64)
+
+    def quotient(self, value: Val, divisor: Val) -> Val:
+        """floor(value / divisor), divisor > 0: a shift where it is a power of two."""
+        if divisor.literal and int(divisor.name) & (int(divisor.name) - 1) == 0:
+            shift = integer(int(divisor.name).bit_length() - 1)
+            if shift.name == "0":
+                return value
+            divisor, op = shift, "shift_right"
+        else:
+            op = "floor_div"
+        if value.lanes:
+            divisor = self.expand(divisor, value.lanes)
+        return self.build.emit(op, (value, divisor), i64, value.lanes)
+
+    # ---- vectors
+
+    def expand(self, value: Val, lanes: Lanes) -> Val:
+        """A value repeated over lanes that it does not vary over."""
+        if value.lanes == lanes:
+            return value
+        if value.literal:
+            return Val(value.name, value.dtype, lanes, 0, True)
+        return self.build.emit("expand", (value,), value.dtype, lanes)
+
+    def lanes_of(self, index: Index, order: Lanes) -> Lanes:
+        """The lanes over which an index varies, in the order of a place."""
+        found: set[tuple[str, int]] = set()
+        for name in index.names():
+            vector = self.vectors.get(name)
+            if isinstance(vector, Val):
+                found.update(vector.lanes)
+            elif vector is not None:
+                found.add(vector)
+        return tuple(lane for lane in order if lane in found)
+
+    def apply(self, op: str, args: list[Val], dtype: DType, order: Lanes) -> Val:
+        """An operation over the lanes that any operand has."""
+        found = {lane for a in args for lane in a.lanes}
+        lanes = tuple(lane for lane in order if lane in found)
+        return self.build.emit(op, tuple(self.expand(a, lanes) for a in args), dtype, lanes)
+
+    def has_lanes(self, index: Index) -> bool:
+        return any(name in self.vectors for name in index.names())
+
+    def split(self, index: Index, order: Lanes) -> Linear | None:
+        """(index at lane 0, [(axis, size, stride)]) of an index that is linear in lanes, else
+        None."""
+        key = (id(index), order)
+        if key not in self._split:
+            self._split[key] = self._linear(index, order)
+        return self._split[key]
+
+    def _linear(self, index: Index, order: Lanes) -> Linear | None:
+        steps = []
+        for axis, size in order:
+            name = lane_name(axis, size)
+            stride = index.coefficient(name)
+            if stride:
+                steps.append((axis, size, stride))
+                index = index - Index.of(name) * stride
+        return None if self.has_lanes(index) else (index, steps)
+
+    def vector(self, index: Index, order: Lanes, dtype: DType = i64) -> Val:
+        """The value of an index, over its lanes."""
+        parts = self.split(index, order)
+        if parts is not None:
+            base, steps = parts
+            total = self.cast(self.scalar(base), dtype)
+            for axis, size, stride in steps:
+                lane = self.build.emit("iota", (), dtype, ((axis, size),), (stride,))
+                total = lane if _is_zero(total) else self.apply("add", [total, lane], dtype, order)
+            return total
+        return self.cast(self._vector_sum(index, order), dtype)
+
+    def cast(self, value: Val, dtype: DType) -> Val:
+        if value.dtype is dtype:
+            return value
+        return self.build.emit("cast", (value,), dtype, value.lanes)
+
+    def _vector_sum(self, index: Index, order: Lanes) -> Val:
+        plain = Index.build({m: c for m, c in index.terms if not self._varies(m)})
+        total = self.scalar(plain)
+        for monomial, coefficient in index.terms:
+            if not self._varies(monomial):
+                continue
+            term = integer(coefficient)
+            for atom in monomial:
+                term = self.apply("mul", [self._vector_atom(atom, order), term], i64, order)
+            total = self.apply("add", [term, total], i64, order)
+        return total
+
+    def _varies(self, monomial: Monomial) -> bool:
+        return any(n in self.vectors for atom in monomial for n in atom_names(atom))
+
+    def _vector_atom(self, atom: Atom, order: Lanes) -> Val:
+        if isinstance(atom, str):
+            vector = self.vectors.get(atom)
+            if vector is None:
+                return self._scalar(atom)
+            if isinstance(vector, Val):
+                return vector
+            return self.build.emit("iota", (), i64, (vector,), (1,))
+        if isinstance(atom, Floor):
+            top, low = self.vector(atom.numerator, order), self.vector(atom.divisor, order)
+            return self.apply("floor_div", [top, low], i64, order) if low.lanes or not low.literal \
+                else self.quotient(top, low)  # fmt: skip
+        pair = [self.vector(atom.first, order), self.vector(atom.second, order)]
+        return self.apply(atom.kind, pair, i64, order)
+
+    # ---- conditions
+
+    def known(self, condition: Index, facts: Iterable[Index]) -> bool | None:
+        """Whether condition >= 0: True or False where it is proven."""
+        low, high = self.space.bounds(condition)
+        if low >= 0:
+            return True
+        if high < 0:
+            return False
+        if any(self.space.nonnegative(condition - fact) for fact in facts):
+            return True
+        if any(self.space.bounds(condition + fact)[1] < 0 for fact in facts):
+            return False
+        return None
+
+    def condition(self, index: Index, order: Lanes) -> Val:
+        """index >= 0, as a bool over its lanes."""
+        parts = self.split(index, order)
+        if parts is None:
+            vector = self.vector(index, order)
+            return self.apply("less", [integer(-1), vector], boolean, order)
+        base, steps = parts
+        if not steps:
+            return self.build.emit("less", (integer(-1), self.scalar(base)), boolean)
+        start = self.small(base + 1)
+        total: Val | None = None
+        for axis, size, stride in steps:
+            lane = self.build.emit("iota", (), i32, ((axis, size),), (-stride,))
+            total = lane if total is None else self.apply("add", [total, lane], i32, order)
+        assert total is not None
+        return self.apply("less", [total, start], boolean, order)
+
+    def small(self, index: Index) -> Val:
+        """The index as i32; one that does not fit keeps its sign and is large."""
+        value = self.scalar(index)
+        low, high = self.space.bounds(index)
+        if low < -SMALL:
+            value = self.build.emit("max", (value, integer(-SMALL)), i64)
+        if high > SMALL:
+            value = self.build.emit("min", (value, integer(SMALL)), i64)
+        return self.cast(value, i32)
+
+    def all_of(self, masks: Iterable[Val], order: Lanes) -> Val | None:
+        """The conjunction of conditions; None where there are none."""
+        total: Val | None = None
+        for mask in masks:
+            total = mask if total is None else self.apply("and", [total, mask], boolean, order)
+        return total
+
+    def negation(self, mask: Val) -> Val:
+        one = literal(1, boolean, mask.lanes)
+        return self.build.emit("xor", (mask, one), boolean, mask.lanes)
+
+
+def _is_zero(val: Val) -> bool:
+    return val.literal and val.name == "0"
+
+
+def split_extrema(index: Index, kind: str) -> list[Index]:
+    """The parts of a minimum ("min") or maximum: x <= min(a, b) is x <= a and x <= b."""
+    if len(index.terms) == 1:
+        (monomial, coefficient), = index.terms
+        if coefficient == 1 and len(monomial) == 1:
+            atom = monomial[0]
+            if isinstance(atom, Extremum) and atom.kind == kind:
+                return split_extrema(atom.first, kind) + split_extrema(atom.second, kind)
+    return [index]

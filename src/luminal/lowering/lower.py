@@ -1,0 +1,126 @@
+"""Lowering: (kernel, schedule) -> loop program.
+
+1. Values without a path are put in the place of their reads, and paths are merged into a loop tree
+   (`tree`): sharing loops is fusion. 2. Each value gets a home (`homes`). 3. Reductions hang hooks
+   on the tree (`reduce`). 4. The tree is walked with symbolic indices (`walk`, `values`, `access`),
+   and a builder writes SSA in its final form (`builder`, `indexing`). 5. Panels of constants are
+   fetched before their turn (`ahead`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..graph.dtype import i64
+from ..graph.index import Index
+from ..graph.space import Space
+from ..kernel.kernel import Kernel, walk
+from ..kernel.layout import Storage
+from ..kernel.program import Program, Val
+from ..kernel.schedule import Schedule
+from ..kernel.target import Target
+from ..lowering import library
+from .access import Access, Memory
+from .ahead import fetch_ahead
+from .builder import Builder, integer
+from .homes import Homes
+from .indexing import Indexing
+from .place import Place
+from .reduce import Accumulators
+from .tree import Tree, build
+from .values import Registers, Values
+from .walk import Walk
+from .walk_limits import Limits
+
+
+def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
+    """The loop program of a kernel. Raises Illegal where the schedule cannot be lowered."""
+    sizes = size_names(kernel)
+    indexing = Indexing(Builder(), _space(kernel, sizes))
+    for name in sizes:
+        indexing.scalars[name] = Val(f"%d_{name}", i64)
+    if schedule.library:
+        called = library.body(kernel, target.threads, indexing)
+        return Program(kernel.name, kernel.buffers, sizes, called, 0)
+    tree = build(kernel, schedule)
+    homes = Homes(kernel, schedule, tree)
+    _walk(kernel, schedule, target, tree, homes, indexing)
+    program = Program(
+        kernel.name,
+        kernel.buffers,
+        sizes,
+        indexing.build.scopes[0].body,
+        homes.workspace,
+        {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
+    )
+    return fetch_ahead(program, target)
+
+
+def _walk(
+    kernel: Kernel, schedule: Schedule, target: Target, tree: Tree, homes: Homes,
+    indexing: Indexing,
+) -> None:  # fmt: skip
+    build, registers = indexing.build, Registers()
+    memories = _memories(kernel, schedule, tree, homes, build)
+    access = Access(build, indexing, memories, dict(kernel.axes))
+    by_name = {v.name: v for v in tree.values}
+    values = Values(build, indexing, access, homes, registers, by_name, target.instructions)
+    limits = Limits(tree, homes, indexing)
+    walker = Walk(schedule, build, indexing, homes, values, access, registers, limits)
+    Accumulators(tree, homes, values, access, registers, build, walker)
+    place = _start(kernel, indexing.space)
+    for name in tree.root.homes:
+        homes.by_name[name].stand(place, by_name[name].axes)
+    walker.units(tree.root, place)
+
+
+def size_names(kernel: Kernel) -> tuple[str, ...]:
+    """The run-time sizes that a kernel mentions, sorted: the order in which they are passed."""
+    found = set(kernel.sizes)
+    indices = [e for b in kernel.buffers for e in b.shape] + list(kernel.axes.values())
+    for value in kernel.values:
+        indices += [i for bounds in value.domain.values() for i in bounds if i is not None]
+        indices += [i for s in (value.store,) if s for i in (*s.index, *s.conditions)]
+        for expression in value.expressions():
+            for e in walk(expression):
+                index = getattr(e, "index", ())
+                indices += [index] if isinstance(index, Index) else list(index)
+                indices += list(getattr(e, "conditions", ()))
+    for i in indices:
+        found |= i.names()
+    return tuple(sorted(n for n in found if n not in kernel.axes and not n.startswith("$")))
+
+
+def _space(kernel: Kernel, sizes: tuple[str, ...]) -> Space:
+    """Ranges of the sizes. Axes are not variables of the program: only where loops stand is."""
+    return Space({name: kernel.sizes.get(name, (0, math.inf)) for name in sizes})
+
+
+def _start(kernel: Kernel, space: Space) -> Place:
+    most: dict[str, int | None] = {}
+    for axis, extent in kernel.axes.items():
+        high = space.bounds(extent)[1]
+        most[axis] = None if math.isinf(high) else int(high)
+    return Place.start(dict(kernel.axes), most)
+
+
+def _memories(
+    kernel: Kernel, schedule: Schedule, tree: Tree, homes: Homes, build: Builder
+) -> dict[str, Memory]:
+    """Buffers and tiles, with their pointers."""
+    memories = {}
+    for buffer in kernel.buffers:
+        storage = Storage(buffer.shape, schedule.layouts.get(buffer.name, ()))
+        pointer = Val(f"%p_{buffer.name}", None)
+        memories[buffer.name] = Memory(buffer.name, buffer.dtype, storage, pointer, buffer.shape)
+    build.written |= set(kernel.outputs)
+    workspace = Val("%ws", None)
+    for value in tree.values:
+        home = homes.by_name.get(value.name)
+        if home is None or home.storage is None:
+            continue
+        name = f"{value.name} tile"
+        pointer = build.emit("offset", (workspace, integer(home.offset)), None)
+        memories[name] = Memory(name, value.dtype, home.storage, pointer)
+        build.written.add(name)
+    return memories

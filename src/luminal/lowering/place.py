@@ -1,0 +1,135 @@
+"""Where the walk over the loops stands."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ..graph.index import Index
+from ..kernel.program import Val
+
+Lanes = tuple[tuple[str, int], ...]
+
+
+@cache
+def lane_name(axis: str, size: int) -> str:
+    """The variable that counts the lanes of an axis inside an index."""
+    return f"~{axis}.{size}"
+
+
+class Place:
+    """A point, or a tile, of the kernel's axes.
+
+    index: axis -> where it stands, over loop counters, sizes and lanes. span: axis -> how much of
+    it is still to walk, from there. most: axis -> a constant that the span does not exceed, or
+    None. lanes: the vector axes that are open, outermost first. collapsed: those of them that an
+    instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. guarded:
+    axes whose index may pass their extent. unrolled: axis -> (position in a written-out block, size
+    of the block). facts: indices known to be >= 0. masks: conditions under which expressions are
+    looked at. spelled: axes whose loops are written out here, whatever their kind.
+    """
+
+    __slots__ = (
+        "collapsed", "facts", "guarded", "index", "lanes", "masks", "most", "partial", "span",
+        "spelled", "unrolled",
+    )  # fmt: skip
+
+    index: dict[str, Index]
+    span: dict[str, Index]
+    most: dict[str, int | None]
+    lanes: Lanes
+    collapsed: frozenset[str]
+    partial: tuple[int, ...]
+    guarded: frozenset[str]
+    unrolled: dict[str, tuple[int, int]]
+    facts: tuple[Index, ...]
+    masks: tuple[Val, ...]
+    spelled: frozenset[str]
+
+    @staticmethod
+    def start(spans: dict[str, Index], most: dict[str, int | None]) -> Place:
+        """The whole of every axis."""
+        place = object.__new__(Place)
+        place.index = {axis: Index.of(0) for axis in spans}
+        place.span, place.most = dict(spans), dict(most)
+        place.lanes, place.partial, place.facts, place.masks = (), (), (), ()
+        place.collapsed = place.guarded = place.spelled = frozenset()
+        place.unrolled = {}
+        return place
+
+    def copy(self) -> Place:
+        other = object.__new__(Place)
+        for name in Place.__slots__:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def at(
+        self, axis: str, offset: Index | int, span: Index | int, most: int | None,
+        guarded: bool = False,
+    ) -> Place:  # fmt: skip
+        """Further along an axis, with less of it to walk."""
+        other = self.copy()
+        other.index = {**self.index, axis: self.index[axis] + offset}
+        other.span = {**self.span, axis: Index.of(span)}
+        other.most = {**self.most, axis: most}
+        if guarded and axis not in self.guarded:
+            other.guarded = self.guarded | {axis}
+        if axis in self.unrolled:
+            other.unrolled = {a: u for a, u in self.unrolled.items() if a != axis}
+        return other
+
+    def with_lanes(self, axis: str, size: int, collapsed: bool, guarded: bool) -> Place:
+        """With a vector over the rest of an axis; collapsed lanes are the innermost."""
+        other = self.at(axis, Index.of(lane_name(axis, size)), 1, 1, guarded)
+        if collapsed:
+            other.collapsed = self.collapsed | {axis}
+        lanes = self.lanes + ((axis, size),)
+        other.lanes = tuple(sorted(lanes, key=lambda lane: lane[0] in other.collapsed))
+        return other
+
+    def moved(self, axis: str, offset: int) -> Place:
+        """The same place, with the index of one axis moved."""
+        other = self.copy()
+        other.index = {**self.index, axis: self.index[axis] + offset}
+        return other
+
+    def plain(self, axes: frozenset[str]) -> Place:
+        """Without the lanes of these axes, and without accumulators of its own."""
+        other = self.copy()
+        other.lanes = tuple(lane for lane in self.lanes if lane[0] not in axes)
+        other.index = dict(self.index)
+        for axis, size in self.lanes:
+            if axis in axes:
+                other.index[axis] = self.index[axis] - Index.of(lane_name(axis, size))
+        other.partial = ()
+        return other
+
+    def under(self, *masks: Val) -> Place:
+        """Looked at only where these hold."""
+        other = self.copy()
+        other.masks = self.masks + masks
+        return other
+
+    def sharing(self, unrolled: dict[str, tuple[int, int]]) -> Place:
+        """With these axes alone as written-out blocks whose positions may share loads."""
+        other = self.copy()
+        other.unrolled = unrolled
+        return other
+
+    def knowing(self, facts: tuple[Index, ...]) -> Place:
+        other = self.copy()
+        other.facts = self.facts + facts
+        return other
+
+    def spelling(self, axes: frozenset[str]) -> Place:
+        """Where loops over these axes are written out."""
+        other = self.copy()
+        other.spelled = self.spelled | axes
+        return other
+
+    def scalar(self, axis: str) -> Index:
+        """The index of an axis at its first lane."""
+        index = self.index[axis]
+        for name, size in self.lanes:
+            if name == axis:
+                return index - Index.of(lane_name(axis, size))
+        return index

@@ -1,0 +1,245 @@
+"""Accumulators: when they start, are rescaled, and are finished, as hooks on the loop tree.
+
+A reduction has a total. It is direct if the accumulators are the total: in registers, one for each
+element. Else it goes in blocks: accumulators are opened before the innermost part of the path that
+can hold them in registers and closed behind it. That is so if the total is a tile in memory (a
+matmul in blocks of k), or if the reduced axis has lanes or accumulators of its own (these start at
+the identity, and their sum joins the total). A total that several blocks visit is started before
+the loops; a running one is finished in every turn of the outermost reduced loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import Illegal
+from ..graph.scalars import COMBINE, identity
+from ..kernel.kernel import Constant, Expression, Value
+from ..kernel.program import Val
+from .access import Access
+from .builder import Builder
+from .homes import Home, Homes
+from .place import Place
+from .tree import Node, Tree
+from .values import Registers, Values
+
+if TYPE_CHECKING:
+    from .walk import Walk
+
+
+class Accumulators:
+    """Plans every reduction of a kernel on its loop tree."""
+
+    def __init__(
+        self, tree: Tree, homes: Homes, values: Values, access: Access, registers: Registers,
+        build: Builder, walk: Walk,
+    ) -> None:  # fmt: skip
+        self.tree, self.homes, self.values, self.access = tree, homes, values, access
+        self.held, self.build, self.walk = registers.held, build, walk
+        for value in tree.values:
+            if value.reduction is not None and value.reduction.scan:
+                self._plan_scan(value)
+            elif value.reduction is not None:
+                self._plan(value)
+
+    def _plan(self, value: Value) -> None:
+        path, home = self.tree.paths[value.name], self.homes.by_name[value.name]
+        first = self.tree.first(value)
+        split = any(n.loop.kind in ("vector", "partial") and n.loop.axis in value.over
+                    for n in path[first:])  # fmt: skip
+        running = self.tree.running(value.name) and first < len(path)
+        if home.registers and not split:
+            self._direct(value, first)
+            return
+        block = first + 1 if running else first
+        if not home.registers:
+            block = max(block, _register_part(value, path))
+        rescaled = value.reduction is not None and value.reduction.rescale is not None
+        if rescaled and any(n.loop.axis in value.over for n in path[first + 1 : block]):
+            raise Illegal(f"{value.name} would be rescaled more than once in a step")
+        self._blocks(value, first, block, split)
+
+    # ---- accumulators that are the total
+
+    def _direct(self, value: Value, first: int) -> None:
+        path, items = self.tree.paths[value.name], self.tree.items(value.name)
+        assert value.reduction is not None
+
+        def start(place: Place) -> None:
+            for cell in cells(self.walk, value, path[first:], place):
+                self.held[Registers.key(value, "sum", cell)] = self._start(value, cell)
+
+        def rescale(place: Place) -> None:
+            for cell in cells(self.walk, value, path[first + 1 :], place):
+                key = Registers.key(value, "sum", cell)
+                self.held[key] = self._rescaled(value, self.held[key], cell)
+
+        def finish(place: Place) -> None:
+            for cell in cells(self.walk, value, path[first:], place):
+                total = self.held.pop(Registers.key(value, "sum", cell))
+                self.held[Registers.key(value, "value", cell)] = total
+
+        items[first].before.append(start)
+        if value.reduction.rescale is not None:
+            items[min(first + 1, len(path))].before.append(rescale)
+        items[first].after.append(finish)
+
+    def _start(self, value: Value, cell: Place) -> Val:
+        """The start value, in all lanes of an accumulator."""
+        assert value.reduction is not None
+        start = value.reduction.start
+        if start is None:
+            start = _identity(value)
+        return self._spread(start, value, cell)
+
+    def _spread(self, expression: Expression, value: Value, cell: Place) -> Val:
+        lanes = tuple(lane for lane in cell.lanes if lane[0] not in cell.collapsed)
+        number = self.values.evaluate(expression, cell)
+        number = self.values.apply("cast", [number], value.dtype, cell)
+        return self.values.indexing.expand(number, lanes)
+
+    def _rescaled(self, value: Value, total: Val, cell: Place) -> Val:
+        assert value.reduction is not None
+        if value.reduction.rescale is None:
+            return total
+        factor = self.values.evaluate(value.reduction.rescale, cell)
+        return self.values.apply("mul", [total, factor], value.dtype, cell)
+
+    # ---- a total in blocks
+
+    def _blocks(self, value: Value, first: int, block: int, split: bool) -> None:
+        path, items = self.tree.paths[value.name], self.tree.items(value.name)
+        home, inner = self.homes.by_name[value.name], path[block:]
+        once = block == first
+        kept = [n for n in path[first:] if n.loop.axis not in value.over]
+
+        def start(place: Place) -> None:
+            self.walk.sweep(kept, place, lambda p: self._write(value, home, p,
+                                                               self._start(value, p)))
+
+        def open_(place: Place) -> None:
+            for cell in cells(self.walk, value, inner, place):
+                self.held[Registers.key(value, "sum", cell)] = self._opened(
+                    value, home, cell, split, once
+                )
+
+        def close(place: Place) -> None:
+            for group in grouped(value, cells(self.walk, value, inner, place)):
+                self._close(value, home, group, split, once)
+
+        if not once:
+            items[first].before.append(start)
+        items[block].before.append(open_)
+        items[block].after.append(close)
+
+    def _opened(self, value: Value, home: Home, cell: Place, split: bool, once: bool) -> Val:
+        if split:
+            return self._spread(_identity(value), value, cell)
+        if once:
+            return self._start(value, cell)
+        return self._rescaled(value, self._total(value, home, cell), cell)
+
+    def _close(
+        self, value: Value, home: Home, group: list[Place], split: bool, once: bool
+    ) -> None:
+        assert value.reduction is not None
+        combine = COMBINE[value.reduction.op]
+        place = group[0].plain(frozenset(value.over) if split else frozenset())
+        total: Val | None = None
+        for cell in group:
+            part = self.held.pop(Registers.key(value, "sum", cell))
+            total = part if total is None else self.values.apply(
+                combine, [total, part], value.dtype, cell
+            )  # fmt: skip
+        assert total is not None
+        if split:
+            total = self._across(value, total)
+            if not once:
+                old = self._rescaled(value, self._total(value, home, place), place)
+                total = self.values.apply(combine, [old, total], value.dtype, place)
+            elif value.reduction.start is not None:
+                start = self._start(value, place)
+                total = self.values.apply(combine, [start, total], value.dtype, place)
+        self._write(value, home, place, total)
+
+    def _across(self, value: Value, total: Val) -> Val:
+        """All lanes of reduced axes in one."""
+        assert value.reduction is not None
+        across = tuple(lane for lane in total.lanes if lane[0] in value.over)
+        if not across:
+            return total
+        if across != total.lanes:
+            raise Illegal(f"{value.name}: lanes of kept and reduced axes cannot be mixed")
+        return self.build.emit(f"across.{value.reduction.op}", (total,), value.dtype)
+
+    def _total(self, value: Value, home: Home, place: Place) -> Val:
+        if home.registers:
+            return self.held[Registers.key(value, "value", place)]
+        return self.access.load_tile(value, home, place)
+
+    def _write(self, value: Value, home: Home, place: Place, total: Val) -> None:
+        if home.registers:
+            self.held[Registers.key(value, "value", place)] = total
+        else:
+            self.access.store_tile(value, home, place, total)
+
+    # ---- scans
+
+    def _plan_scan(self, value: Value) -> None:
+        """Accumulators for each element beside the scanned axis; read at every step."""
+        path, items = self.tree.paths[value.name], self.tree.items(value.name)
+        first = self.tree.first(value)
+
+        def around(act: Callable[[Place], None]) -> Callable[[Place], None]:
+            def hook(place: Place) -> None:
+                for cell in cells(self.walk, value, path[first:], place, value.over):
+                    act(cell)
+            return hook
+
+        def start(cell: Place) -> None:
+            self.held[Registers.key(value, "sum", cell)] = self._start(value, cell)
+
+        def finish(cell: Place) -> None:
+            del self.held[Registers.key(value, "sum", cell)]
+
+        items[first].before.append(around(start))
+        items[first].after.append(around(finish))
+
+
+def cells(
+    walk: Walk, value: Value, path: list[Node], place: Place, skipped: tuple[str, ...] = ()
+) -> list[Place]:
+    """The places of all accumulators that the written-out loops of a path reach."""
+    places = [place]
+    for node in path:
+        axis, kind = node.loop.axis, node.loop.kind
+        own = (axis in value.axes and axis not in skipped) or kind in ("vector", "partial")
+        if own and not node.loop.constant:
+            raise Illegal(f"{value.name}: the loop {node.loop} lies inside its accumulators")
+        if own:
+            places = [child for p in places for child in walk.children(node, p)]
+        else:  # inside a loop over a reduced axis the tile is one step
+            places = [p.at(axis, 0, node.loop.step, node.loop.step) for p in places]
+    return places
+
+
+def grouped(value: Value, places: list[Place]) -> list[list[Place]]:
+    """Places of one element together: those that differ in their partial accumulators only."""
+    groups: dict[object, list[Place]] = {}
+    for place in places:
+        groups.setdefault(Registers.key(value, "value", place), []).append(place)
+    return list(groups.values())
+
+
+def _register_part(value: Value, path: list[Node]) -> int:
+    """Where the longest end of a path starts that only written-out or reduced loops make."""
+    start = len(path)
+    while start and (path[start - 1].loop.constant or path[start - 1].loop.axis in value.over):
+        start -= 1
+    return start
+
+
+def _identity(value: Value) -> Constant:
+    assert value.reduction is not None
+    return Constant(identity(value.reduction.op, value.dtype), value.dtype)

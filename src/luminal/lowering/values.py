@@ -1,0 +1,277 @@
+"""Expressions as code, at a place: arithmetic, guards, reads, and the best multiply-accumulate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import Illegal
+from ..graph.dtype import DType, boolean, f32
+from ..graph.index import Index
+from ..graph.scalars import COMBINE, identity
+from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value
+from ..kernel.narrow import operands
+from ..kernel.program import Val
+from ..kernel.target import MatrixInstruction
+from .access import Access
+from .builder import Builder, literal
+from .homes import Homes
+from .indexing import Indexing
+from .place import Place
+
+Key = tuple[object, ...]
+NARROW = ("f16", "bf16")  # computed in f32 and rounded once
+
+
+class Registers:
+    """SSA values of accumulators ("sum") and finished values ("value"), by their position."""
+
+    def __init__(self) -> None:
+        self.held: dict[Key, Val] = {}
+
+    @staticmethod
+    def key(value: Value, role: str, place: Place) -> Key:
+        partial: object = place.partial if role == "sum" else ()
+        axes = value.axes
+        if role == "sum" and value.reduction is not None and value.reduction.scan:
+            axes = tuple(a for a in axes if a not in value.over)
+        return (value.name, role, partial, *(place.scalar(a) for a in axes))
+
+    def of(self, names: set[str]) -> list[Key]:
+        """Keys of what belongs to these values."""
+        return [key for key in self.held if key[0] in names]
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Forget finished values of these names."""
+        for key in self.of(set(names)):
+            if key[1] == "value":
+                del self.held[key]
+
+
+class Values:
+    """Evaluates expressions of a kernel."""
+
+    def __init__(
+        self, build: Builder, indexing: Indexing, access: Access, homes: Homes,
+        registers: Registers, values: Mapping[str, Value],
+        instructions: tuple[MatrixInstruction, ...],
+    ) -> None:  # fmt: skip
+        self.build, self.indexing, self.access = build, indexing, access
+        self.homes, self.registers, self.values = homes, registers, values
+        self.instructions = instructions
+        access.evaluate = self.evaluate
+
+    # ---- expressions
+
+    def evaluate(self, expression: Expression, place: Place) -> Val:
+        """The value of an expression, over the lanes on which it depends."""
+        return self._evaluate(expression, place, {})
+
+    def _evaluate(self, expression: Expression, place: Place, done: dict[int, Val]) -> Val:
+        """`done`: what is known at this place, by identity of the expression."""
+        found = done.get(id(expression))
+        if found is None:
+            found = done[id(expression)] = self._fresh(expression, place, done)
+        return found
+
+    def _fresh(self, expression: Expression, place: Place, done: dict[int, Val]) -> Val:
+        if isinstance(expression, Constant):
+            return literal(expression.value, expression.dtype)
+        if isinstance(expression, Load):
+            return self.access.load(expression, place)
+        if isinstance(expression, Read):
+            return self.read(expression.value, place)
+        if isinstance(expression, Position):
+            index = self.indexing.at(expression.index, place)
+            return self.indexing.vector(index, place.lanes, expression.dtype)
+        if isinstance(expression, Guard):
+            return self._guard(expression, place, done)
+        args = [self._evaluate(a, place, done) for a in expression.args]
+        return self.apply(expression.op, args, expression.dtype, place)
+
+    def apply(self, op: str, args: Sequence[Val], dtype: DType, place: Place) -> Val:
+        """An elementwise operation; f16 and bf16 are widened, computed and rounded."""
+        order = place.lanes
+        if op == "cast":
+            return self._cast(args[0], dtype)
+        if op != "select" and any(a.dtype is not None and a.dtype.name in NARROW for a in args):
+            wide = [self._cast(a, f32) for a in args]
+            result = self.indexing.apply(op, wide, boolean if dtype is boolean else f32, order)
+            return self._cast(result, dtype)
+        return self.indexing.apply(op, list(args), dtype, order)
+
+    def _cast(self, value: Val, dtype: DType) -> Val:
+        return self.indexing.cast(value, dtype)
+
+    def read(self, name: str, place: Place) -> Val:
+        """Another value of the kernel at this place."""
+        value = self.values.get(name)
+        if value is None:
+            raise Illegal(f"nothing computes {name}")
+        home = self.homes.by_name.get(name)
+        if home is None:
+            raise Illegal(f"{name} is stored: nothing in its kernel may read it")
+        if home.lent is not None:
+            load = Load(home.lent.buffer, home.lent.index, value.dtype)
+            return self.access.load(load, place)
+        if not home.registers:
+            return self.access.load_tile(value, home, place)
+        held = self.registers.held
+        key = Registers.key(value, "value", place)
+        found = held.get(key)
+        if found is None:  # a reduction that is still running
+            found = held.get((name, "sum", *key[2:]))
+        if found is None:
+            raise Illegal(f"{name} is read where it has not been computed")
+        return found
+
+    # ---- guards
+
+    def _guard(self, guard: Guard, place: Place, done: dict[int, Val]) -> Val:
+        """body where all conditions hold, else other; what ranges decide is not tested."""
+        masks = self.conditions(guard, place)
+        sides = [self._alone(guard.conditions, place, holds) for holds in (True, False)]
+        if not masks:
+            side = sides[masks is None]
+            branch = guard.other if masks is None else guard.body
+            return self._evaluate(branch, side, done if side is place else {})
+        mask = self.indexing.all_of(masks, place.lanes)
+        assert mask is not None
+        body = self._evaluate(guard.body, sides[0].under(mask), {})
+        other, below = guard.other, place
+        if not isinstance(other, Constant):
+            below = sides[1].under(self.indexing.negation(mask))
+        args = [mask, body, self._evaluate(other, below, {})]
+        return self.apply("select", args, guard.dtype, place)
+
+    def _alone(self, conditions: Sequence[Index], place: Place, holds: bool) -> Place:
+        """The place without the written-out axes along which the side of a guard may change: what
+        is loaded for all their positions together would lie outside at some."""
+        shared = {}
+        for axis, (position, size) in place.unrolled.items():
+            ends = [place.moved(axis, n - position) for n in (0, size - 1)]
+            touched = [c for c in conditions if axis in c.names()]
+            known = (
+                all(self.indexing.known(self.indexing.at(c, end), end.facts) is holds
+                    for end in ends)
+                for c in touched
+            )  # fmt: skip
+            if not touched or (all(known) if holds else any(known)):
+                shared[axis] = (position, size)
+        return place if len(shared) == len(place.unrolled) else place.sharing(shared)
+
+    def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
+        """The conditions that have to be tested; None where one is known to fail."""
+        loose = place.guarded - {a for a, _ in place.lanes}
+        touched = loose & frozenset().union(*(c.names() for c in guard.conditions))
+        if touched:  # the loads below stand at the last element, so their conditions must too
+            place = self.access.clamped(touched, place)
+        masks = []
+        for condition in guard.conditions:
+            here = self.indexing.at(condition, place)
+            known = self.indexing.known(here, place.facts)
+            if known is False:
+                return None
+            if known is None:
+                masks.append(self.indexing.condition(here, place.lanes))
+        return masks
+
+    # ---- reductions
+
+    def is_identity(self, expression: Expression, op: str, place: Place) -> bool:
+        """Proven from ranges: the summand is the identity of the reduction here."""
+        if isinstance(expression, Constant):
+            return expression.value == identity(op, expression.dtype)
+        if isinstance(expression, Guard):
+            if self.known(expression, place) is False:
+                return self.is_identity(expression.other, op, place)
+            return False
+        if not isinstance(expression, Apply) or op != "sum":
+            return False
+        if expression.op == "cast":
+            return self.is_identity(expression.args[0], op, place)
+        factors = expression.op == "mul" and expression.args
+        return any(self.is_identity(a, op, place) for a in factors or ())
+
+    def known(self, guard: Guard, place: Place) -> bool | None:
+        """Whether a guard takes its body: proven, refuted, or not known."""
+        result: bool | None = True
+        for condition in guard.conditions:
+            known = self.indexing.known(self.indexing.at(condition, place), place.facts)
+            if known is False:
+                return False
+            if known is None:
+                result = None
+        return result
+
+    def accumulate(self, value: Value, old: Val, place: Place) -> Val:
+        """The accumulator with the body combined in; the old one where a condition fails."""
+        assert value.reduction is not None
+        op, body = value.reduction.op, value.body
+        tails = place.guarded & set(value.over) - place.collapsed
+        masks = [self.access.tail(axis, place) for axis in sorted(tails)]
+        while isinstance(body, Guard) and self._is_constant_identity(body.other, op):
+            found = self.conditions(body, place)
+            if found is None:
+                return old
+            place = self._alone(body.conditions, place, True).under(*found)
+            masks, body = masks + found, body.body
+        if self.is_identity(body, op, place):
+            return old
+        new = self._combined(op, value, old, body, place)
+        mask = self.indexing.all_of(masks, place.lanes)
+        if mask is None:
+            return new
+        return self.apply("select", [mask, new, old], value.dtype, place)
+
+    @staticmethod
+    def _is_constant_identity(expression: Expression, op: str) -> bool:
+        return isinstance(expression, Constant) and (
+            expression.value == identity(op, expression.dtype)
+        )
+
+    def _combined(self, op: str, value: Value, old: Val, body: Expression, place: Place) -> Val:
+        if op == "sum" and isinstance(body, Apply) and body.op == "mul":
+            new = self._multiply_add(old, body.args[0], body.args[1], place)
+            if new is not None:
+                return new
+        if place.collapsed:
+            raise Illegal(f"no instruction computes {value.name} over {sorted(place.collapsed)}")
+        operand = self._cast(self.evaluate(body, place), value.dtype)
+        return self.apply(COMBINE[op], [old, operand], value.dtype, place)
+
+    def _multiply_add(self, old: Val, a: Expression, b: Expression, place: Place) -> Val | None:
+        """old + a * b in one instruction, or None where no instruction is specified so."""
+        if not place.collapsed:
+            if old.dtype is None or old.dtype.name not in ("f32", "f64"):
+                return None
+            pair = [self.evaluate(x, place) for x in (a, b)]
+            return self.indexing.apply("fma", [old, *pair], old.dtype, place.lanes)
+        collapse = 1
+        for axis, size in place.lanes:
+            collapse *= size if axis in place.collapsed else 1
+        for instruction in self.instructions:
+            if instruction.collapse != collapse or instruction.accumulator is not old.dtype:
+                continue
+            for x, y in ((a, b), (b, a)):
+                found = operands(instruction, x, y, self.values)
+                if found is not None:
+                    return self._matrix(instruction, old, found, place)
+        return None
+
+    def _matrix(
+        self, instruction: MatrixInstruction, old: Val, factors: Sequence[Expression],
+        place: Place,
+    ) -> Val:  # fmt: skip
+        """Operands with the lanes of the accumulator and, inside them, the collapsed ones."""
+        swallowed = tuple(lane for lane in place.lanes if lane[0] in place.collapsed)
+        lanes = old.lanes + swallowed
+        pair = []
+        for operand in factors:
+            value = self.evaluate(operand, place)
+            for axis in sorted(place.guarded & place.collapsed):
+                zero = literal(0, value.dtype or f32)
+                mask = self.access.tail(axis, place)
+                value = self.indexing.apply("select", [mask, value, zero], zero.dtype or f32,
+                                            lanes)  # fmt: skip
+            pair.append(self.indexing.expand(value, lanes))
+        return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)

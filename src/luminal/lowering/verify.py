@@ -1,0 +1,271 @@
+"""The rules of a loop program: names are defined once and before use, operands fit their
+operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import VerifyError
+from ..graph.dtype import DType, boolean, i64
+from ..graph.scalars import REDUCTIONS, SCALARS
+from ..kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+
+NARROW = ("f16", "bf16")
+
+
+def verify(program: Program) -> None:
+    """Raise VerifyError at the first statement that breaks a rule."""
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.defined: dict[str, Val] = {}
+        self.all: set[str] = set()
+        for buffer in program.buffers:
+            self._define(Val(f"%p_{buffer.name}", None))
+        for size in program.sizes:
+            self._define(Val(f"%d_{size}", i64))
+        self._define(Val("%ws", None))
+
+    def run(self) -> None:
+        claims = [s for s in statements(self.program.body) if isinstance(s, Claim)]
+        outside: list[Statement] = [s for s in self.program.body if not isinstance(s, Claim)]
+        _require(len(claims) == 1, f"a program has one claim, not {len(claims)}")
+        _require(claims[0] in self.program.body, "the claim stands at the top")
+        stores = [s for s in statements(outside) if isinstance(s, Instruction) and s.out is None]
+        _require(not stores, "a store stands outside the claim")
+        self._body(self.program.body)
+
+    # ---- names
+
+    def _define(self, val: Val) -> None:
+        _require(not val.literal, f"the literal {val.name} is defined")
+        _require(val.name not in self.all, f"{val.name} is defined twice")
+        self.all.add(val.name)
+        self.defined[val.name] = val
+
+    def _use(self, val: Val) -> None:
+        if val.literal:
+            self._literal(val)
+            return
+        found = self.defined.get(val.name)
+        _require(found is not None, f"{val.name} is used where it is not defined")
+        assert found is not None
+        same = (found.dtype, found.lanes) == (val.dtype, val.lanes)
+        _require(same, f"{val.name} is used with another dtype or lanes")
+
+    def _literal(self, val: Val) -> None:
+        _require(val.dtype is not None, "a literal has no dtype")
+        assert val.dtype is not None
+        try:
+            number = float(val.name) if val.dtype.is_float else int(val.name)
+        except ValueError:
+            raise VerifyError(f"{val.name!r} is no {val.dtype}") from None
+        inside = val.dtype.is_float or val.dtype.lowest <= number <= val.dtype.highest
+        _require(inside, f"{val.name} does not fit {val.dtype}")
+
+    # ---- statements
+
+    def _body(self, body: list[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, Instruction):
+                self._instruction(statement)
+            elif isinstance(statement, When):
+                self._use(statement.condition)
+                _require(_is_scalar(statement.condition, boolean), "a condition is a scalar bool")
+                self._scope(statement.body, [])
+            else:
+                self._loop(statement)
+
+    def _scope(self, body: list[Statement], before: list[Val], uses: tuple[Val, ...] = ()) -> None:
+        outer = dict(self.defined)
+        for val in before:
+            self._define(val)
+        self._body(body)
+        for val in uses:
+            self._use(val)
+        self.defined = outer
+
+    def _loop(self, loop: For | Claim) -> None:
+        self._use(loop.count)
+        _require(_is_scalar(loop.count, i64) and _is_scalar(loop.var, i64), "counts are i64")
+        carried = loop.carried if isinstance(loop, For) else []
+        for phi, initial, following, result in carried:
+            self._use(initial)
+            kinds = {(v.dtype, v.lanes) for v in (phi, initial, following, result)}
+            _require(len(kinds) == 1, f"{phi.name} changes its dtype or lanes in a loop")
+        phis, following_vals = [c[0] for c in carried], tuple(c[2] for c in carried)
+        self._scope(loop.body, [loop.var, *phis], following_vals)
+        for *_, result in carried:
+            self._define(result)
+
+    def _instruction(self, ins: Instruction) -> None:
+        for a in ins.args:
+            self._use(a)
+        try:
+            self._check(ins)
+        except VerifyError as error:
+            raise VerifyError(f"{ins.out.name if ins.out else ''} = {ins.op}: {error}") from None
+        if ins.out is not None:
+            self._define(ins.out)
+
+    def _check(self, ins: Instruction) -> None:
+        op = ins.op
+        if op in SCALARS:
+            _elementwise(ins)
+        elif op.startswith("across."):
+            _across(ins)
+        elif op in _CHECKS:
+            _CHECKS[op](ins)
+        else:  # a matrix instruction
+            _require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
+            _same(_out(ins), ins.args[0], "accumulator")
+            for a in ins.args[1:]:
+                _require(a.lanes[: len(_out(ins).lanes)] == _out(ins).lanes, "operand lanes")
+
+
+def statements(body: list[Statement]) -> list[Statement]:
+    """All statements of a body, also those inside loops."""
+    found: list[Statement] = []
+    for statement in body:
+        found.append(statement)
+        if not isinstance(statement, Instruction):
+            found += statements(statement.body)
+    return found
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise VerifyError(message)
+
+
+def _out(ins: Instruction) -> Val:
+    _require(ins.out is not None, "it has no result")
+    assert ins.out is not None
+    return ins.out
+
+
+def _is_scalar(val: Val, dtype: DType | None) -> bool:
+    return val.dtype is dtype and not val.lanes
+
+
+def _same(a: Val, b: Val, what: str) -> None:
+    _require((a.dtype, a.lanes) == (b.dtype, b.lanes), f"the {what} has other lanes or dtype")
+
+
+def _elementwise(ins: Instruction) -> None:
+    row, out = SCALARS[ins.op], _out(ins)
+    _require(len(ins.args) == row.arity, f"{len(ins.args)} operands for {row.arity}")
+    _require(all(a.lanes == out.lanes for a in ins.args), "operands have other lanes")
+    dtypes = [a.dtype for a in ins.args]
+    if ins.op == "cast":
+        _require(out.dtype is not None and dtypes[0] is not None, "a pointer is cast")
+        return
+    if ins.op == "select":
+        _require(dtypes.pop(0) is boolean, "a select needs a bool")
+    _require(len(set(dtypes)) == 1 and None not in dtypes, f"operands differ: {dtypes}")
+    wanted = boolean if row.result == "bool" else dtypes[0]
+    _require(out.dtype is wanted, f"the result is {out.dtype}, not {wanted}")
+    operand = dtypes[0]
+    assert operand is not None
+    if ins.op != "select":
+        _require(operand.name not in NARROW, f"{operand} is computed with")
+    _require(row.domain != "float" or operand.is_float, f"{operand} is no float")
+    _require(row.domain != "integer" or not operand.is_float, f"{operand} is a float")
+
+
+def _across(ins: Instruction) -> None:
+    _require(ins.op[7:] in REDUCTIONS, "no such reduction")
+    _require(len(ins.args) == 1 and bool(ins.args[0].lanes), "it reduces lanes")
+    _require(_is_scalar(_out(ins), ins.args[0].dtype), "its result is a scalar")
+
+
+def _fma(ins: Instruction) -> None:
+    for a in ins.args:
+        _same(_out(ins), a, "operand")
+    _require(_out(ins).dtype is not None and str(_out(ins).dtype) in ("f32", "f64"), "dtype")
+
+
+def _expand(ins: Instruction) -> None:
+    (value,), out = ins.args, _out(ins)
+    _require(out.dtype is value.dtype, "it changes the dtype")
+    kept = [lane for lane in out.lanes if lane in value.lanes]
+    _require(tuple(kept) == value.lanes, f"{value.lanes} are not lanes of {out.lanes} in order")
+
+
+def _iota(ins: Instruction) -> None:
+    out = _out(ins)
+    _require(out.dtype is not None and out.dtype.is_integer, "it counts in integers")
+    _require(len(out.lanes) == 1 and len(ins.attrs) == 1, "one lane axis, one step")
+
+
+def _shuffle(ins: Instruction) -> None:
+    a, b = ins.args
+    _same(a, b, "second operand")
+    _require(len(ins.attrs) == _out(ins).width, "one pick for each lane")
+    _require(all(0 <= i < 2 * a.width for i in ins.attrs), "a pick outside the operands")
+
+
+def _pack(ins: Instruction) -> None:
+    out = _out(ins)
+    _require(len(ins.args) == out.width, "one scalar for each lane")
+    _require(all(_is_scalar(a, out.dtype) for a in ins.args), "it packs scalars of one dtype")
+
+
+def _offset(ins: Instruction) -> None:
+    _require(_is_scalar(ins.args[0], None) and _is_scalar(ins.args[1], i64), "pointer and i64")
+    _require(_is_scalar(_out(ins), None), "its result is a pointer")
+
+
+def _mask(mask: tuple[Val, ...], value: Val) -> None:
+    for m in mask:
+        _require(m.dtype is boolean and m.lanes == value.lanes, "the mask does not fit")
+        _require(bool(m.lanes), "a scalar is not masked")
+
+
+def _load(ins: Instruction) -> None:
+    out = _out(ins)
+    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+    _require(len(ins.attrs) == (1 if ins.op == "load" else 2), "attributes")
+    _mask(ins.args[1:], out)
+
+
+def _load_at(ins: Instruction) -> None:
+    out = _out(ins)
+    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+    _require(ins.args[1].dtype is i64 and ins.args[1].lanes == out.lanes, "offsets")
+    _mask(ins.args[2:], out)
+
+
+def _store(ins: Instruction) -> None:
+    _require(ins.out is None and _is_scalar(ins.args[1], None), "value, pointer")
+    _require(ins.args[0].dtype is not None, "a pointer is stored")
+    _mask(ins.args[2:], ins.args[0])
+
+
+def _prefetch(ins: Instruction) -> None:
+    _require(ins.out is None and len(ins.args) == 1 == len(ins.attrs), "a pointer and an offset")
+    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+
+
+def _store_at(ins: Instruction) -> None:
+    value, pointer, where, *mask = ins.args
+    _require(ins.out is None and _is_scalar(pointer, None), "value, pointer")
+    _require(where.dtype is i64 and where.lanes == value.lanes, "offsets")
+    _mask(tuple(mask), value)
+
+
+def _gemm(ins: Instruction) -> None:
+    pointers, numbers = ins.args[:3], ins.args[3:]
+    _require(ins.out is None and len(ins.attrs) == 2 and len(numbers) == 6, "operands")
+    _require(all(_is_scalar(a, None) for a in pointers), "a, b and c are pointers")
+    _require(all(_is_scalar(a, i64) for a in numbers), "sizes are i64")
+
+
+_CHECKS: dict[str, Callable[[Instruction], None]] = {
+    "fma": _fma, "expand": _expand, "iota": _iota, "shuffle": _shuffle, "pack": _pack,
+    "offset": _offset, "load": _load, "gather": _load, "gather_at": _load_at, "store": _store,
+    "scatter_at": _store_at, "prefetch": _prefetch, "gemm": _gemm,
+}  # fmt: skip

@@ -1,0 +1,349 @@
+"""The walk over the loop tree: loops, tails, domains, units for threads, and what runs inside.
+
+A serial loop becomes a For that carries the accumulators written below it. An unrolled loop is a
+loop here. A vector loop opens lanes. Full tiles run unguarded; what is left runs in one guarded
+copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..errors import Illegal
+from ..graph.dtype import i64
+from ..graph.index import Index
+from ..kernel.kernel import Value
+from ..kernel.program import Claim, For, Val, When
+from ..kernel.schedule import Schedule
+from .access import Access
+from .builder import Builder
+from .homes import Homes
+from .indexing import Indexing
+from .place import Place
+from .tree import Item, Leaf, Node
+from .values import Registers, Values
+from .walk_limits import Limits
+
+LARGEST_BLOCK = 256  # turns of a loop that may be written out
+Body = Callable[[Place], None]
+
+
+class Walk:
+    """Walks a loop tree and emits its program."""
+
+    def __init__(
+        self, schedule: Schedule, build: Builder, indexing: Indexing, homes: Homes,
+        values: Values, access: Access, registers: Registers, limits: Limits,
+    ) -> None:  # fmt: skip
+        self.schedule, self.build, self.indexing = schedule, build, indexing
+        self.homes, self.values, self.access = homes, values, access
+        self.registers, self.limits = registers, limits
+        self.space = indexing.space
+
+    # ---- items
+
+    def items(self, node: Node, place: Place) -> None:
+        """Everything inside one turn of a loop."""
+        for name in node.homes:
+            self.homes.by_name[name].stand(place, self.values.values[name].axes)
+        for item in node.items:
+            self.item(item, place)
+        self.registers.drop(node.homes)
+
+    def item(self, item: Item, place: Place) -> None:
+        for hook in item.before:
+            hook(place)
+        if isinstance(item, Leaf):
+            self.compute(item.value, place)
+        else:
+            node = item
+            self.loop(node, place, lambda p: self.items(node, p), node.reductions)
+        for hook in item.after:
+            hook(place)
+
+    def compute(self, value: Value, place: Place) -> None:
+        """One value at one place."""
+        if value.reduction is not None:
+            self._update(value, place)
+            return
+        result = self.values.evaluate(value.body, place)
+        if value.store is not None:
+            self.access.store(value, value.store, place, result)
+        else:
+            self._keep(value, place, result)
+
+    def _keep(self, value: Value, place: Place, result: Val) -> None:
+        home = self.homes.by_name[value.name]
+        if home.lent is not None:
+            self.access.store(value, home.lent, place, result)
+        elif home.registers:
+            result = self.indexing.cast(result, value.dtype)
+            self.registers.held[Registers.key(value, "value", place)] = result
+        else:
+            self.access.store_tile(value, home, place, self.indexing.cast(result, value.dtype))
+
+    def _update(self, value: Value, place: Place) -> None:
+        held = self.registers.held
+        key = Registers.key(value, "sum", place)
+        if key not in held:
+            raise Illegal(f"{value.name} is accumulated where its accumulators are not open")
+        held[key] = self.values.accumulate(value, held[key], place)
+        if value.reduction is not None and value.reduction.scan:
+            self._keep(value, place, held[key])
+
+    # ---- loops
+
+    def loop(self, node: Node, place: Place, body: Body, carried: set[str]) -> None:
+        """One loop of the tree, of any kind."""
+        if node.loop.constant or node.loop.axis in place.spelled:
+            for child in self.children(node, place):
+                body(child)
+            return
+        start = self.limits.start(node, place) if node.outermost else None
+        if start is None:
+            self._serial(node, place, body, carried)
+        else:
+            self._serial(node, start, lambda p: body(self.limits.facts(node, p)), carried)
+
+    def sweep(self, nodes: list[Node], place: Place, body: Body) -> None:
+        """Loops of a path one inside the other, without accumulators."""
+        if not nodes:
+            body(place)
+            return
+        self.loop(nodes[0], place, lambda p: self.sweep(nodes[1:], p, body), set())
+
+    def children(self, node: Node, place: Place) -> list[Place]:
+        """The places that a written-out loop visits."""
+        axis, step = node.loop.axis, node.loop.step
+        span = place.span[axis]
+        fixed = span.is_constant and axis not in place.guarded
+        if node.lanes:
+            self.indexing.lane(axis, node.lanes)
+            whole = fixed and span.constant >= node.lanes
+            return [place.with_lanes(axis, node.lanes, node.loop.kind == "collapse", not whole)]
+        most = span.constant if span.is_constant else place.most[axis]
+        if most is None:
+            raise Illegal(f"{node.loop} would write out an axis without a bound")
+        if most > LARGEST_BLOCK * step:
+            raise Illegal(f"{node.loop} would be written out {most // step} times")
+        return [self._child(node, place, start, most, fixed) for start in range(0, most, step)]
+
+    def _child(self, node: Node, place: Place, start: int, most: int, fixed: bool) -> Place:
+        axis, step = node.loop.axis, node.loop.step
+        span = min(step, most - start)
+        if not place.span[axis].is_constant and step > 1:
+            left = (place.span[axis] - start).minimum(step).maximum(0)
+            child = place.at(axis, start, self.indexing.opaque(left), span, guarded=True)
+        else:
+            child = place.at(axis, start, span, span, guarded=not fixed)
+        if node.loop.kind == "partial":
+            child.partial = place.partial + (start,)
+        if step == 1:
+            child.unrolled = {**child.unrolled, axis: (start, most)}
+        return child
+
+    def _serial(self, node: Node, place: Place, body: Body, carried: set[str]) -> None:
+        axis, step = node.loop.axis, node.loop.step
+        span = place.span[axis]
+        whole = self.space.floor(span, step)
+        rest = span - whole * step
+        guard = self.schedule.tails.get(axis) == "guard" and step > 1 and rest != 0
+        if guard:
+            whole = self.space.floor(span + (step - 1), step)
+        if not whole.is_constant:
+            whole = self.indexing.opaque(whole, 0)
+
+        def full(at: Place, turn: Index) -> None:
+            offset = turn * step
+            if not guard:
+                body(at.at(axis, offset, step, step))
+                return
+            left = self.indexing.opaque((span - offset).minimum(step))
+            body(at.at(axis, offset, left, step, guarded=True))
+
+        edge = place
+        if self.schedule.tails.get(axis) == "edges" and whole.is_constant:
+            edge = self._edges(node, place, whole.constant, full, carried)
+        else:
+            self._parts(node, place, whole, full, carried)
+        if not guard and rest != 0 and step > 1:
+            self._rest(axis, step, edge, whole, body, carried)
+
+    def _edges(
+        self, node: Node, place: Place, turns: int, full: Callable[[Place, Index], None],
+        carried: set[str],
+    ) -> Place:  # fmt: skip
+        """Turns at which a condition on the axis is open are written out, the others are one loop;
+        gives the place of what full turns leave over."""
+        inside, axes = self.limits.inside(node, place, turns)
+        edge = place.spelling(axes)
+        for turn in range(inside.start):
+            full(edge, Index.of(turn))
+        self.repeat(place, Index.of(len(inside)),
+                    lambda p, turn: full(p, turn + inside.start), carried)  # fmt: skip
+        for turn in range(inside.stop, turns):
+            full(edge, Index.of(turn))
+        return edge
+
+    def _parts(
+        self, node: Node, place: Place, turns: Index, full: Callable[[Place, Index], None],
+        carried: set[str],
+    ) -> None:  # fmt: skip
+        """A loop for each range of turns in which a condition on the axis alone stays as it is:
+        what is read under it, such as a part of a concatenation, is read without a test."""
+        begin = 0
+        for end in self.limits.changes(node, place, turns):
+            self.repeat(place, Index.of(end - begin), partial(_later, full, begin), carried)
+            begin = end
+        self.repeat(place, turns - begin, partial(_later, full, begin), carried)
+
+    def _rest(
+        self, axis: str, step: int, place: Place, whole: Index, body: Body, carried: set[str]
+    ) -> None:
+        """What full steps leave over: at most one turn."""
+        rest = place.span[axis] - whole * step
+        if rest.is_constant:
+            body(place.at(axis, whole * step, rest, rest.constant))
+            return
+        rest = self.indexing.opaque(rest, 0, step - 1)
+        child = place.at(axis, whole * step, rest, step - 1, guarded=True)
+        self.repeat(place, rest.minimum(1), lambda p, turn: body(child), carried)
+
+    def repeat(
+        self, place: Place, count: Index, body: Callable[[Place, Index], None], carried: set[str]
+    ) -> None:
+        """A body `count` times, with the accumulators of `carried` as carried values."""
+        if count.is_constant and count.constant <= 1:
+            if count.constant == 1:
+                body(place, Index.of(0))
+            return
+        build, held = self.build, self.registers.held
+        total = self.indexing.scalar(count)
+        keys = self.registers.of(carried)
+        initial = [held[k] for k in keys]
+        build.open()
+        name, var = self.indexing.counter(count)
+        phis = [build.fresh(v.dtype, v.lanes) for v in initial]
+        held.update(zip(keys, phis))
+        body(place, Index.of(name))
+        following = [held[k] for k in keys]
+        statements = build.close()
+        results = [build.fresh(v.dtype, v.lanes) for v in initial]
+        held.update(zip(keys, results))
+        build.append(For(var, total, statements, list(zip(phis, initial, following, results))))
+
+    # ---- units of work
+
+    def units(self, root: Node, place: Place) -> None:
+        """All work as one Claim: the turns of the outermost parallel loops, nest after nest."""
+        nests: list[list[Item]] = []
+        for item in root.items:
+            alone = isinstance(item, Node) and item.loop.kind == "parallel"
+            if alone or not nests or _is_parallel(nests[-1][0]):
+                nests.append([item])
+            else:
+                nests[-1].append(item)
+        chains = [_chain(nest[0]) for nest in nests]
+        counts = [self._count(chain, place) for chain in chains]
+        total = Index.of(0)
+        for count in counts:
+            total = total + count
+        count_val = self.indexing.scalar(total)
+        self.build.open()
+        name, unit = self.indexing.counter(total)
+        before = Index.of(0)
+        for nest, chain, count in zip(nests, chains, counts):
+            last = before + count
+            turn = Index.of(name) - before
+
+            def work(nest: list[Item] = nest, chain: list[Node] = chain,
+                     turn: Index = turn) -> None:  # fmt: skip
+                self._nest(nest, chain, turn, place)
+
+            self._between(Index.of(name), before, last, len(nests) > 1, work)
+            before = last
+        self.build.append(Claim(unit, count_val, self.build.close()))
+
+    def _between(
+        self, unit: Index, low: Index, high: Index, several: bool, work: Callable[[], None]
+    ) -> None:
+        """Work for the units low .. high - 1."""
+        if not several:
+            work()
+            return
+        conditions = [c for c in (unit - low, high - 1 - unit) if not self.space.nonnegative(c)]
+        masks = [self.indexing.condition(c, ()) for c in conditions]
+        condition = self.indexing.all_of(masks, ())
+        if condition is None:
+            work()
+            return
+        self.build.open()
+        work()
+        self.build.append(When(condition, self.build.close()))
+
+    def _count(self, chain: list[Node], place: Place) -> Index:
+        total = Index.of(1)
+        for node in chain:
+            total = total * self.space.floor(
+                place.span[node.loop.axis] + (node.loop.step - 1), node.loop.step
+            )
+        return total
+
+    def _nest(self, nest: list[Item], chain: list[Node], turn: Index, place: Place) -> None:
+        """One unit of a nest: where each parallel loop stands, then what is inside."""
+        if not chain:
+            for item in nest:
+                self.item(item, place)
+            return
+        rest = self.indexing.scalar(turn)
+        for number, node in reversed(list(enumerate(chain))):
+            count = self._count([node], place)
+            here = rest
+            if number:
+                size = self.indexing.scalar(count)
+                here = self.build.emit("mod", (rest, size), i64)
+                rest = self.indexing.quotient(rest, size)
+            place = self._unit(node, place, here, count)
+        self.items(chain[-1], place)
+
+    def _unit(self, node: Node, place: Place, here: Val, count: Index) -> Place:
+        """The place of one turn of a parallel loop."""
+        axis, step, span = node.loop.axis, node.loop.step, place.span[node.loop.axis]
+        if count == 1:
+            most = min(step, span.constant) if span.is_constant else step
+            return place.at(axis, 0, span, most)
+        turn = self._turn(here, count)
+        if span.is_constant and span.constant % step == 0:
+            return place.at(axis, turn * step, step, step)
+        left = self.indexing.opaque((span - turn * step).minimum(step), 1, step)
+        return place.at(axis, turn * step, left, step)
+
+    def _turn(self, here: Val, count: Index) -> Index:
+        """A turn as a variable that is known to stay below the count."""
+        if here.literal:
+            return Index.of(int(here.name))
+        name = f"%u{here.name[1:]}"
+        self.indexing.scalars[name] = here
+        if name not in self.space.axes:
+            self.space.add_axis(name, count)
+        return Index.of(name)
+
+
+def _later(full: Callable[[Place, Index], None], begin: int, place: Place, turn: Index) -> None:
+    full(place, turn + begin)
+
+
+def _is_parallel(item: Item) -> bool:
+    return isinstance(item, Node) and item.loop.kind == "parallel"
+
+
+def _chain(item: Item) -> list[Node]:
+    """Parallel loops one directly inside the other, from the outermost."""
+    chain: list[Node] = []
+    while isinstance(item, Node) and item.loop.kind == "parallel":
+        chain.append(item)
+        if len(item.items) != 1:
+            break
+        item = item.items[0]
+    return chain

@@ -1,0 +1,221 @@
+"""Domains as loop bounds: a serial loop visits only the part of its axis that contributes.
+
+The bounds are taken over the whole tile on which the loop stands, rounded outwards to a step that
+all loops over the axis share, so that a tile is written wherever it is read.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..graph.index import Atom, Floor, Index
+from ..graph.space import Space
+from ..kernel.kernel import Guard, Value, walk
+from .homes import Homes
+from .indexing import Indexing, split_extrema
+from .place import Place, lane_name
+from .tree import Node, Tree
+
+Bound = Index | None
+LARGEST_EDGE = 16  # turns of a loop that are written out where conditions are open
+MOST_PARTS = 4  # loops that one is cut into
+
+
+class Limits:
+    """The bounds of loops over axes with a domain."""
+
+    def __init__(self, tree: Tree, homes: Homes, indexing: Indexing) -> None:
+        self.tree, self.homes, self.indexing = tree, homes, indexing
+        self.space: Space = indexing.space
+        self._domains: dict[int, tuple[Bound, Bound]] = {}
+        self.unit: dict[str, int] = {}
+        for path in tree.paths.values():
+            for node in path:
+                if node.outermost and not node.loop.constant:
+                    axis = node.loop.axis
+                    self.unit[axis] = math.lcm(self.unit.get(axis, 1), node.loop.step)
+
+    def domain(self, node: Node) -> tuple[Bound, Bound]:
+        """The bounds that all values below a loop agree on, and all who read their tiles."""
+        found = self._domains.get(id(node))
+        if found is None:
+            found = self._domains[id(node)] = self._domain(node)
+        return found
+
+    def _domain(self, node: Node) -> tuple[Bound, Bound]:
+        if not all(self._followed(value, node) for value in node.leaves()):
+            return None, None
+        domains = {v.domain.get(node.loop.axis, (None, None)) for v in node.leaves()}
+        lows, highs = {low for low, _ in domains}, {high for _, high in domains}
+        return (
+            lows.pop() if len(lows) == 1 else None,
+            highs.pop() if len(highs) == 1 else None,
+        )
+
+    def _followed(self, value: Value, node: Node) -> bool:
+        """Whether those who read what this loop writes walk no more of the axis than it does."""
+        axis, home = node.loop.axis, self.homes.by_name.get(value.name)
+        if axis not in value.axes or home is None or home.depth >= node.depth:
+            return True
+        ends = value.domain.get(axis)
+        for reader in self.tree.readers(value.name):
+            loops = [n.loop for n in self.tree.paths[reader.name] if n.loop.axis == axis]
+            if not loops or loops[0].kind != "serial" or reader.domain.get(axis) != ends:
+                return False
+        return True
+
+    def start(self, node: Node, place: Place) -> Place | None:
+        """The place at which the loop starts, with the span that it has to walk; None: all of
+        it."""
+        low, high = self.domain(node)
+        if low is None and high is None:
+            return None
+        axis, around = node.loop.axis, self._around(node, place)
+        least = None if low is None else self.extreme(low, around, False)
+        most = None if high is None else self.extreme(high, around, True)
+        return self._part(axis, place, least, most)
+
+    def _part(self, axis: str, place: Place, least: Bound, most: Bound) -> Place | None:
+        unit, span = self.unit[axis], place.span[axis]
+        begin = Index.of(0)
+        if least is not None:
+            first = least.maximum(0).minimum(span)
+            begin = self.indexing.opaque(self.space.floor(first, unit) * unit, 0)
+        end = span
+        if most is not None:
+            last = most.maximum(begin)
+            end = (self.space.floor(last + (unit - 1), unit) * unit).minimum(span)
+        if begin == 0 and end is span:
+            return None
+        length = self._length(end - begin, unit, span)
+        return place.at(axis, begin, length, place.most[axis])
+
+    def _length(self, length: Index, unit: int, span: Index) -> Index:
+        """The length, as a multiple of the unit where the axis is one."""
+        length = length.maximum(0)
+        if unit == 1 or not (span.is_constant and span.constant % unit == 0):
+            return self.indexing.opaque(length, 0)
+        return self.indexing.opaque(self.space.floor(length, unit), 0) * unit
+
+    def inside(self, node: Node, place: Place, turns: int) -> tuple[range, frozenset[str]]:
+        """The turns of a loop at which the conditions on its axis are proven for a whole tile, and
+        their other axes; all turns and no axes if the rest is too much to write out."""
+        axis, step, conditions = node.loop.axis, node.loop.step, _conditions(node)
+        proven = [all(self._proven(c, place.at(axis, turn * step, step, step)) for c in conditions)
+                  for turn in range(turns)]  # fmt: skip
+        first = next((turn for turn in range(turns) if proven[turn]), turns)
+        last = next((turn for turn in range(turns, first, -1) if proven[turn - 1]), first)
+        axes = frozenset(a for c in conditions for a in c.names() if a in place.index)
+        if turns - (last - first) > LARGEST_EDGE:
+            return range(turns), frozenset()
+        return range(first, last), axes - {axis}
+
+    def changes(self, node: Node, place: Place, turns: Index) -> list[int]:
+        """The turns, but the first, at which a condition on the axis of a loop changes; none where
+        other things decide it too, or where there would be too many loops."""
+        axis, step, start = node.loop.axis, node.loop.step, place.index[node.loop.axis]
+        if not (turns.is_constant and start.is_constant):
+            return []
+        found: set[int] = set()
+        for condition in _conditions(node):
+            slope = condition.coefficient(axis)
+            rest = condition - Index.of(axis) * slope
+            if slope and rest.is_constant:  # it holds from here on, or up to here
+                at = -(rest.constant // slope) if slope > 0 else rest.constant // -slope + 1
+                at -= start.constant
+                found |= {at // step, -(-at // step)}
+        inner = sorted(turn for turn in found if 0 < turn < turns.constant)
+        return inner if len(inner) < MOST_PARTS else []
+
+    def _proven(self, condition: Index, place: Place) -> bool:
+        least = self.extreme(condition, place, False)
+        return least is not None and self.space.nonnegative(least)
+
+    def _around(self, node: Node, place: Place) -> Place:
+        """The widest place from which a tile written below this loop is read."""
+        return self._outside(node) or place
+
+    def _outside(self, node: Node) -> Place | None:
+        """Where the home of a tile stands that this loop writes a part of."""
+        for value in node.leaves():
+            home = self.homes.by_name.get(value.name)
+            if home is None or home.registers or home.place is None:
+                continue
+            if node.loop.axis in value.axes and home.depth < node.depth:
+                return home.place
+        return None
+
+    def extreme(self, index: Index, place: Place, upper: bool) -> Bound:
+        """The smallest or largest value of an index over a tile; None where it is not known."""
+        total = Index.of(0)
+        for monomial, coefficient in index.terms:
+            high = (coefficient > 0) == upper
+            atoms = [a for a in monomial if not self._fixed(a, place)]
+            if len(atoms) > 1:
+                return None
+            others = (a for a in monomial if atoms and a is not atoms[0])
+            if any(self.space.bounds(Index.build({(a,): 1}))[0] < 0 for a in others):
+                return None
+            product = Index.of(coefficient)
+            for atom in monomial:
+                part = self._atom(atom, place, high)
+                if part is None:
+                    return None
+                product = product * part
+            total = total + product
+        return total
+
+    def _fixed(self, atom: Atom, place: Place) -> bool:
+        """Whether an atom is the same for the whole tile."""
+        names = {atom} if isinstance(atom, str) else Index.build({(atom,): 1}).names()
+        return not any(n in place.index for n in names)
+
+    def _atom(self, atom: Atom, place: Place, upper: bool) -> Bound:
+        if isinstance(atom, str):
+            return self._end(atom, place, upper) if atom in place.index else Index.of(atom)
+        if isinstance(atom, Floor):
+            top = self.extreme(atom.numerator, place, upper)
+            if top is None or any(n in place.index for n in atom.divisor.names()):
+                return None
+            return self.space.floor(top, atom.divisor)
+        pair = [self.extreme(i, place, upper) for i in (atom.first, atom.second)]
+        if pair[0] is None or pair[1] is None:
+            return None
+        return pair[0].minimum(pair[1]) if atom.kind == "min" else pair[0].maximum(pair[1])
+
+    def _end(self, axis: str, place: Place, upper: bool) -> Index:
+        """The first or last index of an axis in a tile, over lanes too."""
+        index = place.scalar(axis)
+        if not upper:
+            return index
+        lanes = next((size for name, size in place.lanes if name == axis), 1)
+        return index + place.span[axis] - 1 + (lanes - 1)
+
+    def facts(self, node: Node, place: Place) -> Place:
+        """The place knowing its domain, where single steps follow it exactly."""
+        axis = node.loop.axis
+        low, high = self.domain(node)
+        if self.unit[axis] != 1 or place.span[axis] != 1 or self._outside(node) is not None:
+            return place
+        facts: list[Index] = []
+        here = place.index[axis]
+        if low is not None and self._single(low, place):
+            facts += [here - self.indexing.at(p, place) for p in split_extrema(low, "max")]
+        if high is not None and self._single(high, place):
+            facts += [self.indexing.at(p, place) - 1 - here for p in split_extrema(high, "min")]
+        return place.knowing(tuple(facts)) if facts else place
+
+    def _single(self, index: Index, place: Place) -> bool:
+        lanes = {lane_name(a, n) for a, n in place.lanes}
+        return all(
+            place.span[a] == 1 and not place.index[a].names() & lanes
+            for a in index.names() if a in place.index
+        )  # fmt: skip
+
+
+def _conditions(node: Node) -> set[Index]:
+    """The conditions below a loop that look at its axis."""
+    axis, values = node.loop.axis, node.leaves()
+    guards = (e for value in values for body in value.expressions() for e in walk(body)
+              if isinstance(e, Guard))  # fmt: skip
+    return {c for guard in guards for c in guard.conditions if axis in c.names()}

@@ -1,0 +1,73 @@
+"""The schedule of a kernel without any search: computed from structure, sizes and target facts.
+
+1. The dominant reduction and its register tile are solved (`outline`, `solver`).
+2. Operands that are costly or badly laid out, and read often, become values (`operands`).
+3. A frame gives the outer loops: tile, joint, row or stream (`frames`, `frames_rows`).
+4. Each value gets the loops of its tile inside them (`paths`), each constant its panels (`panels`).
+5. What is kept between passes gets a home, or is computed again (`keep`).
+
+No operation is named anywhere in these.
+"""
+
+from __future__ import annotations
+
+from ..kernel.kernel import Kernel
+from ..kernel.schedule import Schedule
+from ..kernel.target import Target
+from ..lowering.library import call, libraries
+from .decisions import Decisions
+from .draft import Draft
+from .frames import tile_frame
+from .frames_joint import in_turn, joint_frame, sum_of_sums
+from .frames_rows import row_frame, stream_frame
+from .keep import keep_values
+from .operands import add_operands
+from .outline import again, outline, regroup, stream_together
+
+
+def default_schedule(
+    kernel: Kernel, target: Target, decisions: Decisions | None = None
+) -> tuple[Kernel, Schedule]:
+    """A good legal schedule for a prepared kernel, and the kernel that it belongs to: with
+    operand values added, cheap values written into their readers, tiles' axes in memory order.
+
+    `decisions`: choices that differ from the default's own; afterwards, all that were made. Raises
+    Illegal where they do not go together.
+
+    Run-time sizes are taken at `kernel.hints`, else at `target.hint`; it is legal for all sizes.
+    """
+    decisions = decisions or Decisions()
+    library = decisions.of("library", "", libraries(kernel, target.libraries))
+    if library:
+        return kernel, call(str(library))
+    found = outline(kernel, target, decisions)
+    kernel, operands = add_operands(found)
+    if operands:
+        found = again(found, kernel, operands)
+    if not found.streams and sum_of_sums(found):
+        found = again(found, in_turn(found), operands)
+    elif not found.streams and len(found.group) > 1:
+        found = again(found, regroup(found.kernel, found.group), operands)
+    together = stream_together(found)
+    if together is not None:
+        found = again(found, together, operands)
+    draft = Draft(found, operands)
+    _choose(draft)
+    keep_values(draft)
+    return draft.finish()
+
+
+def _choose(draft: Draft) -> None:
+    """Fill the draft by the frame that fits."""
+    found = draft.found
+    scans = any(v.reduction and v.reduction.scan for v in found.values)
+    if found.streams:
+        stream_frame(draft)
+    elif scans or found.main is None or found.tile is None or not found.tile.lane:
+        row_frame(draft)
+    elif sum_of_sums(found):
+        joint_frame(draft)
+    elif found.tile.reduced and len(found.tile.sizes) == 1:
+        row_frame(draft)
+    else:
+        tile_frame(draft)

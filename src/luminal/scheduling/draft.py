@@ -1,0 +1,118 @@
+"""A schedule in the making: paths of values as the frames decide them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+
+from ..graph.dtype import DType
+from ..kernel.kernel import Kernel, Value
+from ..kernel.schedule import Layout, Path, Schedule
+from .facts import Facts
+from .outline import Outline
+from .panels import panels
+from .paths import Room, fitted, inner
+from .score import Tile
+from .solver import Solver, unlaned
+
+LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
+
+
+class Draft:
+    """The schedule of one kernel, written value by value."""
+
+    def __init__(self, found: Outline, operands: set[str]) -> None:
+        self.found, self.operands = found, operands
+        self.facts: Facts = found.facts
+        self.target, self.size = found.target, found.size
+        self.paths: dict[str, Path] = {}
+        self.tiles: dict[str, Tile] = {}
+        self.homes: dict[str, str] = {}
+        self.layouts: dict[str, Layout] = {}
+        self.tails: dict[str, str] = {}
+        self.axes: dict[str, tuple[str, ...]] = {}  # value -> its axes, lane last
+
+    def finish(self) -> tuple[Kernel, Schedule]:
+        """The kernel with its values' axes in memory order, and the schedule."""
+        values = tuple(
+            replace(v, axes=self.axes.get(v.name, v.axes), domain=self.facts.domain(v))
+            for v in self.facts.values
+        )
+        layouts = {**panels(self.found, self.tiles, self.paths), **self.layouts}
+        schedule = Schedule(
+            self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8)
+        )
+        return replace(self.facts.kernel, values=values), schedule
+
+    # ---- one value
+
+    def bare(self, value: Value, room: Room) -> None:
+        """One point inside the room: no loops of its own."""
+        self.paths[value.name] = room.outer
+
+    def put(self, value: Value, room: Room, tile: Tile) -> None:
+        """A value with this tile."""
+        if value.reduction is None and all(room.point(a, self.facts) for a in value.axes):
+            self.bare(value, room)
+            return
+        tile = fitted(tile, room)
+        lane = tile.lane if tile.lane and not tile.reduced else None
+        self.facts.lane_of[value.name] = lane
+        self.tiles[value.name] = tile
+        loops = inner(value, tile, self.facts, room)
+        self.paths[value.name] = room.outer + tuple(loops)
+        if not value.store and lane in value.axes:
+            self.axes[value.name] = (*(a for a in value.axes if a != lane), str(lane))
+
+    def own(
+        self, value: Value, room: Room, lane: str | None = None, width: int | None = None
+    ) -> None:
+        """A value with its own best tile inside the room."""
+        if lane in unlaned(value):
+            lane = width = None
+        axis = self.paired(value)
+        if value.reduction is None and axis is not None:
+            self._put_paired(value, room, axis)
+        else:
+            decide = self.facts.work(value) > LIGHT * self.found.total
+            self.put(value, room, self.solve(value, room, lane, width, decide))
+
+    def solve(
+        self, value: Value, room: Room, lane: str | None = None, width: int | None = None,
+        decide: bool = False,
+    ) -> Tile:  # fmt: skip
+        span = {a: n if self.facts.static[a] is False else min(n, self.size[a])
+                for a, n in room.within.items()}  # fmt: skip
+        name = f"tile {value.name}" if decide else ""
+        return Solver(self.facts, span).solve([value], lane, width, False, name)
+
+    def bytes(self, dtype: DType, axes: Iterable[str]) -> int:
+        """Of a tile over whole axes."""
+        return dtype.bytes * prod(self.size[a] for a in axes)
+
+    def storable(self, value: Value, lane: str) -> bool:
+        return value.store is None or self.facts.store_stride(value, lane) == 1
+
+    # ---- operands that an instruction reads in pairs
+
+    def paired(self, value: Value) -> str | None:
+        """The axis in whose pairs the dominant reduction reads this value."""
+        tile = self.found.tile
+        if tile is None or tile.pair is None or tile.pair[1] not in value.axes:
+            return None
+        return tile.pair[1] if any(value.name in v.reads() for v in self.found.group) else None
+
+    def _put_paired(self, value: Value, room: Room, axis: str) -> None:
+        """Neighbours of the collapsed axis lie together: [.., axis / pair, lane, pair]."""
+        tile = self.found.tile
+        assert tile is not None and tile.pair is not None
+        if tile.lane not in value.axes:
+            self.put(value, room, self.solve(value, room, axis))
+            return
+        self.put(value, room, Tile(tile.lane, False, {tile.lane: tile.width}, tile.width))
+        order = (*(a for a in value.axes if a not in (tile.lane, axis)), axis, tile.lane)
+        deep, last = tile.pair[0].collapse, len(order) - 1
+        kept = [(d, 1) for d in range(last - 1)]
+        self.layouts[value.name] = (*kept, (last - 1, deep), (last, 1), (last - 1, 1))
+        self.axes[value.name] = order

@@ -1,0 +1,343 @@
+"""What a schedule may look at: sizes, work, and which access moves how along which axis.
+
+Pure functions of a kernel and a target. No operation is named here but the product under a sum,
+which is what multiply-and-add instructions compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import prod
+from typing import Any
+
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..graph.scalars import SCALARS
+from ..kernel.kernel import (
+    Apply,
+    Expression,
+    Guard,
+    Kernel,
+    Load,
+    Read,
+    Store,
+    Value,
+    children,
+    indices,
+    inlinable,
+    inliner,
+    walk,
+)
+from ..kernel.layout import Storage
+from ..kernel.narrow import operands
+from ..kernel.schedule import Layout
+from ..kernel.target import MatrixInstruction, Target
+from ..kernel.work import usual_sizes
+from .decisions import Decisions
+
+FAR = 1 << 20  # elements: an axis that moves an access by data
+FLOORED = 3  # elements, at least: an axis that moves an access through a floor
+
+
+def round_up(x: int, step: int) -> int:
+    return -(-x // step) * step
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """A load, a store, or a read of another value, as loops see it.
+
+    strides: axis -> elements (absent: the access does not move). conditions: under which
+    it happens. load: None for a read of a value, whose layout is ours to choose.
+    packable: a constant whose dimensions are plain axes: its layout is free.
+    """
+
+    name: str
+    axes: frozenset[str]
+    strides: Mapping[str, int]
+    dtype: DType
+    conditions: tuple[Index, ...] = ()
+    load: Load | None = None
+    packable: bool = False
+    free: bool = False  # the layout is ours, and unknown so far
+
+    def stride(self, axis: str) -> int:
+        """Elements between neighbours along the axis; 1 if we may lay it out as we like."""
+        return self.strides.get(axis, 1 if self.free else 0)
+
+
+class Facts:
+    """Everything about one kernel, computed once. `kept`: values that must not be inlined."""
+
+    def __init__(
+        self, kernel: Kernel, target: Target, kept: Iterable[str] = (),
+        decisions: Decisions | None = None,
+    ) -> None:  # fmt: skip
+        self.decisions = decisions or Decisions()
+        self.target, self.kept = target, frozenset(kept)
+        self.hints = usual_sizes(kernel, target.hint)
+        self.size = {a: max(1, self.number(e)) for a, e in kernel.axes.items()}
+        self.single = {a for a, e in kernel.axes.items() if e == 1}
+        self.static = {a: e.is_constant for a, e in kernel.axes.items()}
+        self.buffers = {b.name: b for b in kernel.buffers}
+        self.rescales = {v.reduction.rescale.value for v in kernel.values
+                         if v.reduction and v.reduction.rescale}  # fmt: skip
+        self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
+        self._accesses: dict[str, list[Access]] = {}
+        self._work: dict[str, float] = {}
+        self.solved: dict[Any, Any] = {}  # what the solver has found
+        self.lane_of: dict[str, str | None] = {}  # value -> lane axis, as far as decided
+        self.kernel = replace(kernel, values=self._inlined(kernel))
+        self.values = self.kernel.values
+        self.by_name = {v.name: v for v in self.values}
+        self.lanes = self._lanes()
+        self.spelled: frozenset[str] = frozenset()  # axes whose ends are seen by proof
+
+    def number(self, extent: Index) -> int:
+        """The usual value of a size expression."""
+        missing = {n: self.target.hint for n in extent.names() if n not in self.hints}
+        return int(extent.evaluate({**self.hints, **missing}))
+
+    def _lanes(self) -> int:
+        """Elements of a vector for the whole kernel: those of the dtype that works most."""
+        work: dict[DType, float] = {}
+        for v in self.values:
+            work[v.dtype] = work.get(v.dtype, 0.0) + self.work(v)
+        most = max(work, key=lambda d: work[d], default=None)
+        return self.target.lanes(most) if most else 1
+
+    # ---- values
+
+    def _inlined(self, kernel: Kernel) -> tuple[Value, ...]:
+        """Values that are worth computing once; the others are written into their readers."""
+        values = kernel.values
+        self.by_name = {v.name: v for v in values}
+        bodies: dict[str, Expression] = {}
+        for v in values:
+            bound = v.reduction or v.store or v.name in self.kept or self.running(v)
+            if not bound and self._free_to_repeat(v, values):
+                bodies[v.name] = v.body
+        bodies = inlinable(bodies)
+        inline = inliner(bodies)
+        kept = tuple(inline.value(v) for v in values if v.name not in bodies)
+        self._accesses.clear()
+        self._work.clear()
+        return kept
+
+    def _free_to_repeat(self, value: Value, values: tuple[Value, ...]) -> bool:
+        readers = [u for u in values if value.name in u.reads()]
+        repeats = sum(self.points(u) for u in readers) / max(1, self.points(value))
+        work = weight(value.body)
+        return repeats <= 1 or work < 1 or (work <= 1 and repeats <= len(readers) <= 2)
+
+    def points(self, value: Value) -> int:
+        return prod(self.size[a] for a in value.points)
+
+    def work(self, value: Value) -> float:
+        """Elementwise operations, at least one a point."""
+        found = self._work.get(value.name)
+        if found is None:
+            found = self._work[value.name] = self.points(value) * max(1.0, weight(value.body))
+        return found
+
+    def readers(self, name: str) -> list[Value]:
+        return [v for v in self.values if v.name != name and name in v.reads()]
+
+    def running(self, value: Value) -> bool:
+        """It must be computed inside the loop of an online reduction."""
+        return value.name in self.rescales or bool(value.reads(so_far=True))
+
+    def domain(self, value: Value) -> Mapping[str, tuple[Index | None, Index | None]]:
+        """Bounds of its loops. A position of a window that is written out is dropped by proof."""
+        return {a: ends for a, ends in value.domain.items() if a not in self.spelled}
+
+    # ---- accesses
+
+    def axes_of(self, expression: Expression) -> frozenset[str]:
+        """The axes over which an expression varies."""
+        if isinstance(expression, Read):
+            return frozenset(self.by_name[expression.value].axes)
+        names: set[str] = set()
+        for child in children(expression):
+            names |= self.axes_of(child)
+        for index in indices(expression):
+            names |= index.names()
+        return frozenset(n for n in names if n in self.size)
+
+    def accesses(self, value: Value) -> list[Access]:
+        """All loads and reads of a value, each once."""
+        found = self._accesses.get(value.name)
+        if found is None:
+            seen = {
+                (e, conditions): None
+                for body in value.expressions()
+                for e, conditions in guarded(body)
+                if isinstance(e, (Load, Read))
+            }
+            found = [self.access(e, c) for e, c in seen if isinstance(e, (Load, Read))]
+            self._accesses[value.name] = found
+        return [self._now(x) if x.load is None else x for x in found]
+
+    def access(self, e: Load | Read, conditions: tuple[Index, ...] = ()) -> Access:
+        """One load or read."""
+        if isinstance(e, Read):
+            v = self.by_name[e.value]
+            plain = Access(v.name, frozenset(v.axes), {}, v.dtype, conditions, free=True)
+            return self._now(plain)
+        buffer, axes = self.buffers[e.buffer], self.axes_of(e)
+        axis = {Index.of(a) for a in axes}
+        dims = all(i.is_constant or i in axis for i in e.index)
+        named = dims and not conditions and not e.slots
+        strides = self._laid_out(e, buffer.layout) if named and buffer.layout else self._strides(e)
+        free = named and buffer.constant and buffer.layout is None
+        return Access(e.buffer, axes, strides, e.dtype, conditions, e, free)
+
+    def _laid_out(self, e: Load, layout: Layout) -> dict[str, int]:
+        """Strides of plain axes in a packed buffer: what its last digits walk, lanes and pairs,
+        lies side by side."""
+        storage = Storage(self.buffers[e.buffer].shape, layout)
+        split = {d for d, step in layout if step > 1}
+        near = {d for d, _ in takewhile(lambda digit: digit[0] in split, layout[::-1])}
+        moves = {digit.dimension: digit.stride for digit in storage.digits if digit.step == 1}
+        return {
+            axis: 1 if d in near else self.number(moves[d])
+            for d, index in enumerate(e.index) for axis in index.names()
+        }  # fmt: skip
+
+    def panel(self, value: Value, axis: str) -> int | None:
+        """Neighbours on a kept axis in a panel of a constant that is packed already."""
+        loads = (x.load for x in self.accesses(value) if x.load and axis in value.axes)
+        steps = (
+            step for e in loads for d, step in self.buffers[e.buffer].layout or ()
+            if e.index[d] == Index.of(axis) and step > 1
+        )  # fmt: skip
+        return next(steps, None)
+
+    def _now(self, x: Access) -> Access:
+        """A read with the strides that the lane axis of its tile gives, once that is decided."""
+        lane = self.lane_of.get(x.name)
+        if lane is None:
+            return x
+        return replace(x, strides={a: 1 if a == lane else FAR for a in x.axes}, free=False)
+
+    def least(self, axis: str) -> int:
+        """The fewest elements that an axis may have."""
+        return int(self.kernel.space().bounds(self.kernel.axes[axis])[0])
+
+    def most(self, axis: str) -> float:
+        """The most elements that an axis may have, perhaps infinitely many."""
+        return self.kernel.space().bounds(self.kernel.axes[axis])[1]
+
+    def bytes(self, buffer: str) -> int:
+        """The size of a buffer, usually."""
+        found = self.buffers[buffer]
+        return found.dtype.bytes * prod(self.number(n) for n in found.shape)
+
+    def store_stride(self, value: Value, axis: str) -> int:
+        """Elements between neighbours along an axis where the value is stored."""
+        assert value.store is not None
+        return self._strides(value.store).get(axis, 0)
+
+    def _strides(self, e: Load | Store) -> dict[str, int]:
+        strides: dict[str, float] = {}
+        through: set[str] = set()  # axes that move it through a floor
+        slots = {name: self.axes_of(body) for name, body in e.slots}
+        step = 1
+        for index, extent in zip(e.index[::-1], self.buffers[e.buffer].shape[::-1]):
+            for monomial, coefficient in index.terms:
+                for axis, move in self._moves(monomial, coefficient, slots):
+                    strides[axis] = strides.get(axis, 0) + move * step
+                atoms = [Index.build({(a,): 1}) for a in monomial if not isinstance(a, str)]
+                through.update(*(atom.names() for atom in atoms))
+            step *= self.number(extent)
+        return {
+            a: max(FLOORED, int(abs(n))) if a in through else int(n) for a, n in strides.items()
+        }
+
+    def _moves(
+        self, monomial: tuple[object, ...], coefficient: int, slots: Mapping[str, frozenset[str]]
+    ) -> Iterator[tuple[str, float]]:
+        """How one term of an index moves along each axis that it mentions."""
+        term = Index.build({monomial: coefficient})  # type: ignore[dict-item]
+        axes = [n for n in term.names() if n in self.size]
+        plain = [a for a in monomial if isinstance(a, str) and a in self.size]
+        for axis in axes:
+            if len(plain) == len(axes) == 1:
+                rest = tuple(a for a in monomial if a != axis)
+                yield axis, self.number(Index.build({rest: coefficient}))  # type: ignore[dict-item]
+            else:
+                yield axis, FAR if plain else self._mean(term, axis)
+        for slot in slots.keys() & term.names():
+            for axis in slots[slot]:
+                yield axis, FAR
+
+    def _mean(self, term: Index, axis: str) -> float:
+        """How far a step moves on the average, the other axes at their start."""
+        last = self.size[axis] - 1
+        start = {n: 0 if n in self.size else self.hints.get(n, self.target.hint)
+                 for n in term.names()}  # fmt: skip
+        far = term.evaluate({**start, axis: last}) - term.evaluate({**start, axis: 0})
+        return float(far) / max(1, last)
+
+    # ---- instructions that multiply narrow operands and add neighbours of a reduced axis
+
+    def pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
+        """(instruction, reduced axis that it collapses), or None."""
+        if value.name not in self._pairs:
+            self._pairs[value.name] = self._find_pair(value)
+        return self._pairs[value.name]
+
+    def _find_pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
+        if not is_product_sum(value):
+            return None
+        assert isinstance(value.body, Apply)
+        for instruction in self.target.instructions:
+            if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
+                continue
+            for x, y in (value.body.args, value.body.args[::-1]):
+                if operands(instruction, x, y, self.by_name) is None:
+                    continue
+                for axis in value.over[::-1]:
+                    if self._pairs_along(value, instruction, axis):
+                        return instruction, axis
+        return None
+
+    def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
+        if not self.static[axis] or self.size[axis] % instruction.collapse:
+            return False
+        assert isinstance(value.body, Apply)
+        sides = 0
+        for side in value.body.args:
+            found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
+            found = [x for x in found if axis in x.axes]
+            sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
+        return sides == 2
+
+
+def weight(expression: Expression) -> float:
+    """Vector instructions of one point, roughly; equal parts count once."""
+    seen = {e for e in walk(expression) if isinstance(e, Apply)}
+    return sum(SCALARS[e.op].cost for e in seen)
+
+
+def guarded(
+    expression: Expression, guards: tuple[Index, ...] = ()
+) -> Iterator[tuple[Expression, tuple[Index, ...]]]:
+    """Everything in an expression, with the conditions under which it is looked at."""
+    yield expression, guards
+    if isinstance(expression, Guard):
+        yield from guarded(expression.body, guards + expression.conditions)
+        yield from guarded(expression.other, guards)
+        return
+    for child in children(expression):
+        yield from guarded(child, guards)
+
+
+def is_product_sum(value: Value) -> bool:
+    reduction, body = value.reduction, value.body
+    return (
+        reduction is not None and reduction.op == "sum" and not reduction.scan
+        and isinstance(body, Apply) and body.op == "mul"
+    )  # fmt: skip

@@ -1,0 +1,239 @@
+"""Frames with a dominant tile: how the values of a kernel share the machine and each other's loops.
+
+tile    one reduction with reuse rules: blocks of its register tile, everything else around it
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import lcm, prod
+
+from ..kernel.kernel import Value
+from ..kernel.schedule import Loop
+from .draft import Draft
+from .facts import round_up
+from .outline import UNITS
+from .panels import read_once
+from .paths import WINDOW, Room
+from .score import Tile
+
+BLOCK = 128  # elements of a row axis in a block
+THIRD = 16  # times the second cache: what the third may hold
+LINE = 64  # bytes
+LEAST_DEPTH = 64  # steps of a block of a reduced axis
+FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
+
+
+def parallel(axis: str, step: int) -> Loop:
+    return Loop(axis, step, "parallel")
+
+
+# ---- tile
+
+
+def tile_frame(draft: Draft) -> None:
+    """One tile rules: the loops of the dominant reduction, shared by all that have its axes."""
+    found, tile, main = draft.found, draft.found.tile, draft.found.main
+    assert main is not None and tile is not None
+    rows = [a for a in tile.sizes if a != tile.lane and a in found.common]
+    written = _written(draft, tile, main)
+    blocks = _blocks(draft, tile, rows, written)
+    order = _decide_order(draft, _order(draft, tile, main, rows, blocks, written))
+    room = Room()
+    for a in order:
+        step = blocks.get(a, 1)
+        if step < draft.size[a] or not draft.facts.static[a] or (a == order[-1] and not room.outer):
+            room = room.add(parallel(a, step))
+    base = room
+    for a in written:
+        if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
+            room = room.add(Loop(a, tile.size(a)))
+            draft.tails[a] = "edges"
+    block = room.add(*_reduced_block(draft, tile, main))
+    for v in found.values:
+        _place(draft, v, base, room, block, tile)
+
+
+def _place(draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Tile) -> None:
+    """base: the outer loops. room: with the tiles of an image row. block: of the sums."""
+    found = draft.found
+    assert found.main is not None
+    shares = v.reduction is None and not tile.reduced and draft.storable(v, tile.lane)
+    if v in found.group:
+        draft.put(v, block, tile)
+    elif shares and {a for a in tile.sizes if a in found.main.axes} <= set(v.axes):
+        draft.put(v, room, tile)
+    elif v.name in draft.operands and tile.lane in v.axes and not tile.reduced:
+        draft.own(v, base, tile.lane, tile.size(tile.lane))
+    else:
+        draft.own(v, base)
+
+
+def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> dict[str, int]:
+    """Steps of the outer loops: large enough that little is recomputed, small enough for caches."""
+    found, size = draft.found, draft.size
+    least = {a: max(t, _least_block(draft, a, t)) for a, t in tile.sizes.items()
+             if a in found.common}  # fmt: skip
+    blocks = {a: size[a] if a in written else step for a, step in least.items()}
+    rows = [a for a in rows if a not in written]
+    for a in rows:
+        t = tile.size(a)
+        unit = _unit(draft, tile, a)
+        wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
+        parts = -(-size[a] // wanted)
+        blocks[a] = max(least[a], round_up(-(-size[a] // parts), unit))  # equal blocks
+    while rows and _units(draft, blocks) < UNITS * draft.target.threads:
+        a = max(rows, key=lambda s: blocks[s] / least[s])
+        if blocks[a] <= least[a]:
+            break
+        blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
+    for a in [a for a in blocks if a not in written]:
+        blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
+    return blocks
+
+
+def _decide_block(draft: Draft, axis: str, unit: int, block: int) -> int:
+    """The block of an axis: another number of tiles, near ones first."""
+    options = [unit << n for n in range(16) if unit << n < 2 * draft.size[axis]]
+    options.sort(key=lambda n: max(n, block) / min(n, block))
+    return draft.facts.decisions.number(f"block {axis}", block, options[:8])
+
+
+def _unit(draft: Draft, tile: Tile, axis: str) -> int:
+    """What a block of a row axis is a multiple of: its tile, and whole vectors of it where a
+    value is stored along it instead of along the lanes."""
+    turned = any(
+        axis in v.axes and not draft.storable(v, tile.lane) and draft.storable(v, axis)
+        for v in draft.found.stored if v.reduction is None
+    )  # fmt: skip
+    both = lcm(tile.size(axis), draft.facts.lanes)
+    return both if turned and both <= BLOCK else tile.size(axis)
+
+
+def _order(
+    draft: Draft, tile: Tile, main: Value, rows: list[str], blocks: dict[str, int],
+    written: list[str],
+) -> list[str]:  # fmt: skip
+    """The outer axes, outermost first: those that every operand has, so that nothing is used again,
+    before those that some lack."""
+    found, loads = draft.found, [x for x in draft.facts.accesses(main) if x.load]
+    lanes = [tile.lane] if tile.lane in blocks else []
+    others = [a for a in found.common if a not in blocks]
+    before = [a for a in others if all(a in x.axes for x in loads)]
+    after = [a for a in others if a not in before]
+    lacking = [v for v in found.values if lanes and tile.lane not in v.axes and found.matters(v)]
+    inside = [a for a in rows if a in written
+              or any(a not in v.axes and found.matters(v) for v in found.values)]  # fmt: skip
+    outside = [a for a in rows if a not in inside]
+    still = sum(draft.bytes(x.dtype, x.axes) for x in loads if not x.axes & set(after))
+    if after and still <= draft.target.l1 // 2:  # weights stay in the first cache: walk the image
+        return before + after + outside
+    apart, inner = (_rereads(draft, tile, main, blocks, where) for where in (True, False))
+    if lanes and after + outside and apart > inner:
+        return before + after + outside + lanes
+    if after and outside:
+        return before + lanes + after + outside
+    return before + (outside + lanes if lacking else lanes + outside) + after
+
+
+def _decide_order(draft: Draft, order: list[str]) -> list[str]:
+    """The order, or one with two axes exchanged."""
+    options = []
+    for i, j in combinations(range(len(order)), 2):
+        other = list(order)
+        other[i], other[j] = other[j], other[i]
+        options.append(" ".join(other))
+    return str(draft.facts.decisions.of("order", " ".join(order), options)).split()
+
+
+def _units(draft: Draft, blocks: dict[str, int]) -> int:
+    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in draft.found.common)
+
+
+def _least_block(draft: Draft, axis: str, step: int) -> int:
+    """Smallest block at which values without this axis are recomputed for 3% of the work."""
+    found, size = draft.found, draft.size[axis]
+    lost = sum(draft.facts.work(v) for v in found.values
+               if axis not in v.axes and found.matters(v))  # fmt: skip
+    least = int(size * 4 * lost / (0.03 * found.total))  # 4: rows run at load speed
+    return min(round_up(max(least, step), step), round_up(size, step))
+
+
+def _cache_block(draft: Draft, axis: str, step: int) -> int:
+    """Largest block at which values kept in memory fill half of the second cache."""
+    found, tile = draft.found, draft.found.tile
+    assert tile is not None
+    outer = {a for a in found.common if a != tile.lane} | {axis}
+    bytes_each = sum(
+        draft.bytes(v.dtype, set(v.axes) - outer)
+        for v in found.values if axis in v.axes and not v.store and v.reduction is None
+    )  # fmt: skip
+    if not bytes_each:
+        return draft.size[axis]
+    return max(step, draft.target.l2 // 2 // bytes_each // step * step)
+
+
+def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
+    """Kept axes whose tiles have edges: there a tile knows which positions of its windows lie in
+    the padding."""
+    near = {a for a in tile.sizes if a in main.axes and draft.facts.static[a]}
+    short = {a for a in main.over if draft.size[a] <= WINDOW}
+    rows: list[str] = []
+    for condition in (c for x in draft.facts.accesses(main) for c in x.conditions):
+        names = condition.names()
+        if names & short and names & near:
+            rows += [a for a in tile.sizes if a in names & near]
+            draft.facts.spelled |= names & short
+    others = prod(draft.size[a] for a in draft.found.common if a not in rows)
+    lanes = others >= UNITS * draft.target.threads  # there is enough to share out without them
+    return [a for a in dict.fromkeys(rows) if lanes or a != tile.lane]
+
+
+def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
+    """A loop over blocks of the last reduced axis, if one panel would fill the second cache, or
+    what is read beside it the first."""
+    axis, size = main.over[-1], draft.size
+    panel = 4 * tile.size(tile.lane) * prod(size[a] for a in main.over)
+    panel //= tile.pair[0].collapse if tile.pair else 1
+    once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
+               if tile.lane in x.axes)  # fmt: skip
+    fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.facts.spelled) or once
+    if fixed:
+        return []
+    block = size[axis]
+    large = panel > draft.target.l2 // 2
+    while large and panel > draft.target.l2 // 4 and block % 2 == 0:
+        block, panel = block // 2, panel // 2
+    near = _near_steps(draft, tile, main)
+    while block > near and block % 2 == 0:
+        block //= 2
+    options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
+    block = draft.facts.decisions.number(f"depth {axis}", block, options)
+    return [Loop(axis, block)] if block < size[axis] else []
+
+
+def _near_steps(draft: Draft, tile: Tile, main: Value) -> int:
+    """Steps of the last reduced axis for which the first cache holds what an operand brings, where
+    each step lands on lines of its own and the tile comes again for them."""
+    axis, held = main.over[-1], 1
+    for x in draft.facts.accesses(main):
+        again = any(draft.size[a] > tile.size(a) for a in main.axes if a not in x.axes)
+        if x.load and not x.packable and again and x.stride(axis) * x.dtype.bytes >= LINE:
+            run = prod(tile.size(a) for a in x.axes if a in main.axes and x.stride(a) == 1)
+            held = max(held, round_up(run * x.dtype.bytes, LINE))
+    return max(LEAST_DEPTH, draft.target.l1 // 2 // held)
+
+
+def _rereads(
+    draft: Draft, tile: Tile, main: Value, blocks: dict[str, int], lanes_outside: bool
+) -> float:
+    """Bytes from beyond the second cache, at the price of the third, if the loop over the lane axis
+    stands outside the loops over the other axes, or inside."""
+    total = 0.0
+    for x in draft.facts.accesses(main):
+        held = draft.facts.bytes(x.name) if x.load else 0
+        turned = (a for a in main.axes if a not in x.axes and (a == tile.lane) == lanes_outside)
+        again = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in turned)
+        price = 1 if held <= THIRD * draft.target.l2 else FAR_MEMORY
+        total += held * price * (again if held > draft.target.l2 // 2 else 1)
+    return total

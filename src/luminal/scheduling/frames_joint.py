@@ -1,0 +1,165 @@
+"""The frame of a sum of sums: groups of a quantised weight. Both sums share one nest.
+
+The inner sum of a group never leaves the registers; half of them hold it for a tile of rows and
+vectors, and the outer sums wait beside them. For an 8-bit matrix product, rows a0, groups a2 of a3:
+
+    inner:   a0/64@ a1/64@ a0/4 a1/16 a2/1 a3/2! a0/1! a1/8! a1/1# a3/1$
+    outer:   a0/64@ a1/64@ a0/4 a1/16 a2/1 a0/1! a1/8! a1/1#
+    operand: a0/64@ a1/64@ ...            the rows of a block, widened once
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ..kernel.kernel import Kernel, Value
+from ..kernel.schedule import Loop
+from .draft import Draft
+from .facts import round_up
+from .outline import Outline
+from .paths import Room
+from .score import Tile
+
+WRITTEN = 32
+VECTORS = 4  # of one row: memory streams, and chains of additions
+UNIT = 64  # lanes in a unit of work
+
+
+def sum_of_sums(found: Outline) -> Value | None:
+    """A later reduction over a kept axis of the dominant one, with no other axes."""
+    if found.main is None or found.tile is None or found.tile.reduced:
+        return None
+    if found.main.reduction is None or found.main.reduction.op != "sum":
+        return None
+    early = _early(found, found.tile.lane)
+    for v in found.values:
+        later = v is not found.main and found.main.name in v.reads()
+        if later and v.reduction and not v.reduction.scan and set(v.axes) < set(found.main.axes):
+            shared = [a for a in found.main.axes if a not in v.axes]
+            short = all(found.facts.static[a] for a in found.main.over)
+            own = [a for a in v.over if a not in found.main.axes]
+            inside = [u for u in found.values if set(shared) <= set(u.points)]
+            laned = all(found.tile.lane in u.axes for u in [v, *inside] if u.name not in early)
+            if laned and short and shared and not own:
+                return v
+    return None
+
+
+def in_turn(found: Outline) -> Kernel:
+    """First what is alike for all lanes, which would part the loops of the two sums; then each
+    product just before its reader, so that all registers are one product's."""
+    assert found.tile is not None
+    early = _early(found, found.tile.lane)
+    values: list[Value] = []
+
+    def place(v: Value) -> None:
+        if v not in values:
+            for name in sorted(v.reads() - {v.name}):
+                place(found.facts.by_name[name])
+            values.append(v)
+
+    for v in sorted(found.values, key=lambda v: (v.name not in early, v in found.group)):
+        place(v)
+    return replace(found.kernel, values=tuple(values))
+
+
+def _early(found: Outline, lane: str) -> set[str]:
+    """Values that are alike for all lanes: operands, and sums of them."""
+    early: set[str] = set()
+    for v in found.values:
+        if lane not in v.points and not v.store and v.reads() <= early:
+            early.add(v.name)
+    return early
+
+
+def joint_frame(draft: Draft) -> None:
+    """Both reductions in one nest."""
+    found, total = draft.found, sum_of_sums(draft.found)
+    assert total is not None and found.main is not None and found.tile is not None
+    shared = [a for a in found.main.axes if a not in total.axes]
+    tile = found.tile = _tile(draft, found.tile, found.main)
+    rows = [a for a in tile.sizes if a != tile.lane]
+    width = tile.size(tile.lane)
+    unit = max(width, min(UNIT // width * width, draft.size[tile.lane]))
+    room = Room()
+    for a in found.common:
+        if a != tile.lane:
+            room = room.add(Loop(a, _block(draft, a, tile) if a in rows else 1, "parallel"))
+    kind = "parallel" if tile.lane in found.common else "serial"  # unless a later sum is over it
+    room = base = room.add(Loop(tile.lane, unit, kind))
+    for a in (*rows, tile.lane):
+        room = room.add(Loop(a, tile.size(a))) if room.within[a] > tile.size(a) else room
+    nest, early = _nest(draft, room, shared, tile), _early(found, tile.lane) | draft.operands
+    for v in found.values:
+        if v.name in early:
+            draft.own(v, base)
+        elif v is found.main or set(shared) <= set(v.points):
+            _put(draft, v, nest, tile)
+        elif tile.lane in v.axes:
+            draft.put(v, room, tile)
+        else:
+            draft.own(v, room)
+
+
+def _tile(draft: Draft, tile: Tile, main: Value) -> Tile:
+    """Rows are worth more than vectors: a row's operand is one broadcast."""
+    row = next((a for a in tile.sizes if a != tile.lane and a in draft.found.common), None)
+    half, deep = draft.target.registers // 2, _deep(draft, main, tile)
+    vectors = 2 if row else max(1, min(VECTORS, WRITTEN // 2 // deep))
+    most = round_up(draft.size[tile.lane], tile.width) // tile.width
+    panel = draft.facts.panel(main, tile.lane)
+    vectors = panel // tile.width if panel else min(vectors, most)
+    sizes = {tile.lane: tile.width * vectors}
+    if row:
+        sizes[row] = min(half // vectors, draft.size[row])
+    return replace(tile, sizes=sizes)
+
+
+def _block(draft: Draft, row: str, tile: Tile) -> int:
+    """Rows whose widened operands fill half of the second cache."""
+    wide = [v for v in draft.found.values if v.name in draft.operands and row in v.axes]
+    row_bytes = sum(draft.bytes(v.dtype, set(v.axes) - {row}) for v in wide)
+    size, step = draft.size[row], tile.size(row)
+    most = draft.target.l2 // 2 // max(1, row_bytes) if row_bytes else size
+    parts = -(-size // max(step, min(most, 2 * UNIT)))
+    return round_up(-(-size // parts), step)
+
+
+def _deep(draft: Draft, main: Value, tile: Tile) -> int:
+    """Instructions of the inner sum for one vector."""
+    deep = prod(draft.size[a] for a in main.over)
+    return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
+
+
+def _nest(draft: Draft, room: Room, shared: list[str], tile: Tile) -> Room:
+    """The loops over groups; several short ones are written out."""
+    main = draft.found.main
+    assert main is not None
+    many = max(1, 16 // (_deep(draft, main, tile) * tile.vectors))
+    nest = room.add(*(Loop(a, 1) for a in shared[:-1]), Loop(shared[-1], many))
+    return nest.add(Loop(shared[-1], 1, "unroll")) if many > 1 else nest
+
+
+def _put(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
+    """A value inside the nest; the inner sum is written out as far as code may grow."""
+    lane, size = tile.lane, tile.size(tile.lane)
+    loops = [Loop(a, 1, "unroll") for a in tile.sizes if a != lane and a in v.points]
+    loops += [Loop(lane, tile.width, "unroll")] if size > tile.width else []
+    loops.append(Loop(lane, 1, "vector"))
+    own = [a for a in v.over if a not in nest.within and a not in draft.facts.single]
+    pair = tile.pair if v in draft.found.group else None
+    steps = {a: pair[0].collapse if pair and a == pair[1] else 1 for a in own}
+    over: list[tuple[str, int, int]] = []  # axis, step of its loop, step of what is written out
+    left = max(1, WRITTEN // tile.vectors)
+    for a in own[::-1]:
+        turns = draft.size[a] // steps[a]
+        many = max(n for n in range(1, turns + 1) if turns % n == 0 and n <= left)
+        left = max(1, left // turns)
+        over = [*over, (a, many * steps[a], steps[a])]
+    serial = [Loop(a, outer) for a, outer, _ in over[::-1] if outer < draft.size[a]]
+    written = [Loop(a, step, "unroll") for a, outer, step in over[::-1] if outer > step]
+    last = [Loop(pair[1], 1, "collapse")] if pair else []
+    rest = [Loop(a, 1) for a in v.axes if a not in nest.within]
+    draft.facts.lane_of[v.name], draft.tiles[v.name] = lane, tile
+    draft.paths[v.name] = nest.outer + tuple(rest + serial + written + loops + last)

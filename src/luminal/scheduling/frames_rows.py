@@ -1,0 +1,132 @@
+"""Frames without a dominant tile: rows or points are shared out, or online reductions stream.
+
+row     no reuse: every value walks its rows in its own best way
+stream  online reductions: all values share one loop over blocks of the reduced axis
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..kernel.kernel import Value
+from ..kernel.schedule import Loop
+from .draft import Draft
+from .facts import round_up
+from .frames import UNITS, parallel
+from .outline import shared_out, stream_of
+from .paths import Room
+
+UNIT_POINTS = 32768  # points of a unit of rows: claiming costs a trip between cores
+LANE_BLOCK = 8192  # most points of a lane axis in a unit
+TURNED_BLOCK = 64  # the same where blocks are transposed in registers
+STREAM = 64  # positions of an online reduction at a time
+VECTORS = 4  # vectors of the lane axis of a stream
+
+
+# ---- row
+
+
+def row_frame(draft: Draft) -> None:
+    """Units of rows; inside a unit every value has the row loop in common, and its own tile."""
+    found, size = draft.found, draft.size
+    every = [a for a in found.common if all(a in v.axes for v in found.values)] or found.common
+    tiles = [draft.solve(v, Room()) for v in found.heavy]
+    lanes = {t.lane for t in tiles}
+    turned = {t.across for t in tiles} - {""}
+    free = [a for a in every if a not in lanes | turned]
+    work = prod(size[a] for a in size if a not in free)
+    room = _row_units(draft, free, work)
+    if not free or _count(draft, room) < 2 * draft.target.threads:
+        room = _lane_units(draft, [a for a in every if a in lanes], bool(turned), room)
+    reducing = any(v.reduction for v in found.values)
+    row = room
+    for a in free:
+        if reducing and not room.point(a, draft.facts):
+            row = row.add(Loop(a, 1))
+    for v in found.values:
+        scalar = not set(v.points) - set(free) and not v.store
+        single = all(row.point(a, draft.facts) for a in v.points)
+        if scalar and single and work >= 2 * draft.facts.lanes:
+            draft.bare(v, row)
+        elif scalar:
+            draft.own(v, room)
+        else:
+            _own_row(draft, v, row)
+
+
+def _own_row(draft: Draft, v: Value, row: Room) -> None:
+    """A value in its own tile; a reader of a running total stands in the loops of the total."""
+    for scan in draft.found.values:
+        if scan.reduction and scan.reduction.scan and scan.name in v.reads():
+            tile = draft.tiles[scan.name]
+            alike = v.reduction is None and set(v.axes) == set(scan.axes)
+            if alike and (not tile.lane or draft.storable(v, tile.lane)):
+                draft.paths[v.name] = draft.paths[scan.name]
+                draft.tiles[v.name] = tile
+                draft.facts.lane_of[v.name] = draft.facts.lane_of[scan.name]
+                return
+    draft.own(v, row)
+
+
+def _row_units(draft: Draft, free: list[str], work: int) -> Room:
+    """Parallel loops over rows, in blocks of about UNIT_POINTS."""
+    size, room, units = draft.size, Room(), 1
+    left, options = prod(size[a] for a in free), [int(UNIT_POINTS * n) for n in (2, 0.5, 4, 0.25)]
+    points = draft.facts.decisions.number("unit", UNIT_POINTS, options)
+    for a in free:
+        left //= size[a]
+        block = max(1, min(size[a], points // max(1, work * left)))
+        while block > 1 and units * -(-size[a] // block) < UNITS * draft.target.threads:
+            block //= 2
+        block = -(-size[a] // -(-size[a] // block))  # equal blocks
+        units *= -(-size[a] // block)
+        room = room.add(parallel(a, block))
+        if block > 1:
+            break
+    return room
+
+
+def _lane_units(draft: Draft, axes: list[str], turned: bool, room: Room) -> Room:
+    """Parallel loops over the lane axes too, where rows alone are too few."""
+    for a in axes:
+        most = TURNED_BLOCK if turned else LANE_BLOCK
+        share = min(most, draft.size[a] // (UNITS * draft.target.threads))
+        block = round_up(max(64, share), 64)
+        if draft.size[a] > block or not draft.facts.static[a] or not room.outer:
+            room = room.add(parallel(a, block))
+    return room
+
+
+def _count(draft: Draft, room: Room) -> int:
+    return prod(-(-draft.size[a] // step) for a, step in room.within.items())
+
+
+# ---- stream
+
+
+def stream_frame(draft: Draft) -> None:
+    """Online reductions: all values of a stream share one loop over blocks of its axis."""
+    found, size = draft.found, draft.size
+    lane = found.lane if found.lane and 2 * size[found.lane] >= draft.facts.lanes else None
+    width = 0
+    if lane:
+        vectors = draft.facts.decisions.number("vectors", VECTORS, (2, 8, 1))
+        width = min(vectors * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
+    room = _stream_units(draft, lane, width)
+    for v in found.values:
+        stream = stream_of(found, v)
+        own = room
+        if stream:
+            static = draft.facts.static[stream]
+            block = draft.facts.decisions.number("stream", STREAM, (128, 32, 256, 16))
+            own = room.add(Loop(stream, min(block, size[stream]) if static else block))
+        if lane and lane in v.axes and draft.storable(v, lane):
+            draft.own(v, own, lane, width)
+        else:
+            draft.own(v, own)
+
+
+def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:
+    """Parallel loops, the lanes last."""
+    room = Room().add(*(parallel(a, 1) for a in shared_out(draft.found, lane, draft.operands)))
+    return room.add(parallel(lane, width)) if lane else room

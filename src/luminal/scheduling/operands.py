@@ -1,0 +1,114 @@
+"""Operands that become values of their own: copied into a good layout, or computed once.
+
+A factor of a sum of products is copied where its layout is bad for the chosen lanes and it is read
+again often enough; computed ones (dequantised, scaled, normalised) where they would be computed
+eight times or more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
+from ..kernel.narrow import operands
+from .facts import Facts, is_product_sum, weight
+from .outline import Outline
+from .score import AGAIN, Tile
+from .solver import Solver
+
+UNPACKED = 4.0  # work that a panel of narrow numbers may take each time that it is read
+
+Made: TypeAlias = tuple[list[Value], set[str]]
+
+
+def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
+    """The kernel with operand values before the sums that read them, and their names."""
+    values, names = list(found.kernel.values), set[str]()
+    for v in found.heavy:
+        if not is_product_sum(v):
+            continue
+        group = found.group if v in found.group else [v]
+        decided = found.tile if v in found.group else None
+        tile = decided or Solver(found.facts).solve(group, found.lane)
+        at = next(i for i, u in enumerate(values) if u.name == v.name)
+        args = _arguments(found, v, tile, values[:at])
+        made = [u for u in args if u is not None and u not in values]
+        values[at:at] = made
+        names |= {u.name for u in made}
+        values[at + len(made)] = _reader(v, args)
+    return replace(found.kernel, values=tuple(values)), names
+
+
+def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) -> list[Value | None]:
+    """For each side of the product the value that takes its place, if any."""
+    assert isinstance(value.body, Apply)
+    result: list[Value | None] = []
+    for side, arg in zip("ab", value.body.args):
+        made = _operand(found, f"{value.name}_{side}", arg, value, tile)
+        same = [u for u in before if made and (u.body, u.axes) == (made.body, made.axes)]
+        result.append(same[0] if same else made)
+    return result
+
+
+def _reader(value: Value, args: list[Value | None]) -> Value:
+    assert isinstance(value.body, Apply)
+    sides = tuple(
+        arg if made is None else _widened(made, arg) for made, arg in zip(args, value.body.args)
+    )
+    return replace(value, body=Apply("mul", sides, value.body.dtype))
+
+
+def _widened(made: Value, arg: Expression) -> Expression:
+    """The operand as it is read: a widening cast stays with the reader."""
+    read = Read(made.name, made.dtype)
+    return read if made.dtype is arg.dtype else Apply("cast", (read,), arg.dtype)
+
+
+def _operand(found: Outline, name: str, arg: Expression, value: Value, tile: Tile) -> Value | None:
+    """The argument as a value, if it is copied or computed for many tiles again and again."""
+    facts = found.facts
+    axes = facts.axes_of(arg)
+    if not axes or isinstance(arg, Read) or not _worth(found, arg, axes, value, tile):
+        return None
+    if facts.decisions.of(f"copy {name}", "yes", ("yes", "no")) == "no":
+        return None
+    kept = [a for a in value.axes if a in axes and a != tile.lane]
+    over = [a for a in value.over if a in axes and a != tile.lane]
+    order = tuple(kept + over + [tile.lane] * (tile.lane in axes))
+    unsized = {a for a in order if a not in found.common and not facts.static[a]}
+    if not unsized <= set(found.streams):
+        return None  # its tile would have no constant size
+    body = _narrow(facts, arg, value, tile)
+    domain = {a: ends for a, ends in value.domain.items() if a in axes}
+    return Value(name, order, body, body.dtype, domain=domain)
+
+
+def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, tile: Tile) -> bool:
+    copied = {c.load for c in tile.copies}
+    if any(e in copied for e in walk(arg) if isinstance(e, Load)):
+        return True
+    facts = found.facts
+    body = _narrow(facts, arg, value, tile)
+    work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
+    again = 1
+    for a in set(value.axes) - axes:
+        again *= -(-found.size[a] // tile.size(a))
+    free = any(facts.buffers[e.buffer].constant for e in walk(arg) if isinstance(e, Load))
+    least = 0.5
+    if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
+        least = UNPACKED if tile.pair else 1.0
+    return work >= least and again >= AGAIN
+
+
+def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:
+    """The argument as the tile's instruction takes it."""
+    assert isinstance(value.body, Apply)
+    if tile.pair is None:
+        return arg
+    x, y = value.body.args
+    for first, second in ((x, y), (y, x)):
+        found = operands(tile.pair[0], first, second, facts.by_name)
+        if found is not None:
+            return found[0] if arg is first else found[1]
+    return arg

@@ -1,0 +1,243 @@
+"""What matters in a kernel: its dominant reductions, the axes that all share, one lane axis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..kernel.kernel import Kernel, Value
+from ..kernel.target import Target
+from .decisions import Decisions
+from .facts import Access, Facts
+from .score import COPIED, Tile
+from .solver import Solver, unlaned
+
+HEAVY = 0.1  # part of all the work that makes a value count
+NEGLIGIBLE = 1e-4  # part of all the work that may be repeated freely
+UNITS = 4  # units of work a thread, so that claiming evens out
+WORTH = 3.0  # times the least cost: lane axes that a search may try
+EACH = "each value its own"
+
+
+@dataclass
+class Outline:
+    """A kernel as the frames see it.
+
+    main: the reduction with most work; group: reductions that share its loops; streams: axes of
+    online reductions; common: axes that every heavy and every stored value keeps; lane: one lane
+    axis for all heavy reductions, if that costs next to nothing; tile: of the group.
+    """
+
+    facts: Facts
+    stored: list[Value]
+    heavy: list[Value]
+    total: float
+    main: Value | None
+    group: list[Value]
+    streams: list[str]
+    common: list[str]
+    lane: str | None = None
+    tile: Tile | None = None
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.facts.kernel
+
+    @property
+    def target(self) -> Target:
+        return self.facts.target
+
+    @property
+    def size(self) -> dict[str, int]:
+        return self.facts.size
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return self.facts.values
+
+    def matters(self, value: Value) -> bool:
+        """Too much work to be repeated freely."""
+        return self.facts.work(value) > NEGLIGIBLE * self.total and not value.store
+
+
+def outline(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Outline:
+    """Look at a kernel, and decide its lane axis and its tile."""
+    found = _look(Facts(kernel, target, (), decisions))
+    _choose_lane(found)
+    if found.main is not None:
+        found.tile = Solver(found.facts).solve(found.group, found.lane, name="tile")
+    return found
+
+
+def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:
+    """Look at a kernel with operand values, or with its values in another order: what is decided
+    stays."""
+    facts = found.facts
+    fresh = _look(Facts(kernel, facts.target, operands, facts.decisions))
+    fresh.lane, fresh.tile = found.lane, found.tile
+    return fresh
+
+
+def _look(facts: Facts) -> Outline:
+    work = {v.name: facts.work(v) for v in facts.values}
+    total = sum(work.values())
+    reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
+    main = max(reductions, key=lambda v: work[v.name], default=None)
+    group = [v for v in reductions if main and _alike(v, main)]
+    found = Outline(
+        facts,
+        [v for v in facts.values if v.store],
+        [v for v in facts.values if work[v.name] >= HEAVY * total],
+        total,
+        main,
+        _independent(group),
+        _streams(facts),
+        [],
+    )
+    found.common = _common(found)
+    return found
+
+
+def _alike(v: Value, main: Value) -> bool:
+    """They may share all loops, and one tile."""
+    assert v.reduction is not None and main.reduction is not None
+    same = set(v.axes) == set(main.axes) and v.over == main.over and v.domain == main.domain
+    return same and v.reduction.op == main.reduction.op
+
+
+def _independent(group: list[Value]) -> list[Value]:
+    """Those of a group that do not read another one of it."""
+    names = {v.name for v in group}
+    return [v for v in group if not names & v.reads()]
+
+
+def _streams(facts: Facts) -> list[str]:
+    online = [v for v in facts.values if v.reduction and v.reduction.rescale]
+    seen = set().union(*(u.reads(so_far=True) for u in facts.values))
+    online += [v for v in facts.values if v.name in seen]
+    return list(dict.fromkeys(a for v in online for a in v.over))
+
+
+def _common(found: Outline) -> list[str]:
+    facts = found.facts
+    keep = found.heavy + found.stored
+    serial = set().union(*(unlaned(v) for v in facts.values))
+    serial |= {a for v in facts.values for a in v.over}
+    order = dict.fromkeys(a for v in found.stored for a in v.axes)
+    return [
+        a for a in order
+        if all(a in v.axes for v in keep) and a not in serial
+        and a not in facts.single
+    ]  # fmt: skip
+
+
+def _choose_lane(found: Outline) -> None:
+    """One lane axis for all heavy reductions if that costs no more than each value's own best."""
+    heavy = [v for v in found.heavy if v.reduction]
+    if not heavy or not found.common:
+        return
+    costs = {lane: _lane_cost(found, heavy, lane) for lane in [*found.common, None]}
+    least = min(cost for cost, _ in costs.values())
+    near = [lane for lane in costs if lane and costs[lane][0] <= 1.05 * least]
+    if near and costs[None][0] > costs[near[0]][0] / 1.05:
+        best = min(near, key=lambda a: costs[a][1])
+        found.lane = best if costs[None][0] > costs[best][0] / 1.05 else None
+    _decide_lane(found, costs, WORTH * least)
+
+
+def _decide_lane(
+    found: Outline, costs: Mapping[str | None, tuple[float, int]], most: float
+) -> None:
+    """The lane axis, or another one that does not cost much more."""
+    ranked = sorted((lane for lane in costs if costs[lane][0] <= most), key=lambda a: costs[a])
+    options = [lane or EACH for lane in ranked]
+    taken = found.facts.decisions.of("lane", found.lane or EACH, options)
+    found.lane = None if taken == EACH else str(taken)
+
+
+def _lane_cost(found: Outline, heavy: list[Value], lane: str | None) -> tuple[float, int]:
+    """(cycles, copies and transposed stores): heavy reductions, and what is stored after them."""
+    facts, solver = found.facts, Solver(found.facts)
+    total, extra = 0.0, 0
+    for v in heavy:
+        tile = solver.solve(found.group if v in found.group else [v], lane)
+        facts.lane_of[v.name] = None if tile.reduced else tile.lane
+        total += tile.cycles * facts.points(v)
+        total += sum(_copied_again(found, x, lane) for x in tile.copies)
+        extra += len(tile.copies)
+    for v in found.stored:
+        turned = lane is not None and facts.store_stride(v, lane) != 1
+        extra += turned
+        if v.reduction is None:
+            last = solver.solve([v], None if turned else lane, copies=False)
+            total += last.cycles * facts.points(v)
+    facts.lane_of.clear()
+    return total, extra
+
+
+def _copied_again(found: Outline, x: Access, lane: str | None) -> float:
+    """Cycles of copying an operand of a stream in every unit of work that shares it with others."""
+    if not found.streams:
+        return 0.0
+    again = {*shared_out(found, lane), *x.axes} - {lane}
+    return COPIED * prod(found.size[a] for a in again) / found.facts.lanes
+
+
+def shared_out(found: Outline, lane: str | None, operands: Collection[str] = ()) -> list[str]:
+    """The axes of a stream whose positions are units of work: first those that all operands have;
+    without lanes no more of fixed size than the threads need."""
+    facts, taken, count = found.facts, list[str](), 1
+    reads = [x for v in found.heavy if v.reduction for x in facts.accesses(v)]
+    reads = [x for x in reads if x.load or x.name in operands]
+    spread = [a for a in found.common if a != lane]
+    for a in sorted(spread, key=lambda a: not all(a in x.axes for x in reads)):
+        if lane or count < UNITS * found.target.threads or not facts.static[a]:
+            taken.append(a)
+            count *= found.size[a]
+    return taken
+
+
+def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
+    """Program order with the reductions of a group side by side, so that they share loops."""
+    names, done, order = {v.name for v in group}, set[str](), []
+    waiting = list(kernel.values)
+
+    def ready(v: Value) -> bool:
+        return v.reads(so_far=False) <= done | {v.name}
+
+    while waiting:
+        free = [v for v in waiting if ready(v)]
+        take = [v for v in free if v.name not in names][:1] or free
+        order += take
+        done |= {v.name for v in take}
+        waiting = [v for v in waiting if v.name not in done]
+    return replace(kernel, values=tuple(order))
+
+
+def stream_of(found: Outline, value: Value) -> str | None:
+    """The stream in whose loop a value stands: it walks its axis, or looks at a running value."""
+    running = [found.facts.by_name[n] for n in sorted(value.reads(so_far=True))]
+    running += [v for v in found.values if v.reduction and v.reduction.rescale
+                and v.reduction.rescale.value == value.name]  # fmt: skip
+    walked = [*value.points, *(a for v in running for a in v.over)]
+    return next((a for a in walked if a in found.streams), None)
+
+
+def stream_together(found: Outline) -> Kernel | None:
+    """The values of the streams side by side, so that one loop computes them: what stands between
+    and feeds none of them comes after. None if nothing stands between."""
+    values = found.values
+    inside = [i for i, v in enumerate(values) if stream_of(found, v)]
+    if not inside or inside[-1] - inside[0] + 1 == len(inside):
+        return None
+    needed: set[str] = set()
+    late: list[Value] = []
+    for i in range(inside[-1], inside[0] - 1, -1):
+        v = values[i]
+        if i in inside or v.name in needed:
+            needed |= v.reads()
+        else:
+            late.insert(0, v)
+    kept = [v for v in values[: inside[-1] + 1] if v not in late]
+    return replace(found.kernel, values=(*kept, *late, *values[inside[-1] + 1 :]))

@@ -1,0 +1,75 @@
+"""Layouts of constants: panels of the register tile, in the order of the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from ..kernel.kernel import Value
+from ..kernel.schedule import Layout, Path
+from .facts import Access, Facts
+from .outline import Outline
+from .score import Tile
+
+
+def panels(
+    found: Outline, tiles: Mapping[str, Tile], paths: Mapping[str, Path]
+) -> dict[str, Layout]:
+    """A layout for each constant that the lanes or the rows of a tile read, none where two
+    disagree; and those that are settled."""
+    settled = {b.name: b.layout for b in found.kernel.buffers if b.layout}
+    layouts: dict[str, Layout] = {}
+    clash: set[str] = set()
+    for v in found.values:
+        tile = tiles.get(v.name)
+        if tile is None or not tile.lane or tile.reduced:
+            continue
+        for x in found.facts.accesses(v):
+            axis = _panel_axis(x, v, tile)
+            if axis is None:
+                continue
+            once = axis == tile.lane and read_once(found.facts, x, v)
+            width = tile.width if once else tile.size(axis)
+            options = (tile.size(axis), tile.width)
+            width = found.facts.decisions.number(f"panel {x.name}", width, options)
+            layout = _layout(x, v, axis, width, paths[v.name])
+            if layouts.setdefault(x.name, layout) != layout:
+                clash.add(x.name)
+    return settled | {name: layout for name, layout in layouts.items() if name not in clash}
+
+
+def _panel_axis(x: Access, value: Value, tile: Tile) -> str | None:
+    """The axis along which a tile reads elements of a constant side by side: that of its lanes, or
+    of its rows, which would lie far apart and drive each other out of the cache."""
+    if x.load is None or not x.packable:
+        return None
+    if tile.lane in x.axes:
+        return tile.lane
+    rows = [a for a, n in tile.sizes.items() if n > 1 and a in x.axes and a in value.axes]
+    return rows[0] if rows and x.axes & set(value.over) else None
+
+
+def read_once(facts: Facts, x: Access, value: Value) -> bool:
+    """So little reuse that memory, not the cache, feeds it: then one stream for each vector."""
+    uses = 1
+    for a in set(value.axes) - x.axes:
+        uses *= facts.size[a]
+    return uses <= 8
+
+
+def _layout(x: Access, value: Value, axis: str, width: int, path: Path) -> Layout:
+    """Panels of the axis; inside them kept dimensions, then the reduced ones as the loops of the
+    path walk them, the axis, and what an instruction collapses."""
+    assert x.load is not None
+    dim_of = {next(iter(i.names())): d for d, i in enumerate(x.load.index) if i.names()}
+    loops = [loop for loop in path if loop.axis in value.over and loop.kind != "collapse"]
+    walked = [(dim_of[loop.axis], loop.step) for loop in loops if loop.axis in dim_of]
+    merged = [digit for digit, after in pairwise([*walked, (-1, 1)]) if digit[0] != after[0]]
+    panel = dim_of[axis]
+    kept = [dim_of[a] for a in value.axes if a in dim_of and a != axis]
+    rest = {*range(len(x.load.index))} - {panel, *kept, *(d for d, _ in walked)}
+    last = [
+        (dim_of[loop.axis], 1) for loop in path if loop.kind == "collapse" and loop.axis in dim_of
+    ]
+    first = [(d, 1) for d in sorted(rest)]
+    return (*first, (panel, width), *((d, 1) for d in kept), *merged, (panel, 1), *last)

@@ -1,0 +1,129 @@
+"""The loops of one value below those that it shares: its register tile, written as a path.
+
+Every constant loop stands inside a serial loop of exactly its tile, so constant steps always
+divide; a loop that runs once costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..kernel.kernel import Value
+from ..kernel.schedule import Loop
+from .facts import Facts
+from .score import Tile
+
+TIMES = (1, 2, 4, 8)  # how often a body may be written out
+FEW = 4  # rounds of a written-out body that make up for what is left over
+UNROLLED = 128  # instructions in the body of an innermost loop, at most
+WINDOW, WHOLE = 16, 200  # positions of a window, and instructions, that are written out whole
+LEAST_LANES = 4  # shorter vectors gain nothing over scalars
+
+
+@dataclass(frozen=True)
+class Room:
+    """The loops above a value's own. within: axis -> step of the innermost of them."""
+
+    outer: tuple[Loop, ...] = ()
+    within: Mapping[str, int] = field(default_factory=dict)
+
+    def add(self, *loops: Loop) -> Room:
+        """The room inside further loops."""
+        steps = {loop.axis: loop.step for loop in loops}
+        return Room(self.outer + loops, {**self.within, **steps})
+
+    def walk(self, axis: str, step: int) -> list[Loop]:
+        """A serial loop in steps, unless the loops above leave just one step."""
+        return [] if self.within.get(axis) == step else [Loop(axis, step)]
+
+    def point(self, axis: str, facts: Facts) -> bool:
+        """The axis has only one place left."""
+        return self.within.get(axis) == 1 or axis in facts.single
+
+
+def fitted(tile: Tile, room: Room) -> Tile:
+    """A tile no larger than what the loops above leave, whose lanes divide every step around them;
+    without lanes if nothing else does."""
+    width = tile.width
+    while width > 1 and any(x.step % width for x in room.outer if x.axis == tile.lane):
+        width //= 2
+    sizes = {a: min(t, room.within.get(a, t)) for a, t in tile.sizes.items()}
+    rows = {a: t for a, t in sizes.items() if a != tile.lane and t > 1}
+    if width == tile.width:
+        partial = tile.partial
+        if tile.lane:
+            rows = {tile.lane: max(width, sizes[tile.lane] // width * width), **rows}
+        if tile.reduced:
+            partial = min(partial, room.within.get(tile.lane, partial * width) // width)
+        return replace(tile, sizes=rows, partial=max(1, partial))
+    if width >= LEAST_LANES:
+        rows = {tile.lane: width, **rows}
+        return replace(tile, sizes=rows, width=width, partial=1, across="")
+    rows.pop(tile.across, None)
+    return Tile("", False, rows, 1, cycles=tile.cycles, loads=tile.loads)
+
+
+def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
+    """The loops of a value below the shared ones, for a tile that fits: other axes one by one,
+    steps of the tile, reduced axes, and the tile written out."""
+    lane, width, rows = tile.lane, tile.width, [a for a in tile.sizes if a != tile.lane]
+    loops: list[Loop] = []
+    for a in value.axes:
+        if a not in (*tile.sizes, *value.over, tile.across) and not room.point(a, facts):
+            loops += room.walk(a, 1)
+    if tile.across:
+        loops += room.walk(tile.across, width) + room.walk(lane, width)
+        return [*loops, Loop(tile.across, 1, "unroll"), Loop(lane, 1, "vector")]
+    for a in ([lane] if lane in value.axes and not tile.reduced else []) + rows:
+        loops += room.walk(a, tile.sizes[a])
+    loops += _reduced(value, tile, facts, room)
+    if tile.reduced:
+        block = width * tile.partial
+        loops += room.walk(lane, min(block, room.within.get(lane, block)))
+    loops += [Loop(a, 1, "unroll") for a in rows]
+    if tile.reduced and tile.partial > 1:
+        loops.append(Loop(lane, width, "partial"))
+    if lane in value.points:
+        loops += [Loop(lane, width, "unroll")] if tile.sizes[lane] > width else []
+        loops.append(Loop(lane, 1, "vector"))
+    paired = tile.pair is not None and tile.pair[1] in value.over
+    return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair and paired else loops
+
+
+def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
+    """The loops over reduced axes that are not lanes: short ones are written out whole, the next
+    one a little, from the innermost on. Neighbouring positions of a window share elements."""
+    over = [a for a in value.over if a != tile.lane and not room.point(a, facts)]
+    bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
+    bounded = [a for a in over if a in bounds and a not in room.within]
+    over = [a for a in over if a not in bounded and a != pair] + [a for a in over if a == pair]
+    scan = value.reduction is not None and value.reduction.scan
+    body = 0 if scan or tile.reduced else tile.vectors
+    serial: list[Loop] = []
+    written: list[Loop] = []
+    for a in over[::-1]:
+        step = tile.pair[0].collapse if tile.pair and a == pair else 1
+        turns = room.within.get(a, facts.size[a]) // step
+        fixed = a in room.within or facts.static[a]
+        most = UNROLLED if written else WHOLE
+        whole = fixed and 0 < body * turns <= most and turns <= WINDOW
+        many = turns if whole else _times(value, facts, turns if fixed else 0, body)
+        if not (whole and many > 1 and a not in room.within):
+            serial = room.walk(a, many * step) + serial
+        written = ([Loop(a, step, "unroll")] if many > 1 else []) + written
+        body = body * many if whole else 0
+    return [loop for a in bounded for loop in room.walk(a, 1)] + serial + written
+
+
+def _times(value: Value, facts: Facts, turns: int, body: int) -> int:
+    """How often the body of a loop over a reduced axis is written out. turns: 0 if not known."""
+    if not body:
+        return 1
+    most = max(1, min(4, UNROLLED // body))
+    if not turns:
+        return most
+    exact = next(n for n in range(most, 0, -1) if turns % n == 0)
+    many = most if exact == 1 and turns >= FEW * most else exact
+    fitting = [n for n in TIMES if turns % n == 0]
+    return facts.decisions.number(f"unroll {value.name}", many, fitting)

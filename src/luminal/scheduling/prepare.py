@@ -1,0 +1,118 @@
+"""From a fused kernel to kernels that are ready for a schedule.
+
+1. A value that is stored and also read is stored by a copy of itself.
+2. Casts and copies are written into their readers: a value that costs next to nothing is no value.
+3. Reductions that differ in names only walk the same axes, so that they can share loops.
+4. Axes that everything walks together are merged (`merge`).
+5. A long reduction with too little beside it for the threads is split in two kernels (`split`).
+6. Bounds of axes are derived from masks and padding (`domains`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..graph.index import Index
+from ..kernel.domains import derive_domains
+from ..kernel.kernel import Expression, Kernel, Load, Read, Value, indices, inlinable, inliner, walk
+from ..kernel.merge import merge_axes, reindexed
+from ..kernel.target import Target
+from .facts import weight
+from .split import split_reduction
+
+
+def prepare(kernel: Kernel, target: Target) -> list[Kernel]:
+    """The kernels that compute this one, in order.
+
+    A buffer may have lost dimensions (its bytes are the same, row-major), and buffers that only
+    these kernels know stand between them: those whose names the original kernel lacks.
+    """
+    kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
+    return [derive_domains(k) for k in split_reduction(kernel, target)]
+
+
+def _stores_apart(kernel: Kernel) -> Kernel:
+    """Stored values that others read become a value and a stored copy of it."""
+    values: list[Value] = []
+    for v in kernel.values:
+        if v.store is None or not any(v.name in u.reads() for u in kernel.values if u is not v):
+            values.append(v)
+            continue
+        copy = Value(f"{v.name}.kept", v.axes, Read(v.name, v.dtype), v.dtype, store=v.store)
+        values += [replace(v, store=None), copy]
+    return replace(kernel, values=tuple(values))
+
+
+def _without_casts(kernel: Kernel) -> Kernel:
+    """Each reader computes what costs less than one operation: equal sums then look alike."""
+    rescales = {v.reduction.rescale for v in kernel.values if v.reduction}
+    cheap = {
+        v.name: v.body for v in kernel.values
+        if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
+        and Read(v.name, v.dtype) not in rescales
+    }  # fmt: skip
+    cheap = inlinable(cheap)
+    inline = inliner(cheap)
+    kept = tuple(inline.value(v) for v in kernel.values if v.name not in cheap)
+    return replace(kernel, values=kept)
+
+
+def _alike(kernel: Kernel) -> Kernel:
+    """Reductions equal but for buffers and names of reduced axes get the names of the first."""
+    values: list[Value] = []
+    for v in kernel.values:
+        like = (_named_like(v, u, kernel) for u in values if _bound(v, kernel) and u.over)
+        values.append(next((found for found in like if found is not None), v))
+    used = {a for v in values for a in v.points}
+    axes = {a: n for a, n in kernel.axes.items() if a in used}
+    return replace(kernel, axes=axes, values=tuple(values))
+
+
+def _bound(v: Value, kernel: Kernel) -> bool:
+    """The names of its reduced axes are its own affair: nothing that it reads, and nobody who reads
+    it while it runs, walks them too."""
+    if v.reduction is None or v.reduction.scan or v.reduction.rescale or v.domain:
+        return False
+    inside = {a for name in v.reads() for a in kernel.value(name).axes}
+    running = any(v.name in u.reads(so_far=True) for u in kernel.values)
+    return not running and inside.isdisjoint(v.over)
+
+
+def _named_like(v: Value, u: Value, kernel: Kernel) -> Value | None:
+    """The reduction v over the axes of the reduction u, if that makes them alike."""
+    given, wanted = _by_use(v), _by_use(u)
+    extents = [[kernel.axes[a] for a in names] for names in (given, wanted)]
+    if v.axes != u.axes or v.over == u.over or extents[0] != extents[1]:
+        return None
+    if v.reduction is None or not {*v.axes}.isdisjoint(wanted):
+        return None
+    axes = dict(zip(given, map(Index.of, wanted)))
+    if _over(v.body, axes, erase=True) != _over(u.body, {}, erase=True):
+        return None
+    reduction = replace(v.reduction, over=u.over)
+    return replace(v, body=_over(v.body, axes), reduction=reduction)
+
+
+def _by_use(v: Value) -> list[str]:
+    """The reduced axes in the order in which the body mentions them."""
+    used = [
+        a
+        for e in walk(v.body)
+        for index in indices(e)
+        for a in sorted(index.names().intersection(v.over), key=index.coefficient)
+    ]
+    return list(dict.fromkeys([*used, *v.over]))
+
+
+def _over(body: Expression, axes: Mapping[str, Index], erase: bool = False) -> Expression:
+    """The body over other axes. erase: without the names of buffers."""
+
+    def index(i: Index) -> Index:
+        return i.substitute(axes)
+
+    def load(e: Load) -> Load:
+        name = "" if erase else e.buffer
+        return replace(e, buffer=name, index=tuple(map(index, e.index)))
+
+    return reindexed(index, load).expression(body)

@@ -1,0 +1,291 @@
+"""The cycles of one register tile: arithmetic over ports, loads over ports, bytes over the rate of
+the second cache, latency over independent chains; and what waits for memory beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd, inf, prod
+from typing import TypeAlias
+
+from ..graph.scalars import SCALARS
+from ..kernel.kernel import Apply, Value, walk
+from ..kernel.target import MatrixInstruction
+from .facts import Access, Facts, is_product_sum, round_up
+
+GATHER, TRANSPOSED, ACROSS = 20.0, 6.0, 10.0  # vector loads, or operations, that these cost
+SECOND = 4.0  # plain loads that every second element costs: two, and a shuffle
+MASKED = 1.5  # a masked load, in plain loads
+UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
+COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
+LINE = 64  # bytes
+CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
+AGAIN = 8  # loads of an element that make up for a copy
+COLD = 16.0  # cycles for a line of memory that no prefetcher foresees: one on each page
+
+Pair: TypeAlias = tuple[MatrixInstruction, str]
+Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
+
+
+@dataclass(frozen=True)
+class Tile:
+    """lane: the lane axis ("" for none). sizes: axis -> elements held in registers, lane included.
+
+    reduced: the lane axis is reduced. pair: instruction that collapses an axis. partial:
+    accumulators of each vector. across: an axis walked `lanes` at a time, for transposing in
+    registers. copies: accesses that want to be copied into a better layout first. loads: a vector
+    operation.
+    """
+
+    lane: str
+    reduced: bool
+    sizes: Mapping[str, int]
+    width: int  # lanes of a vector
+    pair: Pair | None = None
+    partial: int = 1
+    across: str = ""
+    copies: tuple[Access, ...] = ()
+    cycles: float = 0.0
+    loads: float = 0.0
+
+    def size(self, axis: str) -> int:
+        return self.sizes.get(axis, 1)
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors the tile holds."""
+        return prod(n // self.width if a == self.lane else n for a, n in self.sizes.items())
+
+    @property
+    def text(self) -> str:
+        """ "a1/64# a0/6": the lane axis is marked as in a path."""
+        mark = {self.lane: "#"}
+        sizes = [f"{axis}/{n}{mark.get(axis, '')}" for axis, n in self.sizes.items()]
+        return " ".join(sizes + ([self.pair[0].name] if self.pair else [])) or "scalar"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a tile is wanted for: values over the same axes, how far each axis goes, and whether
+    operands may be copied."""
+
+    facts: Facts
+    group: list[Value]
+    accesses: list[Access]
+    work: list[Work]
+    span: Mapping[str, int]
+    may_copy: bool
+
+
+def operations(facts: Facts, group: list[Value]) -> list[Work]:
+    """The operations of a group, equal ones once; the product under a sum is part of its fma."""
+    seen: dict[Apply, None] = {}
+    found: list[Work] = []
+    for v in group:
+        skipped = v.body if is_product_sum(v) else None
+        if v.reduction is not None:
+            found.append((1.0, frozenset(v.points), False))
+        seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
+    for e in seen:
+        cost = CAST if e.op == "cast" else SCALARS[e.op].cost
+        found.append((cost, facts.axes_of(e), e.op == "cast"))
+    return found
+
+
+class Score:
+    """The cost of one tile shape for a job."""
+
+    def __init__(self, job: Job, lane: str, sizes: dict[str, int], pair: Pair | None) -> None:
+        self.job, self.lane, self.sizes, self.pair = job, lane, sizes, pair
+        self.span, self.target, self.width = job.span, job.facts.target, job.facts.lanes
+        value = job.group[0]
+        self.reduces, self.reduced = value.reduction is not None, lane in value.over
+        self.product = is_product_sum(value)
+        self.kept, self.over = frozenset(value.axes), frozenset(value.over)
+        self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
+        self.loads, self.held, self.live, self.traffic, self.waits = 0.0, 0.0, 0, 0.0, 0.0
+        self.copied: list[Access] = []
+        self.across = ""
+
+    def tile(self, most: float = inf) -> Tile | None:
+        """The tile with its cost; None if its registers or cache ways do not suffice, or if its
+        arithmetic alone takes more than `most` cycles a point."""
+        accumulators = self._vectors(self.kept) * len(self.job.group) if self.reduces else 0.0
+        if accumulators >= self.target.registers:
+            return None
+        partial = self._partial(accumulators)
+        work, share = self._arithmetic(), self._waste() / self.points
+        steps = self._busy(work, accumulators, partial)
+        if steps * share > most or any(map(self._crowds_ways, self.job.accesses)):
+            return None
+        for x in self.job.accesses:
+            self._charge(x)
+        if accumulators * partial + self._registers() + 1 > self.target.registers:
+            return None
+        cycles = self._steps(steps, accumulators) * share
+        return Tile(
+            self.lane, self.reduced, self.sizes, self.width, self.pair, partial, self.across,
+            tuple(self.copied), cycles, self.loads / max(work, 1e-9),
+        )  # fmt: skip
+
+    def _vectors(self, axes: frozenset[str]) -> float:
+        return prod(
+            t / self.width if a == self.lane else t for a, t in self.sizes.items() if a in axes
+        )
+
+    def _partial(self, accumulators: float) -> int:
+        """Accumulators of each vector that hide the latency of reduced lanes."""
+        partial = 1
+        while self.reduced and accumulators * partial < 4:
+            if partial * self.width >= self.span[self.lane]:
+                break
+            partial *= 2
+        return partial
+
+    # ---- loads
+
+    def _charge(self, x: Access) -> None:
+        vectors = self._vectors(x.axes)
+        if self.lane not in x.axes:
+            self.waits += self._cold(x)
+            self.loads += vectors * 0.5
+            self.live += 1
+            return
+        if x.axes & self.over:
+            self._stream(x, vectors)
+        self.loads += vectors * self._cost(x)
+        together = self.held + vectors if self.product else 0.0
+        self.held = max(self.held, vectors, together)  # factors stay while the rows go by
+
+    def _cost(self, x: Access) -> float:
+        """Plain vector loads that one vector of this access costs."""
+        masked = MASKED if any(self.lane in c.names() for c in x.conditions) else 1.0
+        if x.packable:
+            return 1.0
+        may_copy = self.job.may_copy and self.reduces and x.load is not None
+        if x.stride(self.lane) == 1:
+            if may_copy and self._scattered(x):
+                self._copy(x)
+            else:
+                self.waits += self._cold(x)
+            return masked
+        other = [a for a in x.axes if x.stride(a) == 1 and a in self.kept and not self.reduces]
+        plain = x.dtype.bytes == 4 and not x.conditions and not (x.load and x.load.slots)
+        if plain and other and self.span[other[0]] >= self.width:
+            self.across = other[0]
+            return TRANSPOSED
+        reuse = self._reuse(x)
+        if may_copy and reuse >= AGAIN:
+            self._copy(x)
+            return 1 + GATHER / 2 / reuse
+        second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
+        return min(SECOND * masked if second else inf, GATHER * self.width / 16)
+
+    def _copy(self, x: Access) -> None:
+        self.copied.append(x)
+        self.waits += COPIED * self._vectors(x.axes) / self._reuse(x)
+
+    def _cold(self, x: Access) -> float:
+        """Cycles of waiting for memory in a step of the tile, where each reduced step lands on
+        another page: for two lines of a run of the tile, at most. Parts of lines count whole if the
+        second cache does not hold the rest until the next tile comes for it."""
+        far = (x.stride(a) * x.dtype.bytes >= self.target.page for a in x.axes & self.over)
+        if x.load is None or x.packable or not any(far):
+            return 0.0
+        held = self.job.facts.bytes(x.name)
+        if held <= self.target.l2:
+            return 0.0
+        run, deep = x.dtype.bytes, LINE
+        for a in x.axes:
+            run *= self.sizes.get(a, 1) if a in self.kept and x.stride(a) == 1 else 1
+            deep *= self.span[a] if a in self.over else 1
+        kept = deep <= self.target.l2 // 2
+        lines = held / run * min(2, run / LINE if kept else -(-run // LINE) + bool(run % LINE))
+        return COLD * lines / prod(self.span[a] for a in self.kept | self.over) * self.points
+
+    def _stream(self, x: Access, vectors: float) -> None:
+        """Bytes that do not stay in the first cache while the tile runs."""
+        again = any(self.span[a] > self.sizes.get(a, 1) for a in self.kept - x.axes)
+        tile = {a: self.sizes.get(a, 1) for a in self.kept} if again else {}
+        count = prod(tile.get(a, self.span[a]) for a in x.axes)
+        if count * x.dtype.bytes > self.target.l1 // 2:
+            deep = self.pair[0].collapse if self.pair else 1
+            self.traffic += vectors * self.width * x.dtype.bytes * deep
+
+    def _reuse(self, x: Access) -> int:
+        """How often an element is loaded again by later tiles of the same value."""
+        return prod(-(-self.span[a] // self.sizes.get(a, 1)) for a in self.kept - x.axes)
+
+    def _scattered(self, x: Access) -> bool:
+        """Contiguous in the lanes, but the reduced steps land on many pages, or on few sets of the
+        first cache: copied if read again."""
+        far = any(
+            self.span[a] >= 64 and self._crowded(x.stride(a) * x.dtype.bytes, self.span[a])
+            for a in x.axes & self.over
+        )
+        return far and self._reuse(x) >= AGAIN
+
+    def _crowded(self, step: int, count: int) -> bool:
+        """Lines this many bytes apart are each on a page of their own, or drive each other out."""
+        way = self.target.l1 // self.target.l1_ways
+        return step >= self.target.page or count > way // gcd(step, way) * self.target.l1_ways
+
+    def _crowds_ways(self, x: Access) -> bool:
+        """Rows far apart fight for the ways of the first cache."""
+        ways, fixed = self.target.l1_ways, x.load is not None and not x.packable
+        rows = [a for a in self.sizes if fixed and a != self.lane and a in x.axes]
+        far = [(a, x.stride(a) * x.dtype.bytes) for a in rows]
+        return any(
+            step >= 512 and self.sizes[a] > ways * (1.0 if step % self.target.page else 0.75)
+            for a, step in far
+        )
+
+    # ---- registers and cycles
+
+    def _registers(self) -> float:
+        """Vectors alive beside the accumulators. Written-out taps share broadcasts: all stay."""
+        if any(x.conditions for x in self.job.accesses) and self.product:
+            rows = [t for a, t in self.sizes.items() if a != self.lane]
+            return max(self.held, self.live) + max(rows, default=0)
+        return min(max(self.held, self.live), 4)
+
+    def _arithmetic(self) -> float:
+        """Vector operations of one step of the tile."""
+        casts = self.pair is None  # the instruction widens its operands itself
+        work = ((cost, axes) for cost, axes, is_cast in self.job.work if casts or not is_cast)
+        return sum(cost * self._vectors(axes) for cost, axes in work)
+
+    def _busy(self, work: float, accumulators: float, partial: int) -> float:
+        """Cycles of a step by its arithmetic: rate, and latency of what depends on each other."""
+        steps = work / self.target.fma_ports
+        if self.pair:  # narrow instructions have a rate of their own on some machines
+            steps = max(steps, accumulators * self.pair[0].cycles / self.target.fma_ports)
+        if self.reduces:
+            chains = accumulators * partial
+            steps = max(steps, self.target.latency * min(1.0, chains) / max(1, partial))
+        return steps
+
+    def _steps(self, steps: float, accumulators: float) -> float:
+        """Cycles of a step, with its loads and what it waits for."""
+        steps = max(steps, self.loads / self.target.load_ports)
+        steps = max(steps, self.traffic / self.target.l2_rate)
+        if self.reduced:
+            rounds = max(1.0, self.span[self.lane] / self.width)
+            steps += ACROSS * accumulators / rounds / self.target.fma_ports
+        return steps + self.waits
+
+    def _waste(self) -> float:
+        """Points of ragged tiles over points that are wanted."""
+        waste = UNSIZED if self._unsized() else 1.0
+        for a, t in self.sizes.items():
+            if a == self.lane or t > 1:
+                unit = self.width if a == self.lane and self.reduced else t
+                waste *= round_up(self.span[a], unit) / self.span[a]
+        return waste
+
+    def _unsized(self) -> bool:
+        """The lanes may be few when it runs, and no operand is used again along them."""
+        facts = self.job.facts
+        static = facts.static[self.lane] or facts.least(self.lane) >= self.width
+        return not static and all(self.lane in x.axes for x in self.job.accesses)

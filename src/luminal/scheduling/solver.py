@@ -1,0 +1,145 @@
+"""The register tile of a value (or of several reductions over the same axes): solved, not searched.
+
+For each lane axis and tile `score` counts the cycles a point, all from strides. The least wins;
+among those within 2% the one with fewer loads and less ragged edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import inf
+
+from ..kernel.kernel import Value
+from .facts import Access, Facts, round_up
+from .score import Job, Score, Tile, operations
+
+NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
+ROWS = 14  # of a tile, at most
+
+
+class Solver:
+    """`span`: how far each axis goes below the loops that are already fixed."""
+
+    def __init__(self, facts: Facts, span: Mapping[str, int] | None = None) -> None:
+        self.facts, self.target, self.lanes = facts, facts.target, facts.lanes
+        self.span = {**facts.size, **(span or {})}
+
+    def solve(
+        self, group: list[Value], lane: str | None = None, width: int | None = None,
+        copies: bool = True, name: str = "",
+    ) -> Tile:  # fmt: skip
+        """The best tile for values with the same axes; `lane` and `width` force the lane axis. With
+        a name it is a decision, open to the tiles that should be nearly as good."""
+        accesses = list({a: None for v in group for a in self.facts.accesses(v)})
+        axes = [lane] if lane else self._lane_axes(group)
+        found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
+        found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
+        least = min(t.cycles for t in found)
+        near = [t for t in found if t.cycles <= 1.02 * least]  # equal for all we know
+        best = min(near, key=lambda t: (self._roughness(t, accesses), -t.size(t.lane)))
+        if not name:
+            return best
+        ranked: dict[str, Tile] = {}
+        for t in sorted(found, key=lambda t: t.cycles):
+            if t.cycles <= NEAR * best.cycles:
+                ranked.setdefault(t.text, t)
+        options = list(ranked)[:TILES]
+        return {**ranked, best.text: best}[str(self.facts.decisions.of(name, best.text, options))]
+
+    def _candidates(
+        self, group: list[Value], accesses: list[Access], lane: str, width: int | None, copies: bool
+    ) -> list[Tile]:
+        """All tiles that fit, for one lane axis."""
+        value, facts = group[0], self.facts
+        known = tuple((x.name, facts.lane_of.get(x.name)) for x in accesses if not x.load)
+        spans = tuple(self.span[a] for a in value.points)
+        key = (tuple(v.name for v in group), lane, width, copies, spans, known)
+        if key in facts.solved:
+            return facts.solved[key]
+        pair, *others = {facts.pair(v) for v in group}
+        fits = pair and not others and lane in value.axes and lane != pair[1]
+        pairs = [None, pair] if fits else [None]
+        job = Job(facts, group, accesses, operations(facts, group), self.span, copies)
+        tiles: list[Tile] = []
+        most = inf
+        for sizes, each in product(self._shapes(value, accesses, lane, width), pairs):
+            tile = Score(job, lane, sizes, each).tile(most)
+            if tile is not None:
+                tiles.append(tile)
+                most = min(most, NEAR * tile.cycles)
+        facts.solved[key] = tiles
+        return tiles
+
+    def _roughness(self, tile: Tile, accesses: list[Access]) -> float:
+        """Loads, ragged edges and far strides: what tells equal tiles apart."""
+        rough = tile.loads
+        for a, n in tile.sizes.items():
+            ragged = self.span[a] % n and not (a == tile.lane and tile.reduced)
+            rough += (0.05 if a == tile.lane else 0.15) * bool(ragged)
+        rough = round(rough, 2)
+        for a, n in tile.sizes.items():
+            if a != tile.lane and n > 1:
+                far = [x for x in accesses if x.load and not x.packable]
+                rough += sum(min(x.stride(a), 1 << 16) / 1e7 for x in far)
+        return rough
+
+    def _lane_axes(self, group: list[Value]) -> list[str]:
+        value = group[0]
+        serial = unlaned(value)
+        axes = [a for a in value.points if self.span[a] > 1 and a not in serial]
+        for v in group:
+            if v.store:
+                axes = [a for a in axes if a in v.over or self.facts.store_stride(v, a) == 1]
+        return axes
+
+    def _shapes(
+        self, value: Value, accesses: list[Access], axis: str, width: int | None
+    ) -> Iterator[dict[str, int]]:
+        """Tiles to look at: one axis in lanes, up to one more (two for dot products) in rows."""
+        widths = self._widths(value, axis, width)
+        yield from ({axis: w} for w in widths)
+        if value.reduction is None:
+            return
+        seconds, panel = self._second_axes(value, accesses, axis), self.facts.panel(value, axis)
+        widths = [panel] if panel else widths  # rows read it again: several would crowd the cache
+        for w, a in product(widths, seconds):
+            most = self.target.registers * self.lanes // max(w, self.lanes)
+            for t in range(2, min(ROWS, self.span[a], most) + 1):
+                yield {axis: w, a: t}
+        if axis in value.over and len(seconds) > 1:
+            for (a, b), t, u in product((seconds[:2], seconds[1::-1]), range(2, 5), range(2, 7)):
+                if t <= self.span[a] and u <= self.span[b]:
+                    yield {axis: self.lanes, a: t, b: u}
+
+    def _widths(self, value: Value, axis: str, width: int | None) -> list[int]:
+        if width:
+            return [width]
+        if axis in value.over:
+            return [self.lanes]
+        counts = (4, 2, 1) if value.reduction is None else (1, 2, 3, 4, 6, 8)
+        most = max(self.lanes, round_up(self.span[axis], self.lanes))
+        widths = [w * self.lanes for w in counts if w * self.lanes <= most]
+        panel = self.facts.panel(value, axis)
+        return [w for w in widths if w % panel == 0] or [panel] if panel else widths
+
+    def _second_axes(self, value: Value, accesses: list[Access], axis: str) -> list[str]:
+        """Kept axes along which some operand is used again, nearest in memory first."""
+        over, serial = set(value.over), unlaned(value)
+        kept = [
+            a for a in value.axes
+            if a != axis and a not in serial and self.span[a] > 1
+            and any(a not in x.axes and x.axes & over for x in accesses)
+        ]  # fmt: skip
+
+        def order(a: str) -> tuple[int, int]:
+            near = max([min(x.stride(a), 1 << 16) for x in accesses if x.load] or [0])
+            return -sum(a not in x.axes for x in accesses), near
+
+        return sorted(kept, key=order)[:3]
+
+
+def unlaned(value: Value) -> frozenset[str]:
+    """Axes that must be walked one by one: of a scan, and where later stores win."""
+    scanned = value.over if value.reduction and value.reduction.scan else ()
+    return frozenset(scanned) | frozenset(value.store.ordered if value.store else ())
