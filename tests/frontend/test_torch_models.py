@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from luminal.torch import backend, report
+from luminal.torch import backend, report, reset
 
 
 def close(got, expected, tolerance=1e-5):
@@ -79,3 +80,19 @@ def test_generation_with_a_growing_cache(batch):
     assert torch.equal(model.generate(prompt, **options), expected)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
     assert report().graphs <= 2, f"{report().graphs} compilations"
+
+
+def test_sizes_that_guards_make_equal_are_one() -> None:
+    """An image that was halved and doubled fits beside the image itself where its size is even."""
+
+    def skip(x: torch.Tensor) -> torch.Tensor:
+        up = F.interpolate(F.max_pool2d(x, 2), scale_factor=2.0)
+        return torch.cat([up, x + up], 1)
+
+    reset()
+    compiled = torch.compile(skip, backend=backend, dynamic=True)
+    for size in (4, 6, 10):
+        x = torch.randn(1, 2, size, size + 4)
+        torch.testing.assert_close(compiled(x), skip(x))
+    found = report()
+    assert found.graphs == 1 and not found.fallbacks

@@ -18,7 +18,7 @@ from ...graph.tensor import Tensor
 from ...ops import size_tensor, stack
 from ...ops.complex import Complex
 from .arrays import FROM_TORCH, PAIRS, Pairs, inverse, memory_order
-from .sizes import hint, index_of, number_of
+from .sizes import hint, index_of, known_equal, number_of
 from .table import COMPLEX, RULES, SOURCES
 
 PLACEMENT = frozenset(
@@ -82,10 +82,38 @@ class Recorder:
             raise Unsupported("no rule for it")
         for tensor in tensors_in(node.meta.get("val")):
             check_kind(tensor)
+        whole = (self,) if rule is SOURCES.get(name) else ()
+        args, kwargs = self._arguments(node)
+        try:
+            return rule(*whole, *args, **kwargs)
+        except ShapeError:
+            if not self._unite_sizes(node):
+                raise
+        args, kwargs = self._arguments(node)
+        return rule(*whole, *args, **kwargs)
+
+    def _arguments(self, node: fx.Node) -> tuple[list[Any], dict[str, Any]]:
         args = [self._argument(arg) for arg in node.args]
         args = [self._operand(node, place, arg) for place, arg in enumerate(args)]
-        kwargs = {k: self._argument(v) for k, v in node.kwargs.items() if k not in PLACEMENT}
-        return rule(self, *args, **kwargs) if rule is SOURCES.get(name) else rule(*args, **kwargs)
+        return args, {k: self._argument(v) for k, v in node.kwargs.items() if k not in PLACEMENT}
+
+    def _unite_sizes(self, node: fx.Node) -> bool:
+        """Sizes of the operands that PyTorch's guards make equal get one expression; were there
+        any? (An image that was halved and doubled fits the image itself where its size is even.)"""
+        seen: list[tuple[Any, Index]] = []
+        changed = False
+        for source in node.all_input_nodes:
+            tensor, value = self._value(source), source.meta.get("val")
+            if not isinstance(tensor, Tensor) or not isinstance(value, torch.Tensor):
+                continue
+            for d, (size, index) in enumerate(zip(value.shape, tensor.node.shape)):
+                same = next((i for s, i in seen if i is index or known_equal(s, size)), index)
+                seen.append((size, index))
+                if same is not index:
+                    self.graph.require(same - index, f"{same} and {index} are one size")
+                    tensor, changed = tensor.narrow(d, 0, same), True
+            self._values[source] = tensor
+        return changed
 
     def _item(self, node: fx.Node) -> Any:
         source, number = node.args

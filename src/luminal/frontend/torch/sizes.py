@@ -7,7 +7,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import free_symbols
+from torch.fx.experimental.symbolic_shapes import free_symbols, statically_known_true
 
 from ...errors import Unsupported
 from ...graph.dtype import f64
@@ -26,6 +26,11 @@ def hint(size: Any) -> int:
     if isinstance(size, torch.SymInt):
         return int(size.node.hint) if size.node.hint is not None else 2
     return int(size)
+
+
+def known_equal(a: Any, b: Any) -> bool:
+    """PyTorch's guards say that two sizes are equal. Adds no guard."""
+    return bool(statically_known_true(a == b))
 
 
 def symbols(value: Any) -> set[str]:
