@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..graph.tensor import Tensor
-from .base import Value, dim_of, extent, floating
+from .base import Value, dim_of, extent, floating, magnitude
 from .elementwise import (
     abs,
     add,
@@ -86,7 +86,7 @@ def sigmoid(x: Tensor) -> Tensor:
 @floating
 def logsigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)) without overflow."""
-    return sub(minimum(x, 0.0), log1p(exp(neg(abs(x)))))
+    return sub(minimum(x, 0.0), log1p(exp(neg(magnitude(x)))))
 
 
 @floating
@@ -115,7 +115,7 @@ def mish(x: Tensor) -> Tensor:
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + e^(beta x)) / beta; x itself above the threshold."""
     scaled = mul(x, beta)
-    smooth = add(maximum(scaled, 0.0), log1p(exp(neg(abs(scaled)))))
+    smooth = add(maximum(scaled, 0.0), log1p(exp(neg(magnitude(scaled)))))
     return where(gt(scaled, threshold), x, div(smooth, beta))
 
 

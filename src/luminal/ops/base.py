@@ -108,6 +108,12 @@ def tensor_of(graph: Graph, value: Value, kind: DType) -> Tensor:
     return literal(graph, value, kind)
 
 
+def magnitude(x: Tensor) -> Tensor:
+    """|x| of a signed tensor where the sign of 0 does not matter (comparisons, exponents): `abs`
+    costs one operation more for it."""
+    return x.graph.apply("max", [x, -x])
+
+
 def graph_of(*values: Any) -> Graph:
     """The graph of the first tensor."""
     for value in values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import extent, floating, full_like
+from .base import extent, floating, full_like, magnitude
 from .elementwise import (
     abs,
     add,
@@ -164,7 +164,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Of logits x, without overflow."""
-    softplus = add(maximum(neg(x), 0.0), log1p(exp(neg(abs(x)))))
+    softplus = add(maximum(neg(x), 0.0), log1p(exp(neg(magnitude(x)))))
     if pos_weight is not None:
         softplus = mul(softplus, add(mul(sub(pos_weight, 1.0), target), 1.0))
     each = add(mul(sub(1.0, target), x), softplus)
@@ -245,7 +245,7 @@ def triplet_margin_loss(
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """log(1 + e^(-target x))."""
     y = neg(mul(target, x))
-    each = add(maximum(y, 0.0), log1p(exp(neg(abs(y)))))
+    each = add(maximum(y, 0.0), log1p(exp(neg(magnitude(y)))))
     return _reduced(each, reduction)
 
 

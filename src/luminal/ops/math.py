@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from ..graph.dtype import f64, u8
 from ..graph.tensor import Tensor
-from .base import Value, floating, full_like, literal, operands, result_type
+from .base import Value, floating, full_like, literal, magnitude, operands, result_type
 from .coefficients import ERF, ERFC
 from .elementwise import (
     abs,
@@ -76,7 +76,7 @@ def expm1(x: Tensor) -> Tensor:
     """e^x - 1, accurate near 0."""
     count = _terms(x, 9, 17)
     series = mul(x, polynomial(x, [1 / math.factorial(n + 1) for n in range(count)]))
-    return where(lt(abs(x), 0.5), series, sub(exp(x), 1.0))
+    return where(lt(magnitude(x), 0.5), series, sub(exp(x), 1.0))
 
 
 @floating
@@ -103,7 +103,7 @@ def log1p(x: Tensor) -> Tensor:
     s = div(x, add(x, 2.0))
     odd = [2 / (2 * n + 1) for n in range(_terms(x, 7, 15))]
     near = mul(s, polynomial(square(s), odd))
-    return where(lt(abs(x), 0.35), near, log(add(x, 1.0)))
+    return where(lt(magnitude(x), 0.35), near, log(add(x, 1.0)))
 
 
 @floating
@@ -130,7 +130,7 @@ def logaddexp(a: Tensor, b: Tensor) -> Tensor:
     """log(e^a + e^b) without overflow."""
     x, y = operands(a, b)
     high = x.graph.apply("max", [x, y])
-    rest = log1p(exp(neg(abs(sub(x, y)))))
+    rest = log1p(exp(neg(magnitude(sub(x, y)))))
     return where(logical_or(isinf(high), eq(x, y)), _equal_logs(x, y, high), add(high, rest))
 
 
@@ -238,7 +238,7 @@ def _half_angle(x: Tensor) -> Tensor:
 @floating
 def atan(x: Tensor) -> Tensor:
     """The angle with this tangent: two half angles, then the series (|y| <= 0.2)."""
-    large = gt(abs(x), 1.0)
+    large = gt(magnitude(x), 1.0)
     y = _half_angle(_half_angle(where(large, reciprocal(x), x)))
     series = [4 * (-1) ** n / (2 * n + 1) for n in range(_terms(x, 6, 13))]
     angle = mul(y, polynomial(square(y), series))
@@ -280,7 +280,7 @@ def sinh(x: Tensor) -> Tensor:
     """(e^x - e^-x) / 2, a series near 0."""
     series = [1 / math.factorial(2 * n + 1) for n in range(_terms(x, 6, 10))]
     near = mul(x, polynomial(square(x), series))
-    return where(lt(abs(x), 1.0), near, sub(_half_exp(x), _half_exp(neg(x))))
+    return where(lt(magnitude(x), 1.0), near, sub(_half_exp(x), _half_exp(neg(x))))
 
 
 @floating
@@ -309,7 +309,7 @@ def tanh(x: Tensor) -> Tensor:
     near = mul(x, polynomial(square(x), _tanh_series(_terms(x, 6, 13))))
     power = x.graph.apply("exp2", [mul(x, 2 * LOG2_E)])
     far = sub(1.0, mul(reciprocal(add(power, 1.0)), 2.0))
-    return where(lt(abs(x), 0.25), near, far)
+    return where(lt(magnitude(x), 0.25), near, far)
 
 
 @floating
@@ -345,7 +345,7 @@ def erf(x: Tensor) -> Tensor:
     limit, numerator, denominator = ERF[x.dtype.name]
     u = square(x)
     ratio = div(mul(x, polynomial(u, numerator)), polynomial(u, denominator))
-    return where(lt(abs(x), limit), ratio, clamp(x, -1.0, 1.0))
+    return where(lt(magnitude(x), limit), ratio, clamp(x, -1.0, 1.0))
 
 
 @floating
