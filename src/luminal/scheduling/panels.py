@@ -46,7 +46,12 @@ def _panel_axis(x: Access, value: Value, tile: Tile) -> str | None:
     if tile.lane in x.axes:
         return tile.lane
     rows = [a for a, n in tile.sizes.items() if n > 1 and a in x.axes and a in value.axes]
-    return rows[0] if rows and x.axes & set(value.over) else None
+    return rows[0] if rows and x.axes & _reduced(value) else None
+
+
+def _reduced(value: Value) -> set[str]:
+    """The axes that the value sums up; that of a scan it keeps."""
+    return set(value.over) - set(value.axes)
 
 
 def read_once(facts: Facts, x: Access, value: Value) -> bool:
@@ -62,7 +67,8 @@ def _layout(x: Access, value: Value, axis: str, width: int, path: Path) -> Layou
     path walk them, the axis, and what an instruction collapses."""
     assert x.load is not None
     dim_of = {next(iter(i.names())): d for d, i in enumerate(x.load.index) if i.names()}
-    loops = [loop for loop in path if loop.axis in value.over and loop.kind != "collapse"]
+    reduced = _reduced(value)
+    loops = [loop for loop in path if loop.axis in reduced and loop.kind != "collapse"]
     walked = [(dim_of[loop.axis], loop.step) for loop in loops if loop.axis in dim_of]
     merged = [digit for digit, after in pairwise([*walked, (-1, 1)]) if digit[0] != after[0]]
     panel = dim_of[axis]
