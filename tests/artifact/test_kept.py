@@ -68,6 +68,23 @@ def test_programs_with_larger_inputs_share_what_is_kept(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 1
 
 
+def test_a_program_with_more_memories_packs_anew(folder: Path) -> None:
+    """Places are counted after the memories of a plan: pieces would lie elsewhere."""
+    for more in (0, 1, 2):
+        graph = Graph()
+        x, weight = graph.tensor((32, 64)), graph.parameter((96, 64), name="weight")
+        y = ops.linear(x, weight).output()
+        for _ in range(more):
+            ops.cumsum(ops.softmax(y, -1), 0).output()
+            y = ops.softmax(y, 0)
+        rt = graph.compile(database=False, threads=1)
+        kept.set_parameters(rt, lambda weight=weight: [(weight, WEIGHT)], "model")
+        rt[x] = np.ones((32, 64), np.float32)
+        rt.run()
+        wanted = np.ones((32, 64)) @ WEIGHT.T
+        np.testing.assert_allclose(rt[graph.outputs[0]], wanted, rtol=1e-5, atol=1e-3)
+
+
 def test_parameters_that_were_packed_and_let_go_are_saved(tmp_path: Path) -> None:
     rt, x, (weight, shift), y = program()
     rt[weight] = np.zeros_like(WEIGHT)

@@ -78,6 +78,7 @@ class Store:
                 write(self.folder / (key + self.suffix))
                 self._shrink(self.most_bytes)
                 return True
+            warnings.warn(f"{self.folder}: no room on the disk to keep {self.kind}", stacklevel=2)
         except OSError as error:
             warnings.warn(f"{self.folder}: {self.kind} were not kept: {error}", stacklevel=2)
         return False

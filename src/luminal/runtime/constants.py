@@ -84,7 +84,8 @@ class Constants:
             for place, m in enumerate(plan.memories) if m.kind == "parameter"
         ]  # fmt: skip
         calls = [(plan.calls[n], plan.kernels[plan.calls[n].kernel].kernel) for n in self._calls]
-        return hashlib.sha256(repr((given, calls, list(self._slots.packed))).encode()).hexdigest()
+        meaning = given, calls, list(self._slots.packed.items())
+        return hashlib.sha256(repr(meaning).encode()).hexdigest()
 
     def pieces(self) -> dict[int, np.ndarray]:
         """Bytes by place: packed copies, results of constant calls, parameters that are read as
