@@ -8,11 +8,9 @@ Equal regions are optimised once, equal kernels are lowered once; the repeats on
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,24 +90,10 @@ def compile_graph(
     if backend is None:
         return executable_of_graph(graph, program, ports, Interpreted(program, ports), report)
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
-    with _uncollected():
-        saved = _kept(program, ports, tuning, budget, report, Store.of(cache))
+    saved = _kept(program, ports, tuning, budget, report, Store.of(cache))
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
     return executable_of_graph(graph, program, ports, engine, saved.report, saver(saved))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the cyclic garbage collector, which is on afterwards if it was on before: what a
-    compilation makes lives until its end, and all else in the process would be walked as well."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def load(path: str | Path, threads: int | None = None) -> Executable:
