@@ -63,7 +63,7 @@ def test_mixture_of_experts_and_its_gradient():
         close(got.grad, expected.grad, 1e-4)
 
 
-@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("batch", [1, 2])
 def test_generation_with_a_growing_cache(batch):
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
