@@ -197,3 +197,15 @@ def test_an_lstm_trains_natively(monkeypatch):
     close(results[1], results[0])
     assert report().graphs == 2 and not report().fallbacks
     assert torch.backends.mkldnn.enabled
+
+
+@pytest.mark.parametrize("op", [torch.fmod, torch.remainder, torch.gcd])
+def test_integer_divisions_are_exact_for_all_pairs_of_bytes(op):
+    """The most negative number, too, whose absolute value is itself."""
+    values = torch.arange(-128, 128, dtype=torch.int8)
+    grid = torch.meshgrid(values, values[values != 0], indexing="ij")
+    x, y = (part.contiguous() for part in grid)
+    defined = ~((x == -128) & (y == -1))  # the quotient is no byte: a trap of the processor
+    compiled = torch.compile(op, backend=backend)
+    assert torch.equal(compiled(x[defined], y[defined]), op(x[defined], y[defined]))
+    assert not report().fallbacks

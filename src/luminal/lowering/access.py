@@ -296,13 +296,8 @@ class Access:
         for position, here, extent in zip(store.index, index, self.memories[store.buffer].shape):
             if position.names() & data.keys():
                 conditions += [here, extent - 1 - here]
-        for condition in conditions:
-            known = self.indexing.known(condition, place.facts)
-            if known is False:
-                return None
-            if known is None:
-                masks.append(self.indexing.condition(condition, place.lanes))
-        return masks
+        tested = self.indexing.open_conditions(conditions, place)
+        return None if tested is None else masks + tested
 
     def _combine(
         self, memory: Memory, store: Store, offset: Index, place: Place, result: Val,

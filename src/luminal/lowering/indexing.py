@@ -255,6 +255,18 @@ class Indexing:
             return False
         return None
 
+    def open_conditions(self, conditions: Iterable[Index], place: Place) -> list[Val] | None:
+        """Those of the conditions (>= 0, at the place) that have to be tested; None where one is
+        known to fail."""
+        masks = []
+        for condition in conditions:
+            known = self.known(condition, place.facts)
+            if known is False:
+                return None
+            if known is None:
+                masks.append(self.condition(condition, place.lanes))
+        return masks
+
     def condition(self, index: Index, order: Lanes) -> Val:
         """index >= 0, as a bool over its lanes."""
         parts = self.split(index, order)

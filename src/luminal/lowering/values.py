@@ -165,15 +165,8 @@ class Values:
         touched = loose & frozenset().union(*(c.names() for c in guard.conditions))
         if touched:  # the loads below stand at the last element, so their conditions must too
             place = self.access.clamped(touched, place)
-        masks = []
-        for condition in guard.conditions:
-            here = self.indexing.at(condition, place)
-            known = self.indexing.known(here, place.facts)
-            if known is False:
-                return None
-            if known is None:
-                masks.append(self.indexing.condition(here, place.lanes))
-        return masks
+        here = (self.indexing.at(condition, place) for condition in guard.conditions)
+        return self.indexing.open_conditions(here, place)
 
     # ---- reductions
 

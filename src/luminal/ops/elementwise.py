@@ -107,8 +107,12 @@ def remainder(a: Value, b: Value) -> Tensor:
 def fmod(a: Value, b: Value) -> Tensor:
     """a modulo b with the sign of a, as in C."""
     x, y = operands(a, b)
-    size = x.graph.apply("mod", [abs(x), abs(y)])
-    return where(lt(x, 0), neg(size), size) if x.dtype.is_signed else size
+    if x.dtype.is_float:
+        size = x.graph.apply("mod", [abs(x), abs(y)])
+        return where(lt(x, 0), neg(size), size)
+    rest = x.graph.apply("mod", [x, y])
+    opposite = logical_and(ne(rest, 0), ne(lt(x, 0), lt(y, 0)))
+    return where(opposite, sub(rest, y), rest) if x.dtype.is_signed else rest
 
 
 def reciprocal(x: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 from .... import ops
@@ -48,13 +47,11 @@ def _real(*values: Value) -> bool:
 
 @rule("gcd.default")
 def gcd(x: Tensor, y: Tensor) -> Tensor:
-    """Euclid's with the nearer remainder, in as many steps as the slowest pair of the dtype takes:
-    Pell's numbers, which grow by 1 + sqrt(2)."""
+    """Euclid's, with as many steps as the slowest pair of the dtype (Fibonacci's numbers) takes."""
     a, b = (ops.abs(part) for part in operands(x, y))
-    for _ in range(int(a.dtype.bytes * 8 / math.log2(1 + math.sqrt(2))) + 2):
+    for _ in range(int(a.dtype.bytes * 8 * 1.4403) + 1):
         over = ops.eq(b, 0)
-        rest = ops.abs(ops.fmod(a, ops.where(over, 1, b)))
-        rest = ops.minimum(rest, ops.sub(b, rest))
+        rest = ops.fmod(a, ops.where(over, 1, b))
         a, b = ops.where(over, a, b), ops.where(over, b, rest)
     return a
 
