@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from unittest import mock
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -41,9 +40,15 @@ def provide() -> None:
     path = found()
     if path is None:
         raise DeviceError("this program calls the OpenBLAS of NumPy's wheels, which is not here")
-    with tempfile.TemporaryDirectory() as folder, \
-            mock.patch.dict(os.environ, OPENBLAS_NUM_THREADS="1"):  # fmt: skip
-        library = ctypes.CDLL(shutil.copy(path, folder))
-        address = ctypes.cast(getattr(library, CBLAS), ctypes.c_void_p).value
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when the library is loaded
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            library = ctypes.CDLL(shutil.copy(path, folder))
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+        if before is not None:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
+    address = ctypes.cast(getattr(library, CBLAS), ctypes.c_void_p).value
     assert address is not None
     llvm.add_symbol(SYMBOL, address)

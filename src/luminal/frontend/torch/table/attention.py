@@ -6,15 +6,11 @@ from typing import Any
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import boolean, f32
+from ....graph.dtype import boolean
 from ....graph.tensor import Tensor
 from ....ops.attention import causal
 from ....ops.base import Value, extent, size_value, static
-from .base import rule
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.cast(f32) if x.dtype.bytes < 4 else x
+from .base import rule, widened
 
 
 def _factor(query: Tensor, scale: float | None) -> Value:
@@ -65,7 +61,7 @@ def attention(
     """(result, log of the sum of exponentials of each row). A row that sees nothing gives 0."""
     if dropout:
         raise Unsupported("attention with dropout")
-    q, k, v = _wide(query), _per_head(_wide(key), query), _per_head(_wide(value), query)
+    q, k, v = widened(query), _per_head(widened(key), query), _per_head(widened(value), query)
     if extent(v, v.ndim - 2) is not extent(k, k.ndim - 2):  # two symbols for one size
         v = v.narrow(v.ndim - 2, 0, extent(k, k.ndim - 2))
     scores = _scores(q, k, attn_mask, is_causal, scale)
@@ -84,8 +80,8 @@ def attention_backward(
     """Of query, key and value. With P = softmax: dS = P (dO V^T - rowsum(dO O))."""
     if dropout:
         raise Unsupported("attention with dropout")
-    q, g, o = _wide(query), _wide(grad), _wide(out)
-    k, v = _per_head(_wide(key), query), _per_head(_wide(value), query)
+    q, g, o = widened(query), widened(grad), widened(out)
+    k, v = _per_head(widened(key), query), _per_head(widened(value), query)
     scores = _scores(q, k, attn_mask, is_causal, scale)
     weights = ops.exp(ops.sub(scores, logsumexp.unsqueeze(-1)))
     rows = ops.sum(ops.mul(g, o), -1, keepdim=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ....graph.dtype import f32
+from ....graph.tensor import Tensor
+
 Rule = Callable[..., Any]
 AnyRule = TypeVar("AnyRule", bound=Rule)
 
@@ -35,3 +38,8 @@ def _entering(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[AnyRu
 def same(names: str, function: Rule) -> None:
     """Our function has ATen's arguments already."""
     rule(*names.split())(function)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Narrow numbers as f32, in which ATen computes with them; others as they are."""
+    return x.cast(f32) if x.dtype.bytes < 4 else x

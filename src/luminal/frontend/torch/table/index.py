@@ -8,7 +8,7 @@ from typing import Any
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import boolean, f32, i64
+from ....graph.dtype import boolean, i64
 from ....graph.tensor import Tensor
 from ....ops.base import (
     Value,
@@ -21,7 +21,7 @@ from ....ops.base import (
     tensor_of,
 )
 from . import places
-from .base import rule, same
+from .base import rule, same, widened
 
 Indices = Sequence[Tensor | None]
 
@@ -70,7 +70,7 @@ def embedding_bag(
         real = ops.where(counts.unsqueeze(1), rows, weight.dtype.lowest)
         most = ops.scatter_reduce(empty, 0, at, real, "amax", include_self=False)
         return ops.where(ops.eq(number, 0).unsqueeze(1), 0, most), bag, number, None
-    wide = rows.cast(f32) if rows.dtype.bytes < 4 else rows
+    wide = widened(rows)
     kept = ops.where(counts.unsqueeze(1), wide, 0)
     total = ops.scatter_add(empty.cast(wide.dtype), 0, at, kept)
     if mode == 1:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from .... import ops
-from ....graph.dtype import boolean, f32
+from ....graph.dtype import boolean
 from ....graph.tensor import Tensor
 from ....ops.base import extent, static
 from .attention import _factor
-from .base import rule
+from .base import rule, widened
 
 # ---- nn.TransformerEncoderLayer and nn.MultiheadAttention, where nothing is trained
 
@@ -99,7 +99,7 @@ def grouped_mm(
     """
     group, last = _group(rows, offs), static(extent(matrices, 0), "groups") - 1
     picked = ops.index_select(matrices, 0, ops.minimum(group, last))  # (count, in, out)
-    product = ops.sum(ops.mul(picked.cast(f32), rows.cast(f32).unsqueeze(-1)), 1)
+    product = ops.sum(ops.mul(widened(picked), widened(rows).unsqueeze(-1)), 1)
     result = ops.where(ops.le(group, last).unsqueeze(-1), product, 0.0)
     return result if bias is None else ops.add(result, bias)
 
@@ -108,6 +108,7 @@ def grouped_mm(
 def grouped_mm_backward(rows: Tensor, matrices: Tensor, offs: Tensor, grad: Tensor) -> Any:
     """Of the rows, and of the matrices: sum over a group's rows of rows^T grad."""
     members = ops.eq(_group(rows, offs).unsqueeze(-1), ops.arange(rows.graph, extent(matrices, 0)))
-    own = ops.mul(members.cast(f32).unsqueeze(-1), rows.cast(f32).unsqueeze(1))
-    of_matrices = ops.einsum("rgi,ro->gio", own, grad.cast(f32))
+    wide = widened(rows)
+    own = ops.mul(members.cast(wide.dtype).unsqueeze(-1), wide.unsqueeze(1))
+    of_matrices = ops.einsum("rgi,ro->gio", own, widened(grad))
     return grouped_mm(grad, matrices.transpose(1, 2), offs), of_matrices

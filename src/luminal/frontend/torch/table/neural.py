@@ -11,7 +11,7 @@ from ....graph.dtype import f32
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, extent, literal, size_value
-from .base import rule, same
+from .base import rule, same, widened
 
 same("pixel_shuffle.default", ops.pixel_shuffle)
 same("pixel_unshuffle.default", ops.pixel_unshuffle)
@@ -55,16 +55,12 @@ def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else ops.add(x, bias.cast(x.dtype))
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.cast(f32) if x.dtype.bytes < 4 else x
-
-
 @rule("native_layer_norm.default")
 def layer_norm(
     x: Tensor, shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
     dims = tuple(range(x.ndim - len(shape), x.ndim))
-    result, mean, factor = _moments(_wide(x), dims, eps)
+    result, mean, factor = _moments(widened(x), dims, eps)
     return _affine(result, weight, bias).cast(x.dtype), mean, factor
 
 
@@ -73,7 +69,7 @@ def group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: Size, channels: Size,
     rest: Size, groups: int, eps: float,
 ) -> Any:  # fmt: skip
-    split = _wide(x).unflatten(1, (groups, -1))
+    split = widened(x).unflatten(1, (groups, -1))
     result, mean, factor = _moments(split, tuple(range(2, split.ndim)), eps)
     shape = (batch, groups)
     whole = _affine(result.flatten(1, 2), _channels(x, weight), _channels(x, bias))
@@ -90,7 +86,7 @@ def batch_norm_inference(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
     momentum: float, eps: float,
 ) -> Any:  # fmt: skip
-    wide = _wide(x)
+    wide = widened(x)
     factor = ops.rsqrt(ops.add(variance.cast(wide.dtype), eps))
     if weight is not None:
         factor = ops.mul(factor, weight.cast(wide.dtype))
@@ -132,7 +128,7 @@ def batch_norm_alone(
 
 def _batch_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     dims = (0, *range(2, x.ndim))
-    wide = _wide(x)
+    wide = widened(x)
     result, mean, factor = _moments(wide, dims, eps)
     whole = _affine(result, _channels(x, weight), _channels(x, bias)).cast(x.dtype)
     spread = ops.mean(ops.square(ops.sub(wide, mean)), dims)
@@ -149,7 +145,7 @@ def _running(old: Tensor | None, new: Tensor, momentum: float) -> Tensor | None:
 @rule("_fused_rms_norm.default")
 def rms_norm(x: Tensor, shape: Sequence[Size], weight: Tensor | None, eps: float | None) -> Any:
     """(result, 1 / root mean square)."""
-    dims, wide = tuple(range(x.ndim - len(shape), x.ndim)), _wide(x)
+    dims, wide = tuple(range(x.ndim - len(shape), x.ndim)), widened(x)
     small = {8: 2.0**-52}.get(wide.dtype.bytes, 2.0**-23) if eps is None else eps
     factor = ops.rsqrt(ops.add(ops.mean(ops.square(wide), dims, keepdim=True), small))
     return _affine(ops.mul(wide, factor), weight, None).cast(x.dtype), factor
@@ -161,7 +157,7 @@ def trilinear(
     more_c: Sequence[int], summed: Sequence[int], unroll: int = 1,
 ) -> Tensor:  # fmt: skip
     """The sum over dimensions of a product of three, each with new dimensions where it says."""
-    parts = [_wide(part) if part.dtype.is_float else part for part in (a, b, c)]
+    parts = [widened(part) if part.dtype.is_float else part for part in (a, b, c)]
     for place, more in enumerate((more_a, more_b, more_c)):
         for d in sorted(more):
             parts[place] = parts[place].unsqueeze(d)
@@ -177,8 +173,8 @@ def linear_cross_entropy(
     """(the loss of x weight^T + bias, its gradients): without gradients."""
     if any(options[-3:]):
         raise Unsupported("gradients beside the loss")
-    wide = [None if part is None else _wide(part) for part in (weight, bias, classes)]
-    logits = ops.linear(_wide(x), wide[0], wide[1])  # type: ignore[arg-type]
+    wide = [None if part is None else widened(part) for part in (weight, bias, classes)]
+    logits = ops.linear(widened(x), wide[0], wide[1])  # type: ignore[arg-type]
     return ops.cross_entropy(logits, target, wide[2], ignored, reduction), None, None, None
 
 

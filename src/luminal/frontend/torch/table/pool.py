@@ -10,12 +10,12 @@ import numpy as np
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import boolean, f32, i64
+from ....graph.dtype import boolean, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import extent, full_like, per_dim, static
 from ....ops.pooling import _adaptive_windows, _pool_windows
-from .base import rule
+from .base import rule, widened
 
 Numbers = int | Sequence[int]
 
@@ -169,7 +169,7 @@ def _by_shares(
     """Along the last two dimensions; narrow floats in f32, rounded once."""
     if not x.dtype.is_float:
         raise Unsupported("smooth resizing of integers")
-    result = x.cast(f32) if x.dtype.bytes < 4 else x
+    result = widened(x)
     for d, factor in zip((3, 2), (*factors, None, None)[1::-1]):
         shares = _shares(kind, static(shape[d], "an image"), size[d - 2], align, factor)
         matrix = x.graph.constant(shares if turned else shares.T).cast(result.dtype)
