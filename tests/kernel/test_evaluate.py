@@ -124,6 +124,25 @@ def test_domain_of_a_sum_of_products_ignores_infinities_outside():
     np.testing.assert_allclose(got, [a[i, : i + 1] @ b[: i + 1] for i in range(3)], rtol=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_masked_sum_of_products_treats_what_is_not_finite_as_ieee_does(seed):
+    values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, -2.0, 3.0], np.float32)
+    draw = np.random.default_rng(seed)
+    a, b = draw.choice(values, (4, 6)), draw.choice(values, (6, 5))
+    kernel = Kernel(
+        "k", (buffer("A", 4, 6), buffer("B", 6, 5), buffer("C", 4, 5)),
+        {"m": I(4), "n": I(5), "k": I(6)},
+        (Value("c", ("m", "n"), op("mul", load("A", "m", "k"), load("B", "k", "n")), f32,
+               Reduction("sum", ("k",)), domain={"k": (I(1), I("m") + 2), "n": (None, I(4))},
+               store=store("C", "m", "n")),),
+    )  # fmt: skip
+    got = run(kernel, {"A": a, "B": b, "C": np.full((4, 5), 7.0, np.float32)})["C"]
+    with np.errstate(invalid="ignore"):
+        wanted = [[np.sum(a[m, 1 : m + 2] * b[1 : m + 2, n]) for n in range(4)] for m in range(4)]
+    np.testing.assert_array_equal(got[:, :4], wanted)
+    assert (got[:, 4] == 7.0).all()
+
+
 def test_gather_clamps_and_scatter_skips():
     slot = (("$0", load("I", "i", dtype=i64)),)
     gather = Kernel(

@@ -69,7 +69,7 @@ def test_metadata_and_floats(tmp_path: Path) -> None:
 
     file = GGUF(write(tmp_path / "t.gguf", "some", fill))
     assert file.metadata["a.number"] == 7 and file.metadata["a.text"] == "naïve"
-    assert file.metadata["a.texts"] == ["x", "yy"]
+    assert list(file.metadata["a.texts"]) == file.metadata["a.texts"][:] == ["x", "yy"]
     assert file.metadata["a.numbers"].tolist() == [1.5, 2.5]
     np.testing.assert_array_equal(file["wide"].array(), values)
     np.testing.assert_array_equal(file["half"].array(), values.astype(np.float16))

@@ -11,7 +11,7 @@ import torch
 
 from luminal import nn
 from luminal.backend.reference import evaluate
-from luminal.errors import WeightsError
+from luminal.errors import InputError, WeightsError
 from luminal.graph import Graph, Tensor
 
 
@@ -360,8 +360,8 @@ def test_initial_values_are_seeded() -> None:
     assert np.abs(weights(3)).max() <= 1 / 8 and weights(3).std() == pytest.approx(
         1 / 8 / 3**0.5, rel=0.1
     )
-    with nn.uninitialised():
-        assert not weights(1).any()
+    with nn.uninitialised(), pytest.raises(InputError, match="has no value yet"):
+        weights(1)
 
 
 def test_half_precision_parameters() -> None:

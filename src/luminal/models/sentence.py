@@ -66,7 +66,7 @@ class SentenceEncoder:
         with nn.uninitialised():  # the checkpoint has every weight
             model = Bert(graph, self.config)
         self.vectors = pool(model(self.ids, self.mask), self.mask).output("vectors")
-        model.load_state_dict(self._weights(set(model.state_dict())))
+        model.load_state_dict(self._weights({name for name, _ in model.named_parameters()}))
         return graph
 
     def _weights(self, wanted: set[str]) -> dict[str, np.ndarray]:

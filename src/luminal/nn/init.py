@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,7 +25,7 @@ def seed(graph: Graph, value: int) -> None:
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    """Inside, parameters start as zeros, at no cost: for models whose weights are loaded."""
+    """Inside, parameters have no values and no memory: for models whose weights are loaded."""
     global _skip
     before, _skip = _skip, True
     try:
@@ -40,33 +40,35 @@ def _generator(graph: Graph) -> np.random.Generator:
     return _generators[graph]
 
 
-def _parameter(graph: Graph, values: np.ndarray, dtype: Any) -> Tensor:
+def _parameter(
+    graph: Graph, shape: Sequence[int], dtype: Any, make: Callable[[tuple[int, ...]], np.ndarray]
+) -> Tensor:
     kind = dtype_of(dtype)
-    parameter = graph.parameter(values.shape, kind)
-    return parameter.set(values.astype(kind.numpy, copy=False))
+    parameter = graph.parameter(tuple(shape), kind)
+    return parameter if _skip else parameter.set(make(tuple(shape)).astype(kind.numpy, copy=False))
 
 
 def filled(graph: Graph, shape: Sequence[int], value: float, dtype: Any = "f32") -> Tensor:
     """A parameter of one value."""
-    if value == 0:
-        return _parameter(graph, np.zeros(tuple(shape), dtype_of(dtype).numpy), dtype)
-    return _parameter(graph, np.full(tuple(shape), value, np.float32), dtype)
+    return _parameter(graph, shape, dtype, lambda shape: np.full(shape, value, np.float32))
 
 
 def uniform(graph: Graph, shape: Sequence[int], bound: float, dtype: Any = "f32") -> Tensor:
     """A parameter uniform in -bound .. bound."""
-    if _skip:
-        return filled(graph, shape, 0, dtype)
-    unit = _generator(graph).random(tuple(shape), np.float32)
-    return _parameter(graph, (unit * 2 - 1) * np.float32(bound), dtype)
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        return (_generator(graph).random(shape, np.float32) * 2 - 1) * np.float32(bound)
+
+    return _parameter(graph, shape, dtype, draw)
 
 
 def normal(graph: Graph, shape: Sequence[int], std: float, dtype: Any = "f32") -> Tensor:
     """A parameter drawn from the normal distribution."""
-    if _skip:
-        return filled(graph, shape, 0, dtype)
-    values = _generator(graph).standard_normal(tuple(shape), np.float32)
-    return _parameter(graph, values * np.float32(std), dtype)
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        return _generator(graph).standard_normal(shape, np.float32) * np.float32(std)
+
+    return _parameter(graph, shape, dtype, draw)
 
 
 def fan_in_uniform(graph: Graph, shape: Sequence[int], fan_in: int, dtype: Any = "f32") -> Tensor:

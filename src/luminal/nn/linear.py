@@ -55,7 +55,7 @@ class Embedding(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
-        if padding_idx is not None:
+        if padding_idx is not None and self.weight.node in graph.values:
             graph.values[self.weight.node][padding_idx] = 0
 
     def forward(self, index: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ outside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from ..scheduling.facts import is_product_sum
 
 Arrays = dict[str, np.ndarray]
 
+PERIOD = 1_048_583  # a prime: so many elements are drawn, then they come again
 HOSTILE = 8  # elements of a buffer that are hostile: the others must stay comparable
 GRID = 1 << 27  # points of one value that NumPy is asked to hold
 ROUNDINGS = {1: 4, 2: 4, 4: 256, 8: 256}  # bytes of a float -> units in the last place allowed
@@ -37,26 +39,27 @@ def _array(
 ) -> np.ndarray:
     shape = tuple(int(extent.evaluate(sizes)) for extent in buffer.shape)
     dtype = buffer.dtype
+    count = min(PERIOD, math.prod(shape))
     if dtype.kind == "bool":
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if dtype.is_integer:
-        return _integers(dtype, shape, rng, hostile)
-    array = rng.standard_normal(shape, np.float32).astype(dtype.numpy)
-    if hostile and array.size:
+        drawn = rng.integers(0, 2, count).astype(np.bool_)
+    elif dtype.is_integer:
+        drawn = _integers(dtype, count, rng, hostile)
+    else:
+        drawn = rng.standard_normal(count, np.float32).astype(dtype.numpy)
+    array = np.resize(drawn, shape)
+    if hostile and array.size and dtype.is_float:
         flat = array.reshape(-1)
         where = rng.integers(0, flat.size, min(HOSTILE, flat.size // 4 + 1))
         flat[where] = rng.permutation(_specials(dtype))[: len(where)]
     return array
 
 
-def _integers(
-    dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, hostile: bool
-) -> np.ndarray:
+def _integers(dtype: DType, count: int, rng: np.random.Generator, hostile: bool) -> np.ndarray:
     """Small numbers that also serve as indices; hostile: outside too. All of i8 and u8."""
     low, high = int(dtype.lowest), int(dtype.highest)
     if dtype.bytes > 1:
         low, high = max(low, -4 if hostile else 0), 100
-    return rng.integers(low, high, shape, endpoint=True).astype(dtype.numpy)
+    return rng.integers(low, high, count, endpoint=True).astype(dtype.numpy)
 
 
 def _specials(dtype: DType) -> np.ndarray:

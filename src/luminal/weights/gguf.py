@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -48,6 +49,32 @@ class GGUFTensor:
     def array(self) -> np.ndarray:
         """The values: floats as they are stored, blocks as f32."""
         return dequantise(self.type, self.raw, self.shape)
+
+
+@dataclass(frozen=True)
+class Texts(Sequence[str]):
+    """A list of texts in a file, each made when it is asked for: a vocabulary has 100,000 and more.
+    starts: of each one's length, which stands before it."""
+
+    data: memoryview
+    starts: array[int]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[n] for n in range(*number.indices(len(self)))]
+        start = self.starts[number]
+        size = LENGTH.unpack_from(self.data, start)[0]
+        start += LENGTH.size
+        return str(self.data[start : start + size], "utf-8", "surrogateescape")
 
 
 class GGUF(Mapping[str, GGUFTensor]):
@@ -133,19 +160,17 @@ class _Reader:
         raw = self.bytes(self.count())
         return raw.decode("utf-8", "surrogateescape")
 
-    def texts(self, count: int) -> list[str]:
-        """So many texts: a vocabulary has 100,000 and more."""
-        data, found = self.data.data, []
+    def texts(self, count: int) -> Texts:
+        data, starts = self.data.data, array("q")
         try:
             for _ in range(count):
-                start = self.place + LENGTH.size
-                self.place = start + LENGTH.unpack_from(data, self.place)[0]
-                if self.place > len(data):
-                    raise struct.error
-                found.append(str(data[start : self.place], "utf-8", "surrogateescape"))
+                starts.append(self.place)
+                self.place += LENGTH.size + LENGTH.unpack_from(data, self.place)[0]
         except struct.error:
-            raise WeightsError(f"{self.path}: truncated in a list of {count} texts") from None
-        return found
+            self.place = len(data) + 1
+        if self.place > len(data):
+            raise WeightsError(f"{self.path}: truncated in a list of {count} texts")
+        return Texts(data, starts)
 
     def head(self) -> tuple[int, int]:
         """The numbers of tensors and of metadata entries."""

@@ -60,11 +60,11 @@ class _Run:
         if value.store is not None:
             self._store(value, value.store, self.done[value.name])
 
-    def _domain(self, value: Value, axes: Sequence[str] = ()) -> Any:
-        """Where the value is looked at: True, or a mask."""
+    def _domain(self, value: Value, axes: Sequence[str] | None = None) -> Any:
+        """Where the value is looked at, by the bounds of all or some axes: True, or a mask."""
         active: Any = True
         for axis, (low, high) in value.domain.items():
-            if axes and axis not in axes:
+            if axes is not None and axis not in axes:
                 continue
             if low is not None:
                 active = active & (self.grid[axis] >= low.evaluate(self.grid))
@@ -126,13 +126,31 @@ class _Run:
             count = np.prod([float(self.extents[a]) for a in value.over])
             if not reach[0] * reach[1] * count < 2.0**53:
                 return None
-        factors = [f.astype(np.float64) for f in factors]
-        if active is not True:
-            if not all(np.isfinite(f).all() for f in factors):
-                return None
-            factors[0] = np.where(active, factors[0], 0.0)
-        total = self._contract(factors[0], factors[1], value.over)
+        x, y = sorted((f.astype(np.float64) for f in factors), key=np.size)
+        inner, outer = self._domain(value, value.over), self._domain(value, value.axes)
+        total = np.where(outer, self._masked(y, x, inner, value.over), 0.0)
         return total if value.dtype.is_float else total.astype(np.int64).astype(value.dtype.numpy)
+
+    def _masked(self, x: Array, y: Array, active: Any, over: Sequence[str]) -> Array:
+        """The contraction over the active points only. What is not finite is counted apart, for
+        zero in the place of an inactive x leaves NaN where y is infinite."""
+        if active is True or (np.isfinite(x).all() and np.isfinite(y).all()):
+            return self._contract(x if active is True else np.where(active, x, 0.0), y, over)
+
+        def any_of(*pairs: tuple[Any, Any]) -> Array:
+            found = [self._contract((a & active) * 1.0, b * 1.0, over) for a, b in pairs]
+            return sum(found, np.zeros(())) > 0
+
+        inf, every = np.inf, np.isfinite(y) | True
+        rise = any_of((x == inf, y > 0), (x == -inf, y < 0), (x > 0, y == inf), (x < 0, y == -inf))
+        fall = any_of((x == inf, y < 0), (x == -inf, y > 0), (x > 0, y == -inf), (x < 0, y == inf))
+        none = any_of((np.isnan(x), every), (np.isfinite(x) | True, np.isnan(y)),
+                      (np.isinf(x), y == 0), (x == 0, np.isinf(y)))  # fmt: skip
+        total = self._masked(
+            *(np.nan_to_num(z, posinf=0.0, neginf=0.0) for z in (x, y)), active, over
+        )
+        total = np.where(rise, inf, np.where(fall, -inf, total))
+        return np.where(none | rise & fall, np.nan, total)
 
     def _contract(self, x: Array, y: Array, over: Sequence[str]) -> Array:
         letters = string.ascii_letters[: len(self.names)]
@@ -224,7 +242,7 @@ class _Run:
         shape = [n if a in value.axes else 1 for a, n in self.extents.items()]
         full = np.broadcast_to(result, shape)
         target = self.arrays[store.buffer]
-        kept = self._domain(value, value.axes) if value.axes else True
+        kept = self._domain(value, value.axes)
         active = np.asarray(kept) & self._holds(store.conditions)
         if self._plain(value, store) and bool(np.all(active)):
             order = [self.names.index(next(iter(i.names()))) for i in store.index]

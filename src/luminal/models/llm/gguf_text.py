@@ -27,7 +27,7 @@ SPLITS = {  # tokenizer.ggml.pre: how a text is cut before pairs are merged
 def gguf_tokenizer(file: GGUF) -> Tokenizer:
     """Raises WeightsError where the file has none, Unsupported for a kind that is not known."""
     given = file.metadata
-    tokens = given.get("tokenizer.ggml.tokens")
+    tokens = list(given.get("tokenizer.ggml.tokens", ()))
     if not tokens:
         raise WeightsError(f"{file.path}: no tokenizer in this file")
     kind = given.get("tokenizer.ggml.model")
@@ -103,9 +103,8 @@ def _add_special(raw: Any, given: Mapping[str, Any], tokens: list[str]) -> None:
     if kinds is None:
         return
     added = [
-        package.AddedToken(token, special=kind == CONTROL, normalized=False)
-        for token, kind in zip(tokens, kinds)
-        if kind in (CONTROL, USER)
+        package.AddedToken(tokens[n], special=bool(kinds[n] == CONTROL), normalized=False)
+        for n in np.flatnonzero((kinds == CONTROL) | (kinds == USER))
     ]
     raw.add_tokens(added)
 
