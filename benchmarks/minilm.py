@@ -1,6 +1,6 @@
 """all-MiniLM-L6-v2, f32, real weights: ours beside onnxruntime and torch eager, paired in one run.
 
-    python benchmarks/minilm.py [--threads 2] [--tokens 128] [--rounds 15]
+python benchmarks/minilm.py [--threads 2] [--tokens 128] [--rounds 15]
 """
 
 from __future__ import annotations

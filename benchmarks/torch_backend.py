@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from luminal.bench.case import Case, Work, normal
 from luminal.bench.compare import Cell, Options, Row
 from luminal.bench.machine import measured
+from luminal.bench.results import Results
 from luminal.bench.suite import TIMEOUT, run
-from luminal.bench.table import closing, heading, line, write_json
+from luminal.bench.table import closing, heading, line
 from luminal.bench.twins import seeded
 
 PEERS = ("torch", "inductor")
@@ -219,14 +220,14 @@ def main() -> None:
     search = int(given.search) if given.search.isdecimal() else given.search
     peers = tuple(name for name in given.peers.split(",") if name)
     options = Options(given.threads, peers, search=search, rounds=given.rounds)
-    machine, rows = measured(given.threads), []
-    print(heading(machine, peers))
+    results = Results(given.json)
+    part = results.part(measured(given.threads))
+    print(heading(part.machine, peers))
     for row in run([c for c in CASES if given.only in c.name], options, given.timeout, find):
-        rows.append(row)
+        part.add(row)
         print(line(row, peers), first_calls(row), sep="\n", flush=True)
-        if given.json is not None:
-            write_json(given.json, [(machine, rows)])
-    print("\n" + closing(rows, peers))
+        results.write()
+    print("\n" + closing(part.rows, peers))
 
 
 if __name__ == "__main__":

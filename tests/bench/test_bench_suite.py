@@ -13,9 +13,10 @@ from luminal import ops
 from luminal.bench import plot, table
 from luminal.bench.case import Mark, operation
 from luminal.bench.compare import Cell, Options, Row
-from luminal.bench.machine import Machine
+from luminal.bench.machine import Machine, cpu_name
 from luminal.bench.paired import Spread
 from luminal.bench.peers import PEERS, Peer
+from luminal.bench.results import Results
 from luminal.bench.suite import cases, run, select
 from luminal.cli import main
 from luminal.errors import InputError, Unsupported
@@ -140,12 +141,42 @@ def test_closing_has_means_and_every_fault():
 
 
 def test_json_is_complete(tmp_path):
-    table.write_json(tmp_path / "x.json", [(MACHINE, rows())])
+    written(tmp_path / "x.json", rows())
     (data,) = json.loads((tmp_path / "x.json").read_text())
     assert data["machine"]["ceilings"] == {"fma": 100.0, "read": 10.0}
     assert data["rows"][0]["peers"]["torch"]["ratio"] == {"median": 1.5, "low": 1.4, "high": 1.6}
     assert data["rows"][0]["marks"][0]["reached"] and data["rows"][0]["rate"]["unit"] == "GFLOP/s"
     assert "rate" in data["rows"][1] and "rate" not in data["rows"][2]
+
+
+def written(file, rows, machine=MACHINE):
+    results = Results(file)
+    for row in rows:
+        results.part(machine).add(row)
+    results.write()
+
+
+def test_rows_come_back_from_a_file_as_they_were(tmp_path):
+    written(tmp_path / "x.json", rows())
+    part = Results.kept(tmp_path / "x.json").part(MACHINE)
+    assert part.rows == rows()
+    good, moved, _ = part.rows
+    assert part.find(good.name, ["torch"]) == good
+    assert part.find(good.name, ["torch", "jax"]) is None  # that peer was not tried
+    assert part.find("bad", []) is None  # ours was not timed
+    part.add(dataclasses.replace(moved, flops=7.0))
+    assert [row.flops for row in part.rows if row.name == moved.name] == [7.0]
+
+
+def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
+    file = tmp_path / "x.json"
+    written(file, rows(), dataclasses.replace(MACHINE, cpu="Another"))
+    with pytest.raises(InputError, match="another processor, Another"):
+        Results.kept(file).part(MACHINE)
+    assert Results.kept(file, again=True).part(MACHINE).rows == []
+    file.write_text("[{}]")
+    with pytest.raises(InputError, match="no file of results"):
+        Results.kept(file)
 
 
 class Balance(HTMLParser):
@@ -194,6 +225,21 @@ def test_png_where_matplotlib_is(tmp_path):
 def test_command_lists_cases():
     result = CliRunner().invoke(main, ["bench", "models", "--list"])
     assert result.exit_code == 0 and "ResNet-50 1x3x224x224" in result.output
+
+
+def test_a_run_of_everything_goes_on_where_it_stopped(tmp_path):
+    """Nothing is measured: the first run has no time for it, the second finds the row."""
+    file, only = tmp_path / "all.json", "softmax 512x2048"
+    arguments = ["bench", "--all", "--only", only, "--threads", "1", "--peers", "torch"]
+    arguments += ["--json", str(file), "--budget", "0s"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0 and "1 cases are left" in result.output
+    row = dataclasses.replace(rows()[0], name=only)
+    here = Machine(cpu_name(), 1, "f32", {"fma": 1.0, "read": 1.0})
+    written(file, [row], here)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0 and "left" not in result.output
+    assert table.line(row, ("torch",)) in result.output
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.program import interpret
 
 from luminal.backend.reference.kernels import evaluate
-from luminal.backend.reference.program import interpret
 from luminal.graph.dtype import DType, bf16, f32, i8, i32, i64, u8
 from luminal.graph.index import Index
 from luminal.kernel.kernel import (

@@ -9,11 +9,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
+from oracles.program import interpret
 from test_prepare import SMALL, assert_same
 
 from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
-from luminal.backend.reference.program import interpret
 from luminal.kernel.layout import pack
 from luminal.kernel.schedule import Schedule
 from luminal.kernel.target import Target

@@ -104,9 +104,7 @@ class Maker:
         for v in self.values:  # nothing is left unread
             body = add(body, read(v.name, v.dtype))
         order = tuple(self.draw(st.permutations(axes)))
-        self.buffers.append(
-            cases.buffer("Y", *(self.axes[a] for a in order), dtype=self.dtype)
-        )
+        self.buffers.append(cases.buffer("Y", *(self.axes[a] for a in order), dtype=self.dtype))
         self.values.append(value("out", axes, body, store=store("Y", *order)))
         return cases.kernel("random", self.buffers, self.axes, self.values, {"s": (0, 40)})
 

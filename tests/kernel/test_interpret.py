@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from lower_cases import TARGET, Case, gemm, run, schedule
+from oracles.program import interpret
 
-from luminal.backend.reference.program import interpret
 from luminal.errors import Illegal, VerifyError
 from luminal.graph.dtype import DType, bf16, boolean, f32, i64
 from luminal.graph.index import Index

@@ -257,12 +257,13 @@ CASES = {
     "gemm packed A": packed_a(),
     "gemm blocks of k": Case(
         gemm(13, 70, 19, epilogue=True),
-        schedule({"acc": "n/32@ k/8 m/6 k/4 k/1! m/1! n/16! n/1#",
-                  "out": "n/32@ m/6 m/1! n/16! n/1#"}),
+        schedule(
+            {"acc": "n/32@ k/8 m/6 k/4 k/1! m/1! n/16! n/1#", "out": "n/32@ m/6 m/1! n/16! n/1#"}
+        ),
     ),
     "dot blocks of k": Case(
-        gemm(5, 7, 70), schedule({"acc": "m/3@ n/4@ k/32 m/1 n/1 k/8* k/1#",
-                                  "out": "m/3@ n/4@ m/1 n/1"}),
+        gemm(5, 7, 70),
+        schedule({"acc": "m/3@ n/4@ k/32 m/1 n/1 k/8* k/1#", "out": "m/3@ n/4@ m/1 n/1"}),
     ),
     "dequantised": dequantised(),
     "softmax": Case(softmax(3, 70), schedule(SOFTMAX)),
@@ -276,7 +277,8 @@ CASES = {
     "attention causal": Case(attention(2, 40, 40, 16, True), attention_schedule(32, 16, 16)),
     "attention dynamic": Case(
         attention(2, "s", "c", 16, True, {"s": (1, 512), "c": (1, 512)}),
-        attention_schedule(32, 16, 16), {"s": 21, "c": 21},
+        attention_schedule(32, 16, 16),
+        {"s": 21, "c": 21},
     ),
     "online in lanes": online(3, 100, "m/1@ k/64 k/16* k/1#", "m/1@ k/64"),
     "online in tiles": online(7, 100, "m/4@ k/64 m/1 k/16* k/1#", "m/4@ k/64 m/1"),

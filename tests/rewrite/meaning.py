@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from oracles.terms import run, run_regions
 
 from luminal.backend import reference
-from luminal.backend.reference.terms import run, run_regions
 from luminal.graph.graph import Graph
 from luminal.graph.node import Node
 from luminal.graph.tensor import Tensor

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from oracles.terms import Values
 
 import luminal.ops as F
 from luminal.backend.reference.kernels import evaluate
-from luminal.backend.reference.terms import Values
 from luminal.graph.dtype import DType
 from luminal.graph.graph import Graph
 from luminal.graph.index import Index

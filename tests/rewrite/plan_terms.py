@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from oracles.terms import Values
 
-from luminal.backend.reference.terms import Values
 from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.encode import Indexed, Literal, Operation, Running

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from oracles.engine import Reference
 from plan_nets import NETS, program
 
 import luminal.rewrite.engine
-from luminal.backend.reference.engine import Reference
 from luminal.errors import CompileError
 from luminal.rewrite.engine import Egglog
 from luminal.rewrite.extract import classes_of

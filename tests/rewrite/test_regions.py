@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from meaning import check
+from oracles.terms import run_regions
 from programs import programs
 
 from luminal import ops
 from luminal.backend import reference
-from luminal.backend.reference.terms import run_regions
 from luminal.graph.graph import Graph
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise

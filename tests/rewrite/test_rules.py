@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 import pytest
+from oracles.engine import Reference
 from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 from plan_terms import differences
 from rule_cases import CASES, masked_rows, rule_case
 
-from luminal.backend.reference.engine import Reference
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.rules import DEFAULT, FAMILIES, laws

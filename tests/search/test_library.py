@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from oracles.program import interpret
 
 from luminal.backend import cpu
 from luminal.backend.cpu import blas
-from luminal.backend.reference.program import interpret
 from luminal.errors import Illegal
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index

@@ -4,17 +4,22 @@ compilation costs one row."""
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 
 from ..errors import InputError
+from ..progress import Line
 from .case import Case
 from .compare import Cell, Options, Row, failed, measure
 from .model_cases import all_models
 from .ops_cases import all_ops
 
 TIMEOUT = 120.0  # seconds for one side of a case to load, and for timing all of them
+START = 60.0  # seconds for a worker to be there, with the case's inputs and what they must give
+STEP = 0.5  # seconds from one sign of life to the next
 GRACE = 5.0  # seconds for a worker to end by itself
 
 Find = Callable[[str], Case]
@@ -49,8 +54,10 @@ def run(
     """A row for each case, as they come. `find` must be importable: the other process calls it."""
     worker = _Worker(options, find)
     try:
-        for case in chosen:
-            yield worker.measure(case, timeout)
+        for number, case in enumerate(chosen):
+            with Line(len(chosen)) as line:
+                row = worker.measure(case, timeout, partial(line.tell, number))
+            yield row
     finally:
         worker.stop()
 
@@ -63,26 +70,33 @@ class _Worker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Connection | None = None
 
-    def measure(self, case: Case, timeout: float) -> Row:
-        """A row, without the peers that crash or take longer to load than the timeout."""
+    def measure(self, case: Case, timeout: float, tell: Callable[[str], None]) -> Row:
+        """A row, without the peers that crash or take longer to load than the timeout. tell: is
+        called again and again with what is going on."""
         options, lost = self._options, dict[str, Cell]()
         while True:
-            row, told = self._attempt(case, options, timeout)
+            row, told = self._attempt(case, options, timeout, tell)
             if told not in options.peers:
                 return replace(row, peers=row.peers | lost)
             lost[told] = row.ours
             options = replace(options, peers=tuple(p for p in options.peers if p != told))
 
-    def _attempt(self, case: Case, options: Options, timeout: float) -> tuple[Row, str]:
+    def _attempt(
+        self, case: Case, options: Options, timeout: float, tell: Callable[[str], None]
+    ) -> tuple[Row, str]:
         """(the row, ""), or (a row with the fault, the side that was about to be measured)."""
         pipe, told = self._started(), "starting"
         pipe.send((case.name, options))
         try:
-            while pipe.poll(timeout):
+            end = time.monotonic() + max(timeout, START)
+            while time.monotonic() < end:
+                tell(f"{case.name}: {told}")
+                if not pipe.poll(STEP):
+                    continue
                 got: Row | str = pipe.recv()
                 if isinstance(got, Row):
                     return got, ""
-                told = got
+                told, end = got, time.monotonic() + timeout
             fault = f"no result within {timeout:.0f} s (last begun: {told})"
         except (EOFError, OSError):
             assert self._process is not None

@@ -1,13 +1,10 @@
-"""Results as text and as JSON."""
+"""Results as text."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 from .compare import OURS, Cell, Row
 from .machine import Machine
@@ -119,22 +116,3 @@ def closing(rows: Sequence[Row], peers: Sequence[str]) -> str:
             if cell.fault:
                 lines.append(f"{row.name}: {name}: {cell.fault}")
     return "\n".join(lines)
-
-
-def as_data(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
-    """Everything, as JSON takes it."""
-    listed = []
-    for row in rows:
-        entry = asdict(row)
-        if found := rate(row):
-            entry["rate"] = asdict(found)
-        for mark, told in zip(row.marks, entry["marks"]):
-            told |= {"wanted": row.wanted(mark), "reached": row.reached(mark)}
-        listed.append(entry)
-    return {"machine": asdict(machine), "rows": listed}
-
-
-def write_json(file: Path, parts: Sequence[tuple[Machine, Sequence[Row]]]) -> None:
-    """A file with `as_data` of each part; times in seconds."""
-    found = [as_data(rows, machine) for machine, rows in parts]
-    file.write_text(json.dumps(found, indent=1) + "\n")

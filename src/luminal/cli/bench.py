@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,9 @@ import click
 from ..errors import LuminalError
 
 if TYPE_CHECKING:
-    from ..bench import Case, Machine, Options, Row
+    from ..bench import Case, Options, Row
+    from ..bench.results import Part as Measured
+    from ..bench.results import Results
 
     Part = tuple[Options, list[Case]]  # cases that are run in one way
 
@@ -27,12 +32,15 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     "--all",
     "everything",
     is_flag=True,
-    help="Everything that has a mark, in all precisions, on all threads and on one, beside the "
-    "peers that the marks name: half an hour.",
+    help="Everything in f32, what has marks in bf16 and int8 too, on all threads and one: hours. "
+    "Rows that FILE of --json has are kept.",
 )
+@click.option("--again", is_flag=True, help="With --all: measure the rows of FILE again.")
+@click.option("--budget", default=None, metavar="TIME", help="Begin no case after it: 90s, 20m.")
 @click.option("--short", is_flag=True, help="A few cases, few rounds: a minute or two.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
-@click.option("--peers", default=None, help="Comma-separated; default: all that are installed.")
+@click.option("--peers", default=None, help="Comma-separated; marked: those that a case's marks "
+              "name; default: all that are installed.")  # fmt: skip
 @click.option("--precision", type=click.Choice(["f32", "bf16", "int8", "quantised"]),
               default=None, help="Default: f32; MODEL: quantised.")  # fmt: skip
 @click.option("--search", default="0", help="Budget of our search: kernels to try, or a time: 30s.")
@@ -53,9 +61,10 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
 def bench(
-    what: str, only: str, everything: bool, short: bool, threads: int | None, peers: str | None,
-    precision: str | None, search: str, rounds: int | None, timeout: float, json_file: Path | None,
-    plot: Path | None, prompt: int, tokens: int, quant: str | None, listed: bool,
+    what: str, only: str, everything: bool, again: bool, budget: str | None, short: bool,
+    threads: int | None, peers: str | None, precision: str | None, search: str, rounds: int | None,
+    timeout: float, json_file: Path | None, plot: Path | None, prompt: int, tokens: int,
+    quant: str | None, listed: bool,
 ) -> None:  # fmt: skip
     """Time our programs beside what a user would pick instead, paired in one run. MODEL: a language
     model, prefill and decoding, beside llama.cpp.
@@ -65,6 +74,7 @@ def bench(
     """
     from ..backend.cpu.target import cores
     from ..bench.compare import Options
+    from ..bench.results import Results
     from ..bench.suite import select
 
     try:
@@ -79,27 +89,36 @@ def bench(
         options = Options(
             threads or cores(), _peers(peers), precision or "f32",
             int(search) if search.isdecimal() else search,
-            rounds or (7 if short or everything else 15), marked=everything,
+            rounds or (7 if short or everything else 15), marked=peers == "marked",
         )  # fmt: skip
-        parts = _marked_parts(chosen, options) if everything else [(options, chosen)]
-        faults = _report(parts, timeout, json_file, plot)
+        parts = _all_parts(chosen, options) if everything else [(options, chosen)]
+        results = Results.kept(json_file, again or not everything)
+        faults = _report(parts, results, timeout, _seconds(budget), plot)
     except LuminalError as error:
         click.echo(f"luminal: {error}", err=True)
         sys.exit(1)
     sys.exit(1 if faults else 0)
 
 
-def _marked_parts(chosen: list[Case], options: Options) -> list[Part]:
-    """The cases that have marks, in every precision, on all threads and on one."""
+def _all_parts(chosen: list[Case], options: Options) -> list[Part]:
+    """Every case in f32, those with marks in the other precisions, on all threads and on one."""
     from dataclasses import replace
 
     parts = [
         (replace(options, precision=precision, threads=threads),
-         [c for c in chosen if c.rivals(precision, threads)])
+         [c for c in chosen if precision == "f32" or c.rivals(precision, threads)])
         for threads in dict.fromkeys((options.threads, 1))
         for precision in ("f32", "bf16", "int8")
     ]  # fmt: skip
     return [part for part in parts if part[1]]
+
+
+def _seconds(budget: str | None) -> float:
+    """A budget such as "20m" in seconds; infinite where there is none."""
+    from ..search import Budget
+
+    found = Budget.of(budget) if budget else None
+    return math.inf if found is None or found.seconds is None else found.seconds
 
 
 def _language(
@@ -120,7 +139,8 @@ def _peers(wanted: str | None) -> tuple[str, ...]:
     from ..bench.peers import PEERS
     from ..errors import InputError
 
-    names = list(PEERS) if wanted is None else [n.strip() for n in wanted.split(",") if n.strip()]
+    every = wanted in (None, "marked")
+    names = list(PEERS) if every else [n.strip() for n in str(wanted).split(",") if n.strip()]
     if unknown := [name for name in names if name not in PEERS]:
         raise InputError(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
     if reason := PEERS["torch"].missing():
@@ -135,28 +155,48 @@ def _peers(wanted: str | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _report(parts: list[Part], timeout: float, json_file: Path | None, plot: Path | None) -> int:
-    """Run the cases, print each as it comes, write the files. How many of ours failed."""
+def _report(
+    parts: list[Part], results: Results, timeout: float, seconds: float, plot: Path | None
+) -> int:
+    """Run the cases that have no row yet, print each row as it comes, write the files. How many of
+    ours failed."""
     from ..bench.machine import measured
     from ..bench.plot import check_ending, write_plot
-    from ..bench.suite import run
-    from ..bench.table import closing, heading, line, write_json
+    from ..bench.table import closing, heading, line
 
     if plot is not None:
         check_ending(plot)
-    found: list[tuple[Machine, list[Row]]] = []
+    end, left, faults = time.monotonic() + seconds, 0, 0
     for options, chosen in parts:
-        machine = measured(options.threads, options.precision)
-        rows: list[Row] = []
-        found.append((machine, rows))
-        click.echo(heading(machine, options.peers))
-        for row in run(chosen, options, timeout):
+        part = results.part(measured(options.threads, options.precision))
+        click.echo(heading(part.machine, options.peers))
+        rows = []
+        for row in _rows(part, chosen, options, timeout, end):
             rows.append(row)
+            part.add(row)
             click.echo(line(row, options.peers))
-            if json_file is not None:  # after each case: a long run that is stopped keeps its rows
-                write_json(json_file, found)
+            results.write()  # after each case: a long run that is stopped keeps its rows
         click.echo("\n" + closing(rows, options.peers) + "\n")
-    if plot is not None:
-        machine, rows = found[0]
-        write_plot(plot, rows, machine, parts[0][0].peers)
-    return sum(row.ours.fault is not None for _, rows in found for row in rows)
+        left += len(chosen) - len(rows)
+        faults += sum(row.ours.fault is not None for row in rows)
+        if plot is not None and options is parts[0][0]:
+            write_plot(plot, rows, part.machine, options.peers)
+    if left:
+        click.echo(f"The budget is over; {left} cases are left: the same command goes on.")
+    return faults
+
+
+def _rows(
+    part: Measured, chosen: list[Case], options: Options, timeout: float, end: float
+) -> Iterator[Row]:
+    """The rows that are there, then those of the other cases, as far as the time allows."""
+    from ..bench.suite import run
+
+    found = {case.name: part.find(case.name, options.peers_of(case)) for case in chosen}
+    yield from filter(None, found.values())
+    others = [case for case in chosen if found[case.name] is None]
+    if others and time.monotonic() < end:
+        for row in run(others, options, timeout):
+            yield row
+            if time.monotonic() > end:
+                return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from .dtype import DType, i64
 from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
-from .node import Node, Number, Shape, Source, View, position
+from .node import Node, Number, Shape, Source, View, number_key, position
 from .parse import DimLike, check_name, index_of
 from .space import Space
 from .tensor import Tensor
@@ -58,7 +59,9 @@ class Graph:
         self.requirements: list[Requirement] = []
         self._made: dict[Any, Node] = {}
         self._tensors: dict[Node, Tensor] = {}
+        self._numbers: Counter[str] = Counter()  # of sources, by kind
         self._spaces: dict[Shape, Space] = {}
+        self._normal: dict[Any, View | None] = {}  # views by what they were made of
 
     # ---- sources
 
@@ -84,8 +87,8 @@ class Graph:
         self, kind: str, shape: Shape, dtype: DType, name: str | None,
         value: np.ndarray | None = None,
     ) -> Tensor:  # fmt: skip
-        name = name or f"{kind}{sum(_kind(t) == kind for t in self.sources)}"
-        node = self._new("input", (), Source(name, kind, value), shape, dtype)
+        number, self._numbers[kind] = self._numbers[kind], self._numbers[kind] + 1
+        node = self._new("input", (), Source(name or f"{kind}{number}", kind, value), shape, dtype)
         self.sources.append(self.wrap(node))
         return self.sources[-1]
 
@@ -144,6 +147,7 @@ class Graph:
     def _declare(self, name: str, low: int, high: int) -> None:
         self.space.add_size(name, low, high)
         self._spaces.clear()
+        self._normal.clear()
 
     def size(self, value: DimLike) -> Index:
         """A user's size as an Index; names not yet declared get the default bounds."""
@@ -213,7 +217,7 @@ class Graph:
         """One number, shape (); rounded to its dtype (by default that of the Python value)."""
         kind = dtype_of(type(value) if dtype is None else dtype)
         number = exact(value, kind)
-        key = ("literal", views.number_key(number), kind)
+        key = ("literal", number_key(number), kind)
         if key not in self._made:
             self._made[key] = self._new("literal", (), number, (), kind)
         return self.wrap(self._made[key])
@@ -242,13 +246,14 @@ class Graph:
     def view(self, source: Node, view: View) -> Node:
         """A movement of a node, in normal form and composed with the views below it."""
         space = self.positions(view.shape)
-        plain = views.normal(space, view)
+        plain = self._remembered(view.key, views.normal, space, view)
         if plain is None:  # its conditions never hold
             assert view.fill is not None
             fill = self.literal(view.fill, source.dtype).node
             return self.add("view", (fill,), View(view.shape, ()))
         if source.op == "view":
-            whole = views.compose(space, plain, source.attribute)
+            both = plain.key, source.attribute.key
+            whole = self._remembered(both, views.compose, space, plain, source.attribute)
             if whole is not None:
                 return self.view(source.inputs[0], whole)
         if views.is_identity(plain, source.shape):
@@ -257,6 +262,12 @@ class Graph:
             mapping = {position(dim): index for dim, index in enumerate(plain.index)}
             return self._iota(view.shape, space.substitute(source.attribute, mapping), source.dtype)
         return self.add("view", (source,), plain)
+
+    def _remembered(self, key: Any, make: Callable[..., View | None], *given: Any) -> View | None:
+        """What `make` gives; made once: layers that repeat move their tensors in the same ways."""
+        if key not in self._normal:
+            self._normal[key] = make(*given)
+        return self._normal[key]
 
     def _new(
         self, op: str, inputs: tuple[Node, ...], attribute: Any, shape: Shape, dtype: DType
@@ -315,7 +326,5 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _key(attribute: Any) -> Any:
-    """What tells attributes apart: numbers inside by type and text."""
-    if isinstance(attribute, View):
-        return replace(attribute, fill=None), views.number_key(attribute.fill)
-    return attribute
+    """What tells attributes apart."""
+    return attribute.key if isinstance(attribute, View) else attribute

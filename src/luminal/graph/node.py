@@ -32,6 +32,11 @@ Shape: TypeAlias = tuple[Index, ...]
 REDUCE_OPS = ("sum", "max", "min", "prod")
 
 
+def number_key(value: Number | None) -> tuple[str, str]:
+    """Tells numbers apart that compare equal: 1, 1.0, True; 0.0 and -0.0. Equal for NaNs."""
+    return type(value).__name__, repr(value)
+
+
 def position(dim: int) -> str:
     """The variable that stands for the position along a dimension of the result of a view."""
     return f"i{dim}"
@@ -58,6 +63,11 @@ class View:
     index: tuple[Index, ...]
     conditions: tuple[Index, ...] = ()
     fill: Number | None = None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal views only: fills are told apart by type and text."""
+        return self.shape, self.index, self.conditions, number_key(self.fill)
 
 
 @dataclass(frozen=True)

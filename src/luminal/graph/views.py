@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .index import Index
-from .node import Number, Shape, View, position
+from .node import Shape, View, number_key, position
 from .space import Space
 
 ZERO, ONE = Index.of(0), Index.of(1)
@@ -19,11 +19,6 @@ def positions(count: int) -> tuple[Index, ...]:
 def place(dim: int) -> Index:
     """The position along a dimension of the result."""
     return Index.of(position(dim))
-
-
-def number_key(value: Number | None) -> tuple[str, str]:
-    """Tells numbers apart that compare equal: 1, 1.0, True; 0.0 and -0.0. Equal for NaNs."""
-    return type(value).__name__, repr(value)
 
 
 def product(sizes: Sequence[Index]) -> Index:

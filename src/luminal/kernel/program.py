@@ -1,8 +1,8 @@
 """The loop program: structured SSA, the same for all targets. A backend renders it as text.
 
 A statement is an Instruction, a For with carried values, a When, or a Claim (work units that
-threads take). `verify.py` checks the rules, `backend/reference/program.py` runs it
-slowly on NumPy.
+threads take). `lowering/verify.py` checks the rules; the tests have a slow interpreter of it
+in NumPy.
 """
 
 from __future__ import annotations

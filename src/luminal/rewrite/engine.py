@@ -1,4 +1,4 @@
-"""The e-graph engine behind one small interface: the egglog extension.
+"""The e-graph engine: the egglog extension behind one small interface.
 
 Only the low-level bindings of egglog 13.2 are used, loaded without the rest of the package. An
 engine is given declarations and rules as text, terms and facts as data, is stepped one ruleset at a
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import CompileError
 from .language import BUFFER_SORT, OPERATIONS, TERM_SORT
@@ -21,35 +21,6 @@ from .language import BUFFER_SORT, OPERATIONS, TERM_SORT
 Fact = tuple[str, tuple[int, ...], int]  # function, arguments, value
 Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
 Row = tuple[tuple[Any, ...], Any]
-
-
-class Engine(Protocol):
-    """What saturation and extraction need. Classes are opaque values, comparable and hashable."""
-
-    def insert(self, terms: Sequence[Inserted]) -> None:
-        """Add terms; the term at position i is remembered as number i."""
-
-    def tell(self, facts: Iterable[Fact]) -> None:
-        """Set integer functions of integers."""
-
-    def assert_constant(self, numbers: Iterable[int]) -> None:
-        """The buffers of these terms are known before the program runs."""
-
-    def run(self, *rulesets: str) -> bool:
-        """Apply these rulesets once each, the analysis before and after each; whether anything
-        changed."""
-
-    def size(self) -> int:
-        """The number of e-nodes."""
-
-    def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
-        """The rows of these functions; literals as Python values, classes as (sort, number)."""
-
-    def requests(self) -> list[tuple[int, int, int]]:
-        """The rows of the relation `need`; none if there is no new one."""
-
-    def close(self) -> None:
-        """The engine is not used any more."""
 
 
 @cache
@@ -92,7 +63,8 @@ def _schedule(rulesets: tuple[str, ...]) -> str:
 
 
 class Egglog:
-    """The egglog engine. Use it from the thread that made it."""
+    """An e-graph. Use it from the thread that made it. Classes are opaque values, comparable and
+    hashable."""
 
     def __init__(self, program: tuple[str, ...]) -> None:
         b = load_bindings()
@@ -111,11 +83,13 @@ class Egglog:
         self._run(self._commands("(push 1)"))
 
     def close(self) -> None:
+        """The engine is not used any more."""
         self._run(self._commands("(pop 1)"))
         _idle.graphs[self.program].append(self.graph)
         del self.graph
 
     def insert(self, terms: Sequence[Inserted]) -> None:
+        """Add terms; the term at position i is remembered as number i."""
         b, span = self.bindings, self.span
         for op, arguments in terms:
             kinds = OPERATIONS[op]
@@ -125,6 +99,7 @@ class Egglog:
             self.told.append(b.ActionCommand(b.Set(span, self._table(op), [number], call)))
 
     def tell(self, facts: Iterable[Fact]) -> None:
+        """Set integer functions of integers."""
         b, span = self.bindings, self.span
         self.told += (
             b.ActionCommand(
@@ -134,11 +109,14 @@ class Egglog:
         )
 
     def assert_constant(self, numbers: Iterable[int]) -> None:
+        """The buffers of these terms are known before the program runs."""
         b, span = self.bindings, self.span
         calls = (b.Call(span, "fixedT", [self._term(n)]) for n in numbers)
         self.told += (b.ActionCommand(b.Expr_(span, call)) for call in calls)
 
     def run(self, *rulesets: str) -> bool:
+        """Apply these rulesets once each, the analysis before and after each; whether anything
+        changed."""
         # one command: a call takes longer than most rulesets
         step = (*self._commands(_schedule(rulesets)), *self._commands("(print-size)"))
         *_, run, sizes = self._run((*self.told, *step))
@@ -147,13 +125,16 @@ class Egglog:
         return bool(run.report.updated)
 
     def size(self) -> int:
+        """The number of e-nodes."""
         return sum(self.sizes.get(op, 0) for op in OPERATIONS)
 
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
+        """The rows of these functions; literals as Python values, classes as (sort, number)."""
         functions = self.graph.freeze().functions
         return {n: self._rows(functions[n]) if n in functions else [] for n in names}
 
     def requests(self) -> list[tuple[int, int, int]]:
+        """The rows of the relation `need`; none if there is no new one."""
         count = self.sizes.get("need", 0)
         if count == self.requested:
             return []

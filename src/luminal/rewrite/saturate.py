@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .encode import Encoding
-from .engine import Egglog, Engine
+from .engine import Egglog
 from .rules import DEFAULT, program
 from .terms import Region
 
@@ -43,8 +43,8 @@ def saturate(
     region: Region,
     families: tuple[str, ...] = DEFAULT,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-) -> tuple[Engine, Encoding, Growth]:
+    engine: Egglog | None = None,
+) -> tuple[Egglog, Encoding, Growth]:
     """The e-graph of a region."""
     start = time.thread_time()
     encoding = Encoding(region)

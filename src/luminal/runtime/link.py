@@ -27,6 +27,8 @@ class Lowered:
 
 Lower = Callable[[Kernel, Settled], Sequence[Lowered]]  # several, where one is split: in this order
 
+Pieces = list[tuple[Ranges, list[int]]]  # the kernels that run in each range of sizes
+
 
 @dataclass
 class Linker:
@@ -39,7 +41,8 @@ class Linker:
     memories: list[Memory] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Compiled] = field(default_factory=list)
-    _pieces: dict[str, list[tuple[Ranges, list[int]]]] = field(default_factory=dict)
+    _pieces: dict[str, Pieces] = field(default_factory=dict)
+    _linked: dict[int, tuple[Kernel, Mapping[str, str], Pieces]] = field(default_factory=dict)
 
     def memory(self, made: Memory) -> int:
         """The number of a new memory."""
@@ -53,17 +56,24 @@ class Linker:
         self, kernel: Kernel, memories: Mapping[str, int], constant: bool, copies: bool = False
     ) -> None:
         """Run the kernel on these memories (kernel buffer -> memory) after the calls so far."""
-        plain, names = canonical(kernel)
-        key = repr(plain)
-        if key not in self._pieces:
-            self._pieces[key] = self._lower(plain)
-        for ranges, pieces in self._pieces[key]:
+        if id(kernel) not in self._linked:  # equal regions bring the very same kernels
+            self._linked[id(kernel)] = kernel, *self._link(kernel)
+        _, names, by_range = self._linked[id(kernel)]
+        for ranges, pieces in by_range:
             known = {names[buffer]: memory for buffer, memory in memories.items()}
             for number in pieces:
                 arguments = self._arguments(self.kernels[number], known)
                 self.calls.append(Call(number, arguments, constant, copies, ranges))
 
-    def _lower(self, plain: Kernel) -> list[tuple[Ranges, list[int]]]:
+    def _link(self, kernel: Kernel) -> tuple[Mapping[str, str], Pieces]:
+        """buffer -> its name in the pieces, and the pieces, which equal kernels share."""
+        plain, names = canonical(kernel)
+        key = repr(plain)
+        if key not in self._pieces:
+            self._pieces[key] = self._lower(plain)
+        return names, self._pieces[key]
+
+    def _lower(self, plain: Kernel) -> Pieces:
         """The pieces for each range of sizes. All read constants as the first one lays them out."""
         settled = Settled()
         return [

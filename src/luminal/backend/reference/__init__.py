@@ -1,8 +1,7 @@
-"""The reference backend: what each level of the compiler means, in NumPy, slow and obvious.
+"""The reference backend: what graphs and kernels mean, in NumPy, slow and obvious.
 
-`graph` evaluates a graph node by node, `terms` the same over named axes, `engine` saturates an
-e-graph, `kernels` evaluates a kernel as data, `program` a loop program statement by statement. All
-stages are tested against these.
+`graph` evaluates a graph node by node, `kernels` a kernel as data: what native code is checked
+against. The tests have such oracles for the levels in between.
 """
 
 from .graph import evaluate, meaning, run

@@ -1,4 +1,4 @@
-"""What all evaluators of this package share: grids of points, conditions, reductions, writes.
+"""What all evaluators share: grids of points, conditions, reductions, writes.
 
 Half precision is accumulated in f32 and rounded once, unless a caller widens further.
 """

@@ -146,9 +146,8 @@ class _Run:
         fall = any_of((x == inf, y < 0), (x == -inf, y > 0), (x > 0, y == -inf), (x < 0, y == inf))
         none = any_of((np.isnan(x), every), (np.isfinite(x) | True, np.isnan(y)),
                       (np.isinf(x), y == 0), (x == 0, np.isinf(y)))  # fmt: skip
-        total = self._masked(
-            *(np.nan_to_num(z, posinf=0.0, neginf=0.0) for z in (x, y)), active, over
-        )
+        x, y = (np.where(np.isfinite(z), z, 0.0) for z in (x, y))
+        total = self._masked(x, y, active, over)
         total = np.where(rise, inf, np.where(fall, -inf, total))
         return np.where(none | rise & fall, np.nan, total)
 

@@ -17,6 +17,7 @@ from ...runtime.executable import Executable
 from .arrays import TO_TORCH, array_of, inverse, tensor_of
 from .record import Recorder
 from .report import count_failure
+from .seed import draw_seed
 from .sizes import hint
 
 LINE, PAGE = 64, 4096  # bytes: of memory that is there as a whole, or not at all
@@ -215,11 +216,6 @@ def forget_weights() -> None:
     """Every program reads its weights anew at its next call."""
     global _forgotten
     _forgotten += 1
-
-
-def draw_seed() -> int:
-    """A random number from PyTorch's default generator, so that `torch.manual_seed` rules it."""
-    return int(torch.empty((), dtype=torch.int64).random_())
 
 
 def _array(tensor: torch.Tensor, spec: InSpec) -> np.ndarray:

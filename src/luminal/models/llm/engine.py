@@ -226,6 +226,6 @@ def _until_finish(box: SimpleQueue[Piece | LuminalError]) -> list[Piece]:
 
 def _tokenizer(found: Loaded) -> Tokenizer | None:
     try:
-        return found.source.tokenizer()
+        return found.tokenizer.result()
     except LuminalError:
         return None

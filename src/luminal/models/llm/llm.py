@@ -20,7 +20,6 @@ from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
 from .sampling import Sampling
-from .source import Source
 from .text import Message, Tokenizer
 
 BATCH = 16  # replies that are made at once
@@ -65,8 +64,7 @@ class LLM:
         found = load(path_or_id, quant, context, kv=kv)
         self.config: DecoderConfig = found.config
         self.context = found.context
-        self._source: Source | None = found.source
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer = found.tokenizer
         options: dict[str, Any] = {
             "threads": threads, "device": device, "search": search, "precision": precision
         }  # fmt: skip
@@ -84,10 +82,7 @@ class LLM:
     @property
     def tokenizer(self) -> Tokenizer:
         """Text to tokens and back. Raises WeightsError where the checkpoint has none."""
-        if self._tokenizer is None:
-            assert self._source is not None
-            self._tokenizer, self._source = self._source.tokenizer(), None  # it is large
-        return self._tokenizer
+        return self._tokenizer.result()
 
     # ---- text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from ...errors import InputError, Unsupported, WeightsError
 from ...weights.hub import locate
 from .cache import cache_bytes
 from .config import DecoderConfig
-from .source import Source, open_source
+from .source import open_source
 from .storage import Storage
+from .text import Tokenizer
 from .weights import Deferred, identity_of
 
 DEFAULT_CONTEXT = 4096
@@ -22,17 +24,15 @@ QUANTS = {"q8": "q8", "q8_0": "q8", "int8": "q8", "q4": "q4", "q4_0": "q4", "bf1
 @dataclass(frozen=True)
 class Loaded:
     """A checkpoint's tensors, how its matrices are stored, and the tokens of a conversation.
-    identity: stands for the tensors as they are now."""
+    identity: stands for the tensors as they are now. tokenizer: being made, beside the program and
+    before its weights need memory; raises WeightsError or Unsupported where there is none."""
 
-    source: Source
+    config: DecoderConfig
     state: Deferred
     storage: Storage
     context: int
     identity: str
-
-    @property
-    def config(self) -> DecoderConfig:
-        return self.source.config
+    tokenizer: Future[Tokenizer]
 
 
 def load(
@@ -48,7 +48,11 @@ def load(
     state, storage = source.load(None if quant is None else QUANTS[quant])
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
-    return Loaded(source, state, storage, tokens, identity_of(source.files, quant))
+    maker = ThreadPoolExecutor(1, "luminal-tokenizer")
+    tokenizer = maker.submit(source.tokenizer)
+    maker.shutdown(wait=False)
+    identity = identity_of(source.files, quant)
+    return Loaded(source.config, state, storage, tokens, identity, tokenizer)
 
 
 def _context(wanted: int | None, config: DecoderConfig) -> int:

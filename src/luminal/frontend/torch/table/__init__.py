@@ -17,6 +17,7 @@ from . import (
     neural,
     pool,
     reduction,
+    sample,
     shape,
     source,
     special,
@@ -26,7 +27,7 @@ from .complex import COMPLEX
 
 TABLES = (
     attention, backward, complex, elementwise, index, layers, matrix, neural, pool, reduction,
-    shape, source, special,
+    sample, shape, source, special,
 )  # fmt: skip
 
 __all__ = ["COMPLEX", "RULES", "SOURCES", "TABLES"]

@@ -158,6 +158,20 @@ def adaptive_max_3d_backward(grad: Tensor, x: Tensor, places: Tensor) -> Tensor:
     return _to_places(grad, x, places, 3)
 
 
+@rule("fractional_max_pool2d_backward.default")
+def fractional_max_2d_backward(
+    grad: Tensor, x: Tensor, kernel: Numbers, size: Numbers, places: Tensor
+) -> Tensor:
+    return _to_places(grad, x, places, 2)
+
+
+@rule("fractional_max_pool3d_backward.default")
+def fractional_max_3d_backward(
+    grad: Tensor, x: Tensor, kernel: Numbers, size: Numbers, places: Tensor
+) -> Tensor:
+    return _to_places(grad, x, places, 3)
+
+
 def _adaptive_backward(name: str, n: int) -> None:
     @rule(name)
     def backward(grad: Tensor, x: Tensor) -> Tensor:

@@ -1,19 +1,18 @@
-"""Pooling and sampling of images."""
+"""Pooling of images, and new sizes without aliasing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import boolean, i64
+from ....graph.dtype import i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import extent, full_like, per_dim, static
+from ....ops.base import Value, extent, full_like, per_dim, static
 from ....ops.pooling import _adaptive_windows, _pool_windows
 from .base import rule, widened
 
@@ -90,11 +89,15 @@ def _first_best(x: Tensor, n: int, windows: Any) -> tuple[Tensor, Tensor]:
     for d in range(x.ndim - n, x.ndim):
         flat = flat * extent(x, d) + Index.of(f"i{d}")
     elements = windows(x, x.dtype.lowest)
-    numbers = windows(x.graph.iota(x.shape, flat, i64), i64.highest)
-    inner = tuple(range(x.ndim, x.ndim + n))
+    return _best(elements, windows(x.graph.iota(x.shape, flat, i64), i64.highest), n)
+
+
+def _best(elements: Tensor, numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Over the last n dimensions: (the largest element, the smallest number of one so large)."""
+    inner = tuple(range(elements.ndim - n, elements.ndim))
     best = ops.amax(elements, inner, keepdim=True)
     hit = ops.eq(elements, best)
-    if x.dtype.is_float:
+    if elements.dtype.is_float:
         hit = ops.logical_or(hit, ops.isnan(elements))
     places = ops.amin(ops.where(hit, numbers, full_like(numbers, i64.highest)), inner)
     return best.squeeze(inner), places
@@ -115,6 +118,47 @@ _adaptive_max("adaptive_max_pool2d.default", 2)
 _adaptive_max("adaptive_max_pool3d.default", 3)
 _max("max_pool2d_with_indices.default", 2)
 _max("max_pool3d_with_indices.default", 3)
+
+
+def _fractional(name: str, drawn: Sequence[int]) -> None:
+    """drawn: which of the numbers drawn for a plane rules each dimension."""
+    n = len(drawn)
+
+    @rule(name)
+    def maxima(x: Tensor, kernel: Sequence[int], size: Sequence[int], samples: Tensor) -> Any:
+        """Windows of one size, whose distances are drawn (Graham, "Fractional max-pooling")."""
+
+        def both(image: Tensor) -> Any:
+            flat: Value = 0
+            for d, number in enumerate(drawn):
+                length = static(extent(image, 2 + d), "an image")
+                starts = _starts(samples.select(-1, number), length, size[d], kernel[d])
+                places = ops.add(starts.unsqueeze(-1), ops.arange(x.graph, kernel[d]))
+                shape = [1] * (2 * n)  # windows, then elements of a window
+                shape[d], shape[n + d] = size[d], kernel[d]
+                flat = ops.add(ops.mul(flat, length), places.reshape((*samples.shape[:2], *shape)))
+            numbers = flat.expand((*image.shape[:2], *flat.shape[2:]))
+            elements = ops.gather(image.flatten(2), 2, numbers.flatten(2))
+            return _best(elements.reshape(numbers.shape), numbers, n)
+
+        return _batched(both, n, x)
+
+
+def _starts(sample: Tensor, length: int, windows: int, kernel: int) -> Tensor:
+    """Where the windows along a dimension begin: (batch, channels, windows). The last is at the
+    end."""
+    last = full_like(sample, length - kernel, i64).unsqueeze(-1)
+    if windows == 1:
+        return last
+    step = (length - kernel) / (windows - 1)
+    before = ops.arange(sample.graph, windows - 1).cast(sample.dtype)
+    reached = ops.mul(ops.add(before, sample.unsqueeze(-1)), step).cast(i64)
+    first = ops.mul(sample, step).cast(i64).unsqueeze(-1)
+    return ops.cat([ops.sub(reached, first), last], -1)
+
+
+_fractional("fractional_max_pool2d.default", (1, 0))
+_fractional("fractional_max_pool3d.default", (0, 1, 2))
 
 
 # ---- new sizes without aliasing: a product with a matrix of shares along each dimension
@@ -179,68 +223,3 @@ def _by_shares(
 
 _smooth("bilinear")
 _smooth("bicubic")
-
-
-# ---- sampling at points that are data
-
-NOWHERE = -100.0  # where ATen puts points that no integer can hold
-
-
-@rule("grid_sampler_3d.default")
-def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
-    """x (batch, channels, depth, height, width) at points (batch, ..., xyz) between -1 and 1.
-
-    mode: 0 between the eight neighbours, 1 the nearest. padding: 0 zeros outside, 1 the border, 2
-    reflection. Rounded to the dtype after each step, as ATen does.
-    """
-    sizes = [static(extent(x, d), "a volume") for d in (2, 3, 4)]
-    points = [_at(grid.select(-1, 2 - d), sizes[d], padding, align) for d in range(3)]
-    if mode == 1:
-        return _elements(x, [ops.round(point).cast(i64) for point in points], sizes)
-    below = [ops.floor(point).cast(i64) for point in points]
-    total: Tensor | None = None
-    for corner in product((0, 1), repeat=3):
-        share: Tensor | None = None
-        for point, low, up in reversed(list(zip(points, below, corner))):
-            part = ops.sub(point, low) if up else ops.sub(ops.add(low, 1), point)
-            share = part if share is None else ops.mul(share, part)
-        places = [ops.add(low, up) for low, up in zip(below, corner)]
-        term = ops.mul(_elements(x, places, sizes), share.unsqueeze(1))  # type: ignore[union-attr]
-        total = term if total is None else ops.add(total, term)
-    return total  # type: ignore[return-value]
-
-
-def _at(point: Tensor, size: int, padding: int, align: bool) -> Tensor:
-    """-1 .. 1 as a place among elements; align: the ends are the middles of the last elements."""
-    if align:
-        place = ops.mul(ops.div(ops.add(point, 1), 2), size - 1)
-    else:
-        place = ops.div(ops.sub(ops.mul(ops.add(point, 1), size), 1), 2)
-    if padding == 2:
-        place = _reflected(place, 0 if align else -1, 2 * (size - 1) if align else 2 * size - 1)
-    if padding:
-        place = ops.minimum(ops.maximum(place, 0), size - 1)
-    return ops.where(ops.lt(ops.abs(place), 2.0**31), place, NOWHERE)
-
-
-def _reflected(place: Tensor, twice_low: int, twice_high: int) -> Tensor:
-    """Folded back at both ends, as often as it takes."""
-    if twice_low == twice_high:
-        return full_like(place, 0)
-    low, span = twice_low / 2, (twice_high - twice_low) / 2
-    away = ops.abs(ops.sub(place, low))
-    rest, folds = ops.fmod(away, span), ops.floor(ops.div(away, span))
-    even = ops.eq(ops.fmod(folds, 2), 0)
-    return ops.where(even, ops.add(rest, low), ops.add(ops.sub(span, rest), low))
-
-
-def _elements(x: Tensor, places: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """(batch, channels, ...): x at places (batch, ...), 0 outside."""
-    flat, inside = full_like(places[0], 0), full_like(places[0], True, boolean)
-    for place, size in zip(places, sizes):
-        flat = ops.add(ops.mul(flat, size), ops.clamp(place, 0, size - 1))
-        inside = ops.logical_and(inside, ops.logical_and(ops.ge(place, 0), ops.lt(place, size)))
-    channels = (x.shape[0], x.shape[1])
-    index = flat.flatten(1).unsqueeze(1).expand((*channels, -1))
-    found = ops.gather(x.flatten(2), 2, index).reshape((*channels, *flat.shape[1:]))
-    return ops.where(inside.unsqueeze(1), found, 0)

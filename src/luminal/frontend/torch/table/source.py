@@ -40,7 +40,7 @@ def scalar_tensor(at: Recorder, value: Any, dtype: DType = f32) -> Tensor:
     return tensor_of(at.graph, value, dtype)
 
 
-@source("empty.memory_format", "zeros.default")
+@source("empty.memory_format", "zeros.default", "_efficientzerotensor.default")
 def zeros(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
     return full(at, shape, 0, dtype)
 

@@ -1,6 +1,6 @@
 """A small e-graph engine in plain Python that runs the same rule text as egglog.
 
-It is the oracle of `rewrite.engine.Egglog`. Tables are dictionaries, classes are union-find
+It is the oracle of `luminal.rewrite.engine.Egglog`. Tables are dictionaries, classes are union-find
 numbers, a rule is matched atom by atom through indices on the columns that are bound. A rule looks
 at all rows again (no semi-naive evaluation) if one of its tables changed.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-from ...errors import CompileError
-from ...rewrite.engine import Fact, Inserted, Row
-from ...rewrite.language import BUFFER_SORT, OPERATIONS
+from luminal.errors import CompileError
+from luminal.rewrite.engine import Fact, Inserted, Row
+from luminal.rewrite.language import BUFFER_SORT, OPERATIONS
 
 Sexp: TypeAlias = Any  # nested lists of str
 Binding = dict[str, Any]
@@ -84,7 +84,7 @@ def operand(token: str) -> Any:
 
 
 class Reference:
-    """The engine; see `rewrite.engine.Engine`."""
+    """The engine; see `luminal.rewrite.engine.Egglog`."""
 
     def __init__(self, program: tuple[str, ...]) -> None:
         self.rows: dict[str, dict[tuple[Any, ...], Any]] = {}

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.dtype import DType
-from ...graph.index import Index
-from ...graph.node import Node
-from ...graph.scalars import SCALARS, compute
-from ...rewrite.normal import Normal, axis_key
-from ...rewrite.terms import SLOT, Map, Region, Root, ScatterMap, Term, Terms, is_reduction
-from .arrays import Sizes, accumulate, grid, hold, reduce, write
+from luminal.backend.reference.arrays import Sizes, accumulate, grid, hold, reduce, write
+from luminal.graph.dtype import DType
+from luminal.graph.index import Index
+from luminal.graph.node import Node
+from luminal.graph.scalars import SCALARS, compute
+from luminal.rewrite.normal import Normal, axis_key
+from luminal.rewrite.terms import SLOT, Map, Region, Root, ScatterMap, Term, Terms, is_reduction
 
 
 def run(normal: Normal, feeds: Mapping[Node, Any], sizes: Sizes | None = None) -> dict[Node, Any]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import VerifyError
-from ...graph.dtype import DType
-from ...graph.scalars import REDUCTIONS, SCALARS, compute
-from ...kernel.program import Claim, For, Instruction, Program, Statement, Val, When
-from ...kernel.target import MatrixInstruction
-from .arrays import Array
+from luminal.backend.reference.arrays import Array
+from luminal.errors import VerifyError
+from luminal.graph.dtype import DType
+from luminal.graph.scalars import REDUCTIONS, SCALARS, compute
+from luminal.kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from luminal.kernel.target import MatrixInstruction
 
 Pointer = tuple[Array, int, str]  # bytes, position, name
 
