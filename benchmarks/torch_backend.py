@@ -2,9 +2,10 @@
 
     python benchmarks/torch_backend.py [--threads 2] [--search 0] [--only minilm] [--json FILE]
 
-A crash or an endless compilation costs one row. All sides take turns in one process; results are
-checked against eager's. First calls are cold (our kept programs and inductor's caches are not
-used): seconds, and processor seconds in brackets (children that still run are not counted).
+All sides take turns in one process; results are checked against eager's. With a search, "untuned"
+is ours once more without it: what the search gains. A crash or an endless compilation costs one
+row. First calls are cold (our kept programs and inductor's caches are not used): seconds, and
+processor seconds in brackets (children that still run are not counted).
 """
 
 from __future__ import annotations
@@ -22,12 +23,24 @@ from torch.nn import functional as F
 from luminal.bench.case import Case, Work, normal
 from luminal.bench.compare import Cell, Options, Row
 from luminal.bench.machine import measured
+from luminal.bench.peers import PEERS, Peer, Side, compiled
 from luminal.bench.results import Results
 from luminal.bench.suite import TIMEOUT, run
 from luminal.bench.table import closing, heading, line
 from luminal.bench.twins import seeded
 
-PEERS = ("torch", "inductor")
+TOGETHER = ("torch", "inductor")
+
+
+def untuned(work: Work, threads: int, precision: str) -> Side:
+    """Ours without a search, and without what earlier ones have found."""
+    from luminal.frontend.torch import backend
+
+    options = {"threads": threads, "precision": precision, "database": False, "cache": False}
+    return compiled(work, threads, precision, backend=backend, options=options)
+
+
+PEERS["untuned"] = Peer("untuned", "torch", untuned)  # in the process that measures, too
 
 
 def bert(layers: int, width: int, heads: int) -> nn.Module:
@@ -212,13 +225,14 @@ def main() -> None:
     parser.add_argument("--search", default="0")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--only", default="", help="a word in the names of cases")
-    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--peers", default=",".join(TOGETHER))
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds for a case")
     parser.add_argument("--json", type=Path, default=None, help="write all figures here")
     given = parser.parse_args()
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     search = int(given.search) if given.search.isdecimal() else given.search
     peers = tuple(name for name in given.peers.split(",") if name)
+    peers += ("untuned",) if search else ()
     options = Options(given.threads, peers, search=search, rounds=given.rounds)
     results = Results(given.json)
     part = results.part(measured(given.threads))

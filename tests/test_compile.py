@@ -372,3 +372,20 @@ def test_what_is_read_twice_again_and_again_is_no_tree() -> None:
     program.run()
     assert np.array_equal(program[total], np.full(4, 6, np.float32))
     assert np.array_equal(program[kept], np.where(array == -1, array, 0))
+
+
+def test_a_window_and_the_one_before_the_first_after_the_last() -> None:
+    """Keys of a window that begins at one of two places: neither is left out of the maximum."""
+    cx = Graph()
+    q, k = cx.tensor((2, 16, 8)), cx.tensor((2, 16, 8))
+    windows = k.reshape((2, 4, 4, 8))
+    keys = ops.cat([ops.cat([windows[:, -1:], windows[:, :-1]], 1), windows], 2)
+    products = q.reshape((2, 4, 4, 8)).matmul(keys.transpose(-1, -2))
+    scores = ops.logsumexp(products, -1).output()
+    rt = cx.compile(threads=1)
+    a, b = np.random.default_rng(0).standard_normal((2, 2, 4, 4, 8), np.float32)
+    rt[q], rt[k] = a.reshape(2, 16, 8), b.reshape(2, 16, 8)
+    rt.run()
+    dots = a @ np.concatenate([np.roll(b, 1, 1), b], 2).swapaxes(-1, -2)
+    expected = np.log(np.exp(dots.astype(np.float64)).sum(-1))
+    np.testing.assert_allclose(rt[scores], expected, rtol=1e-5, atol=1e-5)

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .artifact import file
@@ -49,7 +50,6 @@ from .runtime.recorded import executable_of_graph, ports_of
 from .runtime.report import Report, main_operations
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
-from .scheduling.prepare import prepare
 from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 
@@ -179,8 +179,9 @@ def _search(
     programs then race, and the winner is kept."""
     found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
     better = {key: clearly_better(several) for key, several in found.items()}
-    tuning.search(_tasks(source, [plans, better], tuning.target), budget)
+    tuning.search(_tasks(source, [plans, better], tuning, budget), budget)
     report.search += [compared(several) for several in found.values() if len(several) > 1]
+    report.search += tuning.splits
     if any(better[key] is not several[0] for key, several in found.items()):
         rivals = [_build(source, rival, tuning, report.again()) for rival in (plans, better)]
         engines = [Native(*rival, tuning.backend, report.threads) for rival in rivals]
@@ -243,7 +244,7 @@ def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report, settled: Settle
     with report.stage("verify"):
         verify_scopes(kernel)
     with report.stage("prepare"):
-        parts = prepare(kernel, tuning.target)
+        parts = tuning.prepared(kernel)
     made = []
     for part in parts:
         made.append(_lower_part(settled.on(part), tuning, report))
@@ -280,14 +281,17 @@ def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Repo
     return Lowered(scheduled, schedule, program)
 
 
-def _tasks(source: Source, rivals: Sequence[Mapping[str, Chosen]], target: Target) -> list[Task]:
+def _tasks(
+    source: Source, rivals: Sequence[Mapping[str, Chosen]], tuning: Tuning, budget: Budget
+) -> list[Task]:
     """The prepared kernels of every run under any of the plans, with how often it calls them."""
-    tasks = []
+    tasks, usual = [], source.program.graph.usual
+    prepare = partial(tuning.measured_parts, budget=budget)
     for key, calls in Counter(piece.key for piece in source.pieces).items():
         several = {id(plans[key]): plans[key] for plans in rivals}
         for step in (step for chosen in several.values() for step in chosen.steps):
             if not step.constant:
-                parts = prepared_by_range(step.kernel, source.program.graph.usual, target)
+                parts = prepared_by_range(step.kernel, usual, tuning.target, prepare)
                 tasks += [Task(part, calls, "_".join(main_operations(part))) for part in parts]
     return tasks
 

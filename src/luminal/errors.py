@@ -50,6 +50,10 @@ class InputError(Located, ValueError):
     """An array given to a program is missing or does not fit its tensor."""
 
 
+class LossyInput(InputError, DTypeError):
+    """An array or number that its tensor's dtype cannot hold without loss."""
+
+
 class DeviceError(LuminalError, ValueError):
     """The device does not exist on this machine."""
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from luminal.frontend.torch.seed import draw_seed
 from luminal.torch import backend, report
 
 
@@ -91,6 +92,14 @@ CASES = {
         ],
         torch.randn(2, 3, 4, 5, 6), 1.3 * torch.randn(2, 2, 3, 4, 3),
     ),
+    "windows at drawn distances": (
+        lambda x, at: [
+            torch.ops.aten.fractional_max_pool2d(x, [2, 3], [4, 5], at),
+            torch.ops.aten.fractional_max_pool2d(x, [3, 2], [1, 2], at),
+        ],
+        torch.randn(2, 3, 9, 11), torch.rand(2, 3, 2),
+    ),
+    "a view of nothing": (lambda x: (x.reshape(-1), x.view(-1, 3)), torch.ones(0, 3)),
     "smooth resizing": (
         lambda x: [
             F.interpolate(x, size, mode=mode, antialias=True)
@@ -133,6 +142,17 @@ def test_draws_follow_their_weights():
     assert not report().fallbacks and not report().failures
 
 
+def test_a_seed_is_what_pytorch_would_draw():
+    """Over the end of the generator's state, and from within it; the generator goes on as after."""
+
+    def draws(one):
+        torch.manual_seed(5)
+        first = [one() for _ in range(320)]
+        return [*first, torch.rand(3).tolist(), one(), torch.randn(2).tolist()]
+
+    assert draws(draw_seed) == draws(lambda: int(torch.empty((), dtype=torch.int64).random_()))
+
+
 def test_strides_over_memory_that_is_laid_out_otherwise():
     x, y = torch.randn(4, 3).t(), torch.randn(2, 2)
 
@@ -158,6 +178,11 @@ def same(x):
     return x
 
 
+def points(x, n=2):
+    """(batch, height, width, n) from an image of at least n channels, some beyond -1 .. 1."""
+    return x[:, :n].permute(0, 2, 3, 1)
+
+
 GRADIENTS = {
     "transposed convolution": Layer(same, nn.ConvTranspose2d(3, 4, 3, 2, 1, 1)),
     "average with a ragged edge": Layer(
@@ -168,6 +193,19 @@ GRADIENTS = {
     "adaptive maximum": Layer(lambda x: F.adaptive_max_pool2d(x, 4)),
     "padding": Layer(lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate")),
     "smooth resizing": Layer(lambda x: F.interpolate(x, (4, 12), mode="bicubic", antialias=True)),
+    "fractional maximum": Layer(
+        lambda x: F.fractional_max_pool2d(x, 2, 4, _random_samples=torch.full((2, 3, 2), 0.3))
+    ),
+    "sampling at points": Layer(
+        lambda x: sum(
+            F.grid_sample(x, points(x), "bilinear", padding, align_corners=corners)
+            for padding, corners in (("zeros", False), ("border", True), ("reflection", False))
+        )
+    ),
+    "sampling in three dimensions": Layer(
+        lambda x: F.grid_sample(x.unsqueeze(2), points(x, 3).unsqueeze(1), align_corners=False)
+    ),
+    "nearest element": Layer(lambda x: F.grid_sample(x, points(x), "nearest") + x.sgn()),
     "absolute value": Layer(lambda x: x.abs().logcumsumexp(1)),
 }
 

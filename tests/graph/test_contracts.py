@@ -139,6 +139,43 @@ def test_float_weights_are_rounded_by_rows(kind: str) -> None:
     assert (error <= bound + ROUNDING * sums(x, w) + 1e-37).all()
 
 
+def test_integer_scales() -> None:
+    """Of two integers that are multiplied, the one that is constant over groups is a scale: the sum
+    is that of integers, and the weight is not rounded."""
+    rng = np.random.default_rng(9)
+    x = activations("plain", 4, 128)
+    whole = rng.integers(-128, 128, (24, 4, 32)).astype(np.int8)
+    scales = rng.integers(0, 64, (24, 4)).astype(np.uint8)
+    exact = (whole * scales[..., None].astype(np.float64)).reshape(24, 128)
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        w = cx.parameter(whole.shape, "i8").set(whole).cast("f32")
+        s = cx.parameter(scales.shape, "u8").set(scales).cast("f32")
+        return ops.linear(a, (w * s.unsqueeze(-1)).flatten(1, 2))
+
+    bound = lost(x, 32) @ np.abs(exact).T + ROUNDING * sums(x, exact)
+    error = np.abs(run(x, record, "quantised") - x.astype(np.float64) @ exact.T)
+    assert (error <= bound).all()
+    assert error.max() > 100 * np.abs(run(x, record, "f32") - x @ exact.T).max()
+
+
+def test_two_integers_in_a_product_are_rounded_as_a_float() -> None:
+    rng = np.random.default_rng(10)
+    x = activations("plain", 4, 80)
+    a8, b8 = (rng.integers(-128, 128, (24, 80)).astype(np.int8) for _ in range(2))
+    w = a8.astype(np.float64) * b8
+    steps = np.abs(w).max(-1, keepdims=True) / 127
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        first, second = (cx.parameter(n.shape, "i8").set(n).cast("f32") for n in (a8, b8))
+        return ops.linear(a, first * second)
+
+    bound = lost(x, 80) @ (np.abs(w) + steps / 2).T + np.abs(x) @ (np.ones_like(w) * steps / 2).T
+    error = np.abs(run(x, record, "int8") - x.astype(np.float64) @ w.T)
+    assert (error <= bound + ROUNDING * sums(x, w)).all()
+    assert np.array_equal(run(x, record, "quantised"), run(x, record, "f32"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", (1, 9))
 def test_half_precision(rows: int, kind: str) -> None:

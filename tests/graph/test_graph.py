@@ -85,7 +85,7 @@ def test_a_size_that_may_be_negative_is_required():
     assert [str(r.index) for r in graph.requirements] == ["s - 2"]
     x.output()
     reference.run(graph, {x: np.zeros(0, np.float32)}, {"s": 2})
-    with pytest.raises(DimError, match="expected s - 2 = -1"):
+    with pytest.raises(DimError, match=r"s = 1 \(given to run\(\)\), but input 'input0' has 2"):
         reference.run(graph, {x: np.zeros(0, np.float32)}, {"s": 1})
 
 

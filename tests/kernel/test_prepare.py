@@ -11,10 +11,12 @@ import default_cases as cases
 from default_cases import I, const, load, mul, store, total, value
 
 from luminal.backend.reference.kernels import evaluate
+from luminal.errors import Illegal
 from luminal.kernel.domains import derive_domains
 from luminal.kernel.kernel import Guard
 from luminal.kernel.merge import merge_axes
 from luminal.kernel.target import Target
+from luminal.scheduling.decisions import Decisions
 from luminal.scheduling.prepare import prepare
 
 TARGET = Target("test", vector_bytes=64, registers=32, threads=2)
@@ -132,6 +134,31 @@ def test_a_long_reduction_is_split_for_the_threads():
     assert len(kernels) == 2 and len(prepare(kernel, Target("one", 64, 32))) == 1
     arrays = cases.arrays(kernel, np.random.default_rng(0))
     assert_same([kernel], kernels, arrays, {})
+
+
+def test_a_long_sum_that_is_stored_as_it_is_is_split():
+    kernel = cases.kernel(
+        "sum", [cases.buffer("X", 3, 1 << 17), cases.buffer("Y", 3)], {"m": 3, "k": 1 << 17},
+        [value("acc", "m", load("X", "m", "k"), total("k"), store=store("Y", "m"))],
+    )  # fmt: skip
+    kernels = prepare(kernel, TARGET)
+    assert len(kernels) == 2
+    assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
+def test_the_number_of_parts_can_be_chosen():
+    kernel = cases.gemm(16, 16, 4096, constant=False)
+    decisions = Decisions()
+    assert len(prepare(kernel, TARGET, decisions)) == 1  # by default: there are rows for all
+    made = decisions.made["parts"]
+    assert made.default == 1 and len(made.options) > 2
+    arrays = cases.arrays(kernel, np.random.default_rng(0))
+    for parts in made.others:
+        kernels = prepare(kernel, TARGET, Decisions({"parts": parts}))
+        assert len(kernels) == 2
+        assert_same([kernel], kernels, arrays, {})
+    with pytest.raises(Illegal):
+        prepare(kernel, TARGET, Decisions({"parts": 3}))
 
 
 def test_short_or_wide_reductions_are_not_split():

@@ -12,7 +12,11 @@ import torch
 
 from luminal import LLM
 from luminal.errors import Unsupported, WeightsError
+from luminal.graph import Graph
+from luminal.models.llm.gguf_source import KINDS, fields_of
 from luminal.models.llm.gguf_text import gguf_tokenizer
+from luminal.models.llm.projection import Blocks
+from luminal.models.llm.storage import FORMATS
 from luminal.models.llm.text import load_tokenizer
 from luminal.weights import GGUF
 
@@ -160,6 +164,7 @@ def rename(name: str) -> str:
         ("llama2", ["Q8_0"]),
         ("qwen2", ["Q4_0", "F16"]),
         ("llama2", ["Q4_K", "Q6_K", "Q5_0"]),
+        ("llama2", ["Q5_K", "Q4_1", "Q5_1"]),
     ],
 )
 def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path) -> None:
@@ -181,6 +186,42 @@ def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path
     np.testing.assert_allclose(llm.logits(ids), expected, atol=bound, rtol=0)
     with pytest.raises(WeightsError, match="no tokenizer"):
         llm.generate("text")
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K"])
+def test_scales_in_units(kind: str, tmp_path: Path) -> None:
+    """They stay as narrow as in the file, the weights are exact, and sums are taken in integers,
+    within the rounding of activations."""
+    raw, code = blocks(kind, 24, 2), gguf.GGMLQuantizationType[kind]
+    exact = gguf.quants.dequantize(raw, code)
+    format = FORMATS[KINDS[kind]]
+    x = np.random.default_rng(1).standard_normal((3, 512)).astype(np.float32)
+
+    def run(precision: str) -> tuple[np.ndarray, np.ndarray, str]:
+        graph = Graph()
+        a, index = graph.tensor(x.shape), graph.tensor((24,), "i64")
+        matrix = Blocks(graph, 512, 24, False, format)
+        for name, value in fields_of(raw, kind).items():
+            getattr(matrix, name).set(value)
+        assert sum(p.nbytes for p in fields_of(raw, kind).values()) < 24 * 512 * (
+            format.bits / 8 + 2.6 / format.block
+        )
+        y, rows = matrix(a).output(), matrix.rows(index).output()
+        rt = graph.compile(threads=1, precision=precision, database=False)
+        rt[a], rt[index] = x, np.arange(24)
+        rt.run()
+        return np.array(rt[y]), np.array(rt[rows]), rt.explain()
+
+    got, rows, plan = run("quantised")
+    np.testing.assert_array_equal(rows, exact)
+    assert "mul cast" in plan and ": i32" in plan
+    steps = np.abs(x).reshape(3, -1, format.unit).max(-1).repeat(format.unit, -1) / 127
+    bound = (steps / 2 + 2.0**-20 * np.abs(x)) @ np.abs(exact).T
+    # what is taken from quants and added back by a minimum cancels: its rounding stays
+    bound += 2.0**-20 * (np.abs(x).sum(-1, keepdims=True) * np.abs(exact).max())
+    error = np.abs(got - x.astype(np.float64) @ exact.astype(np.float64).T)
+    assert (error <= bound).all()
+    assert error.max() > 10 * np.abs(run("f32")[0] - x @ exact.T).max()
 
 
 # ---- tokenizers

@@ -5,8 +5,13 @@ constant over groups of k (or a float known before the run, rounded to such a fo
 
     sum_b  s_b  w_b  (sum_j  q_bj v_bj  -  zero sum_j q_bj)         k = (b, j)
 
-with q = round(x / s_b) of eight bits, s_b = max_j |x_bj| / 127, v the integers of w. The inner sums
-are exact; everything outside of them is f32. What is lost is the rounding of x, and of a float w:
+with q = round(x / s_b) of eight bits, s_b = max_j |x_bj| / 127, v the integers of w. Where scales of
+groups are integers n too, times scales u of units of groups, a unit has one s_b:
+
+    sum_b  s_b  u_b  (sum_c  n_bc  sum_j  q_bcj v_bcj)                   k = (b, c, j)
+
+Sums of integers are exact; everything else is f32. What is lost is the rounding of x, and of a
+float w:
 
     |error| <= sum_k |w_k| (s_b / 2 + TINY)  +  sum_k |x_k| t / 2       t: the scale of a float w
 
@@ -33,7 +38,6 @@ from .views import place, product
 
 TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
-LONGEST = 1 << 15  # of a group: sums of 8-bit products fit 32 bits
 MOST_TERMS = 4
 
 
@@ -47,10 +51,11 @@ class Placed:
 
 @dataclass(frozen=True)
 class Term:
-    """number * whole * floats: `whole` of an 8-bit integer dtype."""
+    """A product: number * wholes * floats. wholes: of 8-bit integer dtypes, at most one of them in
+    the terms of a group, in which the others are constant."""
 
     number: float = 1.0
-    whole: Placed | None = None
+    wholes: tuple[Placed, ...] = ()
     floats: tuple[Placed, ...] = ()
 
 
@@ -150,14 +155,20 @@ class _Whole:
         factor = resolved(self.graph, x)
         if not size.is_constant or position(self.dim) not in _names(factor.index):
             return None
-        terms = self._terms(w, tuple(map(place, range(len(self.shape)))))
-        if not any(term.whole for term in terms):
-            terms = self._rounded(w) if floats else []
-        for group in (size.constant, *GROUPS):
-            if terms and size.constant % group == 0 and group <= LONGEST:
-                found = self._grouped(terms, factor, group)
-                if found is not None:
-                    return found
+        found = self._in_groups(self._terms(w, tuple(map(place, range(len(self.shape))))), factor)
+        return self._in_groups(self._rounded(w), factor) if found is None and floats else found
+
+    def _in_groups(self, terms: list[Term], x: Placed) -> Node | None:
+        """The sum over the largest groups that allow it, if the terms have integers. Groups whose
+        scales are integers too are added up in units of as many as share the others."""
+        size = self.shape[self.dim].constant
+        if not any(term.wholes for term in terms):
+            return None
+        sizes = [g for g in (size, *GROUPS) if size % g == 0]
+        for group, unit in ((g, u) for g in sizes for u in sizes if u % g == 0):
+            found = self._grouped(terms, x, _Groups(self.shape, self.dim, group, unit))
+            if found is not None:
+                return found
         return None
 
     # ---- a weight as terms
@@ -173,13 +184,12 @@ class _Whole:
         if node.op == "literal":
             found = [Term(float(node.attribute))]
         elif node.op == "cast" and node.inputs[0].dtype in (i8, u8):
-            found = [Term(whole=Placed(node.inputs[0], index))]
+            found = [Term(wholes=(Placed(node.inputs[0], index),))]
         elif node.op == "add":
             found = [term for source in node.inputs for term in self._terms(source, index)]
         elif node.op == "mul":
             a, b = (self._terms(source, index) for source in node.inputs)
-            if not any(s.whole and t.whole for s in a for t in b):
-                found = [_times(s, t) for s in a for t in b]
+            found = [_times(s, t) for s in a for t in b]
         if found is None or len(found) > MOST_TERMS:
             return [Term(floats=(Placed(node, index),))]
         return found
@@ -192,9 +202,9 @@ class _Whole:
         if dims is None or len(self.dims) > 1 or not known_before(factor.node):
             return []
         index, shape = self._renamed(factor.index, dims), tuple(self.shape[d] for d in dims)
-        values, scale = self._quantise(factor.node, index, shape, dims.index(self.dim))
+        values, scale = self._quantise(factor.node, index, shape, [dims.index(self.dim)])
         kept = tuple(place(d) for d in dims if d != self.dim)
-        return [Term(1.0, Placed(values, tuple(map(place, dims))), (Placed(scale, kept),))]
+        return [Term(1.0, (Placed(values, tuple(map(place, dims))),), (Placed(scale, kept),))]
 
     def _compact(self, factor: Placed, shape: Shape) -> tuple[int, ...] | None:
         """The dimensions that a factor has, unless it repeats elements along them."""
@@ -212,113 +222,159 @@ class _Whole:
 
     # ---- in groups
 
-    def _grouped(self, terms: list[Term], x: Placed, group: int) -> Node | None:
-        dim, shape = self.dim, self.shape
-        count = Index.of(shape[dim].constant // group)
-        outer = (*shape[:dim], count, *shape[dim + 1 :])
-        split = (*shape[:dim], count, Index.of(group), *shape[dim + 1 :])
-        moved = {position(d): place(d + 1) for d in range(dim + 1, len(shape))}
-        inside = moved | {position(dim): place(dim) * group + place(dim + 1)}
-        if any(position(dim + 1) in _names(self._at(leaf, split, inside).index)
-               for term in terms for leaf in term.floats):  # fmt: skip
+    def _grouped(self, terms: list[Term], x: Placed, by: _Groups) -> Node | None:
+        """The sum, if one integer of a term varies in a group, and floats are alike in a unit."""
+        alike: dict[tuple[tuple[Placed, ...], tuple[Placed, ...]], list[Term]] = {}
+        for term in terms:
+            fine = tuple(w for w in term.wholes if self._varies(w, by, by.digits[-1:]))
+            scales = tuple(w for w in term.wholes if w not in fine)
+            floats = term.floats
+            if not by.nested:
+                widened = (Placed(_cast(self.graph, w.node, f32), w.index) for w in scales)
+                floats, scales = (*floats, *widened), ()
+            varying = any(self._varies(leaf, by, by.digits) for leaf in floats)
+            if len(fine) > 1 or len(scales) > 1 or varying or (by.nested and not scales):
+                return None
+            alike.setdefault((floats, scales), []).append(Term(term.number, fine))
+        longest = by.unit * (i8.highest * u8.highest if by.nested else i8.highest)
+        fits = longest * u8.highest <= i32.highest
+        q = self._activation(self._at(x, by.split), by) if fits else None
+        if q is None or not any(t.wholes for each in alike.values() for t in each):
             return None
-        wholes = [t for t in terms if t.whole]
-        if any(position(dim + 1) not in _names(self._at(t.whole, split, inside).index)
-               for t in wholes if t.whole):  # fmt: skip
-            return None
-        q = self._activation(self._at(x, split, inside), split)
-        if q is None:
-            return None
-        first = {position(dim): place(dim) * group}
-        parts = []
-        for floats in dict.fromkeys(t.floats for t in terms):
-            alike = [t for t in terms if t.floats == floats]
-            dots = [replace(t, whole=self._at(t.whole, split, inside)) if t.whole else t
-                    for t in alike]  # fmt: skip
-            placed = [self._at(leaf, outer, first) for leaf in floats]
-            parts.append(self._scaled(self._dots(dots, q, split, outer), placed, outer))
-        scale = self.graph.view(q.scale, View(outer, self._outer(q)))
-        total = parts[0]
-        for part in parts[1:]:
-            total = self.graph.add("add", (total, part))
+        total = None
+        for (floats, scales), each in alike.items():
+            part = self._part(each, scales, q, by)
+            for leaf in floats:
+                part = self.graph.add("mul", (part, self._view(leaf, by.outer)))
+            total = part if total is None else self.graph.add("add", (total, part))
+        assert total is not None
+        scale = self.graph.view(q.scale, View(by.outer.shape, _without(q.dims, by.digits)))
         return self.graph.add("sum", (self.graph.add("mul", (total, scale)),), self.dims)
 
-    def _at(self, leaf: Placed, shape: Shape, mapping: dict[str, Index]) -> Placed:
-        space = self.graph.positions(shape)
-        index = (space.simplify(space.substitute(i, mapping)) for i in leaf.index)
+    def _varies(self, leaf: Placed, by: _Groups, digits: Sequence[int]) -> bool:
+        """It is not constant along these digits of the dimension."""
+        names = _names(self._at(leaf, by.split).index)
+        return any(position(d) in names for d in digits)
+
+    def _at(self, leaf: Placed, level: _Level) -> Placed:
+        space = self.graph.positions(level.shape)
+        index = (space.simplify(space.substitute(i, level.mapping)) for i in leaf.index)
         return Placed(leaf.node, tuple(index))
 
-    def _activation(self, x: Placed, split: Shape) -> Quantised | None:
+    def _view(self, leaf: Placed, level: _Level) -> Node:
+        return self.graph.view(leaf.node, View(level.shape, self._at(leaf, level).index))
+
+    def _activation(self, x: Placed, by: _Groups) -> Quantised | None:
         """The other factor in eight bits."""
-        dims = self._compact(x, split)
-        if dims is None or self.dim + 1 not in dims:
+        dims = self._compact(x, by.split.shape)
+        if dims is None or not set(by.digits) <= set(dims):
             return None
-        at, shape = dims.index(self.dim + 1), tuple(split[d] for d in dims)
+        at, shape = [dims.index(d) for d in by.digits], tuple(by.split.shape[d] for d in dims)
         values, scale = self._quantise(x.node, self._renamed(x.index, dims), shape, at)
-        sums = self.graph.add("sum", (_cast(self.graph, values, i32),), (at,))
+        sums = self.graph.add("sum", (_cast(self.graph, values, i32),), (at[-1],))
         return Quantised(values, sums, scale, dims)
 
-    def _quantise(self, node: Node, index: Shape, shape: Shape, at: int) -> tuple[Node, Node]:
-        """(values i8 of this shape, scales f32 without dimension `at`)."""
-        graph, kept = self.graph, shape[:at] + shape[at + 1 :]
+    def _quantise(
+        self, node: Node, index: Shape, shape: Shape, at: Sequence[int]
+    ) -> tuple[Node, Node]:
+        """(values i8 of this shape, scales f32 without the dimensions `at`)."""
+        graph, rest = self.graph, [d for d in range(len(shape)) if d not in at]
+        kept = tuple(shape[d] for d in rest)
         x = graph.view(node, View(shape, index))
         size = graph.add("max", (x, graph.add("mul", (x, uniform(graph, -1.0, shape)))))
-        most = graph.add("max", (size,), (at,))
+        most = graph.add("max", (size,), tuple(at))
         some = graph.add("less", (uniform(graph, TINY, kept), most))
         inverse = graph.add("div", (uniform(graph, 127.0, kept), most))
         inverse = graph.add("select", (some, inverse, uniform(graph, 0.0, kept)))
-        repeated = tuple(place(d) for d in range(len(shape)) if d != at)
-        scaled = graph.add("mul", (x, graph.view(inverse, View(shape, repeated))))
+        repeated = graph.view(inverse, View(shape, tuple(map(place, rest))))
+        scaled = graph.add("mul", (x, repeated))
         scale = graph.add("mul", (most, uniform(graph, 1 / 127, kept)))
         return _cast(graph, graph.add("round", (scaled,)), i8), scale
 
-    def _outer(self, q: Quantised) -> Shape:
-        """Where sums and scales stand, over the positions without those inside groups."""
-        kept = [d for d in q.dims if d != self.dim + 1]
-        return tuple(place(d if d <= self.dim else d - 1) for d in kept)
-
-    def _dots(self, terms: list[Term], q: Quantised, split: Shape, outer: Shape) -> Node:
-        """The sum over groups of terms with the same scales, f32."""
-        graph = self.graph
-        sums = graph.view(q.sums, View(outer, self._outer(q)))
-        values = graph.view(q.values, View(split, tuple(map(place, q.dims))))
-        whole = next((t.number for t in terms if t.whole), 1.0)
-        zero, total = sum(t.number for t in terms if not t.whole) / whole, None
-        for term in terms:
-            if term.whole is None:
-                continue
-            bits, shift = self._unsigned(term.whole, split)
-            zero -= shift * term.number / whole
-            factors = (_cast(graph, bits, i32), _cast(graph, values, i32))
-            dot = graph.add("sum", (graph.add("mul", factors),), (self.dim + 1,))
-            total = dot if total is None else graph.add("add", (total, dot))
-        if total is None or zero != int(zero):
-            more = graph.add("mul", (_cast(graph, sums, f32), uniform(graph, zero, outer)))
-            total = more if total is None else graph.add("add", (_cast(graph, total, f32), more))
-        elif zero:
-            more = graph.add("mul", (sums, uniform(graph, int(zero), outer, i32)))
-            total = graph.add("add", (total, more))
+    def _part(
+        self, terms: list[Term], scales: tuple[Placed, ...], q: Quantised, by: _Groups
+    ) -> Node:
+        """The sum over units of terms with the same scales, f32."""
+        graph, number = self.graph, next((t.number for t in terms if t.wholes), terms[0].number)
+        total = self._dots([replace(t, number=t.number / number) for t in terms], q, by)
+        for leaf in scales:
+            scale = _cast(graph, self._view(leaf, by.middle), total.dtype)
+            total = graph.add("sum", (graph.add("mul", (total, scale)),), by.digits[:1])
         total = _cast(graph, total, f32)
-        return total if whole == 1 else graph.add("mul", (total, uniform(graph, whole, outer)))
+        if number == 1:
+            return total
+        return graph.add("mul", (total, uniform(graph, number, by.outer.shape)))
 
-    def _unsigned(self, whole: Placed, split: Shape) -> tuple[Node, int]:
+    def _dots(self, terms: list[Term], q: Quantised, by: _Groups) -> Node:
+        """The sum over groups, i32; f32 if a number is no integer."""
+        graph = self.graph
+        sums = graph.view(q.sums, View(by.middle.shape, _without(q.dims, by.digits[-1:])))
+        values = graph.view(q.values, View(by.split.shape, tuple(map(place, q.dims))))
+        zero, total = sum(t.number for t in terms if not t.wholes), None
+        for term in (t for t in terms if t.wholes):
+            bits, shift = self._unsigned(term.wholes[0], by.split)
+            zero -= shift * term.number
+            factors = (_cast(graph, bits, i32), _cast(graph, values, i32))
+            dot = graph.add("sum", (graph.add("mul", factors),), by.digits[-1:])
+            total = dot if total is None else graph.add("add", (total, dot))
+        if zero:
+            kind = i32 if zero == int(zero) else f32
+            number = uniform(graph, int(zero) if kind is i32 else zero, by.middle.shape, kind)
+            more = graph.add("mul", (_cast(graph, sums, kind), number))
+            total = more if total is None else graph.add("add", (_cast(graph, total, kind), more))
+        assert total is not None
+        return total
+
+    def _unsigned(self, whole: Placed, split: _Level) -> tuple[Node, int]:
         """(u8 integers, what they are too large by): instructions multiply u8 by i8."""
         graph, node, shift = self.graph, whole.node, 0
         if node.dtype is i8:
             bits = _cast(graph, node, u8)
             node = graph.add("xor", (bits, uniform(graph, 128, node.shape, u8)))
             shift = 128
-        return graph.view(node, View(split, whole.index)), shift
+        return self._view(replace(whole, node=node), split), shift
 
-    def _scaled(self, total: Node, floats: list[Placed], outer: Shape) -> Node:
-        for leaf in floats:
-            scale = self.graph.view(leaf.node, View(outer, leaf.index))
-            total = self.graph.add("mul", (total, scale))
-        return total
+
+class _Groups:
+    """Dimension `dim` of a shape as digits: units, groups in a unit (nested: several), and what
+    is inside a group.
+
+    split: the shape with these digits; middle: without the last one; outer: with units only.
+    """
+
+    def __init__(self, shape: Shape, dim: int, group: int, unit: int) -> None:
+        self.shape, self.dim, self.unit, self.nested = shape, dim, unit, unit > group
+        size = shape[dim].constant
+        self.steps = (unit, group, 1) if self.nested else (unit, 1)
+        self.extents = [Index.of(n // s) for n, s in zip((size, *self.steps), self.steps)]
+        self.digits = tuple(range(dim + 1, dim + len(self.steps)))  # inside units
+        self.split, self.middle = self._level(len(self.steps)), self._level(len(self.steps) - 1)
+        self.outer = self._level(1)
+
+    def _level(self, count: int) -> _Level:
+        """With the first digits, so many."""
+        shape, dim = self.shape, self.dim
+        digits = (place(dim + n) * step for n, step in enumerate(self.steps[:count]))
+        mapping = {position(d): place(d + count - 1) for d in range(dim + 1, len(shape))}
+        mapping[position(dim)] = sum(digits, Index.of(0))
+        return _Level((*shape[:dim], *self.extents[:count], *shape[dim + 1 :]), mapping)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A shape, and what the positions of the contraction are at its positions."""
+
+    shape: Shape
+    mapping: dict[str, Index]
+
+
+def _without(dims: Sequence[int], lost: Sequence[int]) -> Shape:
+    """Positions along dims where those that are lost are not counted."""
+    return tuple(place(d - sum(e < d for e in lost)) for d in dims if d not in lost)
 
 
 def _times(a: Term, b: Term) -> Term:
-    return Term(a.number * b.number, a.whole or b.whole, a.floats + b.floats)
+    return Term(a.number * b.number, a.wholes + b.wholes, a.floats + b.floats)
 
 
 def _once(factor: Placed, shape: Shape, count: int) -> bool:

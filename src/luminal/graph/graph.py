@@ -20,7 +20,7 @@ from .node import Node, Number, Shape, Source, View, number_key, position
 from .parse import DimLike, check_name, index_of
 from .space import Space
 from .tensor import Tensor
-from .values import from_user
+from .values import constant
 
 if TYPE_CHECKING:
     from ..compiler import Executable
@@ -79,7 +79,7 @@ class Graph:
 
     def constant(self, array: Any, name: str | None = None) -> Tensor:
         """Values known at compile time. Python floats become f32, Python ints i64."""
-        value, dtype = from_user(array)
+        value, dtype = constant(array)
         shape = tuple(Index.of(size) for size in value.shape)
         return self._source("constant", shape, dtype, name, value)
 

@@ -92,10 +92,10 @@ class Tensor(Movement):
     # ---- values and results
 
     def set(self, value: Any) -> Tensor:
-        """The value of this source until another is given. Raises InputError or DTypeError."""
+        """The value of this source until another is given. Raises InputError, LossyInput."""
         if self.node.op != "input" or self.node.attribute.kind == "constant":
             raise InputError(f"only inputs and parameters can be set, not {self}")
-        self.graph.values[self.node] = checked(self.node, value, self.graph.space)
+        self.graph.values[self.node] = checked(self.node, value)
         return self
 
     def output(self, name: str | None = None) -> Tensor:

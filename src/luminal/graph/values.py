@@ -1,4 +1,9 @@
-"""Arrays that users give: checked against dtype and shape, converted only without loss."""
+"""Arrays that users give, and the run-time sizes that they tell.
+
+An array that has the right dtype, lies contiguous and is aligned for its dtype is used in place:
+the program reads the caller's memory when it runs. All others are copied once, when they are set,
+and converted only without loss.
+"""
 
 from __future__ import annotations
 
@@ -8,157 +13,223 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DimError, DTypeError, InputError
-from .dtype import ALL, DType, dtype, f32
+from ..errors import DimError, InputError, LossyInput
+from .dtype import DType, dtype, f32
 from .index import Index
 from .infer import text
-from .node import Node, Shape
-from .space import Space
+from .node import Node, Shape, View
+from .space import Range
 
 if TYPE_CHECKING:
-    from .graph import Graph
+    from .graph import Requirement
+
+MANTISSA = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+EXPONENT = {"f64": 11, "f32": 8, "f16": 5, "bf16": 8}
 
 
-def from_user(value: Any) -> tuple[np.ndarray, DType]:
+def lossless(source: DType, wanted: DType) -> bool:
+    """Every value of `source` is a value of `wanted`."""
+    if source is wanted or source.kind == "bool":
+        return True
+    if wanted.kind == "bool":
+        return False
+    if source.is_float:
+        return (
+            wanted.is_float
+            and MANTISSA[wanted.name] >= MANTISSA[source.name]
+            and EXPONENT[wanted.name] >= EXPONENT[source.name]
+        )
+    if wanted.is_float:
+        return 8 * source.bytes - (source.kind == "int") <= MANTISSA[wanted.name]
+    return wanted.lowest <= source.lowest and source.highest <= wanted.highest
+
+
+def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
+    """The value as a contiguous, aligned array of the wanted dtype.
+
+    Python numbers and lists of them take the wanted dtype; an array is widened, never narrowed.
+    Raises InputError, LossyInput.
+    """
+    if type(value) is np.ndarray and value.dtype is wanted.numpy:  # the usual case, kept short
+        flags = value.flags
+        if flags.c_contiguous and flags.aligned:
+            return value
+    array = _numbers(name, value)
+    if isinstance(value, (bool, int, float, list, tuple)):
+        array = _python_numbers(name, array, wanted)
+    try:
+        given = dtype(array.dtype)
+    except TypeError:
+        given = None
+    if given is None or not lossless(given, wanted):
+        raise LossyInput(
+            f"'{name}' is {wanted}; an array of {array.dtype} does not fit without loss. "
+            f"Convert it yourself: array.astype({wanted.numpy.name!r})"
+        )
+    return np.require(array, wanted.numpy, ["C", "A"])
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise InputError(f"'{name}': {type(value).__name__} is not an array: {error}") from error
+    if array.dtype.kind in "OSUMmc" or array.dtype.names:
+        raise InputError(
+            f"'{name}' wants an array of numbers, got {type(value).__name__} of {array.dtype}"
+        )
+    return array
+
+
+def _python_numbers(name: str, array: np.ndarray, wanted: DType) -> np.ndarray:
+    """Python's own numbers have no width: a float may be any float, an int any number it fits."""
+    rank = {"b": 0, "i": 1, "u": 1, "f": 2}
+    have = rank.get(array.dtype.kind, 2)
+    want = {"bool": 0, "int": 1, "uint": 1, "float": 2}[wanted.kind]
+    if have > want and array.size:
+        raise LossyInput(f"'{name}' is {wanted}; the values given are {array.dtype}")
+    if have == want == 1 and array.size and not _in_range(array, wanted):
+        raise LossyInput(f"'{name}' is {wanted}; a value given lies outside its range")
+    return array.astype(wanted.numpy)
+
+
+def _in_range(array: np.ndarray, wanted: DType) -> bool:
+    return int(array.min()) >= wanted.lowest and int(array.max()) <= wanted.highest
+
+
+def constant(value: Any) -> tuple[np.ndarray, DType]:
     """A constant's own copy, and its dtype: Python floats are f32, Python ints i64."""
-    given = _array(value)
-    kind = f32 if given.dtype == np.float64 and not _is_array(value) else dtype(given.dtype)
-    if _is_array(value) and isinstance(given, np.ndarray) and not given.flags.writeable:
+    given = _numbers("constant", value)
+    array = isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
+    kind = f32 if given.dtype == np.float64 and not array else dtype(given.dtype)
+    if array and not given.flags.writeable:
         return given, kind
     copy = np.array(given, kind.numpy, order="C")
     copy.flags.writeable = False
     return copy, kind
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
-
-
-def _array(value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"no array: {error}") from None
-    if all(array.dtype != known.numpy for known in ALL):
-        raise InputError(f"no array of numbers: {type(value).__name__} of {array.dtype}")
-    return array
-
-
-def convert(value: Any, wanted: DType, name: str) -> np.ndarray:
-    """An array of the wanted dtype. Arrays convert where nothing can be lost, Python numbers where
-    they are of the same kind and fit; anything else raises DTypeError."""
-    array = _array(value)
-    if array.dtype == wanted.numpy:
-        return array
-    if array.size == 0 and not _is_array(value):
-        return array.astype(wanted.numpy)
-    if np.can_cast(array.dtype, wanted.numpy, "safe"):
-        return array.astype(wanted.numpy)
-    if not _is_array(value) and _fits(array, wanted):
-        with np.errstate(over="ignore"):
-            return array.astype(wanted.numpy)
-    raise DTypeError(
-        f"{name} is {wanted}, the value is {array.dtype}: that would lose information; "
-        "convert it explicitly (array.astype)"
-    )
-
-
-def _fits(array: np.ndarray, wanted: DType) -> bool:
-    """Python numbers: ints and floats into floats, ints in range into integers."""
-    if wanted.is_float:
-        return array.dtype.kind in "biuf"
-    if not wanted.is_integer or array.dtype.kind not in "biu":
-        return False
-    return bool(wanted.lowest <= array.min() and array.max() <= wanted.highest)
-
-
-def checked(node: Node, value: Any, space: Space) -> np.ndarray:
-    """The array for a source: right dtype, rank, constant sizes, and sizes inside their bounds.
-
-    A flat Python list stands for a fixed shape of as many elements.
-    """
+def checked(node: Node, value: Any) -> np.ndarray:
+    """The array for a source: right dtype, rank and constant sizes. A flat Python list stands for
+    as many elements of a fixed shape. Raises InputError, LossyInput."""
     name = node.attribute.name
-    array = convert(value, node.dtype, name)
+    array = as_array(name, node.dtype, value)
     if isinstance(value, (list, tuple)) and array.ndim == 1:
-        array = _unflatten(array, node.shape)
-    if not _matches(node.shape, array.shape, space):
-        raise InputError(f"{name} has shape {text(node.shape)}, the value has shape {array.shape}")
+        sizes = tuple(size.constant for size in node.shape if size.is_constant)
+        if len(sizes) == len(node.shape) and array.size == math.prod(sizes):
+            array = array.reshape(sizes)
+    implied_sizes(name, node.shape, array.shape)
     return array
 
 
-def _unflatten(array: np.ndarray, shape: Shape) -> np.ndarray:
-    sizes = tuple(size.constant for size in shape)
-    fixed = all(size.is_constant for size in shape)
-    return array.reshape(sizes) if fixed and array.size == math.prod(sizes) else array
+# ---- sizes
 
 
-def _matches(shape: Shape, actual: tuple[int, ...], space: Space) -> bool:
-    if len(shape) != len(actual):
-        return False
-    bounds = [space.bounds(size) for size in shape]
-    return all(low <= n <= high for (low, high), n in zip(bounds, actual))
+def sizes_of(nodes: Iterable[Node]) -> frozenset[str]:
+    """The run-time sizes that these nodes depend on (and names of positions)."""
+    used: set[str] = set()
+    for node in nodes:
+        indices = list(node.shape)
+        if isinstance(node.attribute, Index):
+            indices.append(node.attribute)
+        elif isinstance(node.attribute, View):
+            indices += node.attribute.index + node.attribute.conditions
+        used.update(*(index.names() for index in indices))
+    return frozenset(used)
 
 
-def solve_sizes(
-    arrays: Mapping[Node, np.ndarray], given: Mapping[str, int], graph: Graph
-) -> dict[str, int]:
-    """The sizes of a run: those given, and those that a dimension of an input tells.
+def implied_sizes(name: str, shape: Shape, actual: tuple[int, ...]) -> dict[str, int]:
+    """The run-time sizes that an array's shape tells; raises InputError where it cannot fit.
 
-    A dimension tells a size where it is linear in one unknown size. Raises DimError where a size is
-    unknown, missing, contradictory or outside its bounds, or where a requirement fails.
+    A dimension k * s + c tells s. A dimension of several sizes tells nothing and is checked later.
     """
-    for name in given:
-        if name not in graph.space.sizes:
-            raise DimError(f"no size {name!r}; the sizes are {sorted(graph.space.sizes)}")
-    sizes = {name: int(value) for name, value in given.items()}
-    pending = [(n, d, a.shape[d]) for n, a in arrays.items() for d in range(a.ndim)]
-    while True:
-        found = [_solve(n.shape[d], actual, sizes) for n, d, actual in pending]
-        new = {name: value for pair in found if pair for name, value in [pair]}
-        if not new:
-            break
-        sizes.update(new)
-    _check_sizes(sizes, pending, graph)
+    if len(shape) != len(actual):
+        raise InputError(_mismatch(name, shape, actual, "the ranks differ"))
+    sizes: dict[str, int] = {}
+    for number, (dim, extent) in enumerate(zip(shape, actual)):
+        if dim.is_constant:
+            if dim.constant != extent:
+                reason = f"dimension {number} is {extent}, not {dim}"
+                raise InputError(_mismatch(name, shape, actual, reason))
+            continue
+        told = solve(dim, extent)
+        if told is None:
+            continue
+        size, value = told
+        if value is None or sizes.setdefault(size, value) != value:
+            reason = f"dimension {number} is {extent}, which is no {dim} of the others"
+            raise InputError(_mismatch(name, shape, actual, reason))
     return sizes
 
 
-def _solve(size: Index, actual: int, known: Mapping[str, int]) -> tuple[str, int] | None:
-    unknown = size.names() - known.keys()
-    if len(unknown) != 1:
+def solve(dim: Index, extent: int) -> tuple[str, int | None] | None:
+    """(name, value) where dim = k * name + c (value None: no integer fits), None for other dims."""
+    terms = [(m, k) for m, k in dim.terms if m]
+    if len(terms) != 1 or len(terms[0][0]) != 1 or not isinstance(terms[0][0][0], str):
         return None
-    (name,) = unknown
-    rest = size.substitute({n: Index.of(v) for n, v in known.items()})
-    factor = rest.coefficient(name)
-    constant = rest - Index.of(name) * factor
-    if not factor or not constant.is_constant or (actual - constant.constant) % factor:
-        return None
-    return name, (actual - constant.constant) // factor
+    name, factor = terms[0][0][0], terms[0][1]
+    value, rest = divmod(extent - dim.constant, factor)
+    return name, None if rest else value
 
 
-def _check_sizes(
-    sizes: dict[str, int], pending: Iterable[tuple[Node, int, int]], graph: Graph
-) -> None:
-    for name, (low, high) in graph.space.sizes.items():
-        if name in sizes and not low <= sizes[name] <= high:
-            raise DimError(f"size {name} = {sizes[name]} is outside its bounds {low} .. {high}")
-    for node, dim, actual in pending:
-        size = node.shape[dim]
-        missing = size.names() - sizes.keys()
-        if missing:
-            raise DimError(f"size {sorted(missing)[0]} is not known: pass it to run")
-        if size.evaluate(sizes) != actual:
+def settle_sizes(
+    bounds: Mapping[str, Range],
+    given: Mapping[str, int],
+    told: Iterable[tuple[str, Mapping[str, int]]],
+) -> dict[str, int]:
+    """All run-time sizes of a run: those given and those that the inputs tell.
+
+    bounds: every size of the program. told: (input's name, sizes implied). Raises DimError.
+    """
+    sizes: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for name, value in given.items():
+        if name not in bounds:
+            known = ", ".join(bounds) or "none"
+            raise DimError(f"no size is called '{name}'; the sizes of this program: {known}")
+        sizes[name], origin[name] = _whole(name, value), "given to run()"
+    for source, implied in told:
+        for name, value in implied.items():
+            if sizes.setdefault(name, value) != value:
+                raise DimError(
+                    f"{name} = {sizes[name]} ({origin[name]}), but input '{source}' has {value}"
+                )
+            origin.setdefault(name, f"from input '{source}'")
+    for name, (low, high) in bounds.items():
+        if name not in sizes:
             raise DimError(
-                f"dimension {dim} of {node.attribute.name} is {actual}, "
-                f"expected {size} = {size.evaluate(sizes)}"
+                f"size '{name}' is not known: set an input that has it, or run({name}=...)"
             )
-    check_requirements(graph, sizes)
+        if not low <= sizes[name] <= high:
+            top = "any" if math.isinf(high) else int(high)
+            raise DimError(
+                f"{name} = {sizes[name]} ({origin[name]}) is outside its bounds {int(low)} .. {top}"
+            )
+    return {name: sizes[name] for name in bounds}
 
 
-def check_requirements(graph: Graph, sizes: Mapping[str, int]) -> None:
-    """What views demand of the sizes of a run. Raises DimError."""
-    for requirement in graph.requirements:
-        names = requirement.index.names()
-        if names <= sizes.keys() and requirement.index.evaluate(sizes) < 0:
-            values = ", ".join(f"{n} = {sizes[n]}" for n in sorted(names))
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise DimError(f"size '{name}' must be an integer, not {value!r}")
+    return int(value)
+
+
+def check_shape(node: Node, name: str, array: np.ndarray, sizes: Mapping[str, int]) -> None:
+    """The array has the node's shape at these sizes; raises InputError."""
+    wanted = tuple(dim.evaluate(sizes) for dim in node.shape)
+    if wanted != array.shape:
+        reason = f"which is {wanted} for {', '.join(f'{n} = {v}' for n, v in sizes.items())}"
+        raise InputError(_mismatch(name, node.shape, array.shape, reason))
+
+
+def check_requirements(requirements: Iterable[Requirement], sizes: Mapping[str, int]) -> None:
+    """The shapes that were recorded hold for these sizes; raises DimError."""
+    for requirement in requirements:
+        if requirement.index.evaluate(sizes) < 0:
+            given = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             file, line = requirement.location
-            raise DimError(f"{requirement.message}, with {values} (recorded at {file}:{line})")
+            raise DimError(f"{requirement.message}, but {given}\n  at {file}:{line}")
+
+
+def _mismatch(name: str, shape: Shape, actual: tuple[int, ...], reason: str) -> str:
+    return f"'{name}' wants shape {text(shape)}, got {tuple(actual)}: {reason}"

@@ -179,7 +179,7 @@ def fit(name: str, tensor: Tensor, value: Any) -> np.ndarray:
     if tensor.dtype.is_float and array.dtype.kind in "fV":
         array = array.astype(tensor.dtype.numpy, copy=False)
     try:
-        return checked(tensor.node, array, tensor.graph.space)
+        return checked(tensor.node, array)
     except (TypeError, ValueError) as error:
         raise WeightsError(f"{name}: {error}") from None
 

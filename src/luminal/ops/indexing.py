@@ -80,9 +80,9 @@ def _along(index: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of weight (rows, width) at indices of any shape. (padding_idx is for training only.)"""
+    """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training only.)"""
     flat = index.cast(i64).flatten()
-    return _select(weight, 0, flat).reshape((*index.shape, weight.shape[1]))
+    return _select(weight, 0, flat).reshape((*index.shape, *weight.shape[1:]))
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import CompileError
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
-from ..graph.scalars import identity
 from ..kernel.kernel import (
     Apply,
     Buffer,
@@ -214,16 +213,7 @@ class Body:
         op: str = self.classes.item(node).name if node.op == "Fold" else node.op.lower()
         child = node.children[-1]
         body = self.product(child) if op == "sum" else self.expression(child, ())
-        body = self._defined(child, op, body)
         return self.value(c, name, body, Reduction(op, self.axes(node.over)))
-
-    def _defined(self, child: int, op: str, body: Expression) -> Expression:
-        """Partial reads under max, min, prod: guarded with a neutral fill, not with zero."""
-        needs = tuple(sorted(self.classes.needs[child], key=str))
-        if op == "sum" or not needs:
-            return body
-        dtype = self.classes.dtype[child]
-        return Guard(needs, body, Constant(identity(op, dtype), dtype))
 
     def _weight(self, node: ENode, dtype: DType, known: Known) -> Expression:
         """2^(c (x - max_k x)): with the running maximum's end where an online sum runs over it."""
@@ -243,8 +233,8 @@ class Body:
         dtype = self.classes.dtype[score]
         if not any(v.name == name for v in self.values):
             axes = self.axes(self.classes.axes[score] & ~over)
-            body = self._defined(score, "max", self.expression(score, ()))
-            self._add(name, axes, body, dtype, Reduction("max", self.axes(over)))
+            body, reduction = self.expression(score, ()), Reduction("max", self.axes(over))
+            self._add(name, axes, body, dtype, reduction)
         return Read(name, dtype)
 
     def _stream_values(self, node: ENode) -> str:

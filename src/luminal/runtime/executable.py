@@ -26,8 +26,14 @@ from ..errors import InputError, Unsupported
 from ..graph.graph import Requirement
 from ..graph.node import Node
 from ..graph.space import Range
+from ..graph.values import (
+    as_array,
+    check_requirements,
+    check_shape,
+    implied_sizes,
+    settle_sizes,
+)
 from .contract import Contents, Engine, Load, Piece, Port, Report, Spill
-from .inputs import as_array, check_requirement, check_shape, implied_sizes, settle_sizes
 
 
 class Executable:
@@ -197,8 +203,7 @@ class Executable:
         for number in self._told:
             port = self._ports[number]
             check_shape(port.node, port.name, self._arrays[number], sizes)
-        for requirement in self._requirements:
-            check_requirement(requirement, sizes)
+        check_requirements(self._requirements, sizes)
         if sizes != self._sizes:
             self._engine.bind(sizes)
         self._sizes, self._given, self._changed = sizes, dict(given), False
@@ -234,8 +239,7 @@ class Executable:
         with self._lock:
             if sizes != self._launched:
                 settled = settle_sizes(self._bounds, sizes, ())
-                for requirement in self._requirements:
-                    check_requirement(requirement, settled)
+                check_requirements(self._requirements, settled)
                 self._engine.bind(settled)
                 self._launched = dict(sizes)
             self._engine.launch(self._used, [inputs[n] for n in self._reads], outputs)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..graph.graph import Graph
-from ..graph.index import Index
-from ..graph.node import Node, View
+from ..graph.node import Node
 from ..graph.passes import Program
-from ..graph.space import Range
+from ..graph.values import sizes_of
 from .contract import Contents, Engine, Port
 from .executable import Executable
 from .report import Report
@@ -33,7 +32,8 @@ def executable_of_graph(
     numbers: dict[Node, int] = {}
     for number, node in enumerate(named):
         numbers.setdefault(node, number)
-    sizes = _sizes(program)
+    used = sizes_of(program.nodes())
+    sizes = {name: ends for name, ends in graph.space.sizes.items() if name in used}
     requirements = [r for r in graph.requirements if r.index.names() <= sizes.keys()]
     order = {tensor.node: graph.output_names[tensor.node] for tensor in graph.outputs}
     made = Executable(engine, ports, numbers, sizes, report, order, requirements, save)
@@ -42,16 +42,3 @@ def executable_of_graph(
         if value is not None:
             made.preset(port.node, value)
     return made
-
-
-def _sizes(program: Program) -> dict[str, Range]:
-    """The run-time sizes that the program depends on, with their bounds."""
-    used: set[str] = set()
-    for node in program.nodes():
-        indices = list(node.shape)
-        if isinstance(node.attribute, Index):
-            indices.append(node.attribute)
-        elif isinstance(node.attribute, View):
-            indices += node.attribute.index + node.attribute.conditions
-        used.update(*(index.names() for index in indices))
-    return {name: ends for name, ends in program.graph.space.sizes.items() if name in used}

@@ -1,4 +1,5 @@
-"""The frame of a sum of sums: groups of a quantised weight. Both sums share one nest.
+"""The frame of a sum of sums: groups of a quantised weight, and units of groups. All sums share one
+nest.
 
 The inner sum of a group never leaves the registers; half of them hold it for a tile of rows and
 vectors, and the outer sums wait beside them. For an 8-bit matrix product, rows a0, groups a2 of a3:
@@ -26,24 +27,26 @@ VECTORS = 4  # of one row: memory streams, and chains of additions
 UNIT = 64  # lanes in a unit of work
 
 
-def sum_of_sums(found: Outline) -> Value | None:
-    """A later reduction over a kept axis of the dominant one, with no other axes."""
+def sum_of_sums(found: Outline) -> list[Value]:
+    """Reductions over kept axes of the dominant one, with no other axes: the first reads it, each
+    other the one before. None if they cannot share its nest."""
     if found.main is None or found.tile is None or found.tile.reduced:
-        return None
+        return []
     if found.main.reduction is None or found.main.reduction.op != "sum":
-        return None
-    early = _early(found, found.tile.lane)
+        return []
+    early, inner, sums = _early(found, found.tile.lane), found.main, list[Value]()
     for v in found.values:
-        later = v is not found.main and found.main.name in v.reads()
-        if later and v.reduction and not v.reduction.scan and set(v.axes) < set(found.main.axes):
-            shared = [a for a in found.main.axes if a not in v.axes]
-            short = all(found.facts.static[a] for a in found.main.over)
-            own = [a for a in v.over if a not in found.main.axes]
+        later = v is not inner and inner.name in v.reads()
+        if later and v.reduction and not v.reduction.scan and set(v.axes) < set(inner.axes):
+            shared = [a for a in inner.axes if a not in v.axes]
+            own = [a for a in v.over if a not in inner.axes]
             inside = [u for u in found.values if set(shared) <= set(u.points)]
             laned = all(found.tile.lane in u.axes for u in [v, *inside] if u.name not in early)
-            if laned and short and shared and not own:
-                return v
-    return None
+            if laned and shared and not own:
+                sums.append(v)
+                inner = v
+    short = all(found.facts.static[a] for a in found.main.over)
+    return sums if short else []
 
 
 def in_turn(found: Outline) -> Kernel:
@@ -74,10 +77,10 @@ def _early(found: Outline, lane: str) -> set[str]:
 
 
 def joint_frame(draft: Draft) -> None:
-    """Both reductions in one nest."""
-    found, total = draft.found, sum_of_sums(draft.found)
-    assert total is not None and found.main is not None and found.tile is not None
-    shared = [a for a in found.main.axes if a not in total.axes]
+    """All reductions in one nest."""
+    found, sums = draft.found, sum_of_sums(draft.found)
+    assert found.main is not None and found.tile is not None
+    shared = [a for v in sums[::-1] for a in found.main.axes if a in v.over]
     tile = found.tile = _tile(draft, found.tile, found.main)
     rows = [a for a in tile.sizes if a != tile.lane]
     width = tile.size(tile.lane)
@@ -94,8 +97,8 @@ def joint_frame(draft: Draft) -> None:
     for v in found.values:
         if v.name in early:
             draft.own(v, base)
-        elif v is found.main or set(shared) <= set(v.points):
-            _put(draft, v, nest, tile)
+        elif depth := _depth(v, shared):
+            _put(draft, v, nest if depth == len(shared) else _units(room, shared[:depth]), tile)
         elif tile.lane in v.axes:
             draft.put(v, room, tile)
         else:
@@ -132,12 +135,21 @@ def _deep(draft: Draft, main: Value, tile: Tile) -> int:
     return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
 
 
+def _depth(v: Value, shared: list[str]) -> int:
+    """How many of the loops that sums share a value stands in."""
+    return next((n for n, a in enumerate(shared) if a not in v.points), len(shared))
+
+
+def _units(room: Room, axes: list[str]) -> Room:
+    return room.add(*(Loop(a, 1) for a in axes))
+
+
 def _nest(draft: Draft, room: Room, shared: list[str], tile: Tile) -> Room:
     """The loops over groups; several short ones are written out."""
     main = draft.found.main
     assert main is not None
     many = max(1, 16 // (_deep(draft, main, tile) * tile.vectors))
-    nest = room.add(*(Loop(a, 1) for a in shared[:-1]), Loop(shared[-1], many))
+    nest = _units(room, shared[:-1]).add(Loop(shared[-1], many))
     return nest.add(Loop(shared[-1], 1, "unroll")) if many > 1 else nest
 
 

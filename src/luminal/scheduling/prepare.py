@@ -18,18 +18,20 @@ from ..kernel.domains import derive_domains
 from ..kernel.kernel import Expression, Kernel, Load, Read, Value, indices, inlinable, inliner, walk
 from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
+from .decisions import Decisions
 from .facts import weight
 from .split import split_reduction
 
 
-def prepare(kernel: Kernel, target: Target) -> list[Kernel]:
-    """The kernels that compute this one, in order.
+def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> list[Kernel]:
+    """The kernels that compute this one, in order. decisions: choices that differ from the
+    default's own; afterwards, all that were made. Raises Illegal for a choice that is no option.
 
     A buffer may have lost dimensions (its bytes are the same, row-major), and buffers that only
     these kernels know stand between them: those whose names the original kernel lacks.
     """
     kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
-    return [derive_domains(k) for k in split_reduction(kernel, target)]
+    return [derive_domains(k) for k in split_reduction(kernel, target, decisions or Decisions())]
 
 
 def _stores_apart(kernel: Kernel) -> Kernel:

@@ -9,7 +9,7 @@ lie, and the others, which memory feeds, walk its panels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
@@ -19,7 +19,6 @@ from ..kernel.kernel import Buffer, Kernel
 from ..kernel.schedule import Layout, Schedule
 from ..kernel.target import Target
 from .default import default_schedule
-from .prepare import prepare
 
 Ranges: TypeAlias = tuple[tuple[str, int, int], ...]  # (size, least, most)
 
@@ -69,12 +68,15 @@ class Settled:
 
 
 def prepared_by_range(
-    kernel: Kernel, usual: Mapping[str, Sequence[int]], target: Target
+    kernel: Kernel,
+    usual: Mapping[str, Sequence[int]],
+    target: Target,
+    prepare: Callable[[Kernel], Sequence[Kernel]],
 ) -> list[Kernel]:
     """The prepared kernels of all ranges, with constants as the first lays them out."""
     settled, found = Settled(), []
     for _, each in kernels_by_range(canonical(kernel)[0], usual):
-        for part in prepare(canonical(each)[0], target):
+        for part in prepare(canonical(each)[0]):
             found.append(settled.on(part))
             settled.keep(part, default_schedule(found[-1], target)[1])
     return found

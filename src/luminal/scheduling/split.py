@@ -15,49 +15,58 @@ from ..graph.index import Index
 from ..kernel.kernel import Buffer, Kernel, Load, Store, Value
 from ..kernel.merge import rewrite
 from ..kernel.target import Target
+from .decisions import Decisions
 from .facts import Facts
 
 LEAST_WORK = 1 << 18  # points below which one thread is faster than a second kernel
 LEAST_PART = 256  # points of the reduced axis in a part
 UNITS = 2  # wanted parallel units a thread
+LONG = 4  # times the kept elements: a search may split a reduction of so many points, too
 ELEMENTS = 4096  # kept elements from which there is enough to share out anyway
 PART = "part"  # how axes and buffers of this module are called
 
 
-def split_reduction(kernel: Kernel, target: Target) -> list[Kernel]:
-    """The kernel, or the two that take its place."""
+def split_reduction(kernel: Kernel, target: Target, decisions: Decisions) -> list[Kernel]:
+    """The kernel, or the two that take its place. Raises Illegal for a number of parts that is no
+    option."""
     if target.threads == 1:
         return [kernel]
     facts = Facts(kernel, target)
     for v in kernel.values:
         axis = _long_axis(kernel, v, facts)
         if axis is not None:
-            parts = _parts(facts.size[axis], target)
-            if parts > 1:
-                return list(_split(kernel, v, axis, parts))
+            parts = _parts(v, axis, facts, decisions)
+            return list(_split(kernel, v, axis, parts)) if parts > 1 else [kernel]
     return [kernel]
 
 
-def _parts(size: int, target: Target) -> int:
-    """The number of parts: enough for the threads, and dividing the axis."""
-    most = min(size // LEAST_PART, 4 * UNITS * target.threads)
-    exact = (n for n in range(most, target.threads - 1, -1) if size % n == 0)
-    return next(exact, 1)
+def _parts(v: Value, axis: str, facts: Facts, decisions: Decisions) -> int:
+    """A number of parts that divides the axis; by default one where the kept axes occupy the
+    threads."""
+    size, threads = facts.size[axis], facts.target.threads
+    most = min(size // LEAST_PART, 4 * UNITS * threads)
+    exact = [n for n in range(most, threads - 1, -1) if size % n == 0]
+    kept = prod(facts.size[a] for a in v.axes)
+    few = -(-kept // (4 * facts.lanes)) < UNITS * threads
+    if not few and size < LONG * kept:
+        return 1
+    some = {*exact[:1], *exact[-1:], *exact[len(exact) // 2 : len(exact) // 2 + 1]}
+    return decisions.number("parts", exact[0] if few and exact else 1, [*sorted(some), 1])
 
 
 def _long_axis(kernel: Kernel, v: Value, facts: Facts) -> str | None:
     """A reduced axis of constant size that holds nearly all the work of a first reduction."""
     reduction = v.reduction
-    if reduction is None or reduction.scan or reduction.rescale or v.domain or v.store:
+    if reduction is None or reduction.scan or reduction.rescale or v.domain:
         return None
-    alone = kernel.values[0] is v and sum(1 for u in kernel.values if v.name in u.reads()) == 1
+    readers = sum(v.name in u.reads() for u in kernel.values)
+    alone = kernel.values[0] is v and readers == (0 if v.store else 1)
     running = any(u.reduction and set(u.over) & set(v.over) for u in kernel.values if u is not v)
     kept = prod(facts.size[a] for a in v.axes)
     if not alone or running or kept >= ELEMENTS or facts.points(v) < LEAST_WORK:
         return None
     heavy = facts.points(v) >= sum(facts.points(u) for u in kernel.values) / 2
-    units = -(-kept // (4 * facts.lanes))
-    if not heavy or units >= UNITS * facts.target.threads:
+    if not heavy:
         return None
     fixed = [a for a in v.over if facts.static[a]]
     return max(fixed, key=lambda a: facts.size[a], default=None)

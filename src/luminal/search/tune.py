@@ -7,20 +7,21 @@ takes part in every final race, so that a search cannot lose to it.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..backend.contract import Backend
-from ..errors import CompileError, DeviceError, InputError
+from ..errors import CompileError, DeviceError, Illegal, InputError
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
 from ..kernel.target import Target
 from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Chooser
-from ..scheduling.decisions import Choices
+from ..scheduling.decisions import Choices, Decision, Decisions
 from ..scheduling.prepare import prepare
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .inputs import checkable
@@ -34,6 +35,9 @@ from .strategies import Strategy, standard
 
 Make = Callable[[int], Strategy]  # from a seed
 PLANS = 0.25  # of a budget of time, to choose plans in
+PARTS = 0.35  # by when the parts of long reductions are chosen, too
+TWICE = 2
+SPLIT = 0.95  # of the time: less is no reason for other parts
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -91,6 +95,7 @@ class Tuning:
     seed: int = 0
     database: str | Path | bool | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)  # by key
+    splits: list[str] = field(default_factory=list)  # numbers of parts that were tried, for people
 
     def __post_init__(self) -> None:
         self._machine = self.backend.fingerprint(self.target)
@@ -156,8 +161,11 @@ class Tuning:
 
     def _measured(self, kernel: Kernel) -> float | None:
         """Seconds of a call of an unprepared kernel with default schedules."""
-        parts = prepare(canonical(kernel)[0], self.target)
-        taken = [self._default_seconds(part) for part in parts]
+        return self._sum(prepare(canonical(kernel)[0], self.target))
+
+    def _sum(self, parts: Sequence[Kernel], again: bool = False) -> float | None:
+        """Seconds of these one after the other; None where one cannot be measured."""
+        taken = [self._open(part) if again else self._default_seconds(part) for part in parts]
         known = [t for t in taken if t is not None]
         return sum(known) if len(known) == len(taken) else None
 
@@ -177,6 +185,45 @@ class Tuning:
         except (Lost, CompileError):
             return None
         return result.seconds if result.status == "ok" else None
+
+    # ---- parts of long reductions
+
+    def prepared(self, kernel: Kernel) -> list[Kernel]:
+        """The kernels that take its place, with as many parts as an earlier search has found best.
+        kernel: in canonical form."""
+        choices, _ = self.known(kernel)
+        try:
+            return prepare(kernel, self.target, Decisions(choices))
+        except Illegal:
+            return prepare(kernel, self.target)
+
+    def measured_parts(self, kernel: Kernel, budget: Budget) -> list[Kernel]:
+        """As `prepared`, after trying the other numbers of parts while there is time."""
+        decisions = Decisions()
+        prepare(kernel, self.target, decisions)
+        until = budget.part(PARTS)
+        left = until is None or time.monotonic() < until
+        if decisions.made and left and self.find(kernel) is None:
+            self._try_parts(kernel, decisions.made["parts"])
+        return self.prepared(kernel)
+
+    def _try_parts(self, kernel: Kernel, parts: Decision) -> None:
+        """Sums of kernels that were measured one by one; the best must win again twice."""
+        rivals = {n: prepare(kernel, self.target, Decisions({"parts": n})) for n in parts.options}
+        taken = {n: self._sum(rivals[n]) for n in rivals}
+        seconds = {n: t for n, t in taken.items() if t is not None}
+        if parts.default not in seconds:
+            return
+        best = min(seconds, key=lambda n: seconds[n])
+        for n in (parts.default, best) * (0 if best == parts.default else TWICE):
+            seconds[n] = max(seconds[n], self._sum(rivals[n], again=True) or math.inf)
+        normal, gain = seconds[parts.default], seconds[parts.default] / seconds[best]
+        chosen = {} if gain < 1 / SPLIT else {"parts": best}
+        found = Tuned(chosen, seconds[best] if chosen else normal, normal, tried=len(seconds))
+        key = self.key(kernel)
+        self._known[key] = found
+        self._databases[0].keep(key, "parts of a reduction", found)
+        self.splits.append(f"a reduction in {best} parts instead of {parts.default}: {gain:.2f} x")
 
     # ---- search
 

@@ -12,7 +12,7 @@ import mmap
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -49,6 +49,12 @@ class GGUFTensor:
     def array(self) -> np.ndarray:
         """The values: floats as they are stored, blocks as f32."""
         return dequantise(self.type, self.raw, self.shape)
+
+    def rows(self, start: int, end: int) -> GGUFTensor:
+        """A part of it along the first dimension: of a matrix, or of a vector of floats."""
+        shape = (end - start, *self.shape[1:])
+        raw = self.raw.reshape(self.shape[0], -1)[start:end]
+        return replace(self, shape=shape, raw=raw if self.shape[1:] else raw.reshape(1, -1))
 
 
 @dataclass(frozen=True)

@@ -27,22 +27,37 @@ BLOCKS = {name: (1, kind.itemsize) for name, kind in PLAIN.items()} | {
 class Quants:
     """weight = (quant - shift) * scale - minimum, over blocks of a row.
 
-    quants: (rows, blocks, block) i8 or u8; scales and minima (None: 0): (rows, blocks), f16 where
-    the file has one number for each, else f32.
+    quants: (rows, blocks, block) i8 or u8. scales and minima (None: 0): (rows, blocks), f16; or
+    integers that count units (rows, units) f16, each for as many blocks.
     """
 
     quants: np.ndarray
     scales: np.ndarray
     minima: np.ndarray | None = None
     shift: int = 0
+    scales_units: np.ndarray | None = None
+    minima_units: np.ndarray | None = None
 
     def values(self) -> np.ndarray:
         """The weights (rows, row) f32."""
         wide = self.quants.astype(np.float32) - np.float32(self.shift)
-        wide *= self.scales.astype(np.float32)[..., None]
+        wide *= _in_units(self.scales, self.scales_units)[..., None]
         if self.minima is not None:
-            wide -= self.minima.astype(np.float32)[..., None]
+            wide -= _in_units(self.minima, self.minima_units)[..., None]
         return wide.reshape(len(wide), -1)
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """What there is beside the quants, by name."""
+        names = ("scales", "scales_units", "minima", "minima_units")
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
+
+
+def _in_units(numbers: np.ndarray, units: np.ndarray | None) -> np.ndarray:
+    """Scales or minima f32 (rows, blocks)."""
+    wide = numbers.astype(np.float32)
+    if units is not None:
+        wide *= np.repeat(units.astype(np.float32), wide.shape[1] // units.shape[1], 1)
+    return wide
 
 
 def dequantise(kind: str, raw: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -116,14 +131,6 @@ def _k_scales(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scales, minima
 
 
-def _k_factors(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scales and minima (rows, sub-blocks) f32 of Q4_K and Q5_K."""
-    scales, minima = _k_scales(b[..., 4:16])
-    scale, minimum = _half(b, 0).astype(np.float32), _half(b, 2).astype(np.float32)
-    wide = [scale[..., None] * scales, minimum[..., None] * minima]
-    return wide[0].reshape(len(b), -1), wide[1].reshape(len(b), -1)
-
-
 def _k_nibbles(packed: np.ndarray) -> np.ndarray:
     """128 bytes -> u8 (..., 8, 32): each 32 bytes hold two sub-blocks, low and high halves."""
     groups = packed.reshape(*packed.shape[:-1], 4, 32)
@@ -131,17 +138,24 @@ def _k_nibbles(packed: np.ndarray) -> np.ndarray:
     return pairs.reshape(*packed.shape[:-1], 8, 32)
 
 
+def _k_quants(b: np.ndarray, quants: np.ndarray) -> Quants:
+    """Q4_K and Q5_K: units of scales and minima, then these, then what became quants (rows,
+    blocks, 8, 32)."""
+    scales, minima = (n.reshape(len(b), -1) for n in _k_scales(b[..., 4:16]))
+    return Quants(
+        quants.reshape(len(b), -1, 32), scales, minima,
+        scales_units=_half(b, 0), minima_units=_half(b, 2),
+    )  # fmt: skip
+
+
 def _q4_k(b: np.ndarray) -> Quants:
-    scales, minima = _k_factors(b)
-    return Quants(_k_nibbles(b[..., 16:]).reshape(len(b), -1, 32), scales, minima)
+    return _k_quants(b, _k_nibbles(b[..., 16:]))
 
 
 def _q5_k(b: np.ndarray) -> Quants:
-    scales, minima = _k_factors(b)
     bits = np.arange(8, dtype=np.uint8)[:, None]
     high = ((b[..., None, 16:48] >> bits) & 1) << 4  # (rows, blocks, 8, 32)
-    quants = _k_nibbles(b[..., 48:]) | high
-    return Quants(quants.reshape(len(b), -1, 32), scales, minima)
+    return _k_quants(b, _k_nibbles(b[..., 48:]) | high)
 
 
 def _q6_k(b: np.ndarray) -> Quants:
@@ -152,9 +166,8 @@ def _q6_k(b: np.ndarray) -> Quants:
     shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
     high = ((high >> shifts) & 3).reshape(*b.shape[:-1], 2, 128)
     quants = (low | (high << 4)).astype(np.int8) - np.int8(32)
-    scales = b[..., 192:208].view(np.int8).astype(np.float32)
-    wide = _half(b, 208).astype(np.float32)[..., None] * scales
-    return Quants(quants.reshape(len(b), -1, 16), wide.reshape(len(b), -1))
+    scales = b[..., 192:208].view(np.int8).reshape(len(b), -1)
+    return Quants(quants.reshape(len(b), -1, 16), scales, scales_units=_half(b, 208))
 
 
 UNPACK: dict[str, Callable[[np.ndarray], Quants]] = {

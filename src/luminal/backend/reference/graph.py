@@ -12,7 +12,14 @@ from ...graph.infer import text
 from ...graph.node import REDUCE_OPS, Node, Scatter, View, position
 from ...graph.order import reachable
 from ...graph.scalars import SCALARS, compute
-from ...graph.values import checked, solve_sizes
+from ...graph.values import (
+    check_requirements,
+    check_shape,
+    checked,
+    implied_sizes,
+    settle_sizes,
+    sizes_of,
+)
 from .arrays import Sizes, accumulate, grid, hold, reduce, write
 
 if TYPE_CHECKING:
@@ -41,7 +48,7 @@ def evaluate(
     wanted = list(nodes)
     order = reachable(wanted)
     values = _sources(graph, order, feeds or {})
-    bound = solve_sizes(values, sizes or {}, graph)
+    bound = _sizes(graph, order, values, sizes or {})
     last = {source: node.number for node in order for source in node.inputs}
     for node in order:
         if node.op != "input":
@@ -62,8 +69,24 @@ def _sources(graph: Graph, order: list[Node], feeds: Mapping[Any, Any]) -> dict[
         value = given.get(node, graph.values.get(node, node.attribute.value))
         if value is None:
             raise InputError(f"no value for {node.attribute.name} {node.dtype}{text(node.shape)}")
-        values[node] = checked(node, value, graph.space)
+        values[node] = checked(node, value)
     return values
+
+
+def _sizes(
+    graph: Graph, order: list[Node], arrays: Mapping[Node, np.ndarray], given: Sizes
+) -> dict[str, int]:
+    """The run-time sizes: those given, and those that the arrays tell."""
+    used = sizes_of(order) | given.keys()
+    bounds = {name: ends for name, ends in graph.space.sizes.items() if name in used}
+    named = [(node.attribute.name, node, array) for node, array in arrays.items()]
+    told = ((name, implied_sizes(name, node.shape, a.shape)) for name, node, a in named)
+    sizes = settle_sizes(bounds, given, told)
+    for name, node, array in named:
+        check_shape(node, name, array, sizes)
+    known = (r for r in graph.requirements if r.index.names() <= sizes.keys())
+    check_requirements(known, sizes)
+    return sizes
 
 
 def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:

@@ -141,9 +141,12 @@ class Layer(nn.Module):
         self.self_attn = Attention(graph, config, layer, rotary, storage.below("self_attn"))
         self.attention_output_norm = norm(graph, config, width) if config.sandwich else None
         self.post_attention_layernorm = norm(graph, config, width)
-        self.mlp: nn.Module = FeedForward(graph, config, storage.below("mlp"))
+        inside = storage.below("mlp")
+        self.mlp: nn.Module
         if config.has_experts(layer):
-            self.mlp = MixtureOfExperts(graph, config, activation(config.activation), storage)
+            self.mlp = MixtureOfExperts(graph, config, activation(config.activation), inside)
+        else:
+            self.mlp = FeedForward(graph, config, inside)
         self.mlp_output_norm = norm(graph, config, width) if config.sandwich else None
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from ... import nn, ops
 from ...graph import Graph, Tensor
 from .config import DecoderConfig
-from .storage import FLOATS, Storage
+from .projection import Projection, projection
+from .storage import Storage
 
 
 class MixtureOfExperts(nn.Module):
     """The chosen experts' matrices are gathered for each token: only they are read and multiplied.
 
-    Stacked weights: gate and up (experts, hidden, width), down (experts, width, hidden).
+    Stacked matrices: gate and up (experts, hidden, width), down (experts, width, hidden).
     """
 
     def __init__(
@@ -27,11 +28,11 @@ class MixtureOfExperts(nn.Module):
         assert config.experts is not None
         self.experts, self.activation = config.experts, activation
         count, hidden, width = self.experts.count, self.experts.hidden, config.width
-        kind = storage.default if storage.default in FLOATS else "f32"  # no blocks yet
         self.gate = nn.Linear(graph, width, count, bias=False)
-        self.gate_proj = nn.init.filled(graph, (count, hidden, width), 0, kind)
-        self.up_proj = nn.init.filled(graph, (count, hidden, width), 0, kind)
-        self.down_proj = nn.init.filled(graph, (count, width, hidden), 0, kind)
+        stack = (count,)
+        self.gate_proj = projection(graph, width, hidden, False, storage, "gate_proj", stack)
+        self.up_proj = projection(graph, width, hidden, False, storage, "up_proj", stack)
+        self.down_proj = projection(graph, hidden, width, False, storage, "down_proj", stack)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (tokens, width)."""
@@ -50,8 +51,7 @@ class MixtureOfExperts(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)
         return weights, chosen
 
-    def _apply(self, matrices: Tensor, chosen: Tensor, x: Tensor) -> Tensor:
+    def _apply(self, matrices: Projection, chosen: Tensor, x: Tensor) -> Tensor:
         """Each token's x (tokens, chosen or 1, in) through the matrices of its experts."""
-        picked = ops.index_select(matrices, 0, chosen.flatten())  # (tokens * chosen, out, in)
-        picked = picked.unflatten(0, chosen.shape).cast("f32")
+        picked = matrices.rows(chosen)  # (tokens, chosen, out, in)
         return (picked * x.unsqueeze(-2)).sum(-1)  # (tokens, chosen, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ from ...weights.gguf import GGUF, GGUFTensor
 from ...weights.gguf_blocks import PLAIN, split_halves, unpack
 from .config import DecoderConfig, Rope, Values
 from .families import FAMILIES
+from .families.gpt2 import NAMES as GPT2_NAMES
 from .gguf_text import gguf_tokenizer
 from .storage import FLOATS, FORMATS, Storage, pack_halves
 from .text import Tokenizer
 from .weights import Deferred, Maker
 
-FAMILY_OF = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2",
-             "gemma3": "gemma3_text", "phi3": "phi3"}  # fmt: skip
-KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4m", "Q5_1": "q8m",
-         "Q5_K": "q8m", "Q6_K": "q8s", "F16": "f16", "BF16": "bf16"}  # fmt: skip
+FAMILY_OF = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
+             "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3_text", "phi3": "phi3",
+             "gpt2": "gpt2"}  # fmt: skip
+WIDE_QUERIES = {("gemma2", 46), ("gemma3", 62)}  # 27B: scaled by width / heads, not by head_dim
+KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4k", "Q5_1": "q8m",
+         "Q5_K": "q8k", "Q6_K": "q8s", "F16": "f16", "BF16": "bf16"}  # fmt: skip
 FIELDS = {  # config.json's name -> the metadata's, after "<architecture>."
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
@@ -38,17 +42,26 @@ FIELDS = {  # config.json's name -> the metadata's, after "<architecture>."
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
     "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
 }
 PARTS = {  # of blk.N.
     "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj", "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
     "post_attention_norm": "attention_output_norm", "post_ffw_norm": "mlp_output_norm",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate", "ffn_gate_exps": "mlp.gate_proj", "ffn_up_exps": "mlp.up_proj",
+    "ffn_down_exps": "mlp.down_proj",
 }  # fmt: skip
-WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-IGNORED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+WHOLE = {"token_embd": "model.embed_tokens", "position_embd": "model.embed_positions",
+         "output_norm": "model.norm", "output": "lm_head"}  # fmt: skip
+FREQUENCIES, LONG, SHORT = (
+    "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+)  # fmt: skip
 
 
 class GGUFSource:
@@ -61,8 +74,6 @@ class GGUFSource:
             known = ", ".join(FAMILY_OF)
             name = self.architecture
             raise Unsupported(f"{path}: unknown architecture {name!r}; there are {known}")
-        if f"{self.architecture}.expert_count" in self.file.metadata:
-            raise Unsupported(f"{path}: mixtures of experts in GGUF files are not built yet")
         self.config = self._config()
 
     def tokenizer(self) -> Tokenizer:
@@ -71,8 +82,8 @@ class GGUFSource:
     # ---- config
 
     def _config(self) -> DecoderConfig:
-        given, name = self.file.metadata, FAMILY_OF[self.architecture]
-        values: dict[str, Any] = {"model_type": name, "tie_word_embeddings": self._tied()}
+        given, family = self.file.metadata, FAMILIES[self._family()]
+        values: dict[str, Any] = {"model_type": family.name, "tie_word_embeddings": self._tied()}
         for ours, theirs in FIELDS.items():
             value = given.get(f"{self.architecture}.{theirs}")
             if isinstance(value, np.ndarray):
@@ -82,11 +93,23 @@ class GGUFSource:
         values["eos_token_id"] = given.get("tokenizer.ggml.eos_token_id")
         values["bos_token_id"] = given.get("tokenizer.ggml.bos_token_id")
         values["rope_scaling"] = self._scaling()
+        values["norm_topk_prob"] = True
         values["query_pre_attn_scalar"] = values["head_dim"]
-        config = FAMILIES[name].config(Values(values, str(self.file.path)))
+        if (self.architecture, values["num_hidden_layers"]) in WIDE_QUERIES:
+            values["query_pre_attn_scalar"] = (
+                values["hidden_size"] // values["num_attention_heads"]
+            )
+        values |= {theirs: values.get(ours) for ours, theirs in GPT2_NAMES.items()}
+        config = family.config(Values(values, str(self.file.path)))
         if config.norm == "rms1":  # the converter adds the one
             config = replace(config, norm="rms")
         return replace(config, end_tokens=self._ends(config), ropes=self._ropes(config))
+
+    def _family(self) -> str:
+        """The name of the family. Mixtures of Llama's shape have its architecture."""
+        if self.architecture == "llama" and self.file.metadata.get("llama.expert_count"):
+            return "mixtral"
+        return FAMILY_OF[self.architecture]
 
     def _tied(self) -> bool:
         return "output.weight" not in self.file
@@ -98,6 +121,13 @@ class GGUFSource:
 
     def _scaling(self) -> dict[str, Any] | None:
         given, prefix = self.file.metadata, f"{self.architecture}.rope.scaling"
+        if LONG in self.file:
+            return {
+                "rope_type": "longrope",
+                "long_factor": self.file[LONG].array(),
+                "short_factor": self.file[SHORT].array(),
+                "attention_factor": given.get(f"{prefix}.attn_factor"),
+            }
         kind = given.get(f"{prefix}.type", "none")
         if kind == "none":
             return None
@@ -111,9 +141,9 @@ class GGUFSource:
 
     def _ropes(self, config: DecoderConfig) -> Mapping[str, Rope]:
         """Llama 3.1 has a tensor of what each frequency is divided by."""
-        if "rope_freqs.weight" not in self.file:
+        if FREQUENCIES not in self.file:
             return config.ropes
-        factors = self.file["rope_freqs.weight"].array()
+        factors = self.file[FREQUENCIES].array()
         return {
             name: replace(rope, kind="factors", parameters={"factors": factors})
             for name, rope in config.ropes.items()
@@ -128,24 +158,37 @@ class GGUFSource:
     def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         makers: dict[str, Maker] = {}
         exact: dict[str, str] = {}
-        for name in self.file:
-            if name not in IGNORED:
-                makers.update(self._makers(self.file[name], quant, exact))
-        state = Deferred(makers, self.file.bytes, self.file.release)
-        if self.architecture == "phi3":  # packed, as in its checkpoints
-            state = Deferred.of(FAMILIES["phi3"].adapt(dict(state), self.config))
-        return state, Storage(quant or "f32", exact)
+        for name, tensor in self.file.items():
+            if name not in (FREQUENCIES, LONG, SHORT):
+                for ours, part in self._parts(tensor).items():
+                    makers.update(self._makers(ours, part, quant, exact))
+        return Deferred(makers, self.file.bytes, self.file.release), Storage(quant or "f32", exact)
+
+    def _parts(self, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
+        """A tensor under our names: several where it is some of ours below each other."""
+        config, pieces = self.config, tensor.name.split(".")
+        inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        rows: dict[str, int] = {}
+        if pieces[-2] == "attn_qkv":
+            rows = {"attn_q": inner, "attn_k": kv, "attn_v": kv}
+        elif pieces[-2] == "ffn_up" and self.architecture == "phi3":
+            rows = {"ffn_gate": config.hidden, "ffn_up": config.hidden}
+        if not rows:
+            return {self._name(tensor.name): tensor}
+        if sum(rows.values()) != tensor.shape[0]:
+            raise WeightsError(f"{self.file.path}: tensor {tensor.name!r} of shape {tensor.shape}")
+        ends = list(accumulate(rows.values()))
+        return {
+            self._name(".".join([*pieces[:-2], name, pieces[-1]])): tensor.rows(end - count, end)
+            for (name, count), end in zip(rows.items(), ends)
+        }
 
     def _makers(
-        self, tensor: GGUFTensor, quant: str | None, exact: dict[str, str]
+        self, name: str, tensor: GGUFTensor, quant: str | None, exact: dict[str, str]
     ) -> dict[str, Maker]:
         """What becomes of a tensor, under our names; how it is stored is noted in `exact`."""
-        name = self._name(tensor.name)
-        path = name.rpartition(".")[0]
-        packed = "qkv_proj" in name or (self.architecture == "phi3" and "up_proj" in name)
-        kind = KINDS.get(tensor.type, "f32")
-        if len(tensor.shape) != 2 or quant is not None or packed or kind == "f32":
-            name = name.replace("up_proj", "gate_up_proj") if packed else name
+        path, kind = name.rpartition(".")[0], KINDS.get(tensor.type, "f32")
+        if len(tensor.shape) < 2 or quant is not None or kind == "f32":
             return {name: lambda: self._unpermuted(name, tensor.array())}
         exact[path] = kind
         if kind in FLOATS:
@@ -154,7 +197,8 @@ class GGUFSource:
 
         @lru_cache(1)
         def fields() -> dict[str, np.ndarray]:
-            return _fields(self._raw(name, tensor), tensor.type)
+            found = fields_of(self._raw(name, tensor), tensor.type)
+            return {n: v.reshape(*tensor.shape[:-1], *v.shape[1:]) for n, v in found.items()}
 
         def field(which: str, last: bool) -> np.ndarray:
             found = fields()[which]
@@ -162,7 +206,7 @@ class GGUFSource:
                 fields.cache_clear()
             return found
 
-        names = ["quants", "scales", "minima"][: 3 if FORMATS[kind].minima else 2]
+        names = ["quants", *FORMATS[kind].fields]
         return {f"{path}.{n}": partial(field, n, n == names[-1]) for n in names}
 
     def _raw(self, name: str, tensor: GGUFTensor) -> np.ndarray:
@@ -189,7 +233,7 @@ class GGUFSource:
         return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)
 
 
-def _fields(raw: np.ndarray, kind: str) -> dict[str, np.ndarray]:
+def fields_of(raw: np.ndarray, kind: str) -> dict[str, np.ndarray]:
     """The arrays of a `Blocks` module, of raw rows (rows, bytes)."""
     format, halves = FORMATS[KINDS[kind]], split_halves(kind, raw)
     if halves is not None:  # as they are stored
@@ -198,7 +242,4 @@ def _fields(raw: np.ndarray, kind: str) -> dict[str, np.ndarray]:
         found = unpack(kind, raw)
         quants = found.quants.view(np.uint8) + np.uint8(format.shift - found.shift)  # modulo 256
         fields = {"quants": pack_halves(quants) if format.bits == 4 else quants}
-    fields["scales"] = found.scales.astype(np.float32 if format.scale == "f32" else np.float16)
-    if found.minima is not None:
-        fields["minima"] = found.minima.astype(np.float32)
-    return fields
+    return fields | found.numbers()

@@ -94,11 +94,16 @@ class DecoderProgram:
         tables = ("model.embed_positions",) + ("model.embed_tokens",) * (not config.tied)
         for name, size in self._weights.items():
             share = 0.0 if name.startswith(tables) else 1.0
-            if config.experts is not None and name.endswith("_proj"):  # stacked
+            if config.experts is not None and self._stacked(name):
                 share = config.experts.chosen / config.experts.count
             total += size * share
         seen = sum(min(position, window or position) for window in config.windows)
         return int(total) + self._position_bytes * seen
+
+    def _stacked(self, name: str) -> bool:
+        """model.layers.N.mlp.*_proj.* of a layer of experts: of all of them."""
+        own = ".mlp." in name and "_proj." in name
+        return own and self.config.has_experts(int(name.split(".")[2]))
 
     @property
     def peak_bytes(self) -> int:

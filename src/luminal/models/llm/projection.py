@@ -14,60 +14,79 @@ from .storage import FLOATS, FORMATS, Format, Storage, quantise4, quantise8
 
 
 class Dense(nn.Module):
-    """x @ weight^T + bias with a weight (out, in) of some float type; computed in f32."""
+    """x @ weight^T + bias with a weight (out, in) of some float type; computed in f32.
 
-    def __init__(self, graph: Graph, inside: int, out: int, bias: bool, kind: str) -> None:
+    stack: () or (count,): so many such weights, (count, out, in), to take `rows` of only.
+    """
+
+    def __init__(
+        self, graph: Graph, inside: int, out: int, bias: bool, kind: str,
+        stack: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.weight = nn.init.filled(graph, (out, inside), 0, kind)
+        self.weight = nn.init.filled(graph, (*stack, out, inside), 0, kind)
         self.bias = nn.init.filled(graph, (out,), 0) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight.cast("f32"), self.bias)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Rows of the weight, f32."""
+        """Rows of the weight, or whole ones of a stack, f32."""
         return ops.embedding(index, self.weight).cast("f32")
 
 
 class Blocks(nn.Module):
     """x @ weight^T + bias with a weight in blocks of small integers: see `storage`.
 
-    quants: u8 (out, blocks, block), or (out, blocks, block / 2) with two in a byte; scales and
-    minima: (out, blocks). Float weights are quantised when they are loaded (q8 and q4 only).
+    quants: u8 (out, blocks, block), or (out, blocks, block / 2) with two in a byte; numbers: by
+    name, (out, blocks) or (out, units). stack: as of `Dense`. Float weights are quantised when they
+    are loaded (q8 and q4 only).
     """
 
-    def __init__(self, graph: Graph, inside: int, out: int, bias: bool, format: Format) -> None:
+    def __init__(
+        self, graph: Graph, inside: int, out: int, bias: bool, format: Format,
+        stack: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         super().__init__()
         self.format, blocks = format, inside // format.block
         stored = format.block * format.bits // 8
-        self.quants = nn.init.filled(graph, (out, blocks, stored), 0, "u8")
-        self.scales = nn.init.filled(graph, (out, blocks), 0, format.scale)
-        filled = nn.init.filled(graph, (out, blocks), 0, format.scale)
-        self.minima = filled if format.minima else None
+        self.quants = nn.init.filled(graph, (*stack, out, blocks, stored), 0, "u8")
+        for name, (each, kind) in format.fields.items():
+            setattr(self, name, nn.init.filled(graph, (*stack, out, inside // each), 0, kind))
         self.bias = nn.init.filled(graph, (out,), 0) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self._widened(self.quants, self.scales, self.minima)  # (out, blocks, block)
+        weight = self._widened(self.quants, self._numbers())  # (out, blocks, block)
         return ops.linear(x, weight.flatten(1, 2), self.bias)
 
     def rows(self, index: Tensor) -> Tensor:
-        """Rows of the weight, f32."""
-        stored = int(self.quants.shape[2])
-        quants = ops.embedding(index, self.quants.flatten(1, 2)).unflatten(-1, (-1, stored))
-        scales = ops.embedding(index, self.scales)
-        minima = None if self.minima is None else ops.embedding(index, self.minima)
-        return self._widened(quants, scales, minima).flatten(-2, -1)
+        """Rows of the weight, or whole ones of a stack, f32."""
+        numbers = {name: ops.embedding(index, value) for name, value in self._numbers().items()}
+        return self._widened(ops.embedding(index, self.quants), numbers).flatten(-2, -1)
 
-    def _widened(self, quants: Tensor, scales: Tensor, minima: Tensor | None) -> Tensor:
-        """The weights of blocks, f32: (rows, blocks, block)."""
-        if self.format.bits == 4:  # (rows, blocks, half, byte): the low halves come first
+    def _numbers(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in self.format.fields}
+
+    def _widened(self, quants: Tensor, numbers: dict[str, Tensor]) -> Tensor:
+        """The weights of blocks, f32: (..., blocks, block)."""
+        if self.format.bits == 4:  # (..., blocks, half, byte): the low halves come first
             shifts = quants.graph.iota((2, 1), Index.of("i0") * 4).cast("u8")
             quants = ((quants.unsqueeze(-2) >> shifts) & 15).flatten(-2, -1)
         wide = quants.cast("f32")
         if self.format.shift:
             wide = wide - float(self.format.shift)
-        wide = wide * scales.cast("f32").unsqueeze(-1)
-        return wide if minima is None else wide - minima.cast("f32").unsqueeze(-1)
+        wide = wide * self._in_units(numbers, "scales").unsqueeze(-1)
+        if self.format.minima:
+            wide = wide - self._in_units(numbers, "minima").unsqueeze(-1)
+        return wide
+
+    def _in_units(self, numbers: dict[str, Tensor], name: str) -> Tensor:
+        """Scales or minima, f32: (..., blocks)."""
+        wide = numbers[name].cast("f32")
+        if not self.format.unit:
+            return wide
+        units = numbers[f"{name}_units"].cast("f32").unsqueeze(-1)
+        return (wide.unflatten(-1, (int(units.shape[-2]), -1)) * units).flatten(-2, -1)
 
     def adapt_state(self, state: dict[str, np.ndarray], prefix: str) -> None:
         """Quantise a float weight."""
@@ -81,10 +100,11 @@ Projection: TypeAlias = Dense | Blocks
 
 
 def projection(
-    graph: Graph, inside: int, out: int, bias: bool, storage: Storage, name: str
-) -> Projection:
-    """The matrix of that name in a part, stored as told."""
+    graph: Graph, inside: int, out: int, bias: bool, storage: Storage, name: str,
+    stack: tuple[int, ...] = (),
+) -> Projection:  # fmt: skip
+    """The matrix of that name in a part, stored as told; stack: several below each other."""
     kind = storage.below(name).kind(inside)
     if kind in FLOATS:
-        return Dense(graph, inside, out, bias, kind)
-    return Blocks(graph, inside, out, bias, FORMATS[kind])
+        return Dense(graph, inside, out, bias, kind, stack)
+    return Blocks(graph, inside, out, bias, FORMATS[kind], stack)

@@ -5,9 +5,14 @@ Quants are unsigned (what x86 multiplies by signed activations):
 
     q8      (quant - 128) * scale                Q8_0 (also Q5_0: 8 bits a weight instead of 5)
     q4      (quant - 8) * scale                  Q4_0
-    q4m     quant * scale - minimum              Q4_1, Q4_K
-    q8m     quant * scale - minimum              Q5_1, Q5_K
+    q4m     quant * scale - minimum              Q4_1
+    q8m     quant * scale - minimum              Q5_1
+    q4k     quant * scale - minimum              Q4_K
+    q8k     quant * scale - minimum              Q5_K
     q8s     (quant - 128) * scale, blocks of 16  Q6_K
+
+In the last three a scale is an integer times an f16 unit that 256 weights share, and so is a
+minimum.
 """
 
 from __future__ import annotations
@@ -25,21 +30,40 @@ FLOATS = ("f32", "f16", "bf16")
 @dataclass(frozen=True)
 class Format:
     """bits: 8, or 4 (two quants a byte). block: weights that share a scale. minima: a block has one
-    too. scale: dtype of scales and minima. shift: what is taken from a quant first."""
+    too. scale: dtype of scales and minima; integers count f16 units, of which each `unit` weights
+    have one (and one for minima). shift: what is taken from a quant first."""
 
     bits: int
     block: int = 32
     minima: bool = False
     scale: str = "f16"
     shift: int = 0
+    unit: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Weights of which a row has a whole number."""
+        return max(self.block, self.unit)
+
+    @property
+    def fields(self) -> dict[str, tuple[int, str]]:
+        """The arrays beside the quants: their names, weights that share a number, and dtypes."""
+        found = {}
+        for name in ("scales", "minima")[: 1 + self.minima]:
+            found[name] = (self.block, self.scale)
+            if self.unit:
+                found[f"{name}_units"] = (self.unit, "f16")
+        return found
 
 
 FORMATS = {
     "q8": Format(8, shift=128),
     "q4": Format(4, shift=8),
-    "q4m": Format(4, minima=True, scale="f32"),
-    "q8m": Format(8, minima=True, scale="f32"),
-    "q8s": Format(8, block=16, scale="f32", shift=128),
+    "q4m": Format(4, minima=True),
+    "q8m": Format(8, minima=True),
+    "q4k": Format(4, minima=True, scale="u8", unit=256),
+    "q8k": Format(8, minima=True, scale="u8", unit=256),
+    "q8s": Format(8, block=16, scale="i8", shift=128, unit=256),
 }
 KINDS = (*FLOATS, *FORMATS)
 
@@ -64,7 +88,7 @@ class Storage:
     def kind(self, inside: int) -> str:
         """The kind here; rows that are no whole number of blocks stay f32."""
         kind = self.exact.get(self.path, self.default)
-        whole = kind in FLOATS or inside % FORMATS[kind].block == 0
+        whole = kind in FLOATS or inside % FORMATS[kind].whole == 0
         return kind if whole else "f32"
 
 

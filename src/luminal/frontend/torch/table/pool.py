@@ -12,7 +12,7 @@ from ....errors import Unsupported
 from ....graph.dtype import i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Value, extent, full_like, per_dim, static
+from ....ops.base import extent, full_like, per_dim, static
 from ....ops.pooling import _adaptive_windows, _pool_windows
 from .base import rule, widened
 
@@ -128,15 +128,17 @@ def _fractional(name: str, drawn: Sequence[int]) -> None:
     def maxima(x: Tensor, kernel: Sequence[int], size: Sequence[int], samples: Tensor) -> Any:
         """Windows of one size, whose distances are drawn (Graham, "Fractional max-pooling")."""
 
+        planes = samples.shape[:2]
+
         def both(image: Tensor) -> Any:
-            flat: Value = 0
+            flat = full_like(samples.select(-1, 0), 0, i64).reshape((*planes, *(1,) * (2 * n)))
             for d, number in enumerate(drawn):
                 length = static(extent(image, 2 + d), "an image")
                 starts = _starts(samples.select(-1, number), length, size[d], kernel[d])
                 places = ops.add(starts.unsqueeze(-1), ops.arange(x.graph, kernel[d]))
                 shape = [1] * (2 * n)  # windows, then elements of a window
                 shape[d], shape[n + d] = size[d], kernel[d]
-                flat = ops.add(ops.mul(flat, length), places.reshape((*samples.shape[:2], *shape)))
+                flat = ops.add(ops.mul(flat, length), places.reshape((*planes, *shape)))
             numbers = flat.expand((*image.shape[:2], *flat.shape[2:]))
             elements = ops.gather(image.flatten(2), 2, numbers.flatten(2))
             return _best(elements.reshape(numbers.shape), numbers, n)

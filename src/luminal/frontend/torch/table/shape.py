@@ -46,8 +46,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 @rule("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default",
       "view_copy.default")  # fmt: skip
 def view(x: Tensor, shape: Sequence[Size]) -> Tensor:
-    if any(size == 0 for size in x.shape) and -1 in shape:
-        raise Unsupported("a view of nothing with a size to be found")
+    if any(size == 0 for size in x.shape):
+        shape = [0 if size == -1 else size for size in shape]
     return x.reshape(tuple(shape))
 
 

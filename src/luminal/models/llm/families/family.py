@@ -51,4 +51,4 @@ def stack_experts(state: State, prefix: str, count: int, names: Mapping[str, str
         pieces = [state.pop(f"{prefix}experts.{n}.{theirs}.weight", None) for n in range(count)]
         found = [piece for piece in pieces if piece is not None]
         if len(found) == count:
-            state[f"{prefix}{ours}"] = np.stack(found)
+            state[f"{prefix}{ours}.weight"] = np.stack(found)

@@ -10,7 +10,7 @@ import pytest
 from luminal.errors import DimError, InputError
 from luminal.graph.dtype import ALL, DType, bf16, boolean, f16, f32, i8, i16, i32, i64, u8, u16
 from luminal.graph.index import Index
-from luminal.runtime.inputs import (
+from luminal.graph.values import (
     as_array,
     implied_sizes,
     lossless,
