@@ -14,12 +14,15 @@ from . import native
 LANES, DEEP, LINKS = 8, 4, 20
 
 
-def chained(mask: int, read_twice: bool = False) -> Program:
-    """out = the sum of LINKS products of neighbouring bytes: those of `a`, masked, and of `b`."""
+def chained(
+    mask: int, read_twice: bool = False, links: int = LINKS, weight: int | None = None
+) -> Program:
+    """out = the sum of products of neighbouring bytes: those of `a`, masked, and of `b`; times a
+    weight that was a byte of its own sign."""
 
     def build(body: native.Body, at) -> None:
         total = first = native.literal(0, i32, LANES)
-        for link in range(LINKS):
+        for link in range(links):
             offset = link * LANES * DEEP
             a, b = (body.emit("load", (at(name),), dtype, LANES * DEEP, (offset,))
                     for name, dtype in (("a", u8), ("b", i8)))  # fmt: skip
@@ -28,6 +31,10 @@ def chained(mask: int, read_twice: bool = False) -> Program:
             first = total if link == 0 else first
         if read_twice:
             total = body.emit("add", (total, first), i32, LANES)
+        if weight is not None:
+            narrow = native.literal(weight, i8, LANES)
+            wide = body.emit("cast", (narrow,), i32, LANES)
+            total = body.emit("mul", (wide, total), i32, LANES)
         body.effect("store", (total, at("out")), (0,))
 
     size = LANES * DEEP * LINKS
@@ -54,6 +61,25 @@ def test_as_many_links_as_fit_wait(mask: int, rounds: int) -> None:
     text = cpu.render(chained(mask), cpu.named("avx2"))
     assert text.count("call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw") == LINKS
     assert text.count("call <8 x i32> @llvm.x86.avx2.pmadd.wd") == rounds
+
+
+@pytest.mark.parametrize("target", native.TARGETS)
+@pytest.mark.parametrize("weight", (-128, -1, 127))
+def test_a_weight_joins_the_last_sum(weight: int, target: str) -> None:
+    """As long as all before it is in 16 bits."""
+    size = LANES * DEEP * LINKS
+    arrays = {"a": np.full(size, 255, np.uint8), "b": np.full(size, -128, np.int8),
+              "out": np.zeros(size, np.int32)}  # fmt: skip
+    for mask, links in ((127, 1), (15, 8), (15, 9)):
+        native.run(chained(mask, links=links, weight=weight), arrays, _with_bytes(target))
+        assert (arrays["out"][:LANES] == weight * mask * -128 * DEEP * links).all()
+
+
+@pytest.mark.parametrize(("links", "rounds"), [(1, 1), (8, 1), (9, 2)])
+def test_a_weight_costs_nothing_more(links: int, rounds: int) -> None:
+    text = cpu.render(chained(15, links=links, weight=9), cpu.named("avx2"))
+    assert text.count("call <8 x i32> @llvm.x86.avx2.pmadd.wd") == rounds
+    assert (text.count("mul <8 x i32>") == 0) == (rounds == 1)
 
 
 def _with_bytes(name: str):

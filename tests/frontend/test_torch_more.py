@@ -205,7 +205,9 @@ GRADIENTS = {
     "sampling in three dimensions": Layer(
         lambda x: F.grid_sample(x.unsqueeze(2), points(x, 3).unsqueeze(1), align_corners=False)
     ),
-    "nearest element": Layer(lambda x: F.grid_sample(x, points(x), "nearest") + x.sgn()),
+    "nearest element": Layer(
+        lambda x: F.grid_sample(x, points(x), "nearest", align_corners=False) + x.sgn()
+    ),
     "absolute value": Layer(lambda x: x.abs().logcumsumexp(1)),
 }
 

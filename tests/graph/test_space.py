@@ -50,3 +50,23 @@ def test_narrowing_a_size_helps():
     assert not known.nonnegative(index_of("s - 2"))
     known.add_size("s", 2, 9)
     assert known.nonnegative(index_of("s - 2"))
+
+
+def test_digits_of_one_position_stay_inside():
+    known = space(i=80, r=3)
+    at = Index.of("i") + "r" - 1
+    digit = at // 2 - at // 4 * 2
+    assert known.bounds(digit) == (0, 1)
+    assert known.bounds(1 - digit) == (0, 1)
+
+
+def test_conditions_through_a_floor_are_half_spaces():
+    known = space(i=80, r=3)
+    at = Index.of("i") + "r" - 1
+    inside = [at, 79 - at]
+    assert known.implies(inside, at // 4)
+    assert known.implies(inside, 19 - at // 4)
+    assert known.implies([at // 4 - 2], at - 8)
+    assert not known.implies(inside, 18 - at // 4)
+    assert not known.implies([at // 4 - 2], at - 9)
+    assert known.implies([Index.of("i") * 2 + "r" - 1], (Index.of("r") - 1) // 2 + "i")

@@ -91,6 +91,19 @@ def test_symbolic_axes_are_merged():
     assert list(merged.axes.values()) == [I("s") * 9]
 
 
+def test_dimensions_that_are_digits_of_one_position_are_joined():
+    at = I("y") + "r" - 1
+    digits = [at // 4, at // 2 - at // 4 * 2, at - at // 2 * 2]
+    inside = Guard((at, 7 - at), load("X", *digits), const(0.0))
+    acc = value("acc", "y", mul(inside, load("W", "r")), total("r"), store("Y", "y"))
+    buffers = [cases.buffer("X", 2, 2, 2), cases.buffer("W", 3), cases.buffer("Y", 8)]
+    kernel = cases.kernel("window", buffers, {"y": 8, "r": 3}, [acc])
+    merged = merge_axes(kernel)
+    assert merged.buffer("X").shape == (8,)
+    assert {e.index for e in merged.value("acc").loads if e.buffer == "X"} == {(at,)}
+    assert_same([kernel], [merged], cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
 def test_a_causal_mask_bounds_every_value_of_the_stream():
     domains = {v.name: v.domain for v in derive_domains(cases.attention(2, 5, 5, 4)).values}
     bounded = {name for name, d in domains.items() if d == {"k": (None, I("q") + 1)}}

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ def test_run_prints_the_reply() -> None:
     code, out, _ = run("run", directory, "the fox", "--no-chat", *options)
     assert (code, out) == (0, llm.generate("the fox", 8) + "\n")
     assert run("run", directory, "the fox", "--no-chat", "--speculate", 3, *options)[1] == out
+    assert run("run", directory, "-", "--no-chat", *options, input="the fox")[1] == out
 
 
 def test_info_of_a_model_and_of_the_machine() -> None:
@@ -79,3 +85,39 @@ def test_bench_writes_its_figures(tmp_path: Path) -> None:
     assert found["prefill_tokens_per_s"] > 0 and found["decode_tokens_per_s"] > 0
     assert found["peers"] == {} and found["without_llama_cpp"] in out and "% of a read" in out
     assert found["process_peak_bytes"] > found["held_bytes"] > 0 and "memory: " in out
+
+
+def test_chat_on_a_terminal_outlives_an_interrupt(tmp_path: Path) -> None:
+    """Ctrl-C during a reply and at the prompt; a terminal that knows ASCII only; Ctrl-D leaves."""
+    pty = pytest.importorskip("pty")
+    start = [sys.executable, "-c", "from luminal.cli import main; main()", "chat",
+             checkpoint("llama3")[0], "--context", "512", "--max-tokens", "450", "--threads", "1",
+             "--temperature", "1"]  # fmt: skip
+    control, terminal = pty.openpty()
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    with subprocess.Popen(
+        start, stdin=terminal, stdout=terminal, stderr=terminal, env=environment,
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+    ) as process:  # fmt: skip
+        os.close(terminal)
+        seen = ""
+
+        def until(text: str, count: int = 1) -> None:
+            nonlocal seen
+            while seen.count(text) < count:
+                seen += os.read(control, 4096).decode("ascii")
+
+        until(">>> ")
+        os.write(control, "the naïve fox\n".encode())
+        until("fox\r\n")
+        seen += os.read(control, 4096).decode("ascii")  # the reply has begun
+        os.write(control, b"\x03")
+        until(">>> ", 2)
+        os.write(control, b"\x03")
+        until(">>> ", 3)
+        os.write(control, b"/help\n")
+        until("/retry")
+        os.write(control, b"\x04")
+        assert process.wait(60) == 0
+    os.close(control)
+    assert "Traceback" not in seen

@@ -233,3 +233,17 @@ def test_an_elementwise_chain_is_one_kernel():
     assert len(region.terms.nodes) > MAX_TERMS
     plan = optimise(region)
     assert len(plan.pieces) == 1
+
+
+def test_what_a_convolution_reads_lies_with_its_channels_innermost():
+    graph = Graph()
+    x = graph.tensor((1, 3, 12, 10))
+    for channels in (5, 6, 7):
+        weight = graph.parameter((channels, x.shape[1], 3, 3))
+        x = ops.relu(ops.conv2d(x, weight, padding=1))
+    parts = ops.concatenate([x[:, :3], ops.relu(x[:, 3:])], 1)
+    y = ops.conv2d(parts, graph.parameter((8, 7, 1, 1)))
+    normal = normalise(graph.space, [y.output().node])
+    regions(normal)
+    stored = [b.shape for b in normal.buffers if b.kind == "temporary"]
+    assert stored and all(list(map(int, shape[:2])) == [12, 10] for shape in stored)

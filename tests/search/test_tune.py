@@ -188,10 +188,11 @@ def column_products():
 
 
 def test_the_best_number_of_parts_of_a_long_reduction_is_kept(tmp_path, monkeypatch):
-    """Each number of parts is measured; here, what adds 2048 at a time is the fastest."""
+    """Each number of parts is measured; here, who adds 2048 at a time is the fastest."""
 
     def seconds(self, part):
-        return 1e-3 if 2048 in [int(n) for n in part.axes.values()] else 1e-2
+        extents = [int(extent) for extent in part.axes.values()]
+        return 1e-3 if max(extents) in (16, 2048) else 1e-2
 
     monkeypatch.setattr(Tuning, "_default_seconds", seconds)
     monkeypatch.setattr(Tuning, "_open", seconds)

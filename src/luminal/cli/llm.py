@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..models.llm import LLM
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+INTERRUPTED = 128 + 2  # the exit status of a program that SIGINT ended
 HELP = """\
 /help            these lines
 /clear           forget the conversation
@@ -113,14 +114,18 @@ def run(
     model: str, prompt: str, max_tokens: int, stop: tuple[str, ...], chat: bool | None,
     stats: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub) to PROMPT."""
+    """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub) to PROMPT; "-":
+    to what comes on the standard input."""
     loading, sampling = _split(options)
+    prompt = click.get_text_stream("stdin").read() if prompt == "-" else prompt
     with _clear_errors():
         llm = _load(model, loading)
         use_template = llm.tokenizer.template is not None if chat is None else chat
         given: Any = [{"role": "user", "content": prompt}] if use_template else prompt
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             _show(llm, given, max_tokens, stop, stats, sampling)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
 
 
 def _show(

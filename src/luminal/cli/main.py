@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -30,6 +31,9 @@ THREADS_OPTION = click.option(
 @click.version_option(package_name="luminal")
 def main() -> None:
     """A deep-learning compiler that works by search."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may know few characters
+            stream.reconfigure(errors="replace")
 
 
 main.add_command(bench)

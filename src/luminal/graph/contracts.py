@@ -5,8 +5,8 @@ constant over groups of k (or a float known before the run, rounded to such a fo
 
     sum_b  s_b  w_b  (sum_j  q_bj v_bj  -  zero sum_j q_bj)         k = (b, j)
 
-with q = round(x / s_b) of eight bits, s_b = max_j |x_bj| / 127, v the integers of w. Where scales of
-groups are integers n too, times scales u of units of groups, a unit has one s_b:
+with q = round(x / s_b) of eight bits, s_b = max_j |x_bj| / 127, v the integers of w. Where scales
+of groups are integers n too, times scales u of units of groups, a unit has one s_b:
 
     sum_b  s_b  u_b  (sum_c  n_bc  sum_j  q_bcj v_bcj)                   k = (b, c, j)
 
@@ -30,8 +30,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .dtype import DType, bf16, f32, i8, i32, u8
+from .dtype import DType, bf16, f32, i8, i16, i32, u8
 from .graph import Graph
+from .groups import Groups, Level, without
 from .index import Index
 from .node import Node, Number, Shape, View, position
 from .views import place, product
@@ -61,8 +62,8 @@ class Term:
 
 @dataclass(frozen=True)
 class Quantised:
-    """q * scale: `values` i8, and `sums` of it (i32) and scales without the dimension of groups.
-    dims: the dimensions of the contraction (dimension `split` in two) that `values` has."""
+    """q * scale: `values` i8, `sums` of it (i16 or i32) without what is inside groups, and scales
+    without what is inside units. dims: those of the split contraction that `values` has."""
 
     values: Node
     sums: Node
@@ -143,8 +144,7 @@ def whole_contraction(
 class _Whole:
     """Rewrites one contraction over `shape`; dimension `dim` is split into groups.
 
-    Positions before the split are those of `shape`; afterwards dimension dim counts the groups, and
-    dim + 1 runs inside them where there is such a dimension.
+    Positions before the split are those of `shape`; afterwards those of a level of `Groups`.
     """
 
     def __init__(self, graph: Graph, shape: Shape, dims: tuple[int, ...], dim: int) -> None:
@@ -166,7 +166,7 @@ class _Whole:
             return None
         sizes = [g for g in (size, *GROUPS) if size % g == 0]
         for group, unit in ((g, u) for g in sizes for u in sizes if u % g == 0):
-            found = self._grouped(terms, x, _Groups(self.shape, self.dim, group, unit))
+            found = self._grouped(terms, x, Groups(self.shape, self.dim, group, unit))
             if found is not None:
                 return found
         return None
@@ -222,7 +222,7 @@ class _Whole:
 
     # ---- in groups
 
-    def _grouped(self, terms: list[Term], x: Placed, by: _Groups) -> Node | None:
+    def _grouped(self, terms: list[Term], x: Placed, by: Groups) -> Node | None:
         """The sum, if one integer of a term varies in a group, and floats are alike in a unit."""
         alike: dict[tuple[tuple[Placed, ...], tuple[Placed, ...]], list[Term]] = {}
         for term in terms:
@@ -248,23 +248,23 @@ class _Whole:
                 part = self.graph.add("mul", (part, self._view(leaf, by.outer)))
             total = part if total is None else self.graph.add("add", (total, part))
         assert total is not None
-        scale = self.graph.view(q.scale, View(by.outer.shape, _without(q.dims, by.digits)))
+        scale = self.graph.view(q.scale, View(by.outer.shape, without(q.dims, by.digits)))
         return self.graph.add("sum", (self.graph.add("mul", (total, scale)),), self.dims)
 
-    def _varies(self, leaf: Placed, by: _Groups, digits: Sequence[int]) -> bool:
+    def _varies(self, leaf: Placed, by: Groups, digits: Sequence[int]) -> bool:
         """It is not constant along these digits of the dimension."""
         names = _names(self._at(leaf, by.split).index)
         return any(position(d) in names for d in digits)
 
-    def _at(self, leaf: Placed, level: _Level) -> Placed:
+    def _at(self, leaf: Placed, level: Level) -> Placed:
         space = self.graph.positions(level.shape)
         index = (space.simplify(space.substitute(i, level.mapping)) for i in leaf.index)
         return Placed(leaf.node, tuple(index))
 
-    def _view(self, leaf: Placed, level: _Level) -> Node:
+    def _view(self, leaf: Placed, level: Level) -> Node:
         return self.graph.view(leaf.node, View(level.shape, self._at(leaf, level).index))
 
-    def _activation(self, x: Placed, by: _Groups) -> Quantised | None:
+    def _activation(self, x: Placed, by: Groups) -> Quantised | None:
         """The other factor in eight bits."""
         dims = self._compact(x, by.split.shape)
         if dims is None or not set(by.digits) <= set(dims):
@@ -272,6 +272,8 @@ class _Whole:
         at, shape = [dims.index(d) for d in by.digits], tuple(by.split.shape[d] for d in dims)
         values, scale = self._quantise(x.node, self._renamed(x.index, dims), shape, at)
         sums = self.graph.add("sum", (_cast(self.graph, values, i32),), (at[-1],))
+        if int(shape[at[-1]]) * -i8.lowest <= i16.highest:  # narrow numbers multiply faster
+            sums = _cast(self.graph, sums, i16)
         return Quantised(values, sums, scale, dims)
 
     def _quantise(
@@ -292,7 +294,7 @@ class _Whole:
         return _cast(graph, graph.add("round", (scaled,)), i8), scale
 
     def _part(
-        self, terms: list[Term], scales: tuple[Placed, ...], q: Quantised, by: _Groups
+        self, terms: list[Term], scales: tuple[Placed, ...], q: Quantised, by: Groups
     ) -> Node:
         """The sum over units of terms with the same scales, f32."""
         graph, number = self.graph, next((t.number for t in terms if t.wholes), terms[0].number)
@@ -305,10 +307,10 @@ class _Whole:
             return total
         return graph.add("mul", (total, uniform(graph, number, by.outer.shape)))
 
-    def _dots(self, terms: list[Term], q: Quantised, by: _Groups) -> Node:
+    def _dots(self, terms: list[Term], q: Quantised, by: Groups) -> Node:
         """The sum over groups, i32; f32 if a number is no integer."""
         graph = self.graph
-        sums = graph.view(q.sums, View(by.middle.shape, _without(q.dims, by.digits[-1:])))
+        sums = graph.view(q.sums, View(by.middle.shape, without(q.dims, by.digits[-1:])))
         values = graph.view(q.values, View(by.split.shape, tuple(map(place, q.dims))))
         zero, total = sum(t.number for t in terms if not t.wholes), None
         for term in (t for t in terms if t.wholes):
@@ -320,12 +322,13 @@ class _Whole:
         if zero:
             kind = i32 if zero == int(zero) else f32
             number = uniform(graph, int(zero) if kind is i32 else zero, by.middle.shape, kind)
-            more = graph.add("mul", (_cast(graph, sums, kind), number))
+            more = _cast(graph, _cast(graph, sums, i32), kind)
+            more = more if zero == 1 else graph.add("mul", (more, number))
             total = more if total is None else graph.add("add", (_cast(graph, total, kind), more))
         assert total is not None
         return total
 
-    def _unsigned(self, whole: Placed, split: _Level) -> tuple[Node, int]:
+    def _unsigned(self, whole: Placed, split: Level) -> tuple[Node, int]:
         """(u8 integers, what they are too large by): instructions multiply u8 by i8."""
         graph, node, shift = self.graph, whole.node, 0
         if node.dtype is i8:
@@ -333,44 +336,6 @@ class _Whole:
             node = graph.add("xor", (bits, uniform(graph, 128, node.shape, u8)))
             shift = 128
         return self._view(replace(whole, node=node), split), shift
-
-
-class _Groups:
-    """Dimension `dim` of a shape as digits: units, groups in a unit (nested: several), and what
-    is inside a group.
-
-    split: the shape with these digits; middle: without the last one; outer: with units only.
-    """
-
-    def __init__(self, shape: Shape, dim: int, group: int, unit: int) -> None:
-        self.shape, self.dim, self.unit, self.nested = shape, dim, unit, unit > group
-        size = shape[dim].constant
-        self.steps = (unit, group, 1) if self.nested else (unit, 1)
-        self.extents = [Index.of(n // s) for n, s in zip((size, *self.steps), self.steps)]
-        self.digits = tuple(range(dim + 1, dim + len(self.steps)))  # inside units
-        self.split, self.middle = self._level(len(self.steps)), self._level(len(self.steps) - 1)
-        self.outer = self._level(1)
-
-    def _level(self, count: int) -> _Level:
-        """With the first digits, so many."""
-        shape, dim = self.shape, self.dim
-        digits = (place(dim + n) * step for n, step in enumerate(self.steps[:count]))
-        mapping = {position(d): place(d + count - 1) for d in range(dim + 1, len(shape))}
-        mapping[position(dim)] = sum(digits, Index.of(0))
-        return _Level((*shape[:dim], *self.extents[:count], *shape[dim + 1 :]), mapping)
-
-
-@dataclass(frozen=True)
-class _Level:
-    """A shape, and what the positions of the contraction are at its positions."""
-
-    shape: Shape
-    mapping: dict[str, Index]
-
-
-def _without(dims: Sequence[int], lost: Sequence[int]) -> Shape:
-    """Positions along dims where those that are lost are not counted."""
-    return tuple(place(d - sum(e < d for e in lost)) for d in dims if d not in lost)
 
 
 def _times(a: Term, b: Term) -> Term:

@@ -8,7 +8,7 @@ A `Space` knows the range of every run-time size and the extent of every axis (a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import gcd
 
 from .index import Atom, Floor, Index, IndexLike, Monomial, atom_index, atom_names
@@ -92,16 +92,17 @@ class Space:
 
     def _pair_remainders(self, index: Index, upper: bool) -> Index:
         """Take out k (x mod n) = k x - k n floor(x / n), which lies in [0, k (n - 1)]."""
-        for atom in dict.fromkeys(a for m, _ in index.terms for a in m if isinstance(a, Floor)):
-            x, n = atom.numerator, atom.divisor
-            factor = _cofactor(index, atom)
-            if factor is None or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
-                continue
-            k = -factor.terms[-1][1] // n.terms[-1][1]
-            rest = index - x * k - factor * atom_index(atom)
-            if (factor + n * k).terms or len(rest.terms) >= len(index.terms):
-                continue
-            index = rest + (n - 1) * k if (k > 0) == upper else rest
+        floors = [a for m, _ in index.terms for a in m if isinstance(a, Floor)]
+        for atom in dict.fromkeys(floors):
+            for x, n in _remainders(atom, floors):
+                factor = _cofactor(index, atom)
+                if factor is None or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
+                    continue
+                k = -factor.terms[-1][1] // n.terms[-1][1]
+                rest = index - x * k - factor * atom_index(atom)
+                if (factor + n * k).terms or len(rest.terms) >= len(index.terms):
+                    continue
+                index = rest + (n - 1) * k if (k > 0) == upper else rest
         return index
 
     def _sizes_at_ends(self, index: Index, upper: bool) -> Index:
@@ -251,7 +252,8 @@ class Space:
         """Proven: wherever all of the domain holds, the condition holds (single half-spaces)."""
         if self.nonnegative(condition):
             return True
-        return any(self.nonnegative(condition - known) for known in domain)
+        plain = _half_space(condition)
+        return any(self.nonnegative(plain - _half_space(known)) for known in domain)
 
     def irredundant(self, domain: Iterable[Index]) -> tuple[Index, ...]:
         """The domain without conditions that another one implies."""
@@ -271,6 +273,28 @@ class Space:
     def depends(self, index: Index) -> frozenset[str]:
         """The axes that an index mentions."""
         return frozenset(name for name in index.names() if name in self.axes)
+
+
+def _remainders(atom: Floor, floors: Iterable[Floor]) -> Iterator[tuple[Index, Index]]:
+    """(x, n) with floor(x / n) = the atom: its own, and x a floor of the same numerator."""
+    yield atom.numerator, atom.divisor
+    for x in floors:
+        if x.numerator == atom.numerator and x != atom and x.divisor.is_constant:
+            n, left = divmod(atom.divisor.constant, x.divisor.constant)
+            if atom.divisor.is_constant and not left:
+                yield atom_index(x), Index.of(n)
+
+
+def _half_space(condition: Index) -> Index:
+    """An index that is >= 0 where the condition is, without the floor that it has as a term:
+    floor(x / n) + r >= 0 is x + n r >= 0, and r - floor(x / n) >= 0 is n r + n - 1 - x >= 0."""
+    for monomial, sign in condition.terms:
+        atom = monomial[0] if len(monomial) == 1 and abs(sign) == 1 else None
+        if isinstance(atom, Floor) and atom.divisor.is_constant:
+            x, n, rest = atom.numerator, atom.divisor, condition - atom_index(atom) * sign
+            if not rest.has_floor:
+                return _half_space(x + rest * n if sign > 0 else rest * n + (n - 1) - x)
+    return condition
 
 
 def _cofactor(index: Index, atom: Atom) -> Index | None:

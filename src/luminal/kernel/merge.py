@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from ..graph.index import Index
+from ..graph.index import Atom, Floor, Index
 from .kernel import (
     Buffer,
     Expression,
@@ -30,8 +30,9 @@ OnAccess = Callable[[str, tuple[Index, ...]], tuple[Index, ...]]
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
-    """Drop axes and dimensions of extent 1, then merge pairs of axes until none fits."""
-    kernel = _squeeze(kernel)
+    """Drop axes and dimensions of extent 1, join dimensions that are digits of one position, then
+    merge pairs of axes until none fits."""
+    kernel = _without_digits(_squeeze(kernel))
     tried: set[tuple[str, str]] = set()
     while True:
         pair = next((p for p in _pairs(kernel) if p not in tried), None)
@@ -128,6 +129,50 @@ def _without(v: Value, axes: set[str]) -> Value:
     kept = tuple(a for a in v.axes if a not in axes)
     domain = {a: ends for a, ends in v.domain.items() if a not in axes}
     return replace(v, axes=kept, reduction=reduction, domain=domain)
+
+
+# ---- dimensions that are digits of one position
+
+
+def _without_digits(kernel: Kernel) -> Kernel:
+    """Neighbouring dimensions become one where that takes floors out of an index: an image that
+    was upsampled lies as (row / 2, row mod 2), and a window walks its rows."""
+    for name in [b.name for b in kernel.buffers if b.layout is None and not b.constant]:
+        found = [e for e in _accesses(kernel) if e.buffer == name]
+        if not any(e.slots for e in found):
+            at = 0
+            while at + 1 < len(kernel.buffer(name).shape):
+                count = kernel.buffer(name).shape[at + 1]
+                if _simpler(found, at, count):
+                    kernel = _join(kernel, name, at)
+                    found = [e for e in _accesses(kernel) if e.buffer == name]
+                else:
+                    at += 1
+    return kernel
+
+
+def _simpler(accesses: list[Load | Store], at: int, count: Index) -> bool:
+    """The two dimensions have fewer floors as one."""
+    apart = [_floors(e.index[at]) | _floors(e.index[at + 1]) for e in accesses]
+    joined = [_floors(e.index[at] * count + e.index[at + 1]) for e in accesses]
+    return joined != apart and all(a <= b for a, b in zip(joined, apart))
+
+
+def _floors(index: Index) -> set[Atom]:
+    return {a for monomial, _ in index.terms for a in monomial if isinstance(a, Floor)}
+
+
+def _join(kernel: Kernel, name: str, at: int) -> Kernel:
+    """Two neighbouring dimensions of a buffer as one."""
+    count = kernel.buffer(name).shape[at + 1]
+
+    def access(buffer: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        if buffer != name:
+            return indices
+        return (*indices[:at], indices[at] * count + indices[at + 1], *indices[at + 2 :])
+
+    buffers = tuple(_flattened(b, at if b.name == name else None) for b in kernel.buffers)
+    return replace(rewrite(kernel, lambda i: i, access), buffers=buffers)
 
 
 # ---- pairs

@@ -53,6 +53,7 @@ _SAMPLES = 64  # points at which the share of a guard's branch is estimated
 _GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
 ALONE = 2.0  # times as long as on all threads
 _OUTSIDE = {(0, 0)}  # the use of what no reduction uses
+_OPERAND = 1.1  # times the work: better the end of one contraction than an operand of the next
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
@@ -276,7 +277,7 @@ class _Priced:
             if node.op in FREE:
                 continue
             points = self.pricer.points(self.axes[c] | node.over) * self.repeat[c]
-            points *= max(self._again(c, 1.0 if not node.over else 2.0), self._beside(c, node))
+            points *= max(self._again(c, 2.0 if node.over else _OPERAND), self._beside(c, node))
             if node.op == "OSum" and (node.over, node.children[0]) not in running:
                 running.add((node.over, node.children[0]))
                 score = self.pricer.points(self.axes[node.children[0]] | node.over)

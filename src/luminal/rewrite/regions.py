@@ -211,7 +211,7 @@ def _half(facts: Facts, group: Group) -> set[int]:
 
 
 def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
-    stored = _buffers(normal, groups)
+    stored = _buffers(normal, facts, groups)
     known: dict[str, Region] = {}
     result = []
     for group in _in_order(groups):
@@ -227,21 +227,43 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
     return result
 
 
-def _buffers(normal: Normal, groups: Iterable[Group]) -> dict[int, tuple[int, tuple[str, ...]]]:
+def _buffers(
+    normal: Normal, facts: Facts, groups: Iterable[Group]
+) -> dict[int, tuple[int, tuple[str, ...]]]:
     """(buffer, axes) of values that regions read: that of an output, or a temporary."""
     stored: dict[int, tuple[int, tuple[str, ...]]] = {}
     for target, root in zip(normal.targets, normal.roots):
         if frozenset(root.axes) == normal.terms.axes[root.term]:
             stored.setdefault(root.term, (target, root.axes))
     read = {wall for group in groups for wall in group.walls}
+    features = _features(facts)
     for wall in sorted(read - stored.keys()):
-        stored[wall] = _temporary(normal, wall)
+        stored[wall] = _temporary(normal, wall, features)
     return stored
 
 
-def _temporary(normal: Normal, t: int) -> tuple[int, tuple[str, ...]]:
+def _features(facts: Facts) -> frozenset[str]:
+    """Axes along which computed values are multiplied with constants and summed up, and axes that
+    become such ones where they are read."""
+    terms, found = facts.terms, set[str]()
+    for reduction in facts.contraction:
+        (product,) = terms.nodes[reduction].children
+        operands = terms.nodes[product].children
+        if any(facts.fixed[c] for c in operands) and not facts.fixed[product]:
+            found |= frozenset.intersection(*(terms.axes[c] for c in operands))
+    reads = [terms.nodes[t].attribute for t in facts.live if terms.nodes[t].op == "read"]
+    before = -1
+    while before < len(found):
+        before = len(found)
+        for read in reads:
+            found.update(a for a, i in read.entries if (i - i.constant).text in found)
+    return frozenset(found)
+
+
+def _temporary(normal: Normal, t: int, features: frozenset[str]) -> tuple[int, tuple[str, ...]]:
     terms = normal.terms
     axes = normal.orders.get(t) or tuple(sorted(terms.axes[t], key=axis_key))
+    axes = tuple(sorted(axes, key=lambda a: a in features))
     shape = tuple(terms.space.axes[a] for a in axes)
     normal.buffers.append(BufferInfo("temporary", shape, terms.nodes[t].dtype, axes))
     return len(normal.buffers) - 1, axes

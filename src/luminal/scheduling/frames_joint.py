@@ -12,8 +12,9 @@ vectors, and the outer sums wait beside them. For an 8-bit matrix product, rows 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
+from ..graph.dtype import i32
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Loop
 from .draft import Draft
@@ -25,6 +26,7 @@ from .score import Tile
 WRITTEN = 32
 VECTORS = 4  # of one row: memory streams, and chains of additions
 UNIT = 64  # lanes in a unit of work
+MORE = 4  # times as many where each unit makes again what is alike for all lanes of one row
 
 
 def sum_of_sums(found: Outline) -> list[Value]:
@@ -84,7 +86,9 @@ def joint_frame(draft: Draft) -> None:
     tile = found.tile = _tile(draft, found.tile, found.main)
     rows = [a for a in tile.sizes if a != tile.lane]
     width = tile.size(tile.lane)
-    unit = max(width, min(UNIT // width * width, draft.size[tile.lane]))
+    early = _early(found, tile.lane) | draft.operands
+    unit = UNIT if rows or not early else UNIT * MORE
+    unit = max(width, min(unit // width * width, draft.size[tile.lane]))
     room = Room()
     for a in found.common:
         if a != tile.lane:
@@ -93,12 +97,13 @@ def joint_frame(draft: Draft) -> None:
     room = base = room.add(Loop(tile.lane, unit, kind))
     for a in (*rows, tile.lane):
         room = room.add(Loop(a, tile.size(a))) if room.within[a] > tile.size(a) else room
-    nest, early = _nest(draft, room, shared, tile), _early(found, tile.lane) | draft.operands
+    nest, written = _nest(draft, room, shared, tile), _written(draft, sums, tile)
     for v in found.values:
         if v.name in early:
             draft.own(v, base)
-        elif depth := _depth(v, shared):
-            _put(draft, v, nest if depth == len(shared) else _units(room, shared[:depth]), tile)
+        elif depth := _depth(draft, v, shared):
+            inside = nest if depth == len(shared) else _units(room, shared[:depth])
+            _put(draft, v, inside, tile, written)
         elif tile.lane in v.axes:
             draft.put(v, room, tile)
         else:
@@ -135,9 +140,18 @@ def _deep(draft: Draft, main: Value, tile: Tile) -> int:
     return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
 
 
-def _depth(v: Value, shared: list[str]) -> int:
-    """How many of the loops that sums share a value stands in."""
-    return next((n for n, a in enumerate(shared) if a not in v.points), len(shared))
+def _depth(draft: Draft, v: Value, shared: list[str]) -> int:
+    """How many of the loops that sums share a value stands in. A sum that no product is part of has
+    loops of its own, so that its registers are free while products are added up."""
+    products = {u.name for u in draft.found.group}
+    waiting, seen = [v.name], {v.name}
+    while waiting:
+        new = draft.found.facts.by_name[waiting.pop()].reads() - seen
+        seen |= new
+        waiting += new
+    apart = v.reduction is not None and not products & seen
+    outside = [a for a in shared if a not in v.points or (apart and a in v.over)]
+    return shared.index(outside[0]) if outside else len(shared)
 
 
 def _units(room: Room, axes: list[str]) -> Room:
@@ -153,8 +167,17 @@ def _nest(draft: Draft, room: Room, shared: list[str], tile: Tile) -> Room:
     return nest.add(Loop(shared[-1], 1, "unroll")) if many > 1 else nest
 
 
-def _put(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
-    """A value inside the nest; the inner sum is written out as far as code may grow."""
+def _written(draft: Draft, sums: list[Value], tile: Tile) -> int:
+    """Products of the inner sum that are written out: as far as code may grow; all where the next
+    sum takes what 16 bits hold until then."""
+    main = draft.found.main
+    assert main is not None
+    short = tile.pair is not None and tile.pair[0].most < inf
+    return tile.vectors * _deep(draft, main, tile) if short and sums[0].dtype is i32 else WRITTEN
+
+
+def _put(draft: Draft, v: Value, nest: Room, tile: Tile, written: int) -> None:
+    """A value inside the nest, `written` steps of its sum written out."""
     lane, size = tile.lane, tile.size(tile.lane)
     loops = [Loop(a, 1, "unroll") for a in tile.sizes if a != lane and a in v.points]
     loops += [Loop(lane, tile.width, "unroll")] if size > tile.width else []
@@ -163,15 +186,15 @@ def _put(draft: Draft, v: Value, nest: Room, tile: Tile) -> None:
     pair = tile.pair if v in draft.found.group else None
     steps = {a: pair[0].collapse if pair and a == pair[1] else 1 for a in own}
     over: list[tuple[str, int, int]] = []  # axis, step of its loop, step of what is written out
-    left = max(1, WRITTEN // tile.vectors)
+    left = max(1, written // tile.vectors)
     for a in own[::-1]:
         turns = draft.size[a] // steps[a]
         many = max(n for n in range(1, turns + 1) if turns % n == 0 and n <= left)
         left = max(1, left // turns)
         over = [*over, (a, many * steps[a], steps[a])]
     serial = [Loop(a, outer) for a, outer, _ in over[::-1] if outer < draft.size[a]]
-    written = [Loop(a, step, "unroll") for a, outer, step in over[::-1] if outer > step]
+    spelled = [Loop(a, step, "unroll") for a, outer, step in over[::-1] if outer > step]
     last = [Loop(pair[1], 1, "collapse")] if pair else []
     rest = [Loop(a, 1) for a in v.axes if a not in nest.within]
     draft.facts.lane_of[v.name], draft.tiles[v.name] = lane, tile
-    draft.paths[v.name] = nest.outer + tuple(rest + serial + written + loops + last)
+    draft.paths[v.name] = nest.outer + tuple(rest + serial + spelled + loops + last)

@@ -95,10 +95,9 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     for a in set(value.axes) - axes:
         again *= -(-found.size[a] // tile.size(a))
     free = any(facts.buffers[e.buffer].constant for e in walk(arg) if isinstance(e, Load))
-    least = 0.5
     if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
-        least = UNPACKED if tile.pair else 1.0
-    return work >= least and again >= AGAIN
+        return work >= (UNPACKED if tile.pair else 1.0) and again >= AGAIN
+    return work >= 0.5 and work * (again - 1) >= 0.5 * (AGAIN - 1)
 
 
 def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:

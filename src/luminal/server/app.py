@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -20,13 +21,15 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ..errors import InputError
-from ..models.llm import Engine, Piece, Tokenizer, Wishes
+from ..models.llm import Engine, Grammars, Piece, Tokenizer, Wishes
+from ..models.llm.grammar import Constraint
 from .asking import Answers, Gone, unless_gone
 from .embedding import Embedder
 from .faults import Fault, fault_of
 from .forms import Answer, ChatForm, Form, TextForm
 from .metrics import Metrics
 from .requests import MOST_CHOICES, Chat, Completion, Embeddings, Generation
+from .tools import CallForm
 
 LOG = logging.getLogger("luminal.server")
 MOST_BYTES = 8 << 20  # of a body
@@ -82,6 +85,8 @@ class Server:
         self.engine, self.name, self.embedder = engine, name, embedder
         self.tokenizer: Tokenizer = engine.tokenizer
         self.metrics = Metrics(engine)
+        self._calls = CallForm.of(self.tokenizer.template)
+        self._grammars = Grammars(self.tokenizer, engine.config.end_tokens)
         self._api_key, self._started = api_key, int(time.time())
 
     def guarded(self, path: str, act: Handler) -> Handler:
@@ -146,8 +151,8 @@ class Server:
         given, embedder = await _body(request, Embeddings), self.embedder
         self._check_model(given.model, self._names()[1:])
         assert embedder is not None
-        packed = given.encoding_format == "base64"
-        return JSONResponse(await asyncio.to_thread(embedder.answer, given.texts, packed))
+        packed, size = given.encoding_format == "base64", given.dimensions
+        return JSONResponse(await asyncio.to_thread(embedder.answer, given.texts, packed, size))
 
     # ---- replies
 
@@ -155,8 +160,9 @@ class Server:
         given = await _body(request, Chat)
         self._check_model(given.model, [self.name])
         messages = [message.plain() for message in given.messages]
-        ids = await asyncio.to_thread(self.tokenizer.chat, messages)
-        form = ChatForm(self.tokenizer, given.logprobs)
+        tools = [{"type": "function", "function": function} for function in given.functions]
+        ids = await asyncio.to_thread(self.tokenizer.chat, messages, tools)
+        form = ChatForm(self.tokenizer, given.logprobs, self._calls if tools else None)
         return await self._answer(request, given, form, [ids], given.limit, given.likely)
 
     async def complete(self, request: Request) -> Response:
@@ -176,8 +182,9 @@ class Server:
         """Whole or in a stream; of each prompt n choices."""
         self._check_prompts(prompts, given.n)
         ends, most = self.engine.config.end_tokens, limit or self.engine.context
+        shape = await asyncio.to_thread(self._form_of, given)
         asked = [
-            (ids, given.wishes(most, ends, likely, choice))
+            (ids, given.wishes(most, ends, likely, choice, shape))
             for ids in prompts
             for choice in range(given.n)
         ]
@@ -192,6 +199,14 @@ class Server:
             return JSONResponse(await unless_gone(request.receive, _whole(answer, timed, asked)))
         finally:
             answers.give_up()
+
+    def _form_of(self, given: Generation) -> Callable[[], Constraint] | None:
+        """What makes the constraint of a reply, if its form is prescribed."""
+        grammar = given.grammar(self._calls)
+        if grammar is None:
+            return None
+        self._grammars.check(grammar)
+        return partial(self._grammars.constraint, grammar)
 
     def _check_prompts(self, prompts: list[list[int]], n: int) -> None:
         if len(prompts) * n > MOST_CHOICES:

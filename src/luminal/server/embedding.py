@@ -47,9 +47,15 @@ class Embedder:
                     raise Fault(400, message, "context_length_exceeded", "input")
             return self._encoder.encode(texts), sum(lengths)
 
-    def answer(self, texts: Sequence[str], packed: bool) -> dict[str, Any]:
-        """The body for these texts. packed: little-endian f32 in base64."""
+    def answer(self, texts: Sequence[str], packed: bool, size: int | None) -> dict[str, Any]:
+        """The body for these texts. packed: little-endian f32 in base64. size: of the vectors, if
+        they are to be cut; they keep the length 1. Raises Fault."""
         vectors, tokens = self.encode(texts)
+        if size is not None:
+            if size > vectors.shape[1]:
+                raise Fault(400, f"dimensions: this model has {vectors.shape[1]}", "invalid_value",
+                            "dimensions")  # fmt: skip
+            vectors = vectors[:, :size] / np.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
         rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else row.tolist()
                 for row in vectors]  # fmt: skip
         data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]

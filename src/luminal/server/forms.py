@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..models.llm import Piece, Tokenizer
 from ..models.llm.text import UNFINISHED
+from .tools import CallForm, CallReader
 
 Object = dict[str, Any]
 
@@ -31,24 +32,45 @@ class Form(Protocol):
 
 
 class ChatForm:
-    """/v1/chat/completions. logprobs: whether they were asked for."""
+    """/v1/chat/completions. logprobs: whether they were asked for. calls: how the model writes
+    calls of functions; None where it may not call any."""
 
     prefix, whole, part = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, tokenizer: Tokenizer, logprobs: bool) -> None:
-        self._tokenizer, self._logprobs = tokenizer, logprobs
+    def __init__(self, tokenizer: Tokenizer, logprobs: bool, calls: CallForm | None = None) -> None:
+        self._tokenizer, self._logprobs, self._calls = tokenizer, logprobs, calls
+        self._readers: dict[int, CallReader] = {}  # of the choices
 
     def opening(self, number: int) -> Object | None:
         return _choice(number, None, delta={"role": "assistant", "content": ""})
 
     def delta(self, number: int, piece: Piece) -> Object:
-        delta = {"content": piece.text} if piece.text else {}
-        return _choice(number, piece.finish, self._content([piece]), delta=delta)
+        text, calls, finish = self._read(number, piece.text, piece.finish)
+        delta: Object = {"content": text} if text else {}
+        if calls:
+            delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
+        return _choice(number, finish, self._content([piece]), delta=delta)
 
     def choice(self, number: int, pieces: Sequence[Piece]) -> Object:
-        text = "".join(piece.text for piece in pieces)
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return _choice(number, pieces[-1].finish, self._content(pieces), message=message)
+        whole = "".join(piece.text for piece in pieces)
+        text, calls, finish = self._read(number, whole, pieces[-1].finish)
+        message: Object = {"role": "assistant", "content": text, "refusal": None}
+        if calls:
+            message |= {"content": text or None, "tool_calls": calls}
+        return _choice(number, finish, self._content(pieces), message=message)
+
+    def _read(
+        self, number: int, text: str, finish: str | None
+    ) -> tuple[str, list[Object], str | None]:
+        """(text to be shown, calls, why the reply ends) after more of the text of a choice."""
+        if self._calls is None:
+            return text, [], finish
+        reader = self._readers.setdefault(number, CallReader(self._calls))
+        shown = reader.push(text)
+        if finish is None:
+            return shown, [], None
+        rest, calls = reader.finish()
+        return shown + rest, calls, "tool_calls" if calls and finish == "stop" else finish
 
     def _content(self, pieces: Sequence[Piece]) -> Object | None:
         entries = []

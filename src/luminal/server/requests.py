@@ -3,12 +3,16 @@ repetition_penalty are added. What would change the reply but is not built is re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ..models.llm import Sampling, Wishes
+from ..models.llm import Sampling, Wishes, json_grammar
+from ..models.llm.grammar import Constraint
+from .faults import Fault
+from .tools import CallForm
 
 TOKEN = Annotated[int, Field(ge=0)]
 STOP = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -51,8 +55,9 @@ class Generation(BaseModel):
         return cls.model_fields[info.field_name].default if value is None else value
 
     def wishes(
-        self, limit: int, ends: tuple[int, ...], logprobs: int | None, choice: int
-    ) -> Wishes:
+        self, limit: int, ends: tuple[int, ...], logprobs: int | None, choice: int,
+        form: Callable[[], Constraint] | None,
+    ) -> Wishes:  # fmt: skip
         """Of one of the n choices: each has a seed of its own, made from the one given."""
         seed = None if self.seed is None else abs(self.seed) + choice
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -60,7 +65,16 @@ class Generation(BaseModel):
             self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty,
             self.presence_penalty, self.frequency_penalty, seed, self.logit_bias or {},
         )  # fmt: skip
-        return Wishes(limit, stop, ends, logprobs, sampling)
+        return Wishes(limit, stop, ends, logprobs, sampling, form)
+
+    @property
+    def functions(self) -> list[dict[str, Any]]:
+        """What the model may call."""
+        return []
+
+    def grammar(self, calls: CallForm) -> str | None:
+        """The form that the reply must have. calls: how the model writes those."""
+        return None
 
 
 class TextPart(BaseModel):
@@ -69,22 +83,103 @@ class TextPart(BaseModel):
     text: str
 
 
+class FunctionCall(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    arguments: str
+
+    def plain(self) -> dict[str, Any]:
+        """Chat templates take arguments as values."""
+        try:
+            return {"name": self.name, "arguments": json.loads(self.arguments)}
+        except ValueError:
+            return {"name": self.name, "arguments": self.arguments}
+
+
+class ToolCall(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
     name: str | None = None
+    refusal: None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
 
-    def plain(self) -> dict[str, str]:
+    @model_validator(mode="after")
+    def _says_something(self) -> Message:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("a message has content, or is the assistant's and has tool_calls")
+        return self
+
+    def plain(self) -> dict[str, Any]:
         """As chat templates take it."""
-        text = self.content
+        text = self.content or ""
         if not isinstance(text, str):
             text = "".join(part.text for part in text)
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+        plain: dict[str, Any] = {
+            "role": "system" if self.role == "developer" else self.role, "content": text
+        }  # fmt: skip
+        if self.name is not None:
+            plain["name"] = self.name
+        if self.tool_call_id is not None:
+            plain["tool_call_id"] = self.tool_call_id
+        if self.tool_calls:
+            plain["tool_calls"] = [
+                {"id": call.id, "type": call.type, "function": call.function.plain()}
+                for call in self.tool_calls
+            ]
+        return plain
 
 
-class TextFormat(BaseModel):
-    type: Literal["text"]
+class PlainFormat(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["text", "json_object"]
+
+
+class Schema(BaseModel):
+    """strict is not needed: replies always fit."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    name: str
+    given: dict[str, Any] = Field(default_factory=dict, alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class SchemaFormat(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["json_schema"]
+    json_schema: Schema
+
+
+class Function(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(BaseModel):
+    name: str
+
+
+class NamedTool(BaseModel):
+    type: Literal["function"]
+    function: NamedFunction
 
 
 class Chat(Generation):
@@ -94,7 +189,39 @@ class Chat(Generation):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
-    response_format: TextFormat | None = None
+    response_format: PlainFormat | SchemaFormat | None = None
+    tools: list[FunctionTool] | None = Field(None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def functions(self) -> list[dict[str, Any]]:
+        if not self.tools or self.tool_choice == "none":
+            return []
+        return [tool.function.model_dump(exclude_none=True) for tool in self.tools]
+
+    def grammar(self, calls: CallForm) -> str | None:
+        forced = self._forced()
+        if forced:
+            return calls.grammar(forced)
+        wanted = self.response_format
+        if isinstance(wanted, SchemaFormat):
+            return json_grammar(wanted.json_schema.given)
+        whole = wanted is not None and wanted.type == "json_object"
+        return json_grammar({"type": "object"}) if whole else None
+
+    def _forced(self) -> list[dict[str, Any]]:
+        """The functions of which one must be called."""
+        choice = self.tool_choice
+        if choice in ("none", "auto"):
+            return []
+        known = self.functions
+        if isinstance(choice, NamedTool):
+            known = [function for function in known if function["name"] == choice.function.name]
+        if not known:
+            raise Fault(400, "tool_choice: no such function among the tools", "invalid_value",
+                        "tool_choice")  # fmt: skip
+        return known
 
     @property
     def likely(self) -> int | None:
@@ -109,6 +236,7 @@ class Chat(Generation):
 class Completion(Generation):
     """The body of /v1/completions: texts, or tokens."""
 
+    suffix: None = None
     prompt: (
         str
         | Annotated[list[TOKEN], Field(min_length=1)]
@@ -134,6 +262,7 @@ class Embeddings(BaseModel):
     model: str
     input: str | Annotated[list[str], Field(min_length=1, max_length=2048)]
     encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, ge=1)
     user: Any = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def build(model: str, options: Options) -> uvicorn.Server:
 def server(app: Any, options: Options) -> uvicorn.Server:
     """A server for an application. It stops on SIGINT or SIGTERM: no new connections, replies that
     run are finished."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that left are no warning
     config = uvicorn.Config(
         app, host=options.host, port=options.port, log_level="warning", access_log=False,
         timeout_graceful_shutdown=options.patience, timeout_keep_alive=KEEP_ALIVE, backlog=512,

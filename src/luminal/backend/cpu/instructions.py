@@ -58,6 +58,14 @@ def finished(e: Emitter, acc: Operand, sums: Operand) -> Operand:
     return _maddwd(e, acc, sums, e.constant(1, sums))
 
 
+def weighted(e: Emitter, sums: Operand, weight: Operand) -> Operand:
+    """Neighbouring 16-bit sums times a weight that fits 16 bits, added in 32 bits."""
+    low = e.binary("and", weight, e.constant(0xFFFF, weight))
+    pairs = e.binary("or", low, e.binary("shl", weight, e.constant(16, weight)))
+    pairs = e.let(f"bitcast {pairs.typed} to {sums.type}", sums.element, sums.width)
+    return _maddwd(e, e.number(0, "i32", weight.width), sums, pairs)
+
+
 def _maddubsw(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
     return finished(e, acc, _short(e, a, b))
 

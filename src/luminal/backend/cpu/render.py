@@ -19,7 +19,7 @@ from .chains import unfinished
 from .claim import render_claim
 from .convert import cast
 from .emitter import ELEMENTS, Emitter, Operand, literal
-from .instructions import Emission, emissions, finished
+from .instructions import VPMADDWD, Emission, emissions, finished, weighted
 from .target import Machine, machine
 
 PAGE = 4096
@@ -206,6 +206,10 @@ class Renderer:
         assert ins.out is not None
         width = ins.out.width
         args = [self.e.broadcast(a, width) for a in args]
+        for val, other in zip(ins.args, args[::-1]):
+            if val.name in self.sums:
+                sums, words = self.sums.pop(val.name), self.matrix[VPMADDWD.name]
+                return _pieces(self.e, words, weighted, other, sums, other)
         if ins.op == "cast":
             return cast(self.e, args[0], _dtype(ins.args[0]), _dtype(ins.out))
         return elementwise.apply(self.e, ins.op, _dtype(ins.args[-1]), args)

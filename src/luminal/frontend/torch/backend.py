@@ -18,11 +18,12 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
+from ...errors import InputError
 from . import report
 from .decompose import decompositions, whole_graph
 from .fingerprint import fingerprint
 from .growing import expect_growth, kept_results
-from .program import Options, Program, forget_weights
+from .program import Options, Program
 from .record import Recorder
 from .split import (
     Part,
@@ -35,7 +36,9 @@ from .split import (
     sizes_of,
     trial,
 )
+from .weights import forget_weights
 
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 MOST_SECONDS = 60.0  # of trying what a part that our compiler refuses is made of
 MOST_PROGRAMS = 512  # kept for graphs that come again
 
@@ -47,11 +50,14 @@ def backend(
     module: fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """torch.compile's backend "luminal". options: the fields of `Options`. mode is not used.
+    """torch.compile's backend "luminal". options: the fields of `Options`. mode: one that inductor
+    has; it changes nothing here, where `search` says how long to look for faster kernels.
 
-    Raises InputError for an unknown option. What cannot run natively runs in PyTorch; see
-    `luminal.torch.report()`.
+    Raises InputError or Unsupported for an unknown option or mode. What cannot run natively runs in
+    PyTorch; see `luminal.torch.report()`.
     """
+    if mode not in MODES:
+        raise InputError(f"there is no mode {mode!r}; options={{'search': '60s'}} searches longer")
     chosen = Options.of(options or {})
     compiler = aot_autograd(
         fw_compiler=partial(compile_graph, options=chosen, frozen=False),
@@ -141,10 +147,10 @@ def compile_part(
         program = program or Program(recorder, names, options, again, plain)
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
         end = time.monotonic() + MOST_SECONDS if end is None else end
-        final = len(part.nodes) == 1 or time.monotonic() >= end
-        _failed(part, error, final)
-        return [] if final else [
-            made for half in halves(part)
+        pieces = halves(part) if time.monotonic() < end else []
+        _failed(part, error, final=not pieces)
+        return [
+            made for half in pieces
             for made in compile_part(half, statics, sources, options, end=end)
         ]  # fmt: skip
     _remember(key, program)

@@ -13,17 +13,18 @@ import torch
 from ...errors import DimError, InputError
 from ...graph.dtype import DType
 from ...graph.graph import Graph
+from ...graph.passes import default_passes
 from ...runtime.executable import Executable
+from ...search import Budget
 from .arrays import TO_TORCH, array_of, inverse, tensor_of
 from .record import Recorder
 from .report import count_failure
 from .seed import draw_seed
 from .sizes import hint
+from .weights import Known
 
 LINE, PAGE = 64, 4096  # bytes: of memory that is there as a whole, or not at all
 MOST_CHANGES = 4  # of each weight; where they change more often they are read in place, unpacked
-
-_forgotten = 0  # how often all weights were to be read anew
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,19 @@ class Options:
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
-        """Raises InputError for an unknown option."""
+        """Raises InputError or Unsupported for an unknown option or value."""
         known = [field.name for field in fields(Options)]
         for name in given:
             if name not in known:
                 raise InputError(f"there is no option {name!r}; the options are {', '.join(known)}")
-        return Options(**given)
+        chosen = Options(**given)
+        Budget.of(chosen.search)
+        default_passes(chosen.precision)
+        if chosen.threads is not None and (
+            not isinstance(chosen.threads, int) or chosen.threads < 1
+        ):
+            raise InputError(f"threads={chosen.threads!r}: a number of threads is 1 or more")
+        return chosen
 
     def compile(self, graph: Graph) -> Executable:
         """The graph's program. Raises what `Graph.compile` does."""
@@ -104,7 +112,8 @@ class Program(torch.nn.Module):
         self._static = [n for n, put in enumerate(recorder.inputs) if put.static]
         self._given = [n for n, put in enumerate(recorder.inputs) if not put.static]
         self._weights = [put.tensor for put in recorder.inputs if put.static]
-        self._known: list[Any] = [None] * len(self._weights)
+        self._known = Known(len(self._weights))
+        self._taken = False  # the weights, once
         self._changes = 0
         self._seed_place = _place(recorder.seed, graph.inputs)
         self._lock = threading.Lock()
@@ -188,34 +197,18 @@ class Program(torch.nn.Module):
     def _set_weights(self, values: Sequence[Any]) -> None:
         """Weights are set where they have changed."""
         tensors = [values[place] for place in self._static]
-        states = [version(tensor) for tensor in tensors]
-        if states == self._known and None not in states:
-            return
-        for number, (state, known) in enumerate(zip(states, self._known)):
-            if state is None or state != known:
-                self._changes += state is None or known is not None
-                spec = self._ins[self._static[number]]
-                self._run[self._weights[number]] = _array(tensors[number], spec)
-        self._known = states
+        changed = self._known.changed(tensors)
+        for number in changed:
+            spec = self._ins[self._static[number]]
+            self._run[self._weights[number]] = _array(tensors[number], spec)
+        if self._taken:
+            self._changes += len(changed)
+        self._taken = True
 
 
 def _place(seed: Any, inputs: Sequence[Any]) -> int | None:
     """Where the seed stands among the inputs."""
     return next((n for n, tensor in enumerate(inputs) if tensor is seed), None)
-
-
-def version(tensor: torch.Tensor) -> tuple[int, int, int] | None:
-    """What changes when a tensor's contents do; None for tensors that keep no count. PyTorch does
-    not count what is written through `.data`: `forget_weights` is for that."""
-    if tensor.is_inference():
-        return None
-    return tensor.data_ptr(), tensor._version, _forgotten
-
-
-def forget_weights() -> None:
-    """Every program reads its weights anew at its next call."""
-    global _forgotten
-    _forgotten += 1
 
 
 def _array(tensor: torch.Tensor, spec: InSpec) -> np.ndarray:

@@ -62,12 +62,13 @@ def _with_outputs(nodes: list[fx.Node]) -> Part:
 
 
 def halves(part: Part) -> list[Part]:
-    """The first nodes and the last, cut where no result of several tensors is torn apart."""
-    middle = len(part.nodes) // 2
-    while middle < len(part.nodes) and part.nodes[middle].target is operator.getitem:
-        middle += 1
+    """The first operations and the last, each with its results; nothing of a single one."""
+    starts = [n for n, node in enumerate(part.nodes) if node.target is not operator.getitem]
+    if len(starts) < 2:
+        return []
+    middle = starts[len(starts) // 2]
     pieces = [part.nodes[:middle], part.nodes[middle:]]
-    return [made for nodes in pieces if nodes and (made := _with_outputs(nodes)).outputs]
+    return [made for nodes in pieces if (made := _with_outputs(nodes)).outputs]
 
 
 def is_native(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:

@@ -3,6 +3,7 @@
 from .config import DecoderConfig, Experts, Rope
 from .decoder import Decoder
 from .engine import Busy, Engine
+from .grammar import Grammars, json_grammar
 from .llm import LLM, Completion
 from .program import DecoderProgram
 from .reply import Piece, Wishes
@@ -19,10 +20,12 @@ __all__ = [
     "DecoderProgram",
     "Engine",
     "Experts",
+    "Grammars",
     "Piece",
     "Rope",
     "Sampling",
     "Storage",
     "Tokenizer",
     "Wishes",
+    "json_grammar",
 ]

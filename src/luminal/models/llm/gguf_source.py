@@ -96,9 +96,7 @@ class GGUFSource:
         values["norm_topk_prob"] = True
         values["query_pre_attn_scalar"] = values["head_dim"]
         if (self.architecture, values["num_hidden_layers"]) in WIDE_QUERIES:
-            values["query_pre_attn_scalar"] = (
-                values["hidden_size"] // values["num_attention_heads"]
-            )
+            values["query_pre_attn_scalar"] = values["hidden_size"] // values["num_attention_heads"]
         values |= {theirs: values.get(ours) for ours, theirs in GPT2_NAMES.items()}
         config = family.config(Values(values, str(self.file.path)))
         if config.norm == "rms1":  # the converter adds the one

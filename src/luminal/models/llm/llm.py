@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard, cast, overload
 
@@ -15,6 +15,7 @@ from ...errors import InputError
 from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
+from .grammar import Grammars, json_grammar
 from .loading import load
 from .lookup import Lookup
 from .program import DecoderProgram
@@ -107,7 +108,7 @@ class LLM:
         speculate: how many tokens a run may guess from what came before and check at once; the
         reply stays what it is without (but for near ties, as sums are rounded differently), and
         takes fewer runs where it repeats the prompt or itself. Of one prompt only. sampling: fields
-        of `Sampling`."""
+        of `Sampling`; and `schema`: a JSON schema, which the reply then fits."""
         if _several(prompt):
             if speculate:
                 raise InputError("speculate is for one prompt; several share their runs already")
@@ -178,9 +179,15 @@ class LLM:
         self, limit: int, stop: str | Sequence[str], logprobs: bool, sampling: dict[str, Any]
     ) -> Wishes:
         texts = [stop] if isinstance(stop, str) else stop
-        likely, chosen = 0 if logprobs else None, _sampling(sampling)
+        schema, likely = sampling.pop("schema", None), 0 if logprobs else None
+        form = schema and partial(self._grammars.constraint, json_grammar(schema))
+        chosen = _sampling(sampling)
         chosen.check(self.config.vocabulary)
-        return Wishes(limit, texts, self.config.end_tokens, likely, chosen)
+        return Wishes(limit, texts, self.config.end_tokens, likely, chosen, form)
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self.tokenizer, self.config.end_tokens)
 
     def _after(self, ids: list[int], guess: list[int]) -> np.ndarray:
         """Logits (1 + guess, vocabulary) after these tokens and after each of the guess; what the

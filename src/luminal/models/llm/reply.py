@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from .grammar import Constraint
 from .sampling import Sampler, Sampling, log_probabilities
 from .text import Pieces, StopTexts, Tokenizer
 
@@ -27,13 +28,15 @@ class Piece:
 @dataclass(frozen=True)
 class Wishes:
     """What a reply should be. limit: the most tokens. stop: texts that end it. ends: tokens that
-    end it. logprobs: None, or how many likely tokens to tell beside the chosen one."""
+    end it. logprobs: None, or how many likely tokens to tell beside the chosen one. form: makes
+    what constrains the tokens of one reply, if anything does."""
 
     limit: int = 256
     stop: Sequence[str] = ()
     ends: Sequence[int] = ()
     logprobs: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    form: Callable[[], Constraint] | None = None
 
 
 class Reply:
@@ -50,6 +53,7 @@ class Reply:
         self._sampler = Sampler(wishes.sampling, tokens)
         self._pieces = None if tokenizer is None else Pieces(tokenizer)
         self._stops = StopTexts(wishes.stop)
+        self._form = None if wishes.form is None else wishes.form()
 
     @property
     def generated(self) -> list[int]:
@@ -62,13 +66,14 @@ class Reply:
 
     def push(self, logits: np.ndarray) -> list[Piece]:
         """The pieces that the next token makes, chosen from logits (vocabulary,) f32."""
-        token = self._sampler.choose(logits)
+        token = self._sampler.choose(logits if self._form is None else self._form.masked(logits))
         if token in self._wishes.ends:
             return [self.end("stop")]
         self.tokens.append(token)
         text = "" if self._pieces is None else self._stops.push(self._pieces.push(token))
         made = [Piece(text, token, *self._logprobs(logits, token))]
-        if self._stops.found:
+        complete = self._form is not None and not self._form.push(token)
+        if self._stops.found or complete:
             made.append(self.end("stop"))
         elif self.left < 1:
             made.append(self.end("length"))

@@ -13,6 +13,7 @@ from .checkpoint import read_json
 
 UNFINISHED = "\ufffd"  # what a decoder shows for bytes that are no whole character
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
+Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
 
 
 class Tokenizer:
@@ -45,21 +46,26 @@ class Tokenizer:
         found: int | None = self.raw.token_to_id(text)
         return found
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
+    def chat(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
         """Token ids of a conversation, ready for the assistant's reply. Raises InputError."""
-        return self.encode(self.render(messages), special=False)
+        return self.encode(self.render(messages, tools), special=False)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The text that the chat template makes of a conversation. Raises InputError."""
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        """The text that the chat template makes of a conversation. tools: functions that the model
+        may call. Raises InputError."""
         if self.template is None:
             raise InputError("this model has no chat template: give a text, not messages")
         for message in messages:
             if not isinstance(message, Mapping) or "role" not in message:
                 raise InputError(f"no message with 'role' and 'content': {message!r}")
-        return _render(self.template, list(messages), self.settings)
+        if tools and "tools" not in self.template:
+            raise InputError("the chat template of this model knows no tools")
+        return _render(self.template, list(messages), list(tools), self.settings)
 
 
-def _render(template: str, messages: list[Message], settings: Mapping[str, Any]) -> str:
+def _render(
+    template: str, messages: list[Message], tools: list[Tool], settings: Mapping[str, Any]
+) -> str:
     try:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -80,7 +86,9 @@ def _render(template: str, messages: list[Message], settings: Mapping[str, Any])
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     try:
         compiled = environment.from_string(template)
-        return compiled.render(messages=messages, add_generation_prompt=True, **settings)
+        return compiled.render(
+            messages=messages, tools=tools or None, add_generation_prompt=True, **settings
+        )
     except TemplateError as error:
         raise InputError(f"the chat template refuses the messages: {error}") from None
 
@@ -176,7 +184,7 @@ class StopTexts:
         if ends:
             self.found, self._held = True, ""
             return text[: min(ends)]
-        keep = max((_overlap(text, stop) for stop in self._texts), default=0)
+        keep = max((overlap(text, stop) for stop in self._texts), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
@@ -186,7 +194,7 @@ class StopTexts:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """The length of the longest end of the text that begins the stop text."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

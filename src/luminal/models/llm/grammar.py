@@ -1,0 +1,85 @@
+"""Replies of a prescribed form: JSON that fits a schema, or any grammar of llguidance."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError, LuminalError
+from .text import Tokenizer
+
+SPACES = r"( |\n[ \t]{0,40})?"  # between the parts of JSON: a model must not go on for ever
+
+
+def json_grammar(schema: Mapping[str, Any]) -> str:
+    """The grammar of JSON texts that fit a JSON schema."""
+    return str(_library().LLMatcher.grammar_from_json_schema(spaced(schema)))
+
+
+def spaced(schema: Mapping[str, Any]) -> str:
+    """A JSON schema that llguidance lets be written with SPACES."""
+    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": SPACES}})
+
+
+class Grammars:
+    """Constraints for one tokenizer, whose vocabulary is read when one is first asked for. ends:
+    the tokens that end a reply."""
+
+    def __init__(self, tokenizer: Tokenizer, ends: Sequence[int]) -> None:
+        self._tokenizer, self._ends, self._lock = tokenizer, list(ends), threading.Lock()
+        self._words: Any = None
+
+    def check(self, grammar: str) -> None:
+        """Raises InputError for a grammar that is wrong, or too large."""
+        fault = _library().LLMatcher.validate_grammar(grammar, self._vocabulary())
+        if fault and not fault.startswith("WARNING"):
+            raise InputError(f"no reply can have this form: {fault.strip()}")
+
+    def constraint(self, grammar: str) -> Constraint:
+        """Of one reply. Raises InputError as `check`."""
+        self.check(grammar)
+        return Constraint(_library().LLMatcher(self._vocabulary(), grammar))
+
+    def _vocabulary(self) -> Any:
+        with self._lock:
+            if self._words is None:
+                text, ends = self._tokenizer.raw.to_str(), self._ends or None
+                self._words = _library().LLTokenizer(text, eos_token=ends)
+        return self._words
+
+
+class Constraint:
+    """What the next token of a reply may be."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    def masked(self, logits: np.ndarray) -> np.ndarray:
+        """Logits (vocabulary,) f32 without the tokens that do not fit: -inf. Raises LuminalError
+        for a grammar that grew too large."""
+        mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():
+            raise LuminalError(f"the form of the reply: {self._matcher.get_error()}")
+        fits = np.flatnonzero(np.unpackbits(mask, bitorder="little")[: len(logits)])
+        found = np.full_like(logits, -np.inf)
+        found[fits] = logits[fits]
+        return found
+
+    def push(self, token: int) -> bool:
+        """The token that was chosen; whether more may follow."""
+        self._matcher.consume_token(token)
+        return not self._matcher.is_stopped()
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("llguidance")
+    except ImportError:
+        raise InputError(
+            "replies of a prescribed form need llguidance: pip install luminal[serve]"
+        ) from None
