@@ -258,6 +258,14 @@ def test_an_output_may_be_an_input_and_may_repeat() -> None:
     assert not np.shares_memory(rt[same], array)
 
 
+def test_outputs_without_elements_beside_others_of_one_value() -> None:
+    cx = Graph()
+    outputs = [ops.full(cx, shape, 5.0).output() for shape in ((0,), (1,), (2, 3), (4, 0))]
+    rt = cx.compile(threads=1)
+    rt.run()
+    assert all(np.array_equal(rt[y], np.full(y.shape, 5, np.float32)) for y in outputs)
+
+
 def test_nan_weights_stay_nan() -> None:
     cx = Graph()
     w = cx.parameter((8, 8))

@@ -8,12 +8,14 @@ Equal regions are optimised once, equal kernels are lowered once; the repeats on
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from .artifact import file
 from .artifact.executables import engine_of, executable_of, saver
@@ -54,6 +56,8 @@ from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
+CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
+Rival: TypeAlias = tuple[Mapping[str, Chosen], float]  # plans; least gain of a kernel's choices
 
 
 def compile_graph(
@@ -176,22 +180,37 @@ def _search(
     source: Source, plans: Mapping[str, Chosen], tuning: Tuning, budget: Budget, report: Report
 ) -> Mapping[str, Chosen]:
     """Plans by measured kernels, schedules for the kernels of both kinds of plans; the whole
-    programs then race, and the winner is kept."""
+    programs then race, the untuned one among them, and what the winner takes is kept."""
     found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
     better = {key: clearly_better(several) for key, several in found.items()}
     tuning.search(_tasks(source, [plans, better], tuning, budget), budget)
     report.search += [compared(several) for several in found.values() if len(several) > 1]
     report.search += tuning.splits
+    rivals = {"the defaults": (plans, math.inf)}
+    if tuning.gains:
+        rivals |= {"clear gains": (plans, CLEAR_GAIN), "all gains": (plans, 1.0)}
     if any(better[key] is not several[0] for key, several in found.items()):
-        rivals = [_build(source, rival, tuning, report.again()) for rival in (plans, better)]
-        engines = [Native(*rival, tuning.backend, report.threads) for rival in rivals]
-        sizes = source.program.graph.space.usual(tuning.target.hint)
-        number, times = fastest(engines, _inputs(source, sizes), sizes, report.threads)
-        report.search.append(f"whole program with the measured plans: {times[1]:.3f} of the time")
-        plans = better if number else plans
+        rivals["the measured plans"] = better, 1.0
+    plans, least = _raced(source, rivals, tuning, report)
+    tuning.settle(least)
     for key, chosen in plans.items():
         tuning.keep_plan(key, chosen)
     return plans
+
+
+def _raced(source: Source, rivals: Mapping[str, Rival], tuning: Tuning, report: Report) -> Rival:
+    """The fastest whole program; the first where none is clearly faster."""
+    if len(rivals) == 1:
+        return next(iter(rivals.values()))
+    engines = []
+    for plans, tuning.least in rivals.values():
+        plan, codes = _build(source, plans, tuning, report.again())
+        engines.append(Native(plan, codes, tuning.backend, report.threads))
+    sizes = source.program.graph.space.usual(tuning.target.hint)
+    number, times = fastest(engines, _inputs(source, sizes), sizes, report.threads)
+    texts = [f"{name} {time:.3f}" for name, time in zip(rivals, times)]
+    report.search.append(f"whole programs, in times of the first: {', '.join(texts)}")
+    return list(rivals.values())[number]
 
 
 def _inputs(source: Source, sizes: Mapping[str, int]) -> dict[int, tuple[DType, tuple[int, ...]]]:

@@ -99,6 +99,10 @@ CASES = {
         ],
         torch.randn(2, 3, 9, 11), torch.rand(2, 3, 2),
     ),
+    "digits and limits of half precision": (
+        lambda x: (x.round(decimals=1), x.logit(1e-3)),
+        torch.tensor([2.34375, 0.9414, 0.8359, -3.8594, 0.9995, 0.0005], dtype=torch.bfloat16),
+    ),
     "a view of nothing": (lambda x: (x.reshape(-1), x.view(-1, 3)), torch.ones(0, 3)),
     "smooth resizing": (
         lambda x: [
@@ -193,6 +197,18 @@ GRADIENTS = {
     "adaptive maximum": Layer(lambda x: F.adaptive_max_pool2d(x, 4)),
     "padding": Layer(lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate")),
     "smooth resizing": Layer(lambda x: F.interpolate(x, (4, 12), mode="bicubic", antialias=True)),
+    "distances": Layer(lambda x: sum(torch.cdist(x, x.flip(2), p) for p in (1.0, 2.0, 3.0))),
+    "bags": Layer(
+        lambda x: sum(
+            F.embedding_bag(INDEX, x.reshape(-1, 9), STARTS, mode=mode, padding_idx=2)
+            for mode in ("sum", "mean")
+        )
+    ),
+    "bags with factors": Layer(
+        lambda x: F.embedding_bag(
+            INDEX, x.reshape(-1, 9), STARTS, mode="sum", per_sample_weights=x.reshape(-1)[:7]
+        )
+    ),
     "fractional maximum": Layer(
         lambda x: F.fractional_max_pool2d(x, 2, 4, _random_samples=torch.full((2, 3, 2), 0.3))
     ),

@@ -13,9 +13,11 @@ from luminal.lowering.ahead import DISTANCE, LINE
 SIZE = {"s": (1, 100)}
 
 
-def tiled(m: Any, n: int, k: int, packed: bool = True, sizes: Any = None) -> Case:
+def tiled(
+    m: Any, n: int, k: int, packed: bool = True, sizes: Any = None, steps: str = "k/4"
+) -> Case:
     """Rows of 4 inside panels of 16 columns; `m` may be the run-time size s."""
-    paths = {"acc": "n/16@ m/4 k/4 k/1! m/1! n/1#", "out": "n/16@ m/4 m/1! n/1#"}
+    paths = {"acc": f"n/16@ m/4 {steps} k/1! m/1! n/1#", "out": "n/16@ m/4 m/1! n/1#"}
     layouts = {"layouts": {"B": "1/16 0/1 1/1"}} if packed else {}
     kernel = gemm(m, n, k, epilogue=True, sizes=SIZE if sizes else None)
     return Case(kernel, schedule(paths, **layouts), sizes or {})
@@ -64,8 +66,12 @@ def test_run_time_rows(rows: int) -> None:
 
 @pytest.mark.parametrize("native", [False, True])
 def test_a_panel_that_is_read_once_streams(native: bool) -> None:
-    ((outer, inner),) = nests(run(tiled(4, 48, 256), native=native).body)
-    assert outer is None
+    for steps in ("k/4", "k/64 k/4"):
+        ((_, inner),) = nests(run(tiled(4, 48, 256, steps=steps), native=native).body)
+        _streams(inner)
+
+
+def _streams(inner: For) -> None:
     asked = [s.attrs[0] for s in inner.body if isinstance(s, Instruction) and s.op == "prefetch"]
     turn = 4 * 16 * 4  # bytes that a turn reads
     assert asked == list(range(DISTANCE, DISTANCE + turn, LINE))

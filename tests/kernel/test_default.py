@@ -38,6 +38,19 @@ def test_operand_values_keep_the_meaning(name, target):
     assert_same([kernel], made, arrays, sizes)
 
 
+def test_a_costly_factor_without_the_lanes_is_computed_in_lanes_of_its_own():
+    x = cases.load("X", "m", "k")
+    factor = cases.silu(x)
+    acc = cases.value("acc", "mn", cases.mul(factor, cases.load("W", "n", "k")),
+                      cases.total("k"), cases.store("Y", "m", "n"))  # fmt: skip
+    buffers = [cases.buffer("X", 64, 32), cases.buffer("W", 16, 32, constant=True),
+               cases.buffer("Y", 64, 16)]  # fmt: skip
+    kernel = cases.kernel("late", buffers, {"m": 64, "n": 16, "k": 32}, [acc])
+    made, _ = default_schedule(kernel, TARGETS[0])
+    assert [v.name for v in made.values] == ["acc_a", "acc"]
+    assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_every_axis_is_walked_to_single_steps(name):
     for prepared in prepare(SMALL[name][0], TARGETS[0]):

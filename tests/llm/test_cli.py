@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import select
 import subprocess
 import sys
-import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     for command in (["run", tmp_path, "x"], ["chat", tmp_path], ["info", tmp_path]):
         code, _, error = run(*command)
         assert code == 1 and error.startswith("luminal: ") and "config.json" in error
+    for options in (("--top-p", 3), ("--context", 10**6), ("--no-chat",)):
+        code, out, error = run("run", checkpoint("llama3")[0], "", "--threads", 1, *options)
+        assert (code, out) == (1, "") and error.startswith("luminal: ") and error.count("\n") == 1
 
 
 def test_chat_is_a_conversation_with_commands() -> None:
@@ -88,8 +91,8 @@ def test_bench_writes_its_figures(tmp_path: Path) -> None:
 
 
 def test_chat_on_a_terminal_outlives_an_interrupt(tmp_path: Path) -> None:
-    """Ctrl-C during a reply and at the prompt; a terminal that knows ASCII only; Ctrl-D leaves."""
-    pty = pytest.importorskip("pty")
+    """Ctrl-C during a reply and at the prompt; a terminal that knows ASCII only."""
+    pty, fcntl, termios = map(pytest.importorskip, ("pty", "fcntl", "termios"))
     start = [sys.executable, "-c", "from luminal.cli import main; main()", "chat",
              checkpoint("llama3")[0], "--context", "512", "--max-tokens", "450", "--threads", "1",
              "--temperature", "1"]  # fmt: skip
@@ -100,24 +103,28 @@ def test_chat_on_a_terminal_outlives_an_interrupt(tmp_path: Path) -> None:
         start_new_session=True, preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
     ) as process:  # fmt: skip
         os.close(terminal)
-        seen = ""
+        seen, deadline = "", time.monotonic() + 200
 
-        def until(text: str, count: int = 1) -> None:
+        def until(text: str, count: int = 1, again: bytes = b"") -> None:
+            """again: typed once a second, as an interrupt between two system calls is not heard."""
             nonlocal seen
             while seen.count(text) < count:
-                seen += os.read(control, 4096).decode("ascii")
+                assert time.monotonic() < deadline, seen
+                if select.select([control], [], [], 1)[0]:
+                    seen += os.read(control, 4096).decode("utf-8", "replace")
+                elif again:
+                    os.write(control, again)
 
         until(">>> ")
         os.write(control, "the naïve fox\n".encode())
         until("fox\r\n")
-        seen += os.read(control, 4096).decode("ascii")  # the reply has begun
         os.write(control, b"\x03")
-        until(">>> ", 2)
+        until(">>> ", 2, b"\x03")
         os.write(control, b"\x03")
-        until(">>> ", 3)
+        until(">>> ", 3, b"\x03")
         os.write(control, b"/help\n")
-        until("/retry")
-        os.write(control, b"\x04")
+        until("/retry", 1, b"/help\n")
+        os.write(control, b"/exit\n")
         assert process.wait(60) == 0
     os.close(control)
     assert "Traceback" not in seen

@@ -102,3 +102,13 @@ def test_channels_stand_where_those_of_the_next_product_stand():
     steps = bridge(optimise(piece))
     stored = {b.shape for step in steps for b in step.kernel.buffers if len(b.shape) == 3}
     assert (16, 8, 8) in stored and (8, 8, 16) not in stored
+
+
+def test_outputs_of_one_value_that_may_have_no_elements() -> None:
+    cx = Graph()
+    cx.dim("s", 0, 8)
+    wide, narrow = (ops.full(cx, shape, 5.0).output() for shape in (("s",), (3,)))
+    rt = cx.compile(threads=1)
+    for s in (0, 4):
+        rt.run(s=s)
+        assert rt[wide].tolist() == [5.0] * s and rt[narrow].tolist() == [5.0] * 3

@@ -98,6 +98,22 @@ def test_writes_behind_the_end_are_found():
     assert launch.overrun() == name
 
 
+def test_a_candidate_is_timed_beside_the_default(monkeypatch):
+    """A machine that grows slower makes no candidate slower than the default."""
+    clock = [1e-6]
+
+    def sample(self, crew):
+        clock[0] *= 1.05
+        return clock[0]
+
+    monkeypatch.setattr("luminal.search.trial.Launch.sample", sample)
+    kernel = prepared("gemm")
+    bench, default = Bench(kernel, TARGET, cpu), Space(kernel, TARGET).default
+    seconds = [bench.attempt(n, default.kernel, default.schedule).seconds for n in range(3)]
+    assert clock[0] > 4 * seconds[0]
+    assert seconds[2] == pytest.approx(seconds[0], rel=0.06)
+
+
 def test_a_race_times_all_in_turns():
     space = Space(prepared("gemm"), TARGET)
     bench = Bench(space.kernel, TARGET, cpu)

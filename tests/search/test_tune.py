@@ -73,6 +73,23 @@ def test_compiling_with_a_search(tmp_path):
     assert "tuned: " in text and "  search " not in text
 
 
+@pytest.mark.parametrize(
+    ("winner", "gain", "kept"), [(0, 1.5, False), (1, 1.5, True), (1, 1.05, False), (2, 1.05, True)]
+)
+def test_choices_that_do_not_help_the_whole_program_are_forgotten(
+    tmp_path, monkeypatch, winner, gain, kept
+):
+    """The rivals are the defaults, clear gains, all gains; alone, the kernel has gained."""
+    found = Tuned({"unroll v0": 1}, 1.0, gain, tried=1)
+    monkeypatch.setattr(KernelSearch, "run", lambda *_: found)
+    monkeypatch.setattr("luminal.compiler.fastest", lambda *_: (winner, [1.0, 1.1, 1.2]))
+    path = tmp_path / "t.sqlite"
+    _, text = run(database=path, search=1)
+    assert "the defaults 1.000, clear gains 1.100, all gains 1.200" in text
+    (choices,) = (choices for (choices,) in Database(path)._read("select choices from tuned"))
+    assert (choices != "{}") == kept
+
+
 def test_no_database(tmp_path):
     _, text = run(database=False, search=1)
     assert "tuned: " in text

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import LuminalError
+from .faults import tell
 
 if TYPE_CHECKING:
     from ..bench import Case, Options, Row
@@ -95,7 +96,7 @@ def bench(
         results = Results.kept(json_file, again or not everything)
         faults = _report(parts, results, timeout, _seconds(budget), plot)
     except LuminalError as error:
-        click.echo(f"luminal: {error}", err=True)
+        tell(error)
         sys.exit(1)
     sys.exit(1 if faults else 0)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import LuminalError
+from .faults import clear_errors, tell
 
 if TYPE_CHECKING:
     from ..models.llm import LLM
@@ -76,16 +77,6 @@ def _with(options: list[Callable[[Command], Command]]) -> Callable[[Command], Co
     return apply
 
 
-@contextlib.contextmanager
-def _clear_errors() -> Iterator[None]:
-    """A known error is one line and exit status 1."""
-    try:
-        yield
-    except LuminalError as error:
-        click.echo(f"luminal: {error}", err=True)
-        sys.exit(1)
-
-
 def _load(model: str, options: dict[str, Any]) -> LLM:
     from ..models.llm import LLM
 
@@ -117,8 +108,8 @@ def run(
     """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub) to PROMPT; "-":
     to what comes on the standard input."""
     loading, sampling = _split(options)
-    prompt = click.get_text_stream("stdin").read() if prompt == "-" else prompt
-    with _clear_errors():
+    prompt = sys.stdin.read() if prompt == "-" else prompt
+    with clear_errors():
         llm = _load(model, loading)
         use_template = llm.tokenizer.template is not None if chat is None else chat
         given: Any = [{"role": "user", "content": prompt}] if use_template else prompt
@@ -142,8 +133,10 @@ def _show(
             click.echo(piece.text, nl=False)
             sys.stdout.flush()
             shown += piece.text
-    finally:
+    except KeyboardInterrupt:
         click.echo()
+        raise
+    click.echo()
     if stats and count > 1:
         rate = (count - 1) / (time.perf_counter() - first)
         wait = 1e3 * (first - started)
@@ -159,7 +152,7 @@ def _show(
 def chat(model: str, max_tokens: int, system: str | None, **options: Any) -> None:
     """Talk with MODEL. /help lists the commands; Ctrl-C stops a reply, Ctrl-D leaves."""
     loading, sampling = _split(options)
-    with _clear_errors():
+    with clear_errors():
         llm = _load(model, loading)
         llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template
     Conversation(llm, max_tokens, sampling, system).talk()
@@ -203,7 +196,7 @@ class Conversation:
             elif line:
                 self._reply(line)
         except LuminalError as error:
-            click.echo(f"luminal: {error}", err=True)
+            tell(error)
 
     def _reply(self, text: str) -> None:
         """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none."""
@@ -259,7 +252,7 @@ def describe_model(model: str) -> None:
     from ..models.llm.source import open_source
     from ..weights import locate
 
-    with _clear_errors():
+    with clear_errors():
         config = open_source(locate(model)).config
         cache = 2 * 4 * config.layers * config.kv_heads * config.head_dim
         rows = {

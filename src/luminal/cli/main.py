@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import LuminalError
 from .bench import bench
+from .faults import tell
 from .llm import chat, describe_model, run
 from .serve import serve
 from .tune import cache, explain, tune
@@ -31,7 +32,7 @@ THREADS_OPTION = click.option(
 @click.version_option(package_name="luminal")
 def main() -> None:
     """A deep-learning compiler that works by search."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may know few characters
             stream.reconfigure(errors="replace")
 
@@ -99,7 +100,8 @@ def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.nda
     try:
         return SentenceEncoder(model, threads=threads).encode(texts)
     except LuminalError as error:
-        _fail(str(error))
+        tell(error)
+        sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..errors import LuminalError
+from .faults import clear_errors
 
 
 @click.command()
@@ -46,11 +46,8 @@ def serve(model: str, **options: Any) -> None:
         click.echo(f"luminal: {error}: pip install luminal[serve]", err=True)
         sys.exit(1)
     given = Options(**options)
-    try:
+    with clear_errors():
         server = build(model, given)
-    except LuminalError as error:
-        click.echo(f"luminal: {error}", err=True)
-        sys.exit(1)
     key = " (with an API key)" if given.api_key else ""
     click.echo(f"luminal: serving {model} on http://{given.host}:{given.port}/v1{key}", err=True)
     with contextlib.suppress(KeyboardInterrupt):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import click
 import numpy as np
 
-from ..errors import LuminalError
+from .faults import clear_errors
 
 DATABASE_OPTION = click.option(
     "--database",
@@ -39,13 +38,10 @@ def tune(
 
     start = time.perf_counter()
     budget = int(search) if search.isdecimal() else search
-    try:
+    with clear_errors():
         encoder = SentenceEncoder(
             model, threads=threads, search=budget, seed=seed, database=database
         )
-    except LuminalError as error:
-        click.echo(f"luminal: {error}", err=True)
-        sys.exit(1)
     for line in encoder.program.explain().splitlines():
         if line.startswith("k") or line.strip().startswith(("tuned", "not tuned", "stored")):
             click.echo(line)
@@ -66,12 +62,9 @@ def explain(model: Path | None, tokens: int, threads: int | None, database: Path
     from ..search import profile
 
     count = threads or cpu.cores()
-    try:
+    with clear_errors():
         encoder = SentenceEncoder(model, threads=count, database=database)
         encoder.run(np.full((1, tokens), 1000), np.ones((1, tokens), np.bool_))
-    except LuminalError as error:
-        click.echo(f"luminal: {error}", err=True)
-        sys.exit(1)
     click.echo(encoder.program.explain() + "\n")
     click.echo(profile(encoder.program, cpu.target(count), cpu.rates(count)))
 

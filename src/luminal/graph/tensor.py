@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DimError, InputError, Unsupported
+from ..errors import DimError, InputError, ShapeError, Unsupported
 from .dtype import DType
 from .dtype import dtype as dtype_of
 from .index import Index
-from .indexing import is_basic
 from .infer import text
-from .movement import Movement
-from .node import Node, Scan, Scatter
+from .node import Node, Number, Scan, Scatter, View
+from .parse import DimLike
 from .values import checked
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ def register_method(name: str, function: Callable[..., Any]) -> None:
 
     Operators call these names: add sub mul div floor_divide remainder pow neg abs matmul lt le gt
     ge eq ne bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift
-    (for reflected ones the first argument is the Python number), and `index(tensor, key)` for keys
-    that contain tensors or arrays. A movement method of the same name gives way.
+    (for reflected ones the first argument is the Python number), and `index(tensor, key)`.
     """
     METHODS[name] = function
     if not name.startswith("_"):
@@ -66,7 +64,7 @@ def _beside(tensor: Tensor, value: Any) -> Any:
     return value
 
 
-class Tensor(Movement):
+class Tensor:
     """A value of a graph: `shape` (ints where constant, else Index), `dtype`; no data of its own.
 
     There is one Tensor for each node, so tensors can be keys of a dict; `==` is elementwise.
@@ -81,6 +79,10 @@ class Tensor(Movement):
     @property
     def shape(self) -> tuple[int | Index, ...]:
         return tuple(s.constant if s.is_constant else s for s in self.node.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.node.shape)
 
     @property
     def dtype(self) -> DType:
@@ -108,6 +110,21 @@ class Tensor(Movement):
 
     # ---- nodes, one method for each kind
 
+    def read(
+        self, shape: Sequence[DimLike], index: Sequence[Index], conditions: Sequence[Index] = (),
+        fill: Number | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Any movement: out[i0, i1, ...] = self[index] where every condition is >= 0, else fill.
+
+        The index must lie inside the tensor wherever the conditions hold.
+        """
+        held = None if fill is None else self.graph.literal(fill, self.dtype).node.attribute
+        return self.moved(View(self.graph.shape(shape), tuple(index), tuple(conditions), held))
+
+    def moved(self, view: View) -> Tensor:
+        """This view of the tensor."""
+        return self.graph.wrap(self.graph.view(self.node, view))
+
     def cast(self, dtype: Any) -> Tensor:
         """The values in another dtype; floats to integers cut, saturate, NaN to 0."""
         wanted = dtype_of(dtype)
@@ -115,15 +132,15 @@ class Tensor(Movement):
 
     def scan(self, op: str, dim: int) -> Tensor:
         """Running "sum", "prod", "max" or "min" along a dimension."""
-        return self.graph.apply("scan", [self], attribute=Scan(op, self._dim(dim)))
+        return self.graph.apply("scan", [self], attribute=Scan(op, self.dim_of(dim)))
 
     def gather_node(self, index: Tensor, dim: int) -> Tensor:
         """out[.., i, ..] = self[.., index[.., i, ..], ..]; indices are clamped."""
-        return self.graph.apply("gather", [self, index], attribute=self._dim(dim))
+        return self.graph.apply("gather", [self, index], attribute=self.dim_of(dim))
 
     def scatter_node(self, index: Tensor, values: Tensor, dim: int, mode: str = "set") -> Tensor:
         """self with values combined in at index; indices outside are ignored."""
-        attribute = Scatter(self._dim(dim), mode)
+        attribute = Scatter(self.dim_of(dim), mode)
         return self.graph.apply("scatter", [self, index, values], attribute=attribute)
 
     def _unary(self, op: str) -> Tensor:
@@ -133,15 +150,22 @@ class Tensor(Movement):
         return self.graph.apply(op, [self, other])
 
     def _reduce(self, op: str, dims: Sequence[int]) -> Tensor:
-        wanted = tuple(sorted({self._dim(dim) for dim in dims}))
+        wanted = tuple(sorted({self.dim_of(dim) for dim in dims}))
         return self.graph.apply(op, [self], attribute=wanted) if wanted else self
+
+    def dim_of(self, dim: int, extra: int = 0) -> int:
+        """A dimension counted from the front; extra: dimensions that are about to be added."""
+        rank = self.ndim + extra
+        if not isinstance(dim, int) or not -rank <= dim < rank:
+            raise ShapeError(f"no dimension {dim} in {self}")
+        return dim % rank
 
     # ---- Python's protocol
 
     __hash__ = object.__hash__
 
     def __getitem__(self, key: Any) -> Tensor:
-        return self.basic(key) if is_basic(key) else _call("index", self, key)
+        return _call("index", self, key)
 
     def __bool__(self) -> bool:
         raise TypeError(f"{self} has no value while the graph is recorded; use where()")

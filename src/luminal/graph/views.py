@@ -67,27 +67,3 @@ def is_identity(view: View, source: Shape) -> bool:
         index is (ZERO if size == 1 else place(dim))
         for dim, (index, size) in enumerate(zip(view.index, source))
     )
-
-
-# ---- pieces of views
-
-
-def selection(shape: Shape, dims: Sequence[int]) -> View:
-    """Dimension d of the result is dimension dims[d]; those left out are read at 0."""
-    index = [ZERO] * len(shape)
-    for dim, source in enumerate(dims):
-        index[source] = place(dim)
-    return View(tuple(shape[source] for source in dims), tuple(index))
-
-
-def along(shape: Shape, dim: int, size: Index, index: Index) -> View:
-    """Dimension `dim` gets a new size and reads the source at `index` (over its own position)."""
-    indices = positions(len(shape))
-    return View(
-        shape[:dim] + (size,) + shape[dim + 1 :], indices[:dim] + (index,) + indices[dim + 1 :]
-    )
-
-
-def modulo(index: Index, size: Index) -> Index:
-    """index mod size; 0 where the size is 0 and nothing is read."""
-    return ZERO if size == 0 else index % size

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from ..graph.dtype import i64
 from ..kernel.program import Claim, For, Instruction, Program, Statement, Val, When
@@ -83,7 +84,8 @@ class Ahead:
         panels = list(_panels(loop, self.pointers)) if loop.count.literal else []
         for panel in panels:
             if all(outer.var.name in self._moves(panel) for outer in loops):
-                _stream(loop, panel)
+                turns = prod(int(o.count.name) for o in loops if o.count.literal)
+                _stream(loop, panel, turns)
         again = [p for p in panels if loops and loops[-1].var.name not in self._moves(p)]
         largest = max(again, key=lambda p: p.step, default=None)
         return self._next(loop, loops[-1], largest) if largest else []
@@ -120,9 +122,9 @@ class Ahead:
         return out
 
 
-def _stream(loop: For, panel: Panel) -> None:
-    """Each turn asks for the lines that a later one reads."""
-    size = panel.step * int(loop.count.name)
+def _stream(loop: For, panel: Panel, turns: int) -> None:
+    """Each turn asks for the lines that a later one reads. turns: of the loops around."""
+    size = panel.step * int(loop.count.name) * turns
     where = panel.at.out
     if panel.step < LINE or size < LEAST_PANEL or where is None:
         return

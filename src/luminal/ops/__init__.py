@@ -11,8 +11,8 @@ from __future__ import annotations
 from types import ModuleType
 
 from . import (
-    activation, elementwise, indexing, linalg, logits, math, methods, reduction, scans, shape,
-    sorting, special,
+    activation, elementwise, indexing, linalg, logits, math, methods, movement, reduction, scans,
+    shape, sorting, special,
 )  # fmt: skip
 from .elementwise import (
     abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
@@ -76,11 +76,13 @@ from .loss import (
     l1_loss, margin_ranking_loss, mse_loss, nll_loss, pairwise_distance, poisson_nll_loss,
     smooth_l1_loss, soft_margin_loss, triplet_margin_loss,
 )  # fmt: skip
+from .movement import (
+    broadcast_to, diagonal, expand, flatten, flip, movedim, narrow, permute, repeat_interleave,
+    reshape, roll, select, squeeze, tile, transpose, unflatten, unsqueeze,
+)  # fmt: skip
 from .shape import (
-    broadcast_to, cat, chunk, concat, concatenate, diag, diag_embed, diagonal, expand, flatten,
-    flip, hstack, meshgrid, movedim, narrow, pad, permute, repeat_interleave, reshape, roll,
-    rot90, select, split, squeeze, stack, tensor_split, tile, trace, transpose, tril, triu,
-    unbind, unflatten, unsqueeze, vstack,
+    cat, chunk, concat, concatenate, diag, diag_embed, hstack, meshgrid, pad, rot90, split, stack,
+    tensor_split, trace, tril, triu, unbind, vstack,
 )  # fmt: skip
 from .creation import (
     arange, eye, full, linspace, logspace, ones, ones_like, size_tensor, tri, tril_indices, zeros,
@@ -95,8 +97,8 @@ from .special import (
 )  # fmt: skip
 
 _WITH_METHODS: tuple[ModuleType, ...] = (
-    elementwise, math, activation, reduction, logits, linalg, indexing, scans, sorting, shape,
-    special,
+    movement, elementwise, math, activation, reduction, logits, linalg, indexing, scans, sorting,
+    shape, special,
 )  # fmt: skip
 
 methods.register(_WITH_METHODS)

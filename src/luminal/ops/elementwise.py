@@ -11,6 +11,7 @@ from ..graph.tensor import Tensor
 from .base import (
     Value,
     broadcast,
+    floating,
     full_like,
     graph_of,
     literal,
@@ -187,6 +188,11 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
         return x
     if decimals == 0:
         return x.graph.apply("round", [x])
+    return _round_digits(x, decimals)
+
+
+@floating
+def _round_digits(x: Tensor, decimals: int) -> Tensor:
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return div(round(mul(x, scale)), scale)

@@ -14,7 +14,9 @@ from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import Value, broadcast, count, dim_of, extent, full_like, size_value, tensor_of
 from .elementwise import add, div, eq, lt, mul, where
+from .movement import basic
 from .reduction import reduce
+from .slicing import is_basic
 
 SCATTER_MODES = {
     "sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min",
@@ -117,11 +119,11 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Value, mode: str) -> Te
     if x.ndim == 0:
         return _scatter(x.reshape(1), 0, index.reshape(1), source, mode).reshape(())
     dim = dim_of(x, dim)
-    if not isinstance(source, Tensor):
-        source = tensor_of(x.graph, source, x.dtype).expand(index.shape)
-    if source.dtype is not x.dtype:
-        raise DTypeError(f"scatter: values must have the dtype of the tensor, {x} and {source}")
-    places, values = _padded_index(x, dim, index, source)
+    tensor = isinstance(source, Tensor)
+    given: Tensor = source if tensor else tensor_of(x.graph, source, x.dtype).expand(index.shape)
+    if given.dtype is not x.dtype:
+        raise DTypeError(f"scatter: values must have the dtype of the tensor, {x} and {given}")
+    places, values = _padded_index(x, dim, index, given)
     return x.scatter_node(places, values, dim, mode)
 
 
@@ -190,7 +192,9 @@ def bincount(x: Tensor, minlength: int) -> Tensor:
 
 
 def index(x: Tensor, key: Any) -> Tensor:
-    """x[key] for keys that contain integer tensors or arrays, as NumPy and PyTorch read them."""
+    """x[key], as NumPy and PyTorch read it; keys may contain integer tensors and arrays."""
+    if is_basic(key):
+        return basic(x, key)
     x, dims, indices, adjacent = _advanced(x, key)
     merged, flat = _merge(x, dims, indices)
     shape = indices[0].shape
@@ -211,15 +215,15 @@ def index_put(x: Tensor, key: Any, values: Value, accumulate: bool = False) -> T
     source, dims, indices, adjacent = _advanced(x, tuple(items), whole=True)
     merged, flat = _merge(source, dims, indices)
     shape, rest = indices[0].shape, merged.shape[1:]
-    values = tensor_of(x.graph, values, x.dtype)
-    if adjacent and dims[0] and values.ndim > len(rest[dims[0] :]):
+    new = tensor_of(x.graph, values, x.dtype)
+    if adjacent and dims[0] and new.ndim > len(rest[dims[0] :]):
         first, n = dims[0], len(shape)
-        values = values.expand((*rest[:first], *shape, *rest[first:]))
-        order = [*range(first, first + n), *range(first), *range(first + n, values.ndim)]
-        values = values.permute(order)
-    values = values.expand((*shape, *rest)).reshape((-1, *rest))
+        new = new.expand((*rest[:first], *shape, *rest[first:]))
+        order = [*range(first, first + n), *range(first), *range(first + n, new.ndim)]
+        new = new.permute(order)
+    new = new.expand((*shape, *rest)).reshape((-1, *rest))
     places = _along(flat.flatten(), merged, 0)
-    written = merged.scatter_node(places, values, 0, "sum" if accumulate else "set")
+    written = merged.scatter_node(places, new, 0, "sum" if accumulate else "set")
     order = dims + [d for d in range(x.ndim) if d not in dims]
     written = written.reshape([x.shape[d] for d in order])
     return written.permute([order.index(d) for d in range(x.ndim)])

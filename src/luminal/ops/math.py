@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..graph.dtype import f64, u8
+from ..graph.dtype import f32, f64, u8
 from ..graph.tensor import Tensor
 from .base import Value, floating, full_like, literal, magnitude, operands, result_type
 from .coefficients import ERF, ERFC
@@ -118,11 +118,15 @@ def rsqrt(x: Tensor) -> Tensor:
     return reciprocal(x.graph.apply("sqrt", [x]))
 
 
-@floating
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """log(x / (1 - x)), with x limited to eps .. 1 - eps."""
+    """log(x / (1 - x)), with x limited to eps .. 1 - eps, both rounded to its dtype."""
     if eps is not None:
-        x = clamp(x, eps, 1 - eps)
+        x = clamp(x if x.dtype.is_float else x.cast(f32), eps, 1 - eps)
+    return _log_odds(x)
+
+
+@floating
+def _log_odds(x: Tensor) -> Tensor:
     return sub(log(x), log1p(neg(x)))
 
 

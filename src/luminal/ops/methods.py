@@ -10,6 +10,7 @@ from typing import Any
 from ..graph.dtype import bf16, boolean, dtype, f16, f32, f64, i8, i16, i32, i64, u8
 from ..graph.index import Index
 from ..graph.tensor import Tensor, register_method
+from . import movement
 from .base import Value, count
 from .elementwise import where
 
@@ -20,7 +21,9 @@ DTYPE_METHODS = {
 
 
 def register(modules: Iterable[ModuleType]) -> None:
-    """Bind the functions of these modules; movement methods that tensors have stay as they are."""
+    """Bind the functions of these modules; the first of a name counts."""
+    for name in ("T", "mT"):
+        setattr(Tensor, name, property(getattr(movement, name)))
     for module in modules:
         for name, function in inspect.getmembers(module, inspect.isfunction):
             own = function.__module__ == module.__name__ and not name.startswith("_")

@@ -1,4 +1,4 @@
-"""Joining, cutting and repeating. (Movement of one tensor is a method of Tensor, one view.)"""
+"""Joining, cutting, padding, turning. (What is one view is in `movement`.)"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.node import Number
 from ..graph.tensor import Tensor
-from .base import Dims, Size, dim_of, dims_of, extent, literal, result_type, same_size, size_value
+from .base import Size, dim_of, extent, literal, result_type, same_size, size_value
 from .elementwise import lt, where
 
 # ---- joining
@@ -121,105 +121,7 @@ def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [x.select(dim, i) for i in range(int(extent(x, dim_of(x, dim))))]
 
 
-# ---- movement with PyTorch's signatures
-
-
-def roll(x: Tensor, shifts: int | Sequence[int], dims: Dims = None) -> Tensor:
-    """Element i goes to (i + shift) mod n; without dims in the flattened tensor."""
-    if dims is None:
-        return x.flatten().roll(_one(shifts), 0).reshape(x.shape)
-    listed = (dims,) if isinstance(dims, int) else tuple(dims)
-    amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-    for shift, dim in zip(amounts, listed, strict=True):
-        x = x.roll(shift, dim)
-    return x
-
-
-def _one(shifts: int | Sequence[int]) -> int:
-    if isinstance(shifts, int):
-        return shifts
-    (shift,) = shifts
-    return shift
-
-
-def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
-    """Backwards along dimensions."""
-    return x.flip(*dims_of(x, dims))
-
-
-def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Dimension d of the result is dimension dims[d]."""
-    return x.permute(*dims)
-
-
-def transpose(x: Tensor, first: int, second: int) -> Tensor:
-    """Two dimensions exchanged."""
-    return x.transpose(first, second)
-
-
-def reshape(x: Tensor, shape: Sequence[Size]) -> Tensor:
-    """The same elements in row-major order under another shape."""
-    return x.reshape(shape)
-
-
-def expand(x: Tensor, shape: Sequence[Size]) -> Tensor:
-    """Dimensions of size 1 repeated; -1 keeps a size."""
-    return x.expand(shape)
-
-
-broadcast_to = expand
-
-
-def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Without dimensions of size 1."""
-    return x.squeeze(dim)
-
-
-def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """With a new dimension of size 1."""
-    return x.unsqueeze(dim)
-
-
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Several dimensions merged into one."""
-    return x.flatten(start_dim, end_dim)
-
-
-def unflatten(x: Tensor, dim: int, sizes: Sequence[Size]) -> Tensor:
-    """One dimension split into several."""
-    return x.unflatten(dim, sizes)
-
-
-def movedim(x: Tensor, source: int, destination: int) -> Tensor:
-    """One dimension at another place."""
-    return x.movedim(source, destination)
-
-
-def narrow(x: Tensor, dim: int, start: Size, length: Size) -> Tensor:
-    """`length` elements along a dimension, from `start`."""
-    return x.narrow(dim, start, length)
-
-
-def select(x: Tensor, dim: int, index: Size) -> Tensor:
-    """One element along a dimension, which is dropped."""
-    return x.select(dim, index)
-
-
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A diagonal of two dimensions, as a new last dimension."""
-    return x.diagonal(offset, dim1, dim2)
-
-
-def repeat_interleave(x: Tensor, repeats: Size, dim: int | None = None) -> Tensor:
-    """Each element `repeats` times in a row; without dim in the flattened tensor."""
-    if dim is None:
-        return x.flatten().repeat_interleave(repeats, 0)
-    return x.repeat_interleave(repeats, dim)
-
-
-def tile(x: Tensor, counts: Sequence[Size]) -> Tensor:
-    """The tensor side by side."""
-    return x.tile(*counts)
+# ---- turning and repeating
 
 
 def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:

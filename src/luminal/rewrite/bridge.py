@@ -94,12 +94,22 @@ class _Bridge:
         return self._is_input(c) and self.classes.leaf(c).constant
 
     def _place_roots(self) -> None:
+        """Others copy an output only if it has no axes beyond those of its value: along such axes
+        it may have no elements."""
+        wanted: dict[int, list[int]] = {}
         for number, root in enumerate(self.classes.roots):
-            memory = self._final(self.plan.buffer_of(root))
-            if self._is_input(memory) or memory in self.refs:
-                self.extra_roots.append(number)
-            else:
-                self.refs[memory] = Ref("output", number)
+            wanted.setdefault(self._final(self.plan.buffer_of(root)), []).append(number)
+        for memory, numbers in wanted.items():
+            plain = [n for n in numbers if len(numbers) == 1 or self._is_plain(n)]
+            if plain and not self._is_input(memory):
+                self.refs[memory] = Ref("output", plain[0])
+                numbers.remove(plain[0])
+            self.extra_roots += numbers
+        self.extra_roots.sort()
+
+    def _is_plain(self, number: int) -> bool:
+        axes = self.classes.region.roots[number].axes
+        return self.encoding.mask(axes) == self.classes.axes[self.classes.roots[number]]
 
     def _final(self, memory: int) -> int:
         while memory in self.shared:

@@ -99,12 +99,3 @@ class Contents:
     requirements: Sequence[Requirement]
     arrays: Mapping[int, np.ndarray]
     made: Mapping[int, np.ndarray]
-
-
-class Report(Protocol):
-    """What the compiler tells about its work."""
-
-    def text(self) -> str: ...
-
-    @property
-    def kernels(self) -> Sequence[Any]: ...

@@ -33,7 +33,8 @@ from ..graph.values import (
     implied_sizes,
     settle_sizes,
 )
-from .contract import Contents, Engine, Load, Piece, Port, Report, Spill
+from .contract import Contents, Engine, Load, Piece, Port, Spill
+from .report import Report
 
 
 class Executable:

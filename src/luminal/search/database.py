@@ -54,6 +54,11 @@ class Tuned:
     tried: int = 0
     runners: Sequence[tuple[Choices, float]] = ()
 
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the default."""
+        return self.normal / self.seconds if self.seconds else 1.0
+
 
 @dataclass(frozen=True)
 class Trial:

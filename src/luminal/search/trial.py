@@ -28,13 +28,13 @@ from ..lowering.lower import lower
 from ..lowering.verify import verify
 from .inputs import Arrays, Judge, arrays, checkable, expected, unbounded
 from .roofline import streams
-from .turns import in_turns
+from .turns import in_turns, ratios
 
 CANARY = 64  # bytes behind every buffer that nobody may write
 ROTATED = 128 << 20  # most bytes of rotating copies
 SAMPLE_SECONDS = 5e-4  # least length of one measurement
-SAMPLES = 5
-LONG_SECONDS = 5e-3  # measurements of this length are steadier: fewer will do
+SAMPLES = 9
+LONG_SECONDS = 5e-3  # measurements of this length are steadier: fewer rounds will do
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Bench:
     seed: int = 0
     cases: list[Case] = field(default_factory=list)
     built: dict[int, Built] = field(default_factory=dict)
+    default: tuple[Launch, float] | None = None  # and the seconds of a call
 
     def __post_init__(self) -> None:
         self.sizes = usual_sizes(self.kernel)
@@ -146,15 +147,21 @@ class Bench:
     # ---- time
 
     def measure(self, built: Built, limit: float) -> float:
-        """Seconds of one call: the lower quartile of a few measurements."""
+        """Seconds of one call: in turns with the default, in times of its first measurement. What
+        is measured alone meets its own moment of the machine: the same kernel took 375 to 667 us,
+        and in turns the ratio of two was within 4% (Zen 3)."""
         launch = self._launch(built)
-        launch.sample(self.crew)  # warms up
-        found = [launch.sample(self.crew)]
-        if limit and found[0] > limit:
-            return found[0]
-        more = SAMPLES // 2 if found[0] * launch.count > LONG_SECONDS else SAMPLES - 1
-        found += [launch.sample(self.crew) for _ in range(more)]
-        return float(np.quantile(found, 0.25))
+        once = launch.sample(self.crew)
+        rounds = SAMPLES // 3 if once * launch.count > LONG_SECONDS else SAMPLES
+        if self.default is None:
+            samples = [launch.sample(self.crew) for _ in range(3 * rounds)]
+            self.default = launch, float(np.quantile(samples, 0.25))
+            return self.default[1]
+        default, seconds = self.default
+        if limit and once > limit:
+            return once
+        sides = {side: partial(side.sample, self.crew) for side in (default, launch)}
+        return seconds * ratios(in_turns(sides, rounds), default)[launch]
 
     def race(self, numbers: Sequence[int], rounds: int, seconds: float) -> dict[int, list[float]]:
         """Several candidates in turns, so that all meet the same moments of the machine: so many

@@ -97,7 +97,10 @@ class Tuning:
     notes: dict[str, list[str]] = field(default_factory=dict)  # by key
     splits: list[str] = field(default_factory=list)  # numbers of parts that were tried, for people
 
+    least: float = 1.0  # gain from which the choices of a kernel are taken
+
     def __post_init__(self) -> None:
+        self._names: dict[str, str] = {}  # of kernels that were searched, by key
         self._machine = self.backend.fingerprint(self.target)
         self._databases = _databases(self.database)
         self._known: dict[str, Tuned | None] = {}
@@ -132,7 +135,21 @@ class Tuning:
             return {}, []
         found = self.find(kernel)
         lines = describe(found) if found else []
-        return (found.choices if found else {}), lines + self.notes.get(self.key(kernel), [])
+        choices = found.choices if found and found.gain >= self.least else {}
+        return choices, lines + self.notes.get(self.key(kernel), [])
+
+    @property
+    def gains(self) -> bool:
+        """Whether any kernel has choices of its own."""
+        return any(found and found.choices for found in self._known.values())
+
+    def settle(self, least: float) -> None:
+        """Forget the choices of kernels that gained less: the whole program is better without."""
+        self.least = 1.0
+        for key, found in self._known.items():
+            if found and found.choices and found.gain < least:
+                self._known[key] = replace(found, choices={}, seconds=found.normal)
+                self._databases[0].keep(key, self._names.get(key, "kernel"), self._known[key])
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -221,8 +238,8 @@ class Tuning:
         chosen = {} if gain < 1 / SPLIT else {"parts": best}
         found = Tuned(chosen, seconds[best] if chosen else normal, normal, tried=len(seconds))
         key = self.key(kernel)
-        self._known[key] = found
-        self._databases[0].keep(key, "parts of a reduction", found)
+        self._known[key], self._names[key] = found, "parts of a reduction"
+        self._databases[0].keep(key, self._names[key], found)
         self.splits.append(f"a reduction in {best} parts instead of {parts.default}: {gain:.2f} x")
 
     # ---- search
@@ -270,9 +287,9 @@ class Tuning:
         except (Lost, CompileError) as error:
             self.notes[key] = [f"not tuned: {error}"]
             return
-        self._known[key] = found
+        self._known[key], self._names[key] = found, task.name or "kernel"
         self.notes[key] = search.notes
-        self._databases[0].keep(key, task.name or "kernel", found)
+        self._databases[0].keep(key, self._names[key], found)
         self._databases[0].add_trials(key, search.record)
 
 
@@ -286,8 +303,7 @@ def _databases(wanted: str | Path | bool | None) -> list[Database]:
 
 def describe(found: Tuned) -> list[str]:
     """A result in a few lines, for `explain()`."""
-    gain = found.normal / found.seconds if found.seconds else 1.0
-    best = f"{1e6 * found.seconds:.1f} us, default {1e6 * found.normal:.1f} us ({gain:.2f} x)"
+    best = f"{1e6 * found.seconds:.1f} us, default {1e6 * found.normal:.1f} us ({found.gain:.2f} x)"
     share = 100 * found.roofline / found.seconds if found.seconds else 0.0
     head = f"tuned: {best}, {share:.0f}% of the roofline; {found.tried} tried"
     lines = [f"{head}; {point_text(found.choices)}"]

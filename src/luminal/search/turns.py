@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
 LEAST_ROUNDS = 5
 MOST = 0.7  # of the rounds that a winner must have won
 BETTER = 0.99  # of the other's time: less is noise
 
-Name = TypeVar("Name", str, int)
+Name = TypeVar("Name", bound=Hashable)
 Sample = Callable[[], float]  # takes one measurement: seconds of a call
 Samples = dict[Name, list[float]]
 

@@ -9,7 +9,6 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -69,9 +68,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 async def _unknown(request: Request, error: Exception) -> Response:
     """No such path, or not with this method."""
     assert isinstance(error, HTTPException)
-    return Fault(
-        error.status_code, f"{request.method} {request.url.path}: {error.detail}"
-    ).response()
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    response = Fault(error.status_code, message).response()
+    response.headers.update(error.headers or {})
+    return response
 
 
 class Server:
@@ -203,10 +203,7 @@ class Server:
     def _form_of(self, given: Generation) -> Callable[[], Constraint] | None:
         """What makes the constraint of a reply, if its form is prescribed."""
         grammar = given.grammar(self._calls)
-        if grammar is None:
-            return None
-        self._grammars.check(grammar)
-        return partial(self._grammars.constraint, grammar)
+        return None if grammar is None else self._grammars.form(grammar)
 
     def _check_prompts(self, prompts: list[list[int]], n: int) -> None:
         if len(prompts) * n > MOST_CHOICES:

@@ -8,6 +8,7 @@ table/          the operations: one short function for each
 split.py        which nodes run natively and which in PyTorch
 export.py       a module as a program that runs without PyTorch
 program.py      a compiled part: tensors in, tensors out
+weights.py      which weights have changed since a program took them in
 arrays.py       tensors as arrays and back, without copies
 report.py       what fell back to PyTorch, where and why
 """

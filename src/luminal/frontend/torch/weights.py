@@ -15,6 +15,7 @@ import torch
 
 SAMPLES = 4  # of each weight, each of a word
 WORD = 4  # bytes
+NONE = np.empty(0, np.uint32)
 
 _forgotten = 0  # how often all weights were to be read anew
 
@@ -24,7 +25,7 @@ class Known:
 
     def __init__(self, count: int) -> None:
         self._states: list[tuple[int, int, int] | None] = [None] * count
-        self._words: list[np.ndarray] = []
+        self._words = [NONE] * count
         self._samples = b""
 
     def changed(self, tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -39,7 +40,8 @@ class Known:
         pairs = enumerate(zip(states, self._states))
         found = [n for n, (state, known) in pairs if state is None or state != known]
         self._states = states
-        self._words = [_words(tensor) for tensor in tensors]
+        for number in found:
+            self._words[number] = _words(tensors[number])
         self._samples = self._read()
         return found
 
@@ -67,6 +69,6 @@ def _words(tensor: torch.Tensor) -> np.ndarray:
     elements = 1 + sum(spans) if tensor.numel() else 0
     count = elements * tensor.itemsize // WORD
     if not count:
-        return np.empty(0, np.uint32)
+        return NONE
     memory = (ctypes.c_uint32 * count).from_address(tensor.data_ptr())
-    return np.frombuffer(memory, np.uint32)[:: max(1, (count - 1) // (SAMPLES - 1))][:SAMPLES]
+    return np.ctypeslib.as_array(memory)[:: max(1, (count - 1) // (SAMPLES - 1))][:SAMPLES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,16 +34,14 @@ class Grammars:
         self._tokenizer, self._ends, self._lock = tokenizer, list(ends), threading.Lock()
         self._words: Any = None
 
-    def check(self, grammar: str) -> None:
-        """Raises InputError for a grammar that is wrong, or too large."""
-        fault = _library().LLMatcher.validate_grammar(grammar, self._vocabulary())
-        if fault and not fault.startswith("WARNING"):
-            raise InputError(f"no reply can have this form: {fault.strip()}")
-
-    def constraint(self, grammar: str) -> Constraint:
-        """Of one reply. Raises InputError as `check`."""
-        self.check(grammar)
-        return Constraint(_library().LLMatcher(self._vocabulary(), grammar))
+    def form(self, grammar: str) -> Callable[[], Constraint]:
+        """What makes the constraint of each reply. Raises InputError for a grammar that is wrong,
+        or too large."""
+        matcher = _library().LLMatcher(self._vocabulary(), grammar, log_level=0)
+        if matcher.is_error():
+            fault = matcher.get_error().strip().partition("\n")[0]
+            raise InputError(f"no reply can have this form: {fault}")
+        return lambda: Constraint(matcher.deep_copy())
 
     def _vocabulary(self) -> Any:
         with self._lock:

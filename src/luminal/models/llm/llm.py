@@ -180,7 +180,7 @@ class LLM:
     ) -> Wishes:
         texts = [stop] if isinstance(stop, str) else stop
         schema, likely = sampling.pop("schema", None), 0 if logprobs else None
-        form = schema and partial(self._grammars.constraint, json_grammar(schema))
+        form = None if schema is None else self._grammars.form(json_grammar(schema))
         chosen = _sampling(sampling)
         chosen.check(self.config.vocabulary)
         return Wishes(limit, texts, self.config.end_tokens, likely, chosen, form)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .... import ops
-from ....graph.dtype import f32
+from ....errors import Unsupported
+from ....graph.dtype import f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import extent, full_like, per_dim, static
+from ....ops.base import Size, extent, full_like, per_dim, static, tensor_of
 from .base import rule
+from .index import MAXIMUM, MEAN, bag_of
 from .neural import convolution
 
 Numbers = Sequence[int]
@@ -216,3 +219,51 @@ def _replication_backward(name: str, n: int) -> None:
 _replication_backward("replication_pad1d_backward.default", 1)
 _replication_backward("replication_pad2d_backward.default", 2)
 _replication_backward("replication_pad3d_backward.default", 3)
+
+
+@rule("_cdist_backward.default")
+def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor) -> Tensor:
+    """Of the points a; the distance of equal points has no direction: 0."""
+    if p == 0:
+        return full_like(a, 0)
+    gap = ops.sub(a.unsqueeze(-2), b.unsqueeze(-3))  # (batch, points of a, points of b, size)
+    length = distances.unsqueeze(-1)
+    size, slope = ops.abs(gap), ops.sign(gap)
+    if p == math.inf:
+        slope = ops.where(ops.eq(size, length), slope, 0)
+    elif p != 1:
+        flat = ops.eq(size, 0)
+        ratio = ops.div(ops.where(flat, 1, size), ops.where(flat, 1, length))
+        slope = ops.where(flat, 0, ops.mul(slope, ops.pow(ratio, p - 1)))
+    return ops.sum(ops.mul(grad.unsqueeze(-1), slope), -2)
+
+
+@rule("_embedding_bag_backward.default")
+def embedding_bag_backward(
+    grad: Tensor, index: Tensor, offsets: Tensor, bag: Tensor, sizes: Tensor, places: Tensor,
+    rows: Size, scaled: bool, mode: int, sparse: bool, factors: Tensor | None = None,
+    padding: int = -1,
+) -> Tensor:  # fmt: skip
+    """Of the weight: each row takes the shares of the bags that it is in."""
+    if scaled or sparse or mode == MAXIMUM:
+        raise Unsupported("gradients of bags that are scaled, sparse or maxima")
+    bags, counts = bag_of(index, offsets), ops.ne(index, padding)
+    shares = ops.index_select(grad, 0, bags)
+    if mode == MEAN:
+        number = ops.scatter_add(full_like(grad.select(1, 0), 0, i64), 0, bags, counts.cast(i64))
+        over = ops.clamp(ops.gather(number, 0, bags), 1)
+        shares = ops.div(shares, over.cast(grad.dtype).unsqueeze(1))
+    if factors is not None:
+        shares = ops.mul(shares, factors.unsqueeze(1))
+    zeros = tensor_of(grad.graph, 0, grad.dtype).expand((rows, grad.shape[1]))
+    return ops.index_add(zeros, 0, index, ops.where(counts.unsqueeze(1), shares, 0))
+
+
+@rule("_embedding_bag_per_sample_weights_backward.default")
+def embedding_bag_factors_backward(
+    grad: Tensor, weight: Tensor, index: Tensor, offsets: Tensor, bag: Tensor, mode: int,
+    padding: int = -1,
+) -> Tensor:  # fmt: skip
+    shares = ops.index_select(grad, 0, bag_of(index, offsets))
+    products = ops.sum(ops.mul(shares, ops.embedding(index, weight)), 1)
+    return ops.where(ops.ne(index, padding), products, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import ops
 from ....errors import Unsupported
@@ -21,7 +21,10 @@ from ....ops.base import (
     tensor_of,
 )
 from . import places
-from .base import rule, same, widened
+from .base import rule, same, source, widened
+
+if TYPE_CHECKING:
+    from ..record import Recorder
 
 Indices = Sequence[Tensor | None]
 
@@ -48,34 +51,48 @@ def embedding_renorm(weight: Tensor, index: Tensor, most: float, order: float) -
     return ops.where(ops.logical_and(asked, ops.gt(length, most)), ops.mul(weight, factor), weight)
 
 
-@rule("_embedding_bag_forward_only.default", "_embedding_bag.default")
+MEAN, MAXIMUM = 1, 2  # of bags, else their sum
+
+
+@source("_embedding_bag_forward_only.default", "_embedding_bag.default")
 def embedding_bag(
-    weight: Tensor, index: Tensor, offsets: Tensor, scaled: bool = False, mode: int = 0,
-    sparse: bool = False, factors: Tensor | None = None, last_offset: bool = False,
+    at: Recorder, weight: Tensor, index: Tensor, offsets: Tensor, scaled: bool = False,
+    mode: int = 0, sparse: bool = False, factors: Tensor | None = None, last_offset: bool = False,
     padding: int = -1,
 ) -> Any:  # fmt: skip
     """(the sum, mean or maximum of each bag, the bag of each index, how many count in each bag,
     where the maxima come from). Indices equal to `padding` do not count."""
     starts = offsets.narrow(0, 0, extent(offsets, 0) - 1) if last_offset else offsets
-    here = ops.base.positions(index, 0)
-    bag = ops.sub(ops.sum(ops.ge(here.unsqueeze(1), starts.unsqueeze(0)).cast(i64), 1), 1)
-    counts = ops.ne(index, padding)
+    bag, counts = bag_of(index, starts), ops.ne(index, padding)
     rows = ops.embedding(index, weight)
     rows = rows if factors is None else ops.mul(rows, factors.unsqueeze(1))
     bags = extent(starts, 0)
     number = ops.scatter_add(full_like(starts, 0, i64), 0, bag, counts.cast(i64))
     empty = tensor_of(weight.graph, 0, weight.dtype).expand((bags, weight.shape[1]))
-    at = bag.unsqueeze(1).expand(rows.shape)
-    if mode == 2:
+    along = bag.unsqueeze(1).expand(rows.shape)
+    if mode == MAXIMUM:
         real = ops.where(counts.unsqueeze(1), rows, weight.dtype.lowest)
-        most = ops.scatter_reduce(empty, 0, at, real, "amax", include_self=False)
+        most = ops.scatter_reduce(empty, 0, along, real, "amax", include_self=False)
         return ops.where(ops.eq(number, 0).unsqueeze(1), 0, most), bag, number, None
     wide = widened(rows)
     kept = ops.where(counts.unsqueeze(1), wide, 0)
-    total = ops.scatter_add(empty.cast(wide.dtype), 0, at, kept)
-    if mode == 1:
+    total = ops.scatter_add(empty.cast(wide.dtype), 0, along, kept)
+    if mode == MEAN:
         total = ops.div(total, ops.clamp(number, 1).cast(wide.dtype).unsqueeze(1))
-    return total.cast(rows.dtype), bag, number, None
+    kept_too = [_as_kept(at, place, part) for place, part in enumerate((bag, number, number), 1)]
+    return total.cast(rows.dtype), *kept_too
+
+
+def bag_of(index: Tensor, starts: Tensor) -> Tensor:
+    """The bag of each index: how many bags have started, less one."""
+    here = ops.base.positions(index, 0)
+    return ops.sub(ops.sum(ops.ge(here.unsqueeze(1), starts.unsqueeze(0)).cast(i64), 1), 1)
+
+
+def _as_kept(at: Recorder, place: int, part: Tensor) -> Tensor:
+    """What ATen keeps for the gradient of sums and means, of which it often keeps nothing."""
+    size = at.node.meta["val"][place].shape[0] if at.node is not None else None
+    return part.narrow(0, 0, 0) if isinstance(size, int) and size == 0 else part
 
 
 STARTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}

@@ -132,7 +132,7 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 def constant_pad(x: Tensor, widths: Sequence[Size], value: Value = 0) -> Tensor:
     if x.dtype.is_integer:
         value = int(value)
-    return x.pad(list(widths), value)  # type: ignore[arg-type]
+    return x.pad(list(widths), value)
 
 
 @source("as_strided.default")

@@ -7,18 +7,16 @@ required when the program runs, so a slice never has a surprising size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import ShapeError
-from .index import Index
-from .infer import text
-from .node import Shape, View
-from .views import ONE, ZERO, place
-
-if TYPE_CHECKING:
-    from .graph import Graph
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.infer import text
+from ..graph.node import Shape, View
+from ..graph.views import ONE, ZERO, place
 
 
 def is_basic(key: Any) -> bool:

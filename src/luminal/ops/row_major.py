@@ -6,16 +6,13 @@ One size may be -1, and sizes may contain floors (s // 4), which a run must then
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..errors import ShapeError
-from .index import Index
-from .infer import text
-from .node import Shape, View, position
-from .views import ONE, ZERO, product
-
-if TYPE_CHECKING:
-    from .graph import Graph
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.infer import text
+from ..graph.node import Shape, View, position
+from ..graph.views import ONE, ZERO, product
 
 
 def new_shape(graph: Graph, old: Shape, sizes: Shape) -> Shape:
@@ -58,7 +55,7 @@ def _require_division(graph: Graph, old: Shape, wanted: Shape) -> bool:
     return True
 
 
-def reshape(shape: Shape, sizes: Shape) -> View:
+def reshaped(shape: Shape, sizes: Shape) -> View:
     """Dimensions are matched in groups of equal products; only inside a group is arithmetic."""
     if _empty(shape):
         return View(sizes, (ZERO,) * len(shape))

@@ -1,0 +1,140 @@
+"""How models are used beside plain calls: weights that change, options, precisions, switches."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import luminal.torch
+from luminal.errors import Unsupported
+from luminal.graph.graph import Graph
+from luminal.torch import backend, report
+
+
+def small():
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend=backend, **options)
+
+
+def close(got, expected, tolerance=1e-5):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def assigned(model):
+    model[0].weight.data = torch.randn(16, 8)
+
+
+def replaced(model):
+    model[0].weight = nn.Parameter(torch.randn(16, 8))
+
+
+CHANGES = {
+    "loaded": lambda model: model.load_state_dict(small().state_dict()),
+    "loaded by assignment": lambda model: model.load_state_dict(small().state_dict(), assign=True),
+    "in place": lambda model: model[0].weight.mul_(1.5),
+    "assigned": assigned,
+    "replaced": replaced,
+    "clipped through data": lambda model: [p.data.clamp_(-0.1, 0.1) for p in model.parameters()],
+    "averaged through data": lambda model: model[3].bias.data.mul_(0.9).add_(0.1),
+}
+
+
+def test_weights_that_change_between_calls():
+    model, x = small(), torch.randn(3, 8)
+    run = compiled(model)
+    with torch.no_grad():
+        for name, change in CHANGES.items():
+            close(run(x), model(x))
+            change(model)
+            got, expected = run(x), model(x)
+            assert torch.allclose(got, expected, atol=1e-5), name
+
+
+def test_one_element_written_through_data_is_read_after_reset():
+    model, x = nn.Linear(64, 64), torch.randn(3, 64)
+    run = compiled(model)
+    with torch.no_grad():
+        run(x)
+        model.weight.data[3, 5] = 7.0
+        luminal.torch.reset()
+        close(run(x), model(x), 1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"precision": "f4"}, {"threads": "two"}, {"threads": 0}, {"search": "long"}],
+    ids=str,
+)
+def test_values_of_options_are_checked(options):
+    with pytest.raises(Exception, match=str(next(iter(options.values())))):
+        compiled(lambda x: x + 1, options=options)(torch.ones(3))
+
+
+def test_modes_are_those_that_inductor_has():
+    assert compiled(lambda x: x + 1, mode="max-autotune")(torch.ones(1)).tolist() == [2.0]
+    with pytest.raises(Exception, match="fastest"):
+        compiled(lambda x: x + 1, mode="fastest")(torch.ones(3))
+
+
+def test_an_operation_of_several_results_that_our_compiler_refuses(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise Unsupported("on purpose")
+
+    monkeypatch.setattr(Graph, "compile", refuse)
+    x = torch.randn(3, 4)
+    got = compiled(lambda x: torch.var_mean(x, 1))(x)
+    for mine, theirs in zip(got, torch.var_mean(x, 1)):
+        close(mine, theirs)
+    assert report().failures
+
+
+def test_autocast_gives_eager_dtypes():
+    model, x = small(), torch.randn(3, 8)
+    other = copy.deepcopy(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, got = model(x), compiled(other)(x)
+    assert got.dtype is expected.dtype is torch.bfloat16
+    close(got.float(), expected.float(), 3e-2)
+    expected.float().sum().backward()
+    got.float().sum().backward()
+    for mine, theirs in zip(other.parameters(), model.parameters()):
+        assert mine.grad.dtype is theirs.grad.dtype
+        close(mine.grad, theirs.grad, 5e-2)
+
+
+def test_training_and_evaluation_take_turns():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5))
+    other, x = copy.deepcopy(model), torch.randn(2, 3, 6, 6)
+    run = compiled(other)
+    for _ in range(2):
+        model.train(), other.train()
+        model(x)
+        assert (run(x) == 0).any()
+        model.eval(), other.eval()
+        with torch.no_grad():
+            close(run(x), model(x))
+
+
+def test_checkpointed_layers_have_eager_gradients():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = small(), nn.Linear(4, 8)
+
+        def forward(self, x):
+            again = torch.utils.checkpoint.checkpoint
+            return again(self.first, self.second(again(self.first, x, use_reentrant=False)),
+                         use_reentrant=False)  # fmt: skip
+
+    model, x = Model(), torch.randn(3, 8)
+    other = copy.deepcopy(model)
+    F.mse_loss(model(x), x[:, :4]).backward()
+    F.mse_loss(compiled(other)(x), x[:, :4]).backward()
+    for mine, theirs in zip(other.parameters(), model.parameters()):
+        close(mine.grad, theirs.grad, 1e-4)
+    assert not report().fallbacks
