@@ -116,7 +116,7 @@ def test_sizes_come_from_inputs():
     ]:
         with pytest.raises((DimError, InputError), match=words):
             reference.run(graph, {**arrays, **wrong})
-    with pytest.raises(DimError, match="outside its bounds 1 .. 8"):
+    with pytest.raises(DimError, match=r"outside its bounds 1 \.\. 8"):
         reference.run(graph, {x: np.zeros(19, np.float32), y: np.zeros((9, 2), np.float32)})
     with pytest.raises(DimError, match="'u'"):
         reference.run(graph, arrays, {"u": 1})

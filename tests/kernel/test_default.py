@@ -20,6 +20,7 @@ from luminal.kernel.target import Target
 from luminal.lowering.legal import check
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import verify
+from luminal.scheduling.decisions import Decisions
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -39,15 +40,16 @@ def test_operand_values_keep_the_meaning(name, target):
 
 
 def test_a_costly_factor_without_the_lanes_is_computed_in_lanes_of_its_own():
-    x = cases.load("X", "m", "k")
-    factor = cases.silu(x)
-    acc = cases.value("acc", "mn", cases.mul(factor, cases.load("W", "n", "k")),
-                      cases.total("k"), cases.store("Y", "m", "n"))  # fmt: skip
-    buffers = [cases.buffer("X", 64, 32), cases.buffer("W", 16, 32, constant=True),
-               cases.buffer("Y", 64, 16)]  # fmt: skip
-    kernel = cases.kernel("late", buffers, {"m": 64, "n": 16, "k": 32}, [acc])
-    made, _ = default_schedule(kernel, TARGETS[0])
-    assert [v.name for v in made.values] == ["acc_a", "acc"]
+    factor, weight = cases.silu(cases.load("X", "m", "k")), cases.load("W", "n", "k")
+    product = cases.mul(factor, weight)
+    acc = cases.value("acc", "mn", product, cases.total("k"), cases.store("Y", "m", "n"))
+    kernel = cases.kernel(
+        "late", [cases.buffer("X", 64, 48), cases.buffer("W", 32, 48, constant=True),
+                 cases.buffer("Y", 64, 32)], {"m": 64, "n": 32, "k": 48}, [acc],
+    )  # fmt: skip
+    made, schedule = default_schedule(kernel, named("avx2"), Decisions({"lane": "n"}))
+    check(made, schedule)
+    assert str(schedule.paths["acc_a"][-1]) == "k/1#"
     assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
 
 

@@ -213,6 +213,7 @@ def test_the_best_number_of_parts_of_a_long_reduction_is_kept(tmp_path, monkeypa
 
     monkeypatch.setattr(Tuning, "_default_seconds", seconds)
     monkeypatch.setattr(Tuning, "_open", seconds)
+    monkeypatch.setattr("luminal.compiler.fastest", lambda engines, *_: (2, [1.0, 0.5, 0.5]))
     path = tmp_path / "t.sqlite"
     cx, inputs, out = column_products()
     arrays = [np.random.default_rng(n).standard_normal((8192, 16), np.float32) for n in (0, 1)]

@@ -119,8 +119,10 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Value, mode: str) -> Te
     if x.ndim == 0:
         return _scatter(x.reshape(1), 0, index.reshape(1), source, mode).reshape(())
     dim = dim_of(x, dim)
-    tensor = isinstance(source, Tensor)
-    given: Tensor = source if tensor else tensor_of(x.graph, source, x.dtype).expand(index.shape)
+    if isinstance(source, Tensor):
+        given = source
+    else:
+        given = tensor_of(x.graph, source, x.dtype).expand(index.shape)
     if given.dtype is not x.dtype:
         raise DTypeError(f"scatter: values must have the dtype of the tensor, {x} and {given}")
     places, values = _padded_index(x, dim, index, given)

@@ -97,7 +97,8 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     free = any(facts.buffers[e.buffer].constant for e in walk(arg) if isinstance(e, Load))
     if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
         return work >= (UNPACKED if tile.pair else 1.0) and again >= AGAIN
-    return work >= 0.5 and work * (again - 1) >= 0.5 * (AGAIN - 1)
+    once = 1.0 if tile.lane in axes else 1 / tile.width  # by itself it is computed in lanes
+    return work >= 0.5 and work * (again - once) >= 0.5 * (AGAIN - 1)
 
 
 def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:

@@ -148,8 +148,8 @@ class Tuning:
         self.least = 1.0
         for key, found in self._known.items():
             if found and found.choices and found.gain < least:
-                self._known[key] = replace(found, choices={}, seconds=found.normal)
-                self._databases[0].keep(key, self._names.get(key, "kernel"), self._known[key])
+                plain = self._known[key] = replace(found, choices={}, seconds=found.normal)
+                self._databases[0].keep(key, self._names.get(key, "kernel"), plain)
 
     @property
     def state(self) -> tuple[str, ...]:
