@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -97,10 +98,15 @@ def test_chat_on_a_terminal_outlives_an_interrupt(tmp_path: Path) -> None:
              checkpoint("llama3")[0], "--context", "512", "--max-tokens", "450", "--threads", "1",
              "--temperature", "1"]  # fmt: skip
     control, terminal = pty.openpty()
+
+    def own_terminal() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in what runs in the background
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
     environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
     with subprocess.Popen(
         start, stdin=terminal, stdout=terminal, stderr=terminal, env=environment,
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+        start_new_session=True, preexec_fn=own_terminal,
     ) as process:  # fmt: skip
         os.close(terminal)
         seen, deadline = "", time.monotonic() + 200

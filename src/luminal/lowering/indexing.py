@@ -313,7 +313,7 @@ def _is_zero(val: Val) -> bool:
 def split_extrema(index: Index, kind: str) -> list[Index]:
     """The parts of a minimum ("min") or maximum: x <= min(a, b) is x <= a and x <= b."""
     if len(index.terms) == 1:
-        (monomial, coefficient), = index.terms
+        ((monomial, coefficient),) = index.terms
         if coefficient == 1 and len(monomial) == 1:
             atom = monomial[0]
             if isinstance(atom, Extremum) and atom.kind == kind:

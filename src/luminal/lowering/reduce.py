@@ -115,8 +115,9 @@ class Accumulators:
         kept = [n for n in path[first:] if n.loop.axis not in value.over]
 
         def start(place: Place) -> None:
-            self.walk.sweep(kept, place, lambda p: self._write(value, home, p,
-                                                               self._start(value, p)))
+            self.walk.sweep(
+                kept, place, lambda p: self._write(value, home, p, self._start(value, p))
+            )
 
         def open_(place: Place) -> None:
             for cell in cells(self.walk, value, inner, place):
@@ -140,9 +141,7 @@ class Accumulators:
             return self._start(value, cell)
         return self._rescaled(value, self._total(value, home, cell), cell)
 
-    def _close(
-        self, value: Value, home: Home, group: list[Place], split: bool, once: bool
-    ) -> None:
+    def _close(self, value: Value, home: Home, group: list[Place], split: bool, once: bool) -> None:
         assert value.reduction is not None
         combine = COMBINE[value.reduction.op]
         place = group[0].plain(frozenset(value.over) if split else frozenset())
@@ -195,6 +194,7 @@ class Accumulators:
             def hook(place: Place) -> None:
                 for cell in cells(self.walk, value, path[first:], place, value.over):
                     act(cell)
+
             return hook
 
         def start(cell: Place) -> None:

@@ -82,9 +82,7 @@ class TransformerEncoderLayer(Module):
         self.dropout = Dropout(graph, dropout)
         self.activation, self.norm_first = _activation(activation), norm_first
 
-    def forward(
-        self, x: Tensor, src_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
+    def forward(self, x: Tensor, src_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """x: (batch, tokens, d_model). src_mask: bool (True may be seen) or a summand."""
         if self.norm_first:
             x = x + self._attend(self.norm1(x), src_mask, is_causal)
@@ -93,9 +91,7 @@ class TransformerEncoderLayer(Module):
         return self.norm2(x + self._feed_forward(x))
 
     def _attend(self, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        return self.dropout(
-            self.self_attn(x, attn_mask=mask, is_causal=is_causal)
-        )
+        return self.dropout(self.self_attn(x, attn_mask=mask, is_causal=is_causal))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         hidden = self.dropout(self.activation(self.linear1(x)))
@@ -173,5 +169,3 @@ class TransformerDecoder(Module):
         for layer in self.layers:
             x = layer(x, memory, **options)
         return x if self.norm is None else self.norm(x)
-
-

@@ -19,7 +19,6 @@ from ...search import Budget
 from .arrays import TO_TORCH, array_of, inverse, tensor_of
 from .record import Recorder
 from .report import count_failure
-from .seed import draw_seed
 from .sizes import hint
 from .weights import Known
 
@@ -198,6 +197,8 @@ class Program(torch.nn.Module):
         """Weights are set where they have changed."""
         tensors = [values[place] for place in self._static]
         changed = self._known.changed(tensors)
+        if not changed:  # a module's attributes are slow to set
+            return
         for number in changed:
             spec = self._ins[self._static[number]]
             self._run[self._weights[number]] = _array(tensors[number], spec)
@@ -209,6 +210,11 @@ class Program(torch.nn.Module):
 def _place(seed: Any, inputs: Sequence[Any]) -> int | None:
     """Where the seed stands among the inputs."""
     return next((n for n, tensor in enumerate(inputs) if tensor is seed), None)
+
+
+def draw_seed() -> int:
+    """A random number from PyTorch's default generator, so that `torch.manual_seed` rules it."""
+    return int(torch.empty((), dtype=torch.int64).random_())
 
 
 def _array(tensor: torch.Tensor, spec: InSpec) -> np.ndarray:

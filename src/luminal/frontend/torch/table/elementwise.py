@@ -151,6 +151,11 @@ def addcmul(x: Tensor, a: Tensor, b: Tensor, value: Value = 1) -> Tensor:
     return _multiply_add(ops.mul, x, a, b, value)
 
 
+@rule("prims.fma.default")
+def fma(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    return _multiply_add(ops.mul, x, a, b, 1)
+
+
 @rule("addcdiv.default")
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Value = 1) -> Tensor:
     return _multiply_add(ops.div, x, a, b, value)
