@@ -105,7 +105,7 @@ def joint_frame(draft: Draft) -> None:
             inside = nest if depth == len(shared) else _units(room, shared[:depth])
             _put(draft, v, inside, tile, written)
         elif tile.lane in v.axes:
-            draft.put(v, room, tile)
+            draft.put(v, room, tile if v in found.group else replace(tile, pair=None))
         else:
             draft.own(v, room)
 
