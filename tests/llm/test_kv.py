@@ -1,4 +1,4 @@
-"""Keys and values of 8 bits: the bound of a row, what the logits lose, what is refused."""
+"""Narrow keys and values: the bound of a row, what the logits lose, what is refused."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def test_logits_move_by_two_percent_at_most() -> None:
         assert llm.logits(ids[:9]).shape == (9, 320)
         parts = [llm.program.feed(ids[9:30], 21), *(llm.program.feed([i]) for i in ids[30:])]
         rows[kind] = np.concatenate(parts)
-    moved = np.linalg.norm(rows["int8"] - rows["f32"]) / np.linalg.norm(rows["f32"])
-    assert 1e-4 < moved < 0.02
+    size = np.linalg.norm(rows["f32"])
+    assert 1e-4 < np.linalg.norm(rows["int8"] - rows["f32"]) / size < 0.02
+    assert 1e-6 < np.linalg.norm(rows["f16"] - rows["f32"]) / size < 1e-3
     prompts = ["the fox", "the dog sleeps"]  # many at once, in pages of 8 bits too
     assert llm.generate(prompts, 5) == [llm.generate(prompt, 5) for prompt in prompts]
 
@@ -57,9 +58,18 @@ def test_logits_move_by_two_percent_at_most() -> None:
 def test_bytes_and_what_is_refused() -> None:
     found = config()  # heads of 16 numbers: 20 bytes instead of 64
     assert cache_bytes(found, 10, "int8") / cache_bytes(found, 10) == 20 / 64
+    assert cache_bytes(found, 10, "f16") / cache_bytes(found, 10) == 1 / 2
     graph = luminal.Graph()
     states = ContiguousCache(graph, found, 10, 1, graph.dim("position", 0, 9), "int8").states
     sizes = [np.prod(state.shape) * state.dtype.bytes for state in states]
     assert sum(sizes) == cache_bytes(found, 10, "int8")
-    with pytest.raises(Unsupported, match="kv='int4'; there are f32, int8"):
+    with pytest.raises(Unsupported, match="kv='int4'; there are f32, f16, int8"):
         LLM(checkpoint("llama2")[0], kv="int4")
+
+
+def test_the_cache_is_exact_where_weights_and_activations_are() -> None:
+    directory = checkpoint("llama2")[0]
+    asked = [(None, "f32"), (None, "quantised"), ("q8", "f32"), ("q8", "quantised")]
+    kinds = [load(directory, quant, precision=precision).kv for quant, precision in asked]
+    assert kinds == ["f32", "f32", "f32", "f16"]
+    assert load(directory, "q8", kv="f32", precision="quantised").kv == "f32"

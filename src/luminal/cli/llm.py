@@ -40,10 +40,9 @@ LOADING = [
     click.option("--context", type=click.IntRange(1), default=None, help="Tokens in all."),
     click.option(
         "--kv",
-        type=click.Choice(["f32", "int8"]),
-        default="f32",
-        show_default=True,
-        help="int8: keys and values of earlier tokens in a quarter of the memory.",
+        type=click.Choice(["f32", "f16", "int8"]),
+        default=None,
+        help="Keys and values of earlier tokens. Default: f16 where weights are narrow too.",
     ),
     click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
     click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),

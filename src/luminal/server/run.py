@@ -20,9 +20,9 @@ KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that t
 class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
-    tokens computed at once; kv: how the cache keeps numbers ("f32" or "int8"). embeddings:
-    directory of a BERT-like model (None: the packaged MiniLM, if it is installed). patience:
-    seconds that running replies get when the server is told to stop.
+    tokens computed at once; kv: how the cache keeps numbers ("f32", "f16" or "int8"; None: as for
+    `LLM`). embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is
+    installed). patience: seconds that running replies get when the server is told to stop.
     """
 
     host: str = "127.0.0.1"
@@ -35,7 +35,7 @@ class Options:
     queue: int = 64
     cache: int | None = None
     chunk: int = 128
-    kv: str = "f32"
+    kv: str | None = None
     threads: int | None = None
     search: int = 0
     embeddings: Path | None = None

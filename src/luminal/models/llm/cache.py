@@ -21,7 +21,7 @@ from ...graph.index import Index
 from ...ops.base import Size
 from .config import DecoderConfig
 
-KINDS = ("f32", "int8")
+KINDS = ("f32", "f16", "int8")
 
 
 def cache_bytes(config: DecoderConfig, positions: int, kind: str = "f32") -> int:
@@ -33,8 +33,8 @@ def layer_bytes(config: DecoderConfig, kind: str) -> int:
     """Of the keys and values of one position in one layer. Raises Unsupported."""
     if kind not in KINDS:
         raise Unsupported(f"kv={kind!r}; there are {', '.join(KINDS)}")
-    row = 4 * config.head_dim if kind == "f32" else config.head_dim + 4
-    return 2 * config.kv_heads * row
+    rows = {"f32": 4 * config.head_dim, "f16": 2 * config.head_dim, "int8": config.head_dim + 4}
+    return 2 * config.kv_heads * rows[kind]
 
 
 class Cache(Protocol):
@@ -63,9 +63,9 @@ def clear(program: Executable, states: Sequence[Tensor]) -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Keys or values of a layer: rows of head_dim numbers, f32 ("f32"); or i8 with a scale for each
-    row ("int8"): a row is q * s with whole q, s = its largest size / 127, so that a number is off
-    by s / 2 at most; a row of zeros stays so.
+    """Keys or values of a layer: rows of head_dim numbers, of f32 ("f32") or rounded to f16
+    ("f16"); or i8 with a scale for each row ("int8"): a row is q * s with whole q, s = its largest
+    size / 127, so that a number is off by s / 2 at most; a row of zeros stays so.
     """
 
     numbers: Tensor
@@ -73,8 +73,8 @@ class Rows:
 
     @staticmethod
     def of(graph: Graph, shape: tuple[int, ...], kind: str, name: str) -> Rows:
-        if kind == "f32":
-            return Rows(graph.tensor(shape, name=name), None)
+        if kind != "int8":
+            return Rows(graph.tensor(shape, kind, name), None)
         scales = graph.tensor((*shape[:-1], 1), name=f"{name}.scales")
         return Rows(graph.tensor(shape, "i8", name), scales)
 
@@ -85,7 +85,7 @@ class Rows:
     def keep(self, new: Tensor, write: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Write new rows, f32. write: (state, new numbers of it) -> what is to be read of it."""
         if self.scales is None:
-            return write(self.numbers, new)
+            return write(self.numbers, new.cast(self.numbers.dtype)).cast("f32")
         scale = ops.amax(ops.abs(new), -1, True) * (1 / 127)
         whole = ops.round(new / ops.where(scale > 0, scale, 1.0)).cast("i8")
         return write(self.numbers, whole).cast("f32") * write(self.scales, scale)

@@ -78,14 +78,14 @@ class Engine:
         cls, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto", batch: int = 32, chunk: int = 128, cache: int | None = None,
-        queue: int | None = None, kv: str = "f32",
+        queue: int | None = None, kv: str | None = None,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). Raises as `LLM`."""
-        found = load(path_or_id, quant, context, cache, kv)
+        found = load(path_or_id, quant, context, cache, kv, precision)
         program = BatchProgram.of(
             found, batch, chunk, cache, threads=threads, device=device, search=search,
-            precision=precision, kv=kv,
+            precision=precision, kv=found.kv,
         )  # fmt: skip
         return cls(program, _tokenizer(found), queue)
 

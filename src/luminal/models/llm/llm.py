@@ -48,10 +48,10 @@ class LLM:
     where they meet integer weights (as llama.cpp does; the bound is in `luminal.graph.contracts`).
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
-    searching are; None: where it is a terminal. kv: "f32", or "int8", which keeps the keys and
-    values of earlier tokens in 8 bits (`cache.Rows`) and moves logits by about 1% of their size.
-    Raises WeightsError, Unsupported or InputError
-    before anything is run.
+    searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
+    kept (`cache.Rows`): "f32"; "f16", usual unless precision is "f32" or the weights are; or
+    "int8", which moves logits by about 1% of their size. Raises WeightsError, Unsupported or
+    InputError before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
     again; replies made at the same time are right, but compute their conversations anew in turns.
@@ -60,9 +60,9 @@ class LLM:
     def __init__(
         self, path_or_id: str | Path, quant: str | None = None, precision: str = "f32",
         context: int | None = None, search: int = 0, threads: int | None = None,
-        device: str = "auto", progress: bool | None = None, kv: str = "f32",
+        device: str = "auto", progress: bool | None = None, kv: str | None = None,
     ) -> None:  # fmt: skip
-        found = load(path_or_id, quant, context, kv=kv)
+        found = load(path_or_id, quant, context, kv=kv, precision=precision)
         self.config: DecoderConfig = found.config
         self.context = found.context
         self._tokenizer = found.tokenizer
@@ -72,12 +72,18 @@ class LLM:
         with showing(progress):
             self.program = DecoderProgram(
                 self.config, found.state, self.context, found.storage, identity=found.identity,
-                kv=kv, **options,
+                kv=found.kv, **options,
             )  # fmt: skip
         self._lock, self._progress = threading.Lock(), progress
         self._engine: Engine | None = None
         self._load_engine = partial(
-            Engine.load, path_or_id, quant, context=self.context, batch=BATCH, kv=kv, **options
+            Engine.load,
+            path_or_id,
+            quant,
+            context=self.context,
+            batch=BATCH,
+            kv=found.kv,
+            **options,
         )
 
     @property

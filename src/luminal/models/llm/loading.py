@@ -32,27 +32,29 @@ class Loaded:
     storage: Storage
     context: int
     identity: str
+    kv: str
     tokenizer: Future[Tokenizer]
 
 
 def load(
     path_or_id: str | Path, quant: str | None = None, context: int | None = None,
-    positions: int | None = None, kv: str = "f32",
+    positions: int | None = None, kv: str | None = None, precision: str = "f32",
 ) -> Loaded:  # fmt: skip
-    """quant, context, kv: as for `LLM`. positions: how many the cache holds, if not one context.
-    Raises WeightsError, Unsupported or InputError."""
+    """quant, context, kv, precision: as for `LLM`. positions: how many the cache holds, if not one
+    context. Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
     source = open_source(locate(path_or_id))
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
+    kv = kv or ("f16" if storage.narrow and precision != "f32" else "f32")
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
     maker = ThreadPoolExecutor(1, "luminal-tokenizer")
     tokenizer = maker.submit(source.tokenizer)
     maker.shutdown(wait=False)
     identity = identity_of(source.files, quant)
-    return Loaded(source.config, state, storage, tokens, identity, tokenizer)
+    return Loaded(source.config, state, storage, tokens, identity, kv, tokenizer)
 
 
 def _context(wanted: int | None, config: DecoderConfig) -> int:

@@ -85,6 +85,11 @@ class Storage:
         """The storage of a part."""
         return replace(self, path=f"{self.path}.{name}" if self.path else name)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether any matrix is kept in less than f32."""
+        return {self.default, *self.exact.values()} != {"f32"}
+
     def kind(self, inside: int) -> str:
         """The kind here; rows that are no whole number of blocks stay f32."""
         kind = self.exact.get(self.path, self.default)
