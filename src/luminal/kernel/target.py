@@ -62,6 +62,3 @@ class Target:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are
         widened before they are computed with."""
         return max(1, self.vector_bytes // max(4, dtype.bytes))
-
-
-GENERIC = Target("generic", vector_bytes=64, registers=32)
