@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from luminal.artifact.store import Store
+from luminal.store import Store
 
 settings.register_profile("shared", deadline=None, print_blob=True)
 settings.load_profile("shared")
@@ -21,6 +21,6 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory):
         patch.setenv(name, str(folder))
     named = staticmethod(lambda w: Store(Path(w) if isinstance(w, (str, Path)) else None))
     patch.setattr(Store, "of", named)  # programs are kept only where a test names the folder
-    patch.setattr("luminal.artifact.store.SPARE", 0.0)  # however full the disk is
+    patch.setattr("luminal.store.SPARE", 0.0)  # however full the disk is
     yield
     patch.undo()

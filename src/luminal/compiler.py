@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from .artifact import file
 from .artifact.executables import engine_of, executable_of, saver
 from .artifact.identity import program_key
 from .artifact.saved import Saved
-from .artifact.store import Store
 from .backend import cpu
 from .backend.contract import Backend, Code
 from .errors import DeviceError, Illegal, InputError
@@ -41,19 +40,18 @@ from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
-from .runtime.contract import Port
 from .runtime.executable import Executable
 from .runtime.interpreted import Interpreted
-from .runtime.link import Linker, Lowered
-from .runtime.linking import buffer_memories, link_steps, linked_plan
+from .runtime.link import linked_plan
 from .runtime.native import Native
-from .runtime.plan import Plan
-from .runtime.recorded import executable_of_graph, ports_of
+from .runtime.plan import Compiled, Plan
+from .runtime.recorded import executable_of_graph, interface_of
 from .runtime.report import Report, main_operations
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
+from .store import Store
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
 CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
@@ -70,6 +68,7 @@ def compile_graph(
     passes: Sequence[Pass] | None = None,
     database: str | Path | bool | None = None,
     cache: str | Path | bool | None = None,
+    elsewhere: Callable[[], None] | None = None,
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
@@ -80,7 +79,8 @@ def compile_graph(
     have found for exactly these kernels, else sound defaults. database: the tuning database of a
     project, read before the user's and written instead; False: none. cache: the folder where
     compiled programs are kept for later processes, the user's if None; False: none is read or
-    kept. Raises DeviceError, Unsupported, InputError.
+    kept. elsewhere: has another process compile this graph; called where no program of it is kept.
+    Raises DeviceError, Unsupported, InputError.
     """
     backend = _backend(device)
     budget = Budget.of(search)
@@ -90,14 +90,14 @@ def compile_graph(
         program = run_passes(
             program_of(graph), _passes(precision, backend) if passes is None else passes
         )
-    ports = ports_of(graph, program)
+    interface = interface_of(graph, program)
     if backend is None:
-        return executable_of_graph(graph, program, ports, Interpreted(program, ports), report)
+        return executable_of_graph(graph, interface, Interpreted(program), report)
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
-    saved = _kept(program, ports, tuning, budget, report, Store.of(cache))
+    saved = _kept(program, tuning, budget, report, Store.of(cache), elsewhere)
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
-    return executable_of_graph(graph, program, ports, engine, saved.report, saver(saved))
+    return executable_of_graph(graph, interface, engine, saved.report, saver(saved))
 
 
 def load(path: str | Path, threads: int | None = None) -> Executable:
@@ -113,17 +113,21 @@ def load(path: str | Path, threads: int | None = None) -> Executable:
 
 
 def _kept(
-    program: Program, ports: Sequence[Port], tuning: Tuning, budget: Budget | None, report: Report,
-    store: Store,
+    program: Program, tuning: Tuning, budget: Budget | None, report: Report, store: Store,
+    elsewhere: Callable[[], None] | None,
 ) -> Saved:  # fmt: skip
     """What an earlier compilation of this program has kept, if nothing is to be searched; else
     compiled now, and kept."""
     with report.stage("recall"):
         key = program_key(program, tuning.state) if budget is None else None
         found = store.find(key, file.read)
+    if found is None and key is not None and elsewhere is not None:
+        with report.stage("elsewhere"):
+            elsewhere()
+            found = store.find(key, file.read)
     if found is not None:
         return replace(found, report=replace(found.report, stages=report.stages))
-    made = _native(program, ports, tuning, budget, report)
+    made = _native(program, tuning, budget, report)
     with report.stage("keep"):
         key = program_key(program, tuning.state)  # a search has changed the state
         store.keep(key, lambda path: file.write(made, path))
@@ -137,18 +141,15 @@ class Source:
     program: Program
     normal: Normal
     pieces: Sequence[Region]
-    ports: Sequence[Port]
 
 
-def _native(
-    program: Program, ports: Sequence[Port], tuning: Tuning, budget: Budget | None, report: Report
-) -> Saved:
+def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
     with report.stage("normalise"):
         normal = normalise(program.graph.space, list(program.roots))
     with report.stage("regions"):
         pieces = regions(normal)
-    source = Source(program, normal, pieces, ports)
+    source = Source(program, normal, pieces)
     plans = optimise_regions(pieces, tuning, report)
     if budget is not None:
         with report.stage("search"), tuning:
@@ -215,9 +216,10 @@ def _raced(source: Source, rivals: Mapping[str, Rival], tuning: Tuning, report: 
 
 def _inputs(source: Source, sizes: Mapping[str, int]) -> dict[int, tuple[DType, tuple[int, ...]]]:
     """dtype and shape of what a run needs, by port."""
+    program = source.program
     return {
-        number: (port.node.dtype, tuple(int(n.evaluate(sizes)) for n in port.node.shape))
-        for number, port in enumerate(source.ports)
+        number: (port.dtype, tuple(int(n.evaluate(sizes)) for n in port.shape))
+        for number, port in enumerate(interface_of(program.graph, program).ports)
         if port.needed
     }
 
@@ -227,16 +229,13 @@ def _build(
 ) -> tuple[Plan, Sequence[Code]]:
     """The kernels of these plans, linked, as machine code."""
     backend, program, normal = tuning.backend, source.program, source.normal
-    linker = Linker(
-        dict(program.graph.space.sizes),
+    pieces = tracked("scheduling region", source.pieces)
+    plan = report.plan = linked_plan(
+        program,
+        normal,
+        ((piece, plans[piece.key].steps) for piece in pieces),
         lambda kernel, settled: lower_kernel(kernel, tuning, report, settled),
-        program.graph.usual,
     )
-    memories = buffer_memories(normal, linker)
-    for piece in tracked("scheduling region", source.pieces):
-        link_steps(piece, plans[piece.key].steps, memories, linker)
-    nodes = [port.node for port in source.ports]
-    plan = report.plan = linked_plan(program, normal, nodes, memories, linker)
     report.plans = [chosen.plan.describe() for chosen in plans.values()]
     with report.stage("render"):
         texts = [backend.render(made.program, tuning.target) for made in plan.kernels]
@@ -257,7 +256,9 @@ def cost_model(target: Target) -> CostModel:
     )
 
 
-def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report, settled: Settled) -> list[Lowered]:
+def lower_kernel(
+    kernel: Kernel, tuning: Tuning, report: Report, settled: Settled
+) -> list[Compiled]:
     """Loop programs of a kernel: several where a long reduction is split. settled: layouts of
     constants to keep to; those that are decided here join them."""
     with report.stage("verify"):
@@ -271,7 +272,7 @@ def lower_kernel(kernel: Kernel, tuning: Tuning, report: Report, settled: Settle
     return made
 
 
-def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Lowered:
+def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
     """With the best known choices; with the default's own where those no longer fit."""
     part = replace(part, name=report.name(part))
     choices, notes = tuning.known(part)
@@ -287,7 +288,7 @@ def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Lowered:
     return lowered
 
 
-def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Lowered:
+def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Compiled:
     """The loop program of a prepared kernel under the default schedule with these choices."""
     with report.stage("schedule"):
         scheduled, schedule = default_schedule(part, target, Decisions(choices))
@@ -297,7 +298,7 @@ def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Repo
         program = lower(scheduled, schedule, target)
     with report.stage("verify"):
         verify(program)
-    return Lowered(scheduled, schedule, program)
+    return Compiled(scheduled, schedule, program)
 
 
 def _tasks(

@@ -31,14 +31,19 @@ def showing(wanted: bool | None) -> Iterator[None]:
         _wanted.reset(token)
 
 
+def wanted() -> bool | None:
+    """Whether lines are shown here, as `showing` takes it."""
+    return _wanted.get()
+
+
 class Line:
     """The line of one piece of work. Used as a context."""
 
     def __init__(self, total: int) -> None:
         """total: how many steps the work has."""
-        wanted = _wanted.get()
         terminal = sys.stderr is not None and sys.stderr.isatty()
-        self.total, self.shown = max(1, total), terminal if wanted is None else wanted
+        asked = wanted()
+        self.total, self.shown = max(1, total), terminal if asked is None else asked
         self._next, self._drawn = time.monotonic() + DELAY, False
 
     def tell(self, done: int, text: str) -> None:

@@ -19,10 +19,10 @@ import luminal
 from luminal import ArtifactError, Graph, ops
 from luminal.artifact import file, identity
 from luminal.artifact.codec import decode, encode
-from luminal.artifact.store import Store
 from luminal.graph.index import Index
 from luminal.kernel.schedule import Schedule
 from luminal.runtime.executable import Executable
+from luminal.store import Store
 
 ROWS = np.random.default_rng(0).standard_normal((7, 16), dtype=np.float32)
 

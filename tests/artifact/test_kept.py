@@ -11,8 +11,8 @@ import pytest
 import luminal
 from luminal import Graph, ops
 from luminal.artifact import kept
-from luminal.artifact.store import Store
 from luminal.errors import InputError, Unsupported
+from luminal.store import Store
 
 WEIGHT = np.random.default_rng(0).standard_normal((96, 64), dtype=np.float32)
 

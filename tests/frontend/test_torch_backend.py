@@ -243,6 +243,51 @@ def test_random_numbers_follow_the_seed():
     assert not torch.equal(first, other)
 
 
+def test_inference_draws_the_numbers_of_eager_in_its_order():
+    """The second draw is needed first: by what is computed from the last."""
+
+    def function(x):
+        first, second, third = torch.rand(3), torch.randn(4), x.sigmoid().bernoulli()
+        noise = torch.empty(5).cauchy_() * second.sum()
+        return (third * second).exp(), F.dropout(x + first.sum(), 0.5, True), noise
+
+    x = torch.linspace(-1, 1, 4)
+    results = []
+    for run in (function, compiled(function)):
+        torch.manual_seed(3)
+        results.append([*run(x), *run(x)])
+    for got, expected in zip(*reversed(results)):
+        assert torch.allclose(got, expected, 1e-5)
+    assert report().parts == 2
+
+
+def test_a_condition_that_must_hold_is_computed_natively():
+    def function(x):
+        torch._check_tensor_all(x > 0)
+        return x * 2
+
+    run, x = compiled(function), torch.tensor([1.0, 2])
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        assert run(x).tolist() == [2, 4] and report().native == 3
+        with pytest.raises(RuntimeError):
+            run(-x)
+
+
+def test_slices_from_the_end_and_sizes_that_guards_make_equal():
+    def function(x):
+        size = x.shape[0]
+        ends = x[-min(8, size) :], x[: min(8, size)], x[min(4, size) : -1]
+        halves = torch.stack([x[::2], x[1::2]], 1).flatten(0, 1)  # as long as x if x is even
+        return *ends, halves.expand(2, size) + x
+
+    run = torch.compile(function, backend=backend, dynamic=True)
+    for size in (20, 6):
+        x = torch.randn(size)
+        for got, expected in zip(run(x), function(x)):
+            assert torch.equal(got, expected)
+    assert not report().fallbacks and not report().failures
+
+
 def test_options_are_checked():
     run = torch.compile(lambda x: x + 1, backend=backend, options={"treads": 2})
     with pytest.raises(Exception, match="treads"):

@@ -114,6 +114,13 @@ CASES = {
         lambda x, w, t: F.linear_cross_entropy(x, w, t), torch.randn(7, 4), torch.randn(5, 4),
         torch.tensor([0, 4, 1, 1, 3, 2, 0]),
     ),
+    "triangular systems": (
+        lambda a, b: [
+            torch.linalg.solve_triangular(a, b, upper=False),
+            torch.linalg.solve_triangular(a, b.mT, upper=True, left=False, unitriangular=True),
+        ],
+        torch.randn(2, 7, 7) / 3 + 2 * torch.eye(7), torch.randn(7, 3),
+    ),
     "written by strides": (
         lambda x, y: x.as_strided_scatter(y, (2, 2), (3, 1), 1), torch.randn(4, 3), WEIGHTS[:2, :2],
     ),
@@ -129,14 +136,16 @@ def test_operation(name):
 
 
 def test_draws_follow_their_weights():
-    weights = torch.tensor([[0.1, 0, 0.7, 0.2], [0, 1, 0, 0]])
+    """Drawn natively, where something is trained."""
+    weights, trained = torch.tensor([[0.1, 0, 0.7, 0.2], [0, 1, 0, 0]]), nn.Parameter(torch.ones(1))
 
     @torch.compile(backend=backend)
     def draw(weights):
-        return torch.multinomial(weights, 2000, True), torch.multinomial(weights[:1], 3)
+        many, few = torch.multinomial(weights, 2000, True), torch.multinomial(weights[:1], 3)
+        return many, few, trained * 2
 
     torch.manual_seed(0)
-    many, few = draw(weights)
+    many, few, _ = draw(weights)
     shares = torch.stack([torch.bincount(row, minlength=4) / 2000 for row in many])
     close(shares, weights, 0.05)
     assert (shares[weights == 0] == 0).all() and sorted(few[0].tolist()) == [0, 2, 3]

@@ -70,3 +70,13 @@ def test_conditions_through_a_floor_are_half_spaces():
     assert not known.implies(inside, 18 - at // 4)
     assert not known.implies([at // 4 - 2], at - 9)
     assert known.implies([Index.of("i") * 2 + "r" - 1], (Index.of("r") - 1) // 2 + "i")
+
+
+def test_a_condition_may_follow_from_a_multiple_of_another():
+    known = space(i=10, r=4)
+    inside = [Index.of("i") - 1]
+    assert known.implies(inside, Index.of("i") * 4 + "r" - 4)
+    assert not known.implies(inside, Index.of("i") * 4 + "r" - 5)
+    assert known.implies([9 - Index.of("s") * 2], 27 - Index.of("s") * 6)
+    assert not known.implies([9 - Index.of("s") * 2], 26 - Index.of("s") * 6)
+    assert not known.implies(inside, 4 - Index.of("i") * 4)

@@ -2,6 +2,7 @@
 instruction, exactly, in a tile of rows; code for all of them compiles."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,33 @@ def test_rows_share_a_widened_weight():
     shared = loops.index("g/1") + 1
     assert schedule.paths["acc"][:shared] == schedule.paths["dot"][:shared]
     assert "dot_b" in schedule.paths and "dot_a" not in schedule.paths
+
+
+def test_a_sum_apart_from_the_products_collapses_no_pairs():
+    """No instruction multiplies what it adds up, though it walks the same axes and lanes."""
+    plain = grouped(8, 6)
+    dot, acc, out = plain.values
+    shifted = op("add", cast(load("W", "n", "g", "q", "j", dtype=u8), i32),
+                 load("Z", "m", "g", dtype=i32), dtype=i32)  # fmt: skip
+    alone = value("whole", "mn", shifted, total("gqj"))
+    both = op("add", read("acc"), cast(read("whole", i32), f32))
+    case = replace(plain, values=(dot, acc, alone, replace(out, body=both)))
+    for name in ("avx2", "vnni", "dotprod"):
+        assert_right(case, {}, named(name))
+
+
+def test_a_ragged_tile_reads_the_padding_of_its_panel():
+    """Packed constants end in whole panels of zeros: no byte of them is loaded under a mask."""
+    target = named("avx2")
+    case, schedule = scheduled(signed(6, 200, 32), target)
+    assert any(200 % step for axis, step in map(_step, schedule.paths["dot"]) if axis == "n")
+    text = cpu.render(lower(case, schedule, target), target)
+    assert "masked.store" in text and "masked.load" not in text
+    assert_right(signed(6, 200, 32), {}, target)
+
+
+def _step(loop):
+    return loop.axis, loop.step
 
 
 SIGNED = {"sse": "pmaddwd", "avx2": "vpmaddwd", "vnni": "vpmaddwd", "dotprod": "sdot"}

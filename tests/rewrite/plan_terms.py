@@ -7,10 +7,9 @@ from oracles.terms import Values
 
 from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
-from luminal.rewrite.encode import Indexed, Literal, Operation, Running
 from luminal.rewrite.extract import Classes, ENode
 from luminal.rewrite.language import SCALAR
-from luminal.rewrite.terms import Map, Terms
+from luminal.rewrite.terms import Map, Term, Terms
 
 
 class Meaning:
@@ -44,21 +43,13 @@ class Meaning:
 
     def _interned(self, node: ENode, children: tuple[int, ...], dtype) -> int:
         add, item = self.terms.add, self.encoding.items[int(node.literals[0])]
-        if node.op == "Input":
-            return add("input", (), item, dtype)
         if node.op in ("Read", "Gather"):
             return add(node.op.lower(), children, self._total(item, children[0]), dtype)
         if node.op == "Scatter":
             return add("scatter", children, item, dtype)
-        if isinstance(item, Literal):
-            return add("const", (), item.value, item.dtype)
-        if isinstance(item, Indexed):
-            return add("index", (), item.index, item.dtype)
-        if isinstance(item, Running):
-            return add("scan", children, (item.op, item.axis), dtype)
-        if isinstance(item, Operation):
-            names = self.encoding.names(node.over) if node.op == "Fold" else None
-            return add(item.name, children, names, item.dtype)
+        if isinstance(item, Term):
+            names = self.encoding.names(node.over) if node.op == "Fold" else item.attribute
+            return add(item.op, children, names, item.dtype)
         if item is None:
             return children[1]
         return add("guard", children, item, dtype)

@@ -15,11 +15,11 @@ from luminal.graph.graph import Graph
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Apply, Buffer, Constant, Kernel, Load, Store, Value
 from luminal.kernel.schedule import Schedule
-from luminal.runtime.contract import Port
+from luminal.runtime.contract import Interface, Port, Result
 from luminal.runtime.executable import Executable
-from luminal.runtime.link import Linker, Lowered
+from luminal.runtime.link import Linker
 from luminal.runtime.native import Native
-from luminal.runtime.plan import Memory, Plan
+from luminal.runtime.plan import Compiled, Memory, Plan
 from luminal.runtime.report import Report
 
 S = Index.of("s")
@@ -47,11 +47,11 @@ class Build:
         self.lowered = 0
         self.backend = Standin()
 
-    def lower(self, kernel: Kernel, settled: Any = None) -> list[Lowered]:
+    def lower(self, kernel: Kernel, settled: Any = None) -> list[Compiled]:
         self.lowered += 1
         named = Kernel(f"k{self.lowered}", kernel.buffers, kernel.axes, kernel.values, kernel.sizes)
         layouts = {b.name: self.layouts[b.constant] for b in kernel.buffers if b.constant}
-        return [Lowered(named, Schedule({}), program_of(named, layouts))]
+        return [Compiled(named, Schedule({}), program_of(named, layouts))]
 
     def memory(self, name: str, kind: str, extent: Index = S, **more: Any) -> int:
         return self.linker.memory(Memory(name, kind, f32, (extent,), **more))
@@ -227,10 +227,13 @@ def executable() -> tuple[Executable, Any, Any, Any]:
     build.call(elementwise("add", 2), *memories, out)
     engine = build.engine([*memories, None], [out])  # type: ignore[list-item]
     kinds = [(x, "input", True), (p, "parameter", True), (y, "input", False)]
-    ports = [Port(t.node, t.node.attribute.name, kind, needed) for t, kind, needed in kinds]
+    ports = tuple(
+        Port(t.node.attribute.name, kind, f32, t.node.shape, needed) for t, kind, needed in kinds
+    )
     result = graph.apply("add", [x, p])
-    report = Report("standin", 2)
-    made = Executable(engine, ports, {result.node: 0}, {"s": (1, 64)}, report, {result.node: "z"})
+    face = Interface(ports, (Result("z", f32, result.node.shape, 0),), {"s": (1, 64)})
+    sources = [t.node for t, *_ in kinds]
+    made = Executable(engine, face, Report("standin", 2), None, sources, {result.node: 0})
     return made, x, p, result
 
 

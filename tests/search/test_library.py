@@ -100,5 +100,5 @@ def test_numpy_keeps_its_threads():
 
     own = ctypes.CDLL(str(blas.found()))
     before = own.scipy_openblas_get_num_threads64_()
-    blas.provide()
+    blas.address()
     assert own.scipy_openblas_get_num_threads64_() == before

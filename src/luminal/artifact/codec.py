@@ -18,7 +18,7 @@ from ..graph.index import Extremum, Floor, Index
 from ..kernel import kernel, program
 from ..kernel.schedule import Loop, Schedule
 from ..kernel.target import MatrixInstruction, Target
-from ..runtime import plan, report
+from ..runtime import contract, plan, report
 from . import saved
 
 CLASSES = (
@@ -27,7 +27,7 @@ CLASSES = (
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
     program.Val, program.Claim, program.Program,
     plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Plan, report.Report,
-    saved.Slot, saved.Result, saved.Interface, saved.Saved,
+    contract.Port, contract.Result, contract.Interface, saved.Saved,
 )  # fmt: skip
 NAMES = {made: f"{made.__module__.rpartition('.')[2]}.{made.__name__}" for made in CLASSES}
 CONTAINERS: dict[type, str] = {tuple: "tuple", list: "list", frozenset: "set"}

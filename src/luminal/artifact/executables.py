@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import numpy as np
 
 from ..backend.contract import Backend
 from ..errors import ArtifactError
-from ..graph.node import Node, Source
-from ..runtime.contract import Contents, Port
-from ..runtime.executable import Executable
+from ..runtime.contract import Interface
+from ..runtime.executable import Arrays, Executable, Save
 from ..runtime.native import Native
 from .file import write
-from .saved import Interface, Result, Saved, Slot
+from .saved import Saved
 
 
 def engine_of(saved: Saved, backend: Backend, threads: int) -> Native:
@@ -32,22 +30,13 @@ def engine_of(saved: Saved, backend: Backend, threads: int) -> Native:
 
 def executable_of(saved: Saved, backend: Backend, threads: int) -> Executable:
     """A saved program with its interface, as `Executable.save` writes it. Raises ArtifactError."""
-    face = saved.interface
-    if face is None:
+    if saved.interface is None:
         raise ArtifactError("a compiled graph without its inputs and outputs: kept, not saved")
-    ports = [
-        Port(Node("input", (), Source(s.name, s.kind), s.shape, s.dtype, number), s.name, s.kind,
-             s.needed)
-        for number, s in enumerate(face.slots)
-    ]  # fmt: skip
-    order = {Node("output", (), r.number, r.shape, r.dtype, 0): r for r in face.results}
     made = Executable(
-        engine_of(saved, backend, threads), ports, {node: r.number for node, r in order.items()},
-        face.sizes, saved.report, {node: r.name for node, r in order.items()}, face.requirements,
-        saver(saved),
-    )  # fmt: skip
+        engine_of(saved, backend, threads), saved.interface, saved.report, saver(saved)
+    )
     for number, array in saved.arrays.items():
-        made.preset(ports[number].node, array)
+        made.preset(number, array)
     if saved.made:
         made.take({place: Held(array) for place, array in saved.made.items()})
     return made
@@ -70,18 +59,10 @@ class Held:
         return self.array
 
 
-def saver(saved: Saved) -> Callable[[Contents, Path], None]:
+def saver(saved: Saved) -> Save:
     """Writes the file of a program's executable."""
 
-    def save(contents: Contents, path: Path) -> None:
-        slots = [
-            Slot(port.name, port.kind, port.node.dtype, port.node.shape, port.needed)
-            for port in contents.ports
-        ]
-        results = [Result(name, node.dtype, node.shape, n) for name, node, n in contents.results]
-        face = Interface(
-            tuple(slots), tuple(results), contents.sizes, tuple(contents.requirements)
-        )  # fmt: skip
-        write(replace(saved, interface=face, arrays=contents.arrays, made=contents.made), path)
+    def save(interface: Interface, arrays: Arrays, made: Arrays, path: Path) -> None:
+        write(replace(saved, interface=interface, arrays=arrays, made=made), path)
 
     return save

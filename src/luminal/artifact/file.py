@@ -25,12 +25,12 @@ import numpy as np
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
 from ..runtime.arena import round_up
+from ..store import whole
 from .codec import decode, encode
 from .saved import Saved
-from .store import whole
 
 MAGIC = b"luminal\n"
-VERSION = 2
+VERSION = 3
 HEAD = struct.Struct("<8sQQ32s")
 
 

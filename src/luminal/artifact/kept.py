@@ -21,7 +21,7 @@ import numpy as np
 
 from ..runtime.contract import Load
 from ..runtime.executable import Executable
-from .store import Store, whole
+from ..store import Store, whole
 
 MAGIC, VERSION = b"lumkept\n", 2
 HEAD = struct.Struct("<8sQQQ32s")

@@ -7,52 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..graph.dtype import DType
-from ..graph.graph import Requirement
-from ..graph.index import Index
-from ..graph.space import Range
 from ..kernel.program import Claim, Program
 from ..kernel.target import Target
+from ..runtime.contract import Interface
 from ..runtime.plan import Plan
 from ..runtime.report import Report
 
 
 @dataclass(frozen=True)
-class Slot:
-    """An input as the user sees it. kind: "input", "parameter" or "constant"."""
-
-    name: str
-    kind: str
-    dtype: DType
-    shape: tuple[Index, ...]
-    needed: bool
-
-
-@dataclass(frozen=True)
-class Result:
-    """An output as the user sees it. number: at the engine."""
-
-    name: str
-    dtype: DType
-    shape: tuple[Index, ...]
-    number: int
-
-
-@dataclass(frozen=True)
-class Interface:
-    """What a user of a program sees: inputs, outputs in order, sizes with bounds, what these must
-    satisfy."""
-
-    slots: tuple[Slot, ...]
-    results: tuple[Result, ...]
-    sizes: Mapping[str, Range]
-    requirements: tuple[Requirement, ...]
-
-
-@dataclass(frozen=True)
 class Saved:
     """report: with the plan. needs: what the backend says that a machine must have. codes: the
-    object file of each kernel. interface: None where the graph itself is at hand. arrays: by slot.
+    object file of each kernel. interface: None where the graph itself is at hand. arrays: by port.
     made: what a program has made of parameters that it does not hold any more, as bytes.
     """
 

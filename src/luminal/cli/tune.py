@@ -78,8 +78,8 @@ def cache() -> None:
 @DATABASE_OPTION
 def cache_info(database: Path | None) -> None:
     """Where it is and what it holds."""
-    from ..artifact.store import Store
     from ..search import Database, user_path
+    from ..store import Store
 
     click.echo(Database(database or user_path()).describe())
     if database is None:
@@ -91,8 +91,8 @@ def cache_info(database: Path | None) -> None:
 @DATABASE_OPTION
 def cache_clear(database: Path | None) -> None:
     """Forget all of it; with --database only that file."""
-    from ..artifact.store import Store
     from ..search import Database, user_path
+    from ..store import Store
 
     chosen = database or user_path()
     Database(chosen).clear()

@@ -1,6 +1,6 @@
 """Precision contracts: passes that let contractions multiply narrower numbers, within a bound.
 
-`whole_contractions` (precision="int8"): sum_k x w, where w is an integer times scales that are
+`whole_contraction` (precision="int8"): sum_k x w, where w is an integer times scales that are
 constant over groups of k (or a float known before the run, rounded to such a form), becomes
 
     sum_b  s_b  w_b  (sum_j  q_bj v_bj  -  zero sum_j q_bj)         k = (b, j)
@@ -16,13 +16,13 @@ float w:
     |error| <= sum_k |w_k| (s_b / 2 + TINY)  +  sum_k |x_k| t / 2       t: the scale of a float w
 
 A group whose largest |x| is at most TINY counts as zero; one with a NaN or an infinity gives NaN.
-`integer_contractions` (precision="quantised") does so where w is made of integers: without the
-second sum, and other contractions stay as they are.
+precision="quantised" does so where w is made of integers only: without the second sum, and other
+contractions stay as they are.
 
-`half_contractions` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
-and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. `half_weights` is the
-same where no instruction multiplies bf16: factors that are known before the run are rounded, and
-take half of the memory; rounding the others would be work for nothing.
+`half_contraction` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
+and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. Where no instruction
+multiplies bf16, only factors that are known before the run are rounded, and take half of the
+memory: rounding the others would be work for nothing.
 """
 
 from __future__ import annotations

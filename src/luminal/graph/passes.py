@@ -71,8 +71,8 @@ def default_passes(precision: str = "f32", half_products: bool = True) -> list[P
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
     contract = CONTRACTS[precision]
     if precision == "bf16" and not half_products:
-        contract = (half_weights,)
-    return [widen_half, fold_constants, *contract]
+        contract = partial(half_contraction, weights_only=True)
+    return [widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
 
 
 def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
@@ -179,38 +179,23 @@ def _uniform(node: Node) -> Number | None:
 # ---- precision
 
 
-def whole_contractions(program: Program) -> Program:
-    """Contractions in integers of eight bits, where one factor allows it."""
-    return _contract(program, whole_contraction)
+def narrowed(contract: Contract) -> Pass:
+    """The pass that puts what a contract gives in the place of contractions."""
+
+    def narrow(program: Program) -> Program:
+        def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+            if not is_contraction(node) or inputs[0].op != "mul":
+                return None
+            return contract(program.graph, inputs[0], node.attribute)
+
+        return rewrite(program, rule)
+
+    return narrow
 
 
-def integer_contractions(program: Program) -> Program:
-    """Contractions in integers of eight bits, where one factor is made of such."""
-    return _contract(program, partial(whole_contraction, floats=False))
-
-
-def half_contractions(program: Program) -> Program:
-    """Contractions of bf16 with sums in f32."""
-    return _contract(program, half_contraction)
-
-
-def half_weights(program: Program) -> Program:
-    """The same, but only weights are rounded."""
-    return _contract(program, partial(half_contraction, weights_only=True))
-
-
-def _contract(program: Program, contract: Contract) -> Program:
-    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        if not is_contraction(node) or inputs[0].op != "mul":
-            return None
-        return contract(program.graph, inputs[0], node.attribute)
-
-    return rewrite(program, rule)
-
-
-CONTRACTS: dict[str, tuple[Pass, ...]] = {
-    "f32": (),
-    "bf16": (half_contractions,),
-    "int8": (whole_contractions,),
-    "quantised": (integer_contractions,),
+CONTRACTS: dict[str, Contract | None] = {
+    "f32": None,
+    "bf16": half_contraction,
+    "int8": whole_contraction,
+    "quantised": partial(whole_contraction, floats=False),
 }

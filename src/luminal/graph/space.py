@@ -249,11 +249,16 @@ class Space:
         return tuple(sorted(kept, key=str))
 
     def implies(self, domain: Iterable[Index], condition: Index) -> bool:
-        """Proven: wherever all of the domain holds, the condition holds (single half-spaces)."""
+        """Proven: wherever all of the domain holds, the condition holds (multiples of single
+        half-spaces)."""
         if self.nonnegative(condition):
             return True
         plain = _half_space(condition)
-        return any(self.nonnegative(plain - _half_space(known)) for known in domain)
+        return any(
+            self.nonnegative(plain - half * times)
+            for half in map(_half_space, domain)
+            for times in _multiples(plain, half)
+        )
 
     def irredundant(self, domain: Iterable[Index]) -> tuple[Index, ...]:
         """The domain without conditions that another one implies."""
@@ -283,6 +288,14 @@ def _remainders(atom: Floor, floors: Iterable[Floor]) -> Iterator[tuple[Index, I
             n, left = divmod(atom.divisor.constant, x.divisor.constant)
             if atom.divisor.is_constant and not left:
                 yield atom_index(x), Index.of(n)
+
+
+def _multiples(index: Index, part: Index) -> set[int]:
+    """1, and the numbers of times that the part can be taken from the index until a variable is
+    gone."""
+    own = dict(index.terms)
+    found = {own.get(m, 0) // c for m, c in part.terms if m and own.get(m, 0) % c == 0}
+    return {1, *(times for times in found if times > 0)}
 
 
 def _half_space(condition: Index) -> Index:

@@ -21,6 +21,7 @@ from .parse import DimLike
 from .values import checked
 
 if TYPE_CHECKING:
+    from ..ops import movement
     from .graph import Graph
 
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -178,8 +179,36 @@ class Tensor:
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
-    if TYPE_CHECKING:  # methods that luminal.ops registers
+    if TYPE_CHECKING:  # methods that luminal.ops registers: those of movement, and all others
+        broadcast_to = movement.expand
+        diagonal = movement.diagonal
+        dilate = movement.dilate
+        expand = movement.expand
+        expand_as = movement.expand_as
+        flatten = movement.flatten
+        flip = movement.flip
+        movedim = movement.movedim
+        narrow = movement.narrow
+        pad = movement.pad
+        permute = movement.permute
+        repeat = movement.repeat
+        repeat_interleave = movement.repeat_interleave
+        reshape = movement.reshape
+        roll = movement.roll
+        select = movement.select
+        squeeze = movement.squeeze
+        tile = movement.tile
+        transpose = movement.transpose
+        unflatten = movement.unflatten
+        unfold = movement.unfold
+        unsqueeze = movement.unsqueeze
+        view = movement.reshape
+        windows = movement.windows
 
+        @property
+        def T(self) -> Tensor: ...
+        @property
+        def mT(self) -> Tensor: ...
         def __getattr__(self, name: str) -> Any: ...
 
     __add__ = _operator("add")

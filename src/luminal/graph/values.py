@@ -214,12 +214,12 @@ def _whole(name: str, value: Any) -> int:
     return int(value)
 
 
-def check_shape(node: Node, name: str, array: np.ndarray, sizes: Mapping[str, int]) -> None:
-    """The array has the node's shape at these sizes; raises InputError."""
-    wanted = tuple(dim.evaluate(sizes) for dim in node.shape)
-    if wanted != array.shape:
+def check_shape(name: str, shape: Shape, actual: tuple[int, ...], sizes: Mapping[str, int]) -> None:
+    """An array has this shape at these sizes; raises InputError."""
+    wanted = tuple(dim.evaluate(sizes) for dim in shape)
+    if wanted != actual:
         reason = f"which is {wanted} for {', '.join(f'{n} = {v}' for n, v in sizes.items())}"
-        raise InputError(_mismatch(name, node.shape, array.shape, reason))
+        raise InputError(_mismatch(name, shape, actual, reason))
 
 
 def check_requirements(requirements: Iterable[Requirement], sizes: Mapping[str, int]) -> None:

@@ -32,12 +32,15 @@ class Digit:
 
 
 class Storage:
-    """The extents of a buffer (or tile) and its layout; () is row-major."""
+    """The extents of a buffer (or tile) and its layout; () is row-major. units: for each dimension
+    what its extent is padded to a multiple of."""
 
     def __init__(self, extents: Sequence[Index], layout: Layout = ()) -> None:
         self.layout = layout
         if layout:
             check_layout(layout, len(extents))
+        outermost = {d: step for d, step in reversed(layout)}
+        self.units = [outermost.get(d, 1) for d in range(len(extents))]
         self.extents = _padded(tuple(extents), layout)
         self.digits, self.size = _digits(self.extents, layout)
 

@@ -15,7 +15,8 @@ class MatrixInstruction:
     """acc[i] += sum over j < collapse of wide(a[i, j]) * wide(b[i, j]), for all lanes i of acc.
 
     cycles: measured issue cost, in units of one f32 fma instruction. most: the largest number that
-    the first operand may be (where an instruction's own sums would overflow).
+    the first operand may be (where an instruction's own sums would overflow). scratch: registers
+    that it takes beside its operands.
     """
 
     name: str
@@ -25,6 +26,7 @@ class MatrixInstruction:
     accumulator: DType
     cycles: float = 1.0
     most: float = math.inf
+    scratch: int = 0
 
     def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """NumPy meaning: acc (..., i), a and b (..., i, j)."""
@@ -62,3 +64,8 @@ class Target:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are
         widened before they are computed with."""
         return max(1, self.vector_bytes // max(4, dtype.bytes))
+
+    def lines_apart(self, step: int) -> int:
+        """How many lines of the first cache hold what lies so many bytes apart, at least a line."""
+        way = self.l1 // self.l1_ways
+        return way // math.gcd(step, way) * self.l1_ways

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from ..errors import Illegal
 from ..graph.dtype import DType, i64
@@ -20,7 +21,7 @@ from ..kernel.program import Val, When
 from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
-from .place import Lanes, Place
+from .place import Lanes, Place, lane_name
 from .shuffles import between, every_second, turned
 
 NOTHING: frozenset[str] = frozenset()
@@ -76,7 +77,7 @@ class Access:
         guarded = place.guarded & set(axes) if place.guarded else NOTHING
         if not guarded and not place.masks:
             return self._load(memory, locate, place, None)
-        if self._inside(self._at(load.index, data, place, memory), memory):
+        if self._inside(load, self._at(load.index, data, place, memory), memory, place.lanes):
             return self._load(memory, locate, place, None)
         masks = list(place.masks)
         if guarded:
@@ -138,8 +139,13 @@ class Access:
             found.append(here)
         return found
 
-    def _inside(self, index: Sequence[Index], memory: Memory) -> bool:
-        return all(self.space.inside(i, e) for i, e in zip(index, memory.storage.extents))
+    def _inside(self, load: Load, at: Sequence[Index], memory: Memory, lanes: Lanes) -> bool:
+        """Whether all lanes are in the buffer, or in the zeros that its layout is padded with."""
+        dimensions = zip(load.index, at, memory.storage.extents, memory.storage.units)
+        return all(
+            self.space.inside(here, extent) or (_is_axis(plain) and _in_tile(here, unit, lanes))
+            for plain, here, extent, unit in dimensions
+        )
 
     def clamped(self, axes: frozenset[str], place: Place) -> Place:
         """With scalar indices that may pass their extent held at the last element."""
@@ -373,6 +379,19 @@ def contiguous(steps: Steps) -> bool:
             return False
         stride *= size
     return True
+
+
+def _is_axis(index: Index) -> bool:
+    return index.names() == {index.text}
+
+
+def _in_tile(index: Index, unit: int, lanes: Lanes) -> bool:
+    """Whether lanes along an axis end in the tile in which they start, and such tiles divide the
+    unit to a multiple of which memory is padded: the tile begins inside, or it would not run."""
+    widths = {(lane_name(axis, size),): size for axis, size in lanes}
+    tile = gcd(*(c for m, c in index.terms if m and m not in widths))
+    reach = sum((widths[m] - 1) * c for m, c in index.terms if m in widths)
+    return tile > 1 and unit % tile == 0 and index.constant % tile + reach < tile
 
 
 def _lanes(steps: Steps) -> Lanes:

@@ -8,8 +8,16 @@ from ..errors import ShapeError
 from ..graph.dtype import f32
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import broadcast_shapes, dim_of, extent, operands, result_type, same_size
-from .elementwise import add, mul, sub
+from .base import (
+    broadcast_shapes,
+    dim_of,
+    extent,
+    full_like,
+    operands,
+    result_type,
+    same_size,
+)
+from .elementwise import add, eq, logical_and, mul, reciprocal, sub, where
 from .reduction import norm, reduce
 
 
@@ -140,6 +148,30 @@ def cross(a: Tensor, b: Tensor, dim: int = -1) -> Tensor:
     turned = [(t.roll(-1, dim), t.roll(-2, dim)) for t in (x, y)]
     (x1, x2), (y1, y2) = turned
     return sub(mul(x1, y2), mul(x2, y1))
+
+
+# ---- triangular matrices
+
+
+def inverse_of_lower(a: Tensor, unit: bool = False) -> Tensor:
+    """The inverse of the lower triangles of a (..., n, n), n static; unit: ones on the diagonals.
+
+    X inverts the diagonal blocks of one size; E holds the blocks under every other of them. Blocks
+    of twice the size have the inverse X - X E X, as (X E)^2 = 0.
+    """
+    n = int(extent(a, a.ndim - 1))
+    row, column = Index.of(f"i{a.ndim - 2}"), Index.of(f"i{a.ndim - 1}")
+    on = eq(a.graph.iota(a.shape, row - column), 0)
+    result = where(on, 1.0 if unit else reciprocal(a), full_like(a, 0))
+    size = 1
+    while size < n:
+        pair = row // (2 * size) - column // (2 * size)
+        place = row // size - column // size  # 1 in the same pair: below the diagonal
+        under = logical_and(eq(a.graph.iota(a.shape, pair), 0), eq(a.graph.iota(a.shape, place), 1))
+        below = where(under, a, full_like(a, 0))
+        result = sub(result, matmul(result, matmul(below, result)))
+        size *= 2
+    return result
 
 
 # ---- einsum

@@ -25,19 +25,23 @@ def _last_dims(x: Tensor, normalized_shape: Size | Sequence[Size]) -> tuple[int,
     return dims
 
 
-def _standardise(x: Tensor, dims: Dims, eps: float) -> Tensor:
-    centred = sub(x, mean(x, dims, keepdim=True))
+def moments(x: Tensor, dims: Dims, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(x standardised, mean, 1 / deviation), with dimensions of size 1 in place of dims."""
+    average = mean(x, dims, keepdim=True)
+    centred = sub(x, average)
     variance = mean(square(centred), dims, keepdim=True)
-    return mul(centred, rsqrt(add(variance, eps)))
+    factor = rsqrt(add(variance, eps))
+    return mul(centred, factor), average, factor
 
 
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """x weight + bias, in the dtype of x if that is the widest."""
     if weight is not None:
         x = mul(x, weight)
     return x if bias is None else add(x, bias)
 
 
-def _per_channel(x: Tensor, values: Tensor | None) -> Tensor | None:
+def per_channel(x: Tensor, values: Tensor | None) -> Tensor | None:
     """(channels,) shaped to broadcast along dimension 1 of x."""
     return None if values is None else values.reshape((-1, *(1,) * (x.ndim - 2)))
 
@@ -48,7 +52,7 @@ def layer_norm(
     bias: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over the last dimensions, then scale and shift."""
-    return _affine(_standardise(x, _last_dims(x, normalized_shape), eps), weight, bias)
+    return affine(moments(x, _last_dims(x, normalized_shape), eps)[0], weight, bias)
 
 
 @floating
@@ -59,7 +63,7 @@ def rms_norm(
     """x over its root mean square along the last dimensions; eps by default the dtype's."""
     dims = _last_dims(x, normalized_shape)
     small = {"f32": 2.0**-23, "f64": 2.0**-52}[x.dtype.name] if eps is None else eps
-    return _affine(mul(x, rsqrt(add(mean(square(x), dims, keepdim=True), small))), weight, None)
+    return affine(mul(x, rsqrt(add(mean(square(x), dims, keepdim=True), small))), weight, None)
 
 
 @floating
@@ -69,8 +73,8 @@ def group_norm(
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over each group of channels (dimension 1) and all that follows."""
     split = x.unflatten(1, (num_groups, -1))
-    result = _standardise(split, tuple(range(2, split.ndim)), eps).flatten(1, 2)
-    return _affine(result, _per_channel(x, weight), _per_channel(x, bias))
+    result = moments(split, tuple(range(2, split.ndim)), eps)[0].flatten(1, 2)
+    return affine(result, per_channel(x, weight), per_channel(x, bias))
 
 
 @floating
@@ -78,8 +82,8 @@ def instance_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Mean 0 and variance 1 over the spatial dimensions of each channel."""
-    result = _standardise(x, tuple(range(2, x.ndim)), eps)
-    return _affine(result, _per_channel(x, weight), _per_channel(x, bias))
+    result = moments(x, tuple(range(2, x.ndim)), eps)[0]
+    return affine(result, per_channel(x, weight), per_channel(x, bias))
 
 
 @floating
@@ -89,15 +93,15 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Normalise each channel (dimension 1): by the running statistics, or by those of the batch."""
-    scale, shift = _per_channel(x, weight), _per_channel(x, bias)
+    scale, shift = per_channel(x, weight), per_channel(x, bias)
     if training or running_mean is None or running_var is None:
         dims = (0, *range(2, x.ndim))
-        return _affine(_standardise(x, dims, eps), scale, shift)
+        return affine(moments(x, dims, eps)[0], scale, shift)
     factor = rsqrt(add(running_var, eps))
     if weight is not None:
         factor = mul(factor, weight)
-    centred = sub(x, _per_channel(x, running_mean))  # type: ignore[arg-type]
-    return _affine(centred, _per_channel(x, factor), shift)
+    centred = sub(x, per_channel(x, running_mean))  # type: ignore[arg-type]
+    return affine(centred, per_channel(x, factor), shift)
 
 
 @floating

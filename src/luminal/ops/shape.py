@@ -89,8 +89,9 @@ def _pieces(x: Tensor, sizes: Sequence[Index], dim: int) -> list[Tensor]:
     for size in sizes:
         pieces.append(x.narrow(dim, total, size))
         total = total + size
-    if not same_size(total, extent(x, dim)):
-        raise ShapeError(f"split: sizes {list(sizes)} add up to {total}, not {extent(x, dim)}")
+    rest = extent(x, dim) - total
+    for side in (rest, -rest):  # sizes of a run are added up when it starts
+        x.graph.require(side, f"split: sizes {list(sizes)} add up to {total}, not {extent(x, dim)}")
     return pieces
 
 

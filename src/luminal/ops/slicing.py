@@ -83,19 +83,19 @@ def _slice(graph: Graph, size: Index, item: slice) -> tuple[Index, Index, int]:
     if item.stop is not None:
         stop = _bound(graph, graph.size(item.stop), low, high, size)
     distance = stop - start if step > 0 else start - stop
-    return start, _clamp(graph, distance.ceil_div(abs(step)), ZERO, None), step
+    return start, clamped(graph, distance.ceil_div(abs(step)), ZERO, None), step
 
 
 def _bound(graph: Graph, index: Index, low: Index, high: Index, size: Index) -> Index:
     """One end of a slice: a number is cut to the limits, a symbolic one must lie inside them."""
     if index.is_constant:
-        return _clamp(graph, size + index if index.constant < 0 else index, low, high)
+        return clamped(graph, size + index if index.constant < 0 else index, low, high)
     graph.require(index, f"slice bound {index} must not be negative")
     graph.require(high - index, f"slice bound {index} must lie inside a dimension of size {size}")
     return index
 
 
-def _clamp(graph: Graph, index: Index, low: Index, high: Index | None) -> Index:
+def clamped(graph: Graph, index: Index, low: Index, high: Index | None) -> Index:
     """min(max(index, low), high), without what is proven."""
     proven = graph.space.nonnegative
     if not proven(index - low):

@@ -31,7 +31,6 @@ from ..kernel.kernel import (
     indices,
     walk,
 )
-from .encode import Indexed, Literal
 from .extract import Classes, ENode
 from .maps import conditions_of
 from .plan import Piece
@@ -163,10 +162,10 @@ class Body:
         if name:
             return Apply(name, tuple(self.expression(x, known) for x in node.children), dtype)
         item = self.classes.item(node)
-        if isinstance(item, Literal):
-            return Constant(item.value, item.dtype)
-        if isinstance(item, Indexed):
-            return Position(item.index, item.dtype)
+        if item.op == "const":
+            return Constant(item.attribute, item.dtype)
+        if item.op == "index":
+            return Position(item.attribute, item.dtype)
         raise CompileError(f"no expression for {node.op}")
 
     def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:
@@ -207,10 +206,10 @@ class Body:
         if node.op == "OSum":
             return self._online_sum(c, node)
         if node.op == "Scan":
-            item = self.classes.item(node)
-            reduction = Reduction(item.op, (item.axis,), scan=True)
+            running, axis = self.classes.item(node).attribute
+            reduction = Reduction(running, (axis,), scan=True)
             return self.value(c, name, self.expression(node.children[0], ()), reduction)
-        op: str = self.classes.item(node).name if node.op == "Fold" else node.op.lower()
+        op: str = self.classes.item(node).op if node.op == "Fold" else node.op.lower()
         child = node.children[-1]
         body = self.product(child) if op == "sum" else self.expression(child, ())
         return self.value(c, name, body, Reduction(op, self.axes(node.over)))

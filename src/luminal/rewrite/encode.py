@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from ..errors import CompileError
@@ -22,7 +22,7 @@ from .engine import Fact, Inserted
 from .language import OPAQUE, OPERATIONS, REQUESTS, VISIBLE
 from .maps import compose, conditions_of, injective
 from .normal import axis_key
-from .terms import SLOT, Leaf, Map, Region, ScatterMap, Term, is_reduction, names_of
+from .terms import SLOT, Domain, Map, Region, ScatterMap, Term, is_reduction, names_of
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
 NEVER = 0
@@ -31,41 +31,7 @@ DEPENDS = 2
 MAX_AXES = 62
 
 
-@dataclass(frozen=True)
-class Operation:
-    """An elementwise operation that no law knows, or the name of a `Fold`."""
-
-    name: str
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class Literal:
-    """A constant that laws do not compute with. `text` tells -0.0 from 0.0 and True from 1."""
-
-    text: str
-    value: Any = field(compare=False)
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """An index expression as a value of a dtype."""
-
-    index: Index
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class Running:
-    """A scan: its operation and axis."""
-
-    op: str
-    axis: str
-
-
-Condition = tuple[Index, ...]
-Interned = Map | ScatterMap | Condition | None | Operation | Literal | Indexed | Running | Leaf
+Interned = Map | ScatterMap | Domain | None | Term  # a term: an operation without its operands
 
 
 class Encoding:
@@ -151,30 +117,30 @@ class Encoding:
         if is_reduction(term):
             mask = self.mask(attribute)
             plain = term.op in ("sum", "max")
-            return (name, (mask,)) if plain else ("Fold", (self._opaque(term), mask))
+            fold = replace(term, attribute=None)
+            return (name, (mask,)) if plain else ("Fold", (self._head(fold), mask))
         if term.op in VISIBLE and dtype.is_float:
             return VISIBLE[term.op], ()
         if term.op in SCALARS:
-            return OPAQUE[len(term.children)], (self._opaque(term),)
+            return OPAQUE[len(term.children)], (self._head(term),)
         if term.op == "guard":
             return name, (self.number("domain", self.space.domain(attribute)),)
-        if term.op == "scan":
-            return name, (self.number("scan", Running(*attribute)),)
-        if term.op == "index":
-            return name, (self.number("index", Indexed(attribute, dtype)),)
         if attribute is None:  # load, store
             return name, ()
-        kind = {"input": "leaf", "scatter": "scatter"}.get(term.op, "map")
-        return name, (self.number(kind, attribute),)
+        if isinstance(attribute, Map | ScatterMap):
+            return name, (self.number("map", attribute),)
+        return name, (self._head(term),)
 
     def _constant(self, value: Any, dtype: DType) -> tuple[str, tuple[int | float, ...]]:
         negative_zero = value == 0 and math.copysign(1.0, value) < 0
         if dtype.is_float and math.isfinite(value) and not negative_zero:
             return "Const", (DTYPE_CODE[dtype], float(value))
-        return "Literal", (self.number("literal", Literal(repr(value), value, dtype)),)
+        return "Literal", (self._head(Term("const", (), value, dtype)),)
 
-    def _opaque(self, term: Term) -> int:
-        return self.number("operation", Operation(term.op, term.dtype))
+    def _head(self, term: Term) -> int:
+        """The number of an operation, without its operands."""
+        kind = repr(term.attribute) if term.op == "const" else "head"  # 0.0 and -0.0 differ
+        return self.number(kind, replace(term, children=()))
 
     # ---- requests
 
@@ -217,8 +183,8 @@ class Encoding:
         if conditions_of(self.space, self.items[number]) != ():
             return None
         found = self.items[index]
-        moved = self.space.substitute(found.index, dict(self.items[number].entries))
-        return self.number("index", Indexed(moved, found.dtype))
+        moved = self.space.substitute(found.attribute, dict(self.items[number].entries))
+        return self._head(replace(found, attribute=moved))
 
     def _extend(self, number: int, mask: int) -> int | None:
         found, inner = self.items[number], self.names(mask)
@@ -236,7 +202,7 @@ class Encoding:
 
     def _fill(self, number: int, index: int) -> int | None:
         """A gather clamps its slot, a read does not: only an index that stays inside may do."""
-        found, value = self.items[number], self.items[index].index
+        found, value = self.items[number], self.items[index].attribute
         entries = tuple((a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries)
         for (axis, before), (_, after) in zip(found.entries, entries):
             if before is not after and not self.space.inside(after, self.space.axes[axis]):
@@ -256,15 +222,19 @@ class Encoding:
 
 
 def _mentioned(item: Interned) -> frozenset[str] | None:
-    """The names in an attribute that axes of its class come from; None where that tells nothing."""
+    """The names in an attribute that axes of its class come from; None where it tells nothing."""
     if isinstance(item, Map):
         return item.names
-    if isinstance(item, Leaf):
-        return frozenset(item.axes)
     if isinstance(item, ScatterMap):
         return frozenset(axis for axis, _ in item.entries)
-    if isinstance(item, Running):
-        return frozenset((item.axis,))
-    if isinstance(item, Indexed):
-        return item.index.names()
-    return None if isinstance(item, Operation | Literal) else names_of(item or ())
+    if isinstance(item, Term):
+        return _of_head(item)
+    return names_of(item or ())
+
+
+def _of_head(term: Term) -> frozenset[str] | None:
+    if term.op == "input":
+        return frozenset(term.attribute.axes)
+    if term.op == "scan":
+        return frozenset((term.attribute[1],))
+    return term.attribute.names() if term.op == "index" else None

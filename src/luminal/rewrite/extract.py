@@ -93,11 +93,11 @@ class Classes:
     def scalar(self, node: ENode) -> str:
         """The elementwise operation that a node is, by its name in SCALARS; else ""."""
         if node.op in ("Unary", "Binary", "Ternary"):
-            return str(self.item(node).name)
+            return str(self.item(node).op)
         return SCALAR.get(node.op, "")
 
     def leaf(self, buffer: int) -> Leaf:
-        found: Leaf = self.item(self.alternatives[buffer][0])
+        found: Leaf = self.item(self.alternatives[buffer][0]).attribute
         return found
 
 
@@ -220,20 +220,16 @@ def first_choices(alternatives: list[list[ENode]]) -> dict[int, int]:
 
 
 def _find_dtypes(classes: Classes) -> None:
-    terms = classes.region.terms.nodes
-    leaf_dtype = {t.attribute.number: t.dtype for t in terms if t.op == "input"}
     for c, option in classes.first.items():
-        classes.dtype[c] = _dtype(classes, classes.alternatives[c][option], leaf_dtype)
+        classes.dtype[c] = _dtype(classes, classes.alternatives[c][option])
 
 
-def _dtype(classes: Classes, node: ENode, leaf_dtype: dict[int, DType]) -> DType:
+def _dtype(classes: Classes, node: ENode) -> DType:
     if node.op == "Const":
         return ALL[int(node.literals[0])]
-    if node.op in ("Literal", "Index", "Unary", "Binary", "Ternary"):
+    if node.op in ("Literal", "Index", "Input", "Unary", "Binary", "Ternary"):
         found: DType = classes.item(node).dtype
         return found
-    if node.op == "Input":
-        return leaf_dtype[classes.item(node).number]
     if node.op == "One":
         return ALL[0]  # takes the dtype of whatever it weighs
     return classes.dtype[node.children[0]]

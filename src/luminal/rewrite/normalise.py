@@ -25,8 +25,6 @@ from .normal import BufferInfo, Normal
 from .placement import Placement, Renames
 from .terms import SLOT, Leaf, Root, ScatterMap
 
-LARGEST_POWER = 64  # a product of more equal factors than this stays a reduction
-
 Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; makes the term
 
 
@@ -203,7 +201,7 @@ class _Normaliser:
     # ---- reductions
 
     def _reduction(self, node: Node) -> Placed:
-        """Along a dimension that its operand does not depend on it is a product or a power."""
+        """Along a dimension that its operand does not depend on a sum is a product."""
         (source,) = node.inputs
         dims = self.place[source]
 
@@ -231,8 +229,6 @@ class _Normaliser:
             whole = term
         elif node.op == "sum":
             whole = build.terms.add("mul", (term, self._number(size, node)), None, dtype)
-        elif size.is_constant and 0 < size.constant <= LARGEST_POWER:
-            whole = self._power(term, size.constant, node)
         else:
             axis = self.place.new_axis(size)
             return build.terms.add(node.op, (term,), (axis,), dtype)
@@ -245,16 +241,6 @@ class _Normaliser:
             return self.build.const(value, node.dtype)
         count = self.build.index(size, i64)
         return self.build.terms.add("cast", (count,), None, node.dtype)
-
-    def _power(self, term: int, count: int, node: Node) -> int:
-        """term ** count by squaring."""
-        half = term if count < 4 else self._power(term, count // 2, node)
-        if count == 1:
-            return term
-        square = self.build.terms.add("mul", (half, half), None, node.dtype)
-        if count % 2 == 0:
-            return square
-        return self.build.terms.add("mul", (square, term), None, node.dtype)
 
     def _scan(self, node: Node) -> Placed:
         """A scan walks one axis: a composite of several is read as one, and back."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..kernel.layout import laid_out
-from .memory import Allocate, Block, copy
+from .memory import Allocate, Block, Pool, copy
 from .plan import Argument, Plan
 from .slots import Slots
 
@@ -22,6 +22,7 @@ class Constants:
         self, plan: Plan, slots: Slots, allocate: Allocate, run: RunCall, threads: int
     ) -> None:
         self._plan, self._slots, self._allocate, self._run = plan, slots, allocate, run
+        self.pool = Pool(allocate)  # for packed copies: they are overwritten, never replaced
         self._threads = threads
         self._calls = [n for n, call in enumerate(plan.calls) if call.constant]
         self._written = sorted(plan.persistent())
@@ -153,7 +154,7 @@ class Constants:
         place, size = self._slots.packed[argument], view.size * dtype.bytes
         block = self._blocks.get(place)
         if block is None or block.bytes < size:
-            block = self._blocks[place] = Block(self._allocate, size)
+            block = self._blocks[place] = Block(self.pool, size)
             self._slots.point(place, block.address)
         copy(block.array(dtype, view.shape), view, self._threads)
 

@@ -1,15 +1,16 @@
-"""What an executable stands between: its engine, which runs it, and its ports; and its file."""
+"""What an executable stands between: the engine that runs it, and what its user sees."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ..graph.dtype import DType
 from ..graph.graph import Requirement
-from ..graph.node import Node
+from ..graph.node import Shape
 from ..graph.space import Range
 
 Load: TypeAlias = Callable[[], Iterable[tuple[Any, np.ndarray]]]  # (parameter, its values)
@@ -30,7 +31,7 @@ class Piece(Protocol):
 
 
 class Engine(Protocol):
-    """What runs a program: native code, or the reference. Ports and outputs go by number."""
+    """What runs a program: native code, or the reference. Inputs and outputs go by number."""
 
     def set(self, port: int, array: np.ndarray) -> None:
         """New contents of an input; the array stays as it is until the next `set`."""
@@ -79,23 +80,32 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Port:
-    """An input as the user sees it. needed: some output depends on it."""
+    """An input as the user sees it. kind: "input", "parameter" or "constant". needed: some output
+    depends on it."""
 
-    node: Node
     name: str
-    kind: str  # "input" | "parameter" | "constant"
+    kind: str
+    dtype: DType
+    shape: Shape
     needed: bool = True
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What an executable has besides its engine. results: (name, node, number at the engine) of
-    each output. arrays: by port. made: see `Engine.made`; empty where arrays hold all parameters.
-    """
+class Result:
+    """An output as the user sees it. number: at the engine."""
 
-    ports: Sequence[Port]
-    results: Sequence[tuple[str, Node, int]]
-    sizes: Mapping[str, Range]
-    requirements: Sequence[Requirement]
-    arrays: Mapping[int, np.ndarray]
-    made: Mapping[int, np.ndarray]
+    name: str
+    dtype: DType
+    shape: Shape
+    number: int
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a user of a program sees: inputs, outputs in order, the sizes that the program needs
+    with their bounds, and what these must satisfy."""
+
+    ports: tuple[Port, ...]
+    results: tuple[Result, ...] = ()
+    sizes: Mapping[str, Range] = field(default_factory=dict)
+    requirements: tuple[Requirement, ...] = ()

@@ -18,12 +18,11 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..errors import InputError, Unsupported
-from ..graph.graph import Requirement
 from ..graph.node import Node
 from ..graph.space import Range
 from ..graph.values import (
@@ -33,8 +32,11 @@ from ..graph.values import (
     implied_sizes,
     settle_sizes,
 )
-from .contract import Contents, Engine, Load, Piece, Port, Spill
+from .contract import Engine, Interface, Load, Piece, Spill
 from .report import Report
+
+Arrays: TypeAlias = Mapping[int, np.ndarray]
+Save: TypeAlias = Callable[[Interface, Arrays, Arrays, Path], None]  # by port; see `Engine.made`
 
 
 class Executable:
@@ -43,29 +45,20 @@ class Executable:
     def __init__(
         self,
         engine: Engine,
-        ports: Sequence[Port],
-        outputs: Mapping[Node, int],
-        sizes: Mapping[str, Range],
+        interface: Interface,
         report: Report,
-        order: Mapping[Node, str],
-        requirements: Sequence[Requirement] = (),
-        save: Callable[[Contents, Path], None] | None = None,
+        save: Save | None = None,
+        sources: Sequence[Node] = (),
+        results: Mapping[Node | str, int] | None = None,
     ) -> None:
-        """outputs: node -> its number at the engine. sizes: those that the program needs. order:
-        the outputs as `rt(...)` returns them, with their names. save: writes a file."""
-        self._engine = engine
-        self._ports = tuple(ports)
-        self._numbers = {port.node: number for number, port in enumerate(ports)}
-        self._outputs = dict(outputs)
-        self._order = dict(order)
-        self._names = {port.name: port.node for port in ports}
-        names = [port.name for port in ports]
-        self._twice = {name for name in names if names.count(name) > 1}
-        self._names |= {name: node for node, name in order.items()}
-        self._save = save
-        self._bounds = dict(sizes)
-        self._requirements = tuple(requirements)
-        self._report = report
+        """save: writes a file. sources: the nodes of all ports, where there is a graph; results:
+        of all that the engine computes, with their numbers there."""
+        self._engine, self._face, self._report, self._save = engine, interface, report, save
+        self._ports = ports = interface.ports
+        self._numbers: dict[Node | str, int] = {port.name: n for n, port in enumerate(ports)}
+        self._numbers |= {node: n for n, node in enumerate(sources)}
+        self._results: dict[Node | str, int] = {r.name: r.number for r in interface.results}
+        self._results |= results or {}
         given = [n for n, port in enumerate(ports) if port.kind == "input"]
         self._used = [n for n in given if ports[n].needed]
         self._reads = [number for number, n in enumerate(given) if ports[n].needed]
@@ -83,32 +76,26 @@ class Executable:
 
     def __setitem__(self, tensor: Any, value: Any) -> None:
         """Give an input or a parameter its values. Raises InputError."""
-        number = self._numbers.get(self._node(tensor))
+        number = self._numbers.get(self._key(tensor))
         if number is None:
             raise InputError(f"{tensor!r} is no input of this program; {self._input_names()}")
         port = self._ports[number]
         if port.kind == "constant":
             raise InputError(f"'{port.name}' is a constant: known at compile time, never changed")
-        self._put(number, value)
+        self.preset(number, value)
 
-    def preset(self, node: Node, value: Any) -> None:
-        """A value known when the program was compiled: a constant, or what `Tensor.set` stored."""
-        self._put(self._numbers[node], value)
-
-    def _put(self, number: int, value: Any) -> None:
+    def preset(self, number: int, value: Any) -> None:
+        """The value of a port, also of a constant."""
         port = self._ports[number]
-        array = as_array(port.name, port.node.dtype, value)
-        implied = implied_sizes(port.name, port.node.shape, array.shape)
+        array = as_array(port.name, port.dtype, value)
         with self._lock:
-            known = self._told.get(number)
-            fresh = port.needed and (known is None or known[1] != implied)
-            if not (self._changed or fresh) and port.needed:
-                self._check_again(port, array)
+            before = self._arrays.get(number)
+            if before is None or before.shape != array.shape:
+                implied = implied_sizes(port.name, port.shape, array.shape)
+                if port.needed:
+                    self._told[number], self._changed = (port.name, implied), True
             self._arrays[number] = array
             self._missing.discard(number)
-            if fresh:
-                self._told[number] = (port.name, implied)
-                self._changed = True
             if port.needed:
                 self._engine.set(number, array)
 
@@ -118,7 +105,7 @@ class Executable:
         with self._lock:
             parameters = self._parameters()
             for tensor, array in load():
-                number = self._numbers[self._node(tensor)]
+                number = self._numbers[self._key(tensor)]
                 if self._ports[number].needed:
                     self._engine.give_away(number, array, spill)
                 parameters.discard(number)
@@ -147,9 +134,9 @@ class Executable:
     @property
     def parameter_bytes(self) -> int:
         """Of the parameters whose size is known before a run, as they are given."""
-        nodes = [self._ports[number].node for number in self._parameters()]
-        known = [node for node in nodes if all(size.is_constant for size in node.shape)]
-        return sum(node.dtype.bytes * math.prod(map(int, node.shape)) for node in known)
+        ports = [self._ports[number] for number in self._parameters()]
+        known = [port for port in ports if all(size.is_constant for size in port.shape)]
+        return sum(port.dtype.bytes * math.prod(map(int, port.shape)) for port in known)
 
     def _parameters(self) -> set[int]:
         return {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
@@ -161,22 +148,16 @@ class Executable:
             self._told.pop(number, None)
             self._missing.discard(number)
 
-    def _check_again(self, port: Port, array: np.ndarray) -> None:
-        """A shape that tells no size by itself (a * b): another may be given before the run."""
-        sizes = self._sizes or {}
-        if any(dim.evaluate(sizes) != n for dim, n in zip(port.node.shape, array.shape)):
-            self._changed = True
-
     def __getitem__(self, tensor: Any) -> np.ndarray:
         """The values of an output after the last run, or the present values of an input."""
-        node = self._node(tensor)
+        key = self._key(tensor)
         with self._lock:
-            number = self._outputs.get(node)
+            number = self._results.get(key)
             if number is not None:
                 if not self._ran:
                     raise InputError("run() the program before reading its outputs")
                 return self._engine.output(number)
-            port = self._numbers.get(node)
+            port = self._numbers.get(key)
             if port is not None and port in self._arrays:
                 state = self._engine.state(port) if self._ran else None
                 return self._arrays[port] if state is None else state
@@ -200,11 +181,11 @@ class Executable:
             names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(self._missing))
             raise InputError(f"missing input {names}: set rt[tensor] = array before run()")
         self._changed = True
-        sizes = settle_sizes(self._bounds, given, self._told.values())
+        sizes = settle_sizes(self._face.sizes, given, self._told.values())
         for number in self._told:
             port = self._ports[number]
-            check_shape(port.node, port.name, self._arrays[number], sizes)
-        check_requirements(self._requirements, sizes)
+            check_shape(port.name, port.shape, self._arrays[number].shape, sizes)
+        check_requirements(self._face.requirements, sizes)
         if sizes != self._sizes:
             self._engine.bind(sizes)
         self._sizes, self._given, self._changed = sizes, dict(given), False
@@ -219,9 +200,9 @@ class Executable:
             raise InputError(f"{len(arrays)} arrays given; {self._input_names()}")
         with self._lock:
             for number, array in zip(wanted, arrays):
-                self._put(number, array)
+                self.preset(number, array)
             self.run(**sizes)
-            results = tuple(self._engine.output(self._outputs[node]) for node in self._order)
+            results = tuple(self._engine.output(r.number) for r in self._face.results)
         return results[0] if len(results) == 1 else results
 
     @property
@@ -239,8 +220,8 @@ class Executable:
         """
         with self._lock:
             if sizes != self._launched:
-                settled = settle_sizes(self._bounds, sizes, ())
-                check_requirements(self._requirements, settled)
+                settled = settle_sizes(self._face.sizes, sizes, ())
+                check_requirements(self._face.requirements, settled)
                 self._engine.bind(settled)
                 self._launched = dict(sizes)
             self._engine.launch(self._used, [inputs[n] for n in self._reads], outputs)
@@ -255,12 +236,12 @@ class Executable:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs, in the order of `rt(...)`."""
-        return tuple(self._order.values())
+        return tuple(result.name for result in self._face.results)
 
     @property
     def sizes(self) -> dict[str, Range]:
         """The run-time sizes that the program needs, with their bounds."""
-        return dict(self._bounds)
+        return dict(self._face.sizes)
 
     @property
     def kernels(self) -> Sequence[Any]:
@@ -288,19 +269,19 @@ class Executable:
         names = ", ".join(self.inputs)
         return f"its inputs are {names}" if names else "it has no inputs"
 
-    def _node(self, tensor: Any) -> Node:
-        """The node of a tensor, or of a name."""
-        node = getattr(tensor, "node", tensor)
-        if isinstance(node, str):
-            if node in self._twice:
-                raise InputError(f"several inputs are called {node!r}: use the tensor itself")
-            node = self._names.get(node)
-        if not isinstance(node, Node):
-            names = ", ".join(self._names)
-            raise InputError(
-                f"rt[...] takes a tensor of the graph or a name ({names}), not {tensor!r}"
-            )
-        return node
+    def _key(self, tensor: Any) -> Node | str:
+        """What a tensor is known by: its node, or its name."""
+        key = getattr(tensor, "node", tensor)
+        if isinstance(key, Node):
+            return key
+        names = [port.name for port in self._ports]
+        if isinstance(key, str) and names.count(key) > 1:
+            raise InputError(f"several inputs are called {key!r}: use the tensor itself")
+        names += self.outputs
+        if isinstance(key, str) and key in names:
+            return key
+        known = ", ".join(names)
+        raise InputError(f"rt[...] takes a tensor of the graph or a name ({known}), not {tensor!r}")
 
     # ---- as a file
 
@@ -323,9 +304,7 @@ class Executable:
                 "parameters given by set_parameters, of which something is made that depends on "
                 "run-time sizes, are not at hand any more: set them one by one, rt[tensor] = array"
             )
-        results = [(name, node, self._outputs[node]) for node, name in self._order.items()]
-        contents = Contents(self._ports, results, self._bounds, self._requirements, held, made)
-        self._save(contents, Path(path))
+        self._save(self._face, held, made, Path(path))
 
     def _given_away(self) -> bool:
         """Some parameter is known to the engine only."""

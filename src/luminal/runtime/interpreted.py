@@ -10,15 +10,15 @@ from ..backend.reference import evaluate
 from ..errors import Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
-from .contract import Piece, Port, Spill
+from .contract import Piece, Spill
 
 
 class Interpreted:
     """The engine of device "reference" (see `executable.Engine`)."""
 
-    def __init__(self, program: Program, ports: Sequence[Port]) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._sources = [port.node for port in ports]
+        self._sources = [tensor.node for tensor in program.graph.sources]
         self._feeds: dict[Node, np.ndarray] = {}
         self._sizes: dict[str, int] = {}
         self._results: dict[Node, np.ndarray] = {}

@@ -1,31 +1,25 @@
-"""From kernels on buffers to a plan: memories are numbered, equal kernels become one."""
+"""From the regions of a program to the plan of a run: memories are numbered, equal kernels become
+one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..graph.dtype import DType
 from ..graph.index import Index
+from ..graph.passes import Program
 from ..graph.space import Range
 from ..kernel.canonical import canonical
-from ..kernel.kernel import Kernel, Load, walk
-from ..kernel.program import Program
-from ..kernel.schedule import Schedule
+from ..kernel.kernel import Kernel
+from ..rewrite.bridge import Ref, Step
+from ..rewrite.normal import BufferInfo, Normal
+from ..rewrite.terms import Region
 from ..scheduling.ranges import Ranges, Settled, kernels_by_range
-from .plan import Argument, Call, Compiled, Memory, Plan
+from .plan import Argument, Call, Compiled, Memory, Plan, Touched
 
-
-@dataclass(frozen=True)
-class Lowered:
-    """A prepared kernel, its schedule, its program."""
-
-    kernel: Kernel
-    schedule: Schedule
-    program: Program
-
-
-Lower = Callable[[Kernel, Settled], Sequence[Lowered]]  # several, where one is split: in this order
+# several, where a kernel is split: in this order
+Lower = Callable[[Kernel, Settled], Sequence[Compiled]]
 
 Pieces = list[tuple[Ranges, list[int]]]  # the kernels that run in each range of sizes
 
@@ -77,15 +71,12 @@ class Linker:
         """The pieces for each range of sizes. All read constants as the first one lays them out."""
         settled = Settled()
         return [
-            (ranges, [self._add(lowered) for lowered in self.lower(canonical(each)[0], settled)])
+            (ranges, [self._add(made) for made in self.lower(canonical(each)[0], settled)])
             for ranges, each in kernels_by_range(plain, self.usual)
         ]
 
-    def _add(self, lowered: Lowered) -> int:
-        reads, writes = uses(lowered.kernel)
-        self.kernels.append(
-            Compiled(lowered.kernel, lowered.schedule, lowered.program, reads, writes)
-        )
+    def _add(self, made: Compiled) -> int:
+        self.kernels.append(made)
         return len(self.kernels) - 1
 
     def _arguments(self, made: Compiled, known: dict[str, int]) -> tuple[Argument, ...]:
@@ -118,16 +109,16 @@ class Linker:
 
 def share_states(plan: Plan) -> None:
     """A state that is only scattered into needs no copy: the new value replaces it in place."""
+    touched = [plan.touched(call) for call in plan.calls]
     for old, new in plan.states:
-        copy = _copy_that_may_go(plan, old, new)
+        copy = _copy_that_may_go(plan, touched, old, new)
         if copy is not None:
-            plan.calls.remove(copy)
+            del plan.calls[copy], touched[copy]
             plan.in_place |= {(old, new)}
 
 
-def _copy_that_may_go(plan: Plan, old: int, new: int) -> Call | None:
+def _copy_that_may_go(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> int | None:
     """The call that copies a state, if nobody reads the old value once the new one is written."""
-    touched = [plan.touched(call) for call in plan.calls]
     copies = [
         n for n, call in enumerate(plan.calls) if call.copies and touched[n] == ({old}, {new})
     ]
@@ -136,7 +127,7 @@ def _copy_that_may_go(plan: Plan, old: int, new: int) -> Call | None:
     changes = [n for n, (_, writes) in enumerate(touched) if new in writes and n > copies[0]]
     if not changes or any(old in reads for reads, _ in touched[changes[0] :]):
         return None
-    return plan.calls[copies[0]]
+    return copies[0]
 
 
 def drop_unused_kernels(plan: Plan) -> None:
@@ -156,16 +147,45 @@ def share_workspace(plan: Plan) -> None:
     ]
 
 
-def uses(kernel: Kernel) -> tuple[frozenset[str], frozenset[str]]:
-    """Buffers that a kernel reads, and those it writes (a store that combines also reads)."""
-    writes = frozenset(kernel.outputs)
-    reads = {
-        expression.buffer
-        for value in kernel.values
-        for root in value.expressions()
-        for expression in walk(root)
-        if isinstance(expression, Load)
-    }
-    combined = {v.store.buffer for v in kernel.values if v.store and v.store.mode != "set"}
-    made = {v.store.buffer for v in kernel.values if v.store and v.store.mode == "set"}
-    return frozenset((reads - made) | (combined - made)), writes
+# ---- whole programs
+
+
+def linked_plan(
+    program: Program, normal: Normal, parts: Iterable[tuple[Region, Sequence[Step]]], lower: Lower
+) -> Plan:
+    """The plan of a program from its regions and their steps, in order."""
+    graph = program.graph
+    linker = Linker(dict(graph.space.sizes), lower, graph.usual)
+    memories = [
+        linker.memory(Memory(_buffer_name(info, number), info.kind, info.dtype, info.shape))
+        for number, info in enumerate(normal.buffers)
+    ]
+    for region, steps in parts:
+        _link_steps(region, steps, memories, linker)
+    sources = {node: memories[number] for node, number in normal.sources.items()}
+    results = {node: memories[number] for node, number in normal.outputs.items()}
+    return linker.plan(
+        [sources.get(tensor.node) for tensor in graph.sources],
+        [results[node] for node in program.roots],
+        [(sources[state], results[new]) for state, new in program.states if state in sources],
+    )
+
+
+def _buffer_name(info: BufferInfo, number: int) -> str:
+    source = info.node is not None and info.node.op == "input" and info.kind != "output"
+    return str(info.node.attribute.name) if source and info.node else f"{info.kind}{number}"
+
+
+def _link_steps(
+    region: Region, steps: Sequence[Step], memories: Sequence[int], linker: Linker
+) -> None:
+    """The kernels of a region, called on its buffers."""
+    known = {Ref("input", n): memories[buffer] for n, buffer in enumerate(region.inputs)}
+    known |= {Ref("output", n): memories[buffer] for n, buffer in enumerate(region.outputs)}
+    for step in steps:
+        for name, ref in step.arguments.items():
+            if ref not in known:
+                buffer = step.kernel.buffer(name)
+                known[ref] = linker.temporary(buffer.dtype, buffer.shape)
+        arguments = {name: known[ref] for name, ref in step.arguments.items()}
+        linker.call(step.kernel, arguments, step.constant, step.copies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,29 @@ from ..graph.dtype import DType
 from .arena import round_up
 
 SHARED = 1 << 20  # bytes from which a copy is shared out among threads
+SMALL, LEAST = 1 << 16, 8 << 20  # bytes: less is not cut from a pool's pieces; the least of these
 Allocate = Callable[[Sequence[int], Any], np.ndarray]  # shape, NumPy dtype -> aligned array
+
+
+class Pool:
+    """Cuts memory for what stays from few large pieces: they lie in huge pages, of which none is
+    left half empty, and nothing that comes and goes leaves gaps between. A piece is free again when
+    all that was cut from it is."""
+
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._rest = np.empty(0, np.uint8)
+        self._total = 0
+
+    def __call__(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        size = round_up(math.prod(shape) * np.dtype(dtype).itemsize)
+        if size < SMALL:
+            return self._allocate(shape, dtype)
+        if size > len(self._rest):
+            self._rest = self._allocate((max(size, LEAST, self._total),), np.dtype(np.uint8))
+        found, self._rest = self._rest[:size], self._rest[size:]
+        self._total += size
+        return found.view(dtype).reshape(tuple(shape))
 
 
 class Block:

@@ -133,13 +133,14 @@ class Native:
     def take(self, made: Mapping[int, Piece]) -> None:
         mapped = {n: piece.mapped() for n, piece in made.items() if self._stays(n, piece.nbytes)}
         read = {place: piece for place, piece in made.items() if place not in mapped}
-        blocks = {place: Block(self._backend.empty, piece.nbytes) for place, piece in read.items()}
+        room = self._constants.pool
+        blocks = {place: Block(room, piece.nbytes) for place, piece in read.items()}
 
         def fill(place: int) -> None:
             read[place].read(blocks[place].array_of_bytes()[: read[place].nbytes])
 
-        with ThreadPoolExecutor(self._crew.threads) as pool:
-            list(pool.map(fill, read))
+        with ThreadPoolExecutor(self._crew.threads) as readers:
+            list(readers.map(fill, read))
         self._constants.take(blocks, mapped)
 
     def bind(self, sizes: Mapping[str, int]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from ..kernel.program import Program
 from ..kernel.schedule import Layout, Schedule
 from ..scheduling.ranges import Ranges
 
+Touched: TypeAlias = tuple[frozenset[int], frozenset[int]]  # memories read, written
 GIVEN = ("input", "parameter", "constant")
 
 
@@ -76,20 +79,26 @@ class Call:
         return all(low <= sizes[name] <= high for name, low, high in self.ranges)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Compiled:
-    """A kernel with all that was made of it. code: bytes of machine code."""
+    """A prepared kernel, its schedule, its program."""
 
     kernel: Kernel
     schedule: Schedule
     program: Program
-    reads: frozenset[str]  # kernel buffers
-    writes: frozenset[str]
-    address: int = 0
 
     @property
     def name(self) -> str:
         return self.program.name
+
+    @cached_property
+    def uses(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The buffers that it reads, and those it writes (a store that combines also reads)."""
+        stores = [value.store for value in self.kernel.values if value.store]
+        combined = {store.buffer for store in stores if store.mode != "set"}
+        made = {store.buffer for store in stores if store.mode == "set"}
+        reads = {load.buffer for value in self.kernel.values for load in value.loads}
+        return frozenset((reads - made) | (combined - made)), frozenset(combined | made)
 
 
 @dataclass
@@ -109,12 +118,13 @@ class Plan:
     states: tuple[tuple[int, int], ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
 
-    def touched(self, call: Call) -> tuple[frozenset[int], frozenset[int]]:
+    def touched(self, call: Call) -> Touched:
         """The memories that a call reads, and those it writes."""
         made = self.kernels[call.kernel]
         named = list(zip((b.name for b in made.program.buffers), call.arguments))
-        reads = frozenset(a.memory for name, a in named if name in made.reads)
-        writes = frozenset(a.memory for name, a in named if name in made.writes)
+        reads, writes = (
+            frozenset(a.memory for name, a in named if name in used) for used in made.uses
+        )
         return reads, writes
 
     def persistent(self) -> frozenset[int]:

@@ -153,8 +153,7 @@ def _units(draft: Draft, blocks: dict[str, int]) -> int:
 def _least_block(draft: Draft, axis: str, step: int) -> int:
     """Smallest block at which values without this axis are recomputed for 3% of the work."""
     found, size = draft.found, draft.size[axis]
-    lost = sum(draft.facts.work(v) for v in found.values
-               if axis not in v.axes and found.matters(v))  # fmt: skip
+    lost = sum(draft.facts.work(v) for v in found.values if axis not in v.axes and not v.store)
     least = int(size * 4 * lost / (0.03 * found.total))  # 4: rows run at load speed
     return min(round_up(max(least, step), step), round_up(size, step))
 

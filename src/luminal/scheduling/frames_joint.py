@@ -24,7 +24,7 @@ from .paths import Room
 from .score import Tile
 
 WRITTEN = 32
-VECTORS = 4  # of one row: memory streams, and chains of additions
+VECTORS = 4  # of one row: streams that the hardware follows, and chains of additions
 UNIT = 64  # lanes in a unit of work
 MORE = 4  # times as many where each unit makes again what is alike for all lanes of one row
 
@@ -111,13 +111,14 @@ def joint_frame(draft: Draft) -> None:
 
 
 def _tile(draft: Draft, tile: Tile, main: Value) -> Tile:
-    """Rows are worth more than vectors: a row's operand is one broadcast."""
+    """Rows are worth more than vectors: a row's operand is one broadcast. One row alone is read
+    from memory: each vector of each product is a stream."""
     row = next((a for a in tile.sizes if a != tile.lane and a in draft.found.common), None)
-    half, deep = draft.target.registers // 2, _deep(draft, main, tile)
-    vectors = 2 if row else max(1, min(VECTORS, WRITTEN // 2 // deep))
-    most = round_up(draft.size[tile.lane], tile.width) // tile.width
-    panel = draft.facts.panel(main, tile.lane)
-    vectors = panel // tile.width if panel else min(vectors, most)
+    half, width = draft.target.registers // 2, tile.width
+    vectors = 2 if row else max(1, VECTORS // len(draft.found.group))
+    vectors = min(vectors, round_up(draft.size[tile.lane], width) // width)
+    if settled := draft.facts.panel(main, tile.lane):  # one row reads several such panels
+        vectors = settled // width * (1 if row else max(1, vectors * width // settled))
     sizes = {tile.lane: tile.width * vectors}
     if row:
         sizes[row] = min(half // vectors, draft.size[row])

@@ -12,14 +12,14 @@ from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
 from .draft import Draft
 from .facts import round_up
-from .frames import UNITS, parallel
+from .frames import LINE, UNITS, parallel
 from .outline import shared_out, stream_of
 from .paths import Room
 
 UNIT_POINTS = 32768  # points of a unit of rows: claiming costs a trip between cores
 LANE_BLOCK = 8192  # most points of a lane axis in a unit
 TURNED_BLOCK = 64  # the same where blocks are transposed in registers
-STREAM = 64  # positions of an online reduction at a time
+STREAM, LEAST_STREAM = 64, 16  # positions of an online reduction at a time
 VECTORS = 4  # vectors of the lane axis of a stream
 
 
@@ -118,12 +118,27 @@ def stream_frame(draft: Draft) -> None:
         own = room
         if stream:
             static = draft.facts.static[stream]
-            block = draft.facts.decisions.number("stream", STREAM, (128, 32, 256, 16))
+            block = _positions(draft, stream, lane)
+            block = draft.facts.decisions.number("stream", block, (64, 32, 128, 16))
             own = room.add(Loop(stream, min(block, size[stream]) if static else block))
         if lane and lane in v.axes and draft.storable(v, lane):
             draft.own(v, own, lane, width)
         else:
             draft.own(v, own)
+
+
+def _positions(draft: Draft, stream: str, lane: str | None) -> int:
+    """Positions of a stream at a time: where lanes walk across them, a line of each leaves half of
+    the first cache's sets to the tiles; where their end moves with the rows, few are walked in
+    vain."""
+    most = STREAM
+    for v in draft.found.values:
+        loads = [x for x in draft.facts.accesses(v) if x.load and stream in x.axes]
+        steps = [x.stride(stream) * x.dtype.bytes for x in loads if lane]
+        apart = [draft.target.lines_apart(step) // 2 for step in steps if step >= LINE]
+        ends = [draft.size[stream] // 4] if stream in draft.facts.domain(v) else []
+        most = min([most, *apart, *ends])
+    return max(LEAST_STREAM, 1 << most.bit_length() - 1)
 
 
 def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:

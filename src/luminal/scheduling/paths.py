@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
 from .facts import Facts
-from .score import Tile
+from .score import WINDOW, Tile
 
 TIMES = (1, 2, 4, 8)  # how often a body may be written out
 FEW = 4  # rounds of a written-out body that make up for what is left over
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
-WINDOW, WHOLE = 16, 200  # positions of a window, and instructions, that are written out whole
+WHOLE = 200  # instructions in positions of a window that are written out
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 
 

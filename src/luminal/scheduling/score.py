@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd, inf, prod
+from math import inf, prod
 from typing import TypeAlias
 
 from ..graph.scalars import SCALARS
@@ -16,10 +16,11 @@ from .facts import Access, Facts, is_product_sum, round_up
 
 GATHER, TRANSPOSED, ACROSS = 20.0, 6.0, 10.0  # vector loads, or operations, that these cost
 SECOND = 4.0  # plain loads that every second element costs: two, and a shuffle
-MASKED = 1.5  # a masked load, in plain loads
+MASKED = 2.0  # a masked load, in plain loads
 UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
+WINDOW = 16  # positions of a window that are written out
 CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
 AGAIN = 8  # loads of an element that make up for a copy
 COLD = 16.0  # cycles for a line of memory that no prefetcher foresees: one on each page
@@ -35,7 +36,7 @@ class Tile:
     reduced: the lane axis is reduced. pair: instruction that collapses an axis. partial:
     accumulators of each vector. across: an axis walked `lanes` at a time, for transposing in
     registers. copies: accesses that want to be copied into a better layout first. loads: a vector
-    operation.
+    operation, where a repeated scalar is half a one: it never straddles lines.
     """
 
     lane: str
@@ -104,7 +105,8 @@ class Score:
         self.product = is_product_sum(value)
         self.kept, self.over = frozenset(value.axes), frozenset(value.over)
         self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
-        self.loads, self.held, self.live, self.traffic, self.waits = 0.0, 0.0, 0, 0.0, 0.0
+        self.loads, self.repeated, self.traffic, self.waits = 0.0, 0.0, 0.0, 0.0
+        self.held, self.live = 0.0, 0
         self.copied: list[Access] = []
         self.across = ""
 
@@ -126,7 +128,7 @@ class Score:
         cycles = self._steps(steps, accumulators) * share
         return Tile(
             self.lane, self.reduced, self.sizes, self.width, self.pair, partial, self.across,
-            tuple(self.copied), cycles, self.loads / max(work, 1e-9),
+            tuple(self.copied), cycles, (self.loads - self.repeated / 2) / max(work, 1e-9),
         )  # fmt: skip
 
     def _vectors(self, axes: frozenset[str]) -> float:
@@ -149,7 +151,8 @@ class Score:
         vectors = self._vectors(x.axes)
         if self.lane not in x.axes:
             self.waits += self._cold(x)
-            self.loads += vectors * 0.5
+            self.loads += vectors * self._shared(x)
+            self.repeated += vectors * self._shared(x)
             self.live += 1
             return
         if x.axes & self.over:
@@ -158,11 +161,25 @@ class Score:
         together = self.held + vectors if self.product else 0.0
         self.held = max(self.held, vectors, together)  # factors stay while the rows go by
 
+    def _shared(self, x: Access) -> float:
+        """Part of its loads that is left where a tile walks the positions of a window that is
+        written out: neighbours share elements."""
+        left = 1.0
+        for a, t in self.sizes.items():
+            along = (self.span[b] for b in x.axes & self.over
+                     if x.load and t > 1 and x.stride(b) == x.stride(a))  # fmt: skip
+            wide = max((n for n in along if n <= WINDOW), default=1)
+            left *= (t + wide - 1) / (t * wide)
+        return left
+
     def _cost(self, x: Access) -> float:
         """Plain vector loads that one vector of this access costs."""
         masked = MASKED if any(self.lane in c.names() for c in x.conditions) else 1.0
         if x.packable:
             return 1.0
+        vector = self.width * x.dtype.bytes
+        if any(x.stride(a) * x.dtype.bytes % vector for a in x.axes - {self.lane}):
+            masked *= 1 + vector / LINE  # where it begins it may straddle two lines
         may_copy = self.job.may_copy and self.reduces and x.load is not None
         if x.stride(self.lane) == 1:
             if may_copy and self._scattered(x):
@@ -228,8 +245,7 @@ class Score:
 
     def _crowded(self, step: int, count: int) -> bool:
         """Lines this many bytes apart are each on a page of their own, or drive each other out."""
-        way = self.target.l1 // self.target.l1_ways
-        return step >= self.target.page or count > way // gcd(step, way) * self.target.l1_ways
+        return step >= self.target.page or count > self.target.lines_apart(step)
 
     def _crowds_ways(self, x: Access) -> bool:
         """Rows far apart fight for the ways of the first cache."""
@@ -245,10 +261,11 @@ class Score:
 
     def _registers(self) -> float:
         """Vectors alive beside the accumulators. Written-out taps share broadcasts: all stay."""
+        scratch = self.pair[0].scratch if self.pair else 0
         if any(x.conditions for x in self.job.accesses) and self.product:
             rows = [t for a, t in self.sizes.items() if a != self.lane]
-            return max(self.held, self.live) + max(rows, default=0)
-        return min(max(self.held, self.live), 4)
+            return max(self.held, self.live) + max(rows, default=0) + scratch
+        return min(max(self.held, self.live), 4) + scratch
 
     def _arithmetic(self) -> float:
         """Vector operations of one step of the tile."""

@@ -31,7 +31,8 @@ class Solver:
     ) -> Tile:  # fmt: skip
         """The best tile for values with the same axes; `lane` and `width` force the lane axis. With
         a name it is a decision, open to the tiles that should be nearly as good."""
-        accesses = list({a: None for v in group for a in self.facts.accesses(v)})
+        every = (x for v in group for x in self.facts.accesses(v))
+        accesses = list({(x.name, x.load, x.conditions): x for x in every}.values())
         axes = [lane] if lane else self._lane_axes(group)
         found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
         found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal

@@ -42,12 +42,14 @@ def split_reduction(kernel: Kernel, target: Target, decisions: Decisions) -> lis
 
 def _parts(v: Value, axis: str, facts: Facts, decisions: Decisions) -> int:
     """A number of parts that divides the axis; by default one where the kept axes occupy the
-    threads."""
+    threads: each row that lies side by side is a unit, else some vectors are."""
     size, threads = facts.size[axis], facts.target.threads
     most = min(size // LEAST_PART, 4 * UNITS * threads)
     exact = [n for n in range(most, threads - 1, -1) if size % n == 0]
     kept = prod(facts.size[a] for a in v.axes)
-    few = -(-kept // (4 * facts.lanes)) < UNITS * threads
+    rows = any(x.axes & {*v.axes} and x.stride(a) == 1 and not x.packable
+               for x in facts.accesses(v) for a in v.over)  # fmt: skip
+    few = -(-kept // (1 if rows else 4 * facts.lanes)) < UNITS * threads
     if not few and size < LONG * kept:
         return 1
     some = {*exact[:1], *exact[-1:], *exact[len(exact) // 2 : len(exact) // 2 + 1]}

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from ...errors import DeviceError
@@ -35,8 +34,8 @@ def found() -> Path | None:
 
 
 @functools.cache
-def provide() -> None:
-    """Make the function known to code that is loaded from now on. Raises DeviceError."""
+def address() -> int:
+    """Of the function that SYMBOL stands for. Raises DeviceError."""
     path = found()
     if path is None:
         raise DeviceError("this program calls the OpenBLAS of NumPy's wheels, which is not here")
@@ -51,4 +50,4 @@ def provide() -> None:
             os.environ["OPENBLAS_NUM_THREADS"] = before
     address = ctypes.cast(getattr(library, CBLAS), ctypes.c_void_p).value
     assert address is not None
-    llvm.add_symbol(SYMBOL, address)
+    return address

@@ -90,8 +90,8 @@ def _sdot(e: Emitter, acc: Operand, a: Operand, b: Operand) -> Operand:
 DPBF16PS = MatrixInstruction("dpbf16ps", 2, bf16, bf16, f32)
 VPDPBUSD = MatrixInstruction("vpdpbusd", 4, u8, i8, i32)
 
-VPMADDUBSW = MatrixInstruction("vpmaddubsw", 4, u8, i8, i32, cycles=2.5, most=127)
-VPMADDWD = MatrixInstruction("vpmaddwd", 2, i16, i16, i32, cycles=1.5)
+VPMADDUBSW = MatrixInstruction("vpmaddubsw", 4, u8, i8, i32, cycles=2.5, most=127, scratch=2)
+VPMADDWD = MatrixInstruction("vpmaddwd", 2, i16, i16, i32, cycles=1.5, scratch=1)
 
 LIST = (  # wider products first
     Emission(
@@ -110,7 +110,10 @@ LIST = (  # wider products first
     Emission(VPMADDWD, (8, 4), (("avx2",),), _maddwd),
     Emission(VPMADDWD, (4,), (("sse2",),), _maddwd),
     Emission(MatrixInstruction("usdot", 4, u8, i8, i32), (4,), (("i8mm",),), _usdot),
-    Emission(MatrixInstruction("sdot", 4, u8, i8, i32, cycles=3.0), (4,), (("dotprod",),), _sdot),
+    Emission(
+        MatrixInstruction("sdot", 4, u8, i8, i32, cycles=3.0, scratch=2), (4,), (("dotprod",),),
+        _sdot,
+    ),
     Emission(
         MatrixInstruction("sdot.s8", 4, i8, i8, i32), (4,), (("dotprod",),), _sdot_signed
     ),

@@ -5,20 +5,24 @@ No IR passes: the text is final, so that code generation is all that is left to 
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import hashlib
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite
 
 from ...errors import CompileError, DeviceError
 from ...kernel.target import Target
 from ...progress import tracked
-from . import blas
+from ...store import Store
+from . import blas, elf
+from .llvm import llvm
 from .target import Machine, machine
 
 _KEPT: list[Any] = []  # engines live as long as the process: workers may be inside their code
@@ -33,32 +37,41 @@ class Object:
     machine: Machine
     text: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    _engine: Any = None
+    _find: Callable[[str], int | None] | None = None
 
     def address(self, name: str) -> int:
         """The address of a function; the object is loaded on the first call."""
         with _LOCK:
-            if self._engine is None:
-                self._load()
-            found = int(self._engine.get_function_address(name))
+            if self._find is None:
+                self._find = self._load()
+            found = self._find(name)
         if not found:
             raise CompileError(f"the compiled object has no function {name!r}")
         return found
 
-    def _load(self) -> None:
+    def _load(self) -> Callable[[str], int | None]:
+        """Functions by name. LLVM loads what our own loader does not know."""
         if not self.machine.is_host:
             raise DeviceError(f"code for {self.machine.triple} cannot run on this machine")
         start = time.perf_counter()
+        try:
+            return elf.load(self.code, _outside).get
+        except elf.Unknown:
+            return self._load_by_llvm()
+        finally:
+            self.seconds["load"] = time.perf_counter() - start
+
+    def _load_by_llvm(self) -> Callable[[str], int | None]:
         if blas.SYMBOL.encode() in self.code:
-            blas.provide()
-        module = llvm.parse_assembly("")
+            llvm().add_symbol(blas.SYMBOL, blas.address())
+        module = llvm().parse_assembly("")
         module.triple = self.machine.triple
-        engine = llvm.create_mcjit_compiler(module, _generator(self.machine, fresh=True))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(self.code))
+        engine = llvm().create_mcjit_compiler(module, _generator(self.machine, fresh=True))
+        engine.add_object_file(llvm().ObjectFileRef.from_data(self.code))
         engine.finalize_object()
         _KEPT.append(engine)
-        self._engine = engine
-        self.seconds["load"] = time.perf_counter() - start
+        found: Callable[[str], int] = engine.get_function_address
+        return found
 
     def assembly(self) -> str:
         """The assembly, generated again from the text."""
@@ -83,6 +96,26 @@ def load(code: bytes, target: Target) -> Object:
     return Object(code, machine(target))
 
 
+def remembered(text: str, target: Target) -> Object:
+    """As `build` of one text that every process needs: compiled once, then found on disk."""
+    wanted = machine(target)
+    facts = f"{llvmlite.__version__} {wanted.triple} {wanted.level} {wanted.features} {text}"
+    key = hashlib.sha256(facts.encode()).hexdigest()
+    code = Store.of_machine().remembered(key, lambda: _compile(text, wanted).code)
+    return Object(code, wanted, text)
+
+
+def _outside(name: str) -> int:
+    """The address of a function of a library. Raises elf.Unknown."""
+    if name == blas.SYMBOL:
+        return blas.address()
+    found = getattr(ctypes.CDLL(None), name, None)
+    address = None if found is None else ctypes.cast(found, ctypes.c_void_p).value
+    if address is None:
+        raise elf.Unknown(f"no function {name!r}")
+    return address
+
+
 def _compile(text: str, machine: Machine) -> Object:
     start = time.perf_counter()
     module = _parse(text, machine)
@@ -95,7 +128,7 @@ def _compile(text: str, machine: Machine) -> Object:
 def _parse(text: str, machine: Machine) -> Any:
     """Parsing alone accepts values that are used where they are not defined; verify does not."""
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm().parse_assembly(text)
         module.verify()
     except RuntimeError as error:
         raise CompileError(f"LLVM refused the text of a kernel: {error}") from error
@@ -115,6 +148,7 @@ def _shared_generator(machine: Machine) -> Any:
 
 
 def _new_generator(machine: Machine) -> Any:
-    return llvm.Target.from_triple(machine.triple).create_target_machine(
+    target = llvm().Target.from_triple(machine.triple)
+    return target.create_target_machine(
         cpu=machine.level, features=machine.features, opt=3, reloc="pic", codemodel="small"
     )

@@ -6,22 +6,22 @@ The name of the CPU is never used: virtual machines report wrong ones.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import llvmlite.binding as llvm
+import llvmlite
 
 from ...errors import DeviceError
 from ...kernel.target import Target
 from ...lowering.library import GEMM
+from ...store import Store
 from . import blas
 from .instructions import available
-
-llvm.initialize_all_targets()
-llvm.initialize_all_asmprinters()
-llvm.initialize_native_asmparser()
+from .llvm import llvm
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.
 V3 = (*V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 NEON = ("neon", "fp-armv8")
+KIND_OF_CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 NAMED = {
     # name: triple, LLVM level, features, bytes of a vector, registers
     "sse": ("x86_64-unknown-linux-gnu", "x86-64-v2", V2, 16, 16),
@@ -131,7 +132,7 @@ def describe() -> str:
             f"libraries        {library.name if library else 'none'}",
             f"caches           L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB a core",
             f"cores            {target.threads}",
-            f"LLVM             {'.'.join(map(str, llvm.llvm_version_info))}",
+            f"LLVM             {'.'.join(map(str, llvm().llvm_version_info))}",
         )
     )
 
@@ -139,13 +140,31 @@ def describe() -> str:
 @functools.cache
 def host_machine() -> Machine:
     """The host, by its feature flags."""
-    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features()
-    flags = frozenset(name for name, on in features.items() if on)
+    triple, features = _triple_and_features()
+    flags = frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
     arm = triple.startswith(("aarch64", "arm64"))
     if not arm and not flags.issuperset(V2):
         raise DeviceError(f"the CPU backend needs SSE 4.2 or NEON; this machine is {triple}")
-    unset = Machine(triple, "generic", features.flatten(), flags)
+    unset = Machine(triple, "generic", features, flags)
     return unset if arm else replace(unset, level=NAMED[_level(unset)][1])
+
+
+@functools.cache
+def _triple_and_features() -> tuple[str, str]:
+    """As LLVM has them; it is asked once for each kind of processor, where /proc names that."""
+    try:
+        lines = set(Path("/proc/cpuinfo").read_text().splitlines())
+    except OSError:
+        return _asked()
+    same = sorted(line for line in lines if line.startswith(KIND_OF_CPU))
+    key = hashlib.sha256("\n".join([llvmlite.__version__, *same]).encode()).hexdigest()
+    facts = Store.of_machine().remembered(key, lambda: json.dumps(_asked()).encode())
+    triple, features = json.loads(facts)
+    return triple, features
+
+
+def _asked() -> tuple[str, str]:
+    return llvm().get_process_triple(), llvm().get_host_cpu_features().flatten()
 
 
 def _level(machine: Machine) -> str:
@@ -161,8 +180,9 @@ def _level(machine: Machine) -> str:
 @functools.cache
 def _named_machine(name: str) -> Machine:
     triple, level, flags, _, _ = NAMED[name]
-    if llvm.get_process_triple().split("-")[0] == triple.split("-")[0]:
-        triple = llvm.get_process_triple()  # the same processor: keep this system's conventions
+    own = _triple_and_features()[0]
+    if own.split("-")[0] == triple.split("-")[0]:
+        triple = own  # the same processor: keep this system's conventions
     return Machine(triple, level, ",".join(f"+{flag}" for flag in flags), frozenset(flags))
 
 

@@ -178,7 +178,7 @@ class Native:
 
     def __init__(self) -> None:
         machine = host_machine()
-        self._object = jit.build([crew_text.crew_text(machine)], host())[0]
+        self._object = jit.remembered(crew_text.crew_text(machine), host())
         self.pause_seconds = self._time_pause()
         self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))

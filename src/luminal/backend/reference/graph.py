@@ -83,7 +83,7 @@ def _sizes(
     told = ((name, implied_sizes(name, node.shape, a.shape)) for name, node, a in named)
     sizes = settle_sizes(bounds, given, told)
     for name, node, array in named:
-        check_shape(node, name, array, sizes)
+        check_shape(name, node.shape, array.shape, sizes)
     known = (r for r in graph.requirements if r.index.names() <= sizes.keys())
     check_requirements(known, sizes)
     return sizes

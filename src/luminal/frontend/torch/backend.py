@@ -87,13 +87,14 @@ def compile_graph(
     module: fx.GraphModule, inputs: Sequence[Any], options: Options, frozen: bool,
     kept: dict[int, torch.Size] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """The graph with all that can run natively compiled. frozen: weights seldom change. kept:
-    results that stay in the user's objects, with their shapes."""
+    """The graph with all that can run natively compiled. frozen: nothing is trained, so weights
+    seldom change, and random numbers are eager's. kept: results that stay in the user's objects,
+    with their shapes."""
     with _lock:
         report.count_graph()
         statics = static_nodes(module.graph) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
-        recorder, refused = trial(module.graph, statics)
+        recorder, refused = trial(module.graph, statics, draws=not frozen)
         sources = size_sources(module.graph)
         for node, why in refused.items():
             if not _follows(node, refused):
@@ -103,7 +104,9 @@ def compile_graph(
         for part in parts:
             whole = recorder if len(parts) == 1 and not refused else None
             compiled += compile_part(part, statics, sources, options, whole)
-        return make_boxed_func(assemble(module, compiled).forward) if compiled else eager(module)
+        if not compiled:
+            return eager(module)
+        return make_boxed_func(assemble(module, compiled, refused).forward)
 
 
 def eager(module: fx.GraphModule) -> Callable[..., Any]:

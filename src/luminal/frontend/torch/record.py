@@ -56,11 +56,14 @@ class Recorder:
     """A graph of ours that grows by one FX node at a time.
 
     What it reads and has not recorded becomes an input; `statics` among them become parameters.
+    draws: random numbers are drawn natively; else operations that draw are left to PyTorch, whose
+    numbers are those that eager draws under the same seed.
     """
 
-    def __init__(self, statics: Collection[fx.Node] = ()) -> None:
+    def __init__(self, statics: Collection[fx.Node] = (), draws: bool = True) -> None:
         self.graph = Graph()
         self.statics = statics
+        self.draws = draws
         self.inputs: list[Input] = []
         self.outputs: list[Output] = []
         self.seed: Tensor | None = None
@@ -98,9 +101,10 @@ class Recorder:
         return args, {k: self._argument(v) for k, v in node.kwargs.items() if k not in PLACEMENT}
 
     def _unite_sizes(self, node: fx.Node) -> bool:
-        """Sizes of the operands that PyTorch's guards make equal get one expression; were there
-        any? (An image that was halved and doubled fits the image itself where its size is even.)"""
-        seen: list[tuple[Any, Index]] = []
+        """Sizes of result and operands that PyTorch's guards make equal get one expression; were
+        there any? (An image that was halved and doubled fits itself where its size is even.)"""
+        results = tensors_in(node.meta.get("val"))
+        seen = [(size, index_of(self.graph, size)) for value in results for size in value.shape]
         changed = False
         for source in node.all_input_nodes:
             tensor, value = self._value(source), source.meta.get("val")
@@ -137,7 +141,7 @@ class Recorder:
         if not isinstance(arg, Index) or schema is None or schema.name == "aten::arange":
             return arg
         kind = str(schema.arguments[place].type)
-        return size_tensor(self.graph, arg) if kind in ("Tensor", "number") else arg
+        return size_tensor(self.graph, arg) if kind == "Tensor" or "number" in kind else arg
 
     def _value(self, node: fx.Node) -> Any:
         """What a node stands for: what was recorded, a size, or an input."""
@@ -225,6 +229,8 @@ class Recorder:
 
     def random_seed(self) -> Tensor:
         """A number that is drawn anew for each run."""
+        if not self.draws:
+            raise Unsupported("drawn by PyTorch: the same numbers as in eager mode")
         if self.seed is None:
             self.seed = self.graph.tensor((), "i64", name="random seed")
         return self.seed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -18,7 +19,9 @@ from ...ops import cast, div, mul, pow, size_tensor
 from ...ops.base import literal
 
 LARGEST = 1 << 17  # of a size that PyTorch gives no bound: memory for a row is set aside once
+LARGEST_PART = 1 << 16  # denominator of a factor by which a size is scaled
 FLOORS = ("FloorDiv", "CleanDiv", "IntTrueDivExact")
+ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt", "floor", "ceiling")  # of floats; none is < 0
 
 
 def hint(size: Any) -> int:
@@ -75,11 +78,31 @@ def convert(expression: sympy.Expr) -> Index:
     return _combine(type(expression).__name__, expression)
 
 
+def _scaled(expression: sympy.Expr) -> tuple[Fraction, sympy.Expr]:
+    """A float as an exact ratio times an integer: 1.5 s is 3/2 of s. Raises Unsupported."""
+    name = type(expression).__name__
+    if name == "ToFloat":
+        return Fraction(1), expression.args[0]
+    if name == "Mul":
+        numbers = [part for part in expression.args if part.is_number]
+        (rest,) = [part for part in expression.args if not part.is_number] or [sympy.Integer(1)]
+        ratio, whole = _scaled(rest)
+        for number in numbers:
+            ratio *= Fraction(float(number))
+        if ratio.denominator <= LARGEST_PART:
+            return ratio, whole
+    raise Unsupported(f"the size {expression} ({name})")
+
+
 def _combine(name: str, expression: sympy.Expr) -> Index:
     if name == "Pow":
         base, power = expression.args
         if power.is_Integer and 0 <= int(power) <= 8:
             return _fold(iter([convert(base)] * int(power)), "Mul", Index.of(1))
+    if name in ROUNDED:
+        ratio, whole = _scaled(expression.args[0])
+        total = convert(whole) * ratio.numerator
+        return total.ceil_div(ratio.denominator) if "eil" in name else total // ratio.denominator
     parts = iter([convert(part) for part in expression.args])
     if name in ("Add", "Mul", "Min", "Max"):
         return _fold(parts, name, next(parts))

@@ -2,7 +2,8 @@
 
 Every node has a stage. A native node joins the stage of what it reads, and goes one stage further
 where it reads what PyTorch computes; PyTorch's nodes stay in the stage of what they read. So all
-native nodes of a stage need only earlier stages: they are one part, and parts form no cycle.
+native nodes of a stage need only earlier stages: they are one part, and parts form no cycle. What
+PyTorch draws at random keeps its order: each draw counts as reading the one before it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,9 +29,12 @@ class Part:
     outputs: list[fx.Node]
 
 
-def trial(graph: fx.Graph, statics: Collection[fx.Node]) -> tuple[Recorder, dict[fx.Node, str]]:
-    """Everything recorded that can be, and why the other nodes cannot."""
-    recorder, refused = Recorder(statics), {}
+def trial(
+    graph: fx.Graph, statics: Collection[fx.Node], draws: bool = True
+) -> tuple[Recorder, dict[fx.Node, str]]:
+    """Everything recorded that can be, and why the other nodes cannot. draws: random numbers are
+    drawn natively, too."""
+    recorder, refused = Recorder(statics, draws), {}
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node):
             continue
@@ -78,14 +83,25 @@ def is_native(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:
 def _stages(graph: fx.Graph, refused: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
     """The stage of every node. Numbers that a native node knows by formula do not bind it."""
     stages: dict[fx.Node, int] = {}
-    sources = size_sources(graph)
+    sources, before = size_sources(graph), draws_before(graph, refused)
     for node in graph.nodes:
         native, stage = is_native(node, refused), 0
-        for source in _needs(node, native, sources):
+        for source in _needs(node, native, sources) + before.get(node, []):
             further = native and not is_native(source, refused) and source.op == "call_function"
             stage = max(stage, stages.get(source, 0) + further)
         stages[node] = stage
     return stages
+
+
+def draws_before(graph: fx.Graph, refused: Collection[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
+    """For what PyTorch draws: the draw before it. The numbers of a seed go by the order."""
+    draws = [node for node in graph.nodes if node in refused and _draws(node.target)]
+    return {node: [first] for first, node in pairwise(draws)}
+
+
+def _draws(target: Any) -> bool:
+    tags = target.tags if isinstance(target, torch._ops.OpOverload) else ()
+    return torch.Tag.nondeterministic_seeded in tags
 
 
 def _needs(node: fx.Node, native: bool, sources: Mapping[str, fx.Node]) -> list[fx.Node]:
@@ -142,10 +158,11 @@ def _copy_number(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node])
 def assemble(
     module: fx.GraphModule,
     parts: list[tuple[Part, Any, list[fx.Node]]],
+    refused: Collection[fx.Node],
 ) -> fx.GraphModule:
     """The module with each part replaced by one call. parts: with its program and its inputs."""
     native = {node: number for number, (part, _, _) in enumerate(parts) for node in part.nodes}
-    builder = _Builder(module, parts, native)
+    builder = _Builder(module, parts, native, draws_before(module.graph, refused))
     for node in module.graph.nodes:
         builder.need(node)
     return fx.GraphModule(builder.root, builder.graph)
@@ -154,9 +171,12 @@ def assemble(
 class _Builder:
     """Copies a graph in an order in which every part finds what it reads."""
 
-    def __init__(self, module: fx.GraphModule, parts: Any, native: dict[fx.Node, int]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, parts: Any, native: dict[fx.Node, int],
+        before: dict[fx.Node, list[fx.Node]],
+    ) -> None:  # fmt: skip
         self.graph, self.root = fx.Graph(), module
-        self._parts, self._native = parts, native
+        self._parts, self._native, self._before = parts, native, before
         self._copies: dict[fx.Node, fx.Node] = {}
         self._done: set[int] = set()
 
@@ -169,7 +189,10 @@ class _Builder:
             if current in self._copies or number in self._done:
                 todo.pop()
                 continue
-            reads = current.all_input_nodes if number is None else self._parts[number][2]
+            if number is None:
+                reads = current.all_input_nodes + self._before.get(current, [])
+            else:
+                reads = self._parts[number][2]
             missing = [n for n in reads if n not in self._copies]
             if missing:
                 todo += missing

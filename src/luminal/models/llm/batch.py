@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import nn
 from ...graph import Graph
+from .ahead import Recorded, compiled
 from .cache import PagedCache, clear
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -18,6 +19,28 @@ from .storage import Storage
 from .weights import give
 
 PAGE = 16  # tokens in a page
+
+
+def recorded(
+    config: DecoderConfig, context: int, pages: int, page: int, chunk: int, batch: int,
+    storage: Storage, kv: str,
+) -> Recorded:  # fmt: skip
+    """Logits of the tokens at the places `last`."""
+    graph, longest = Graph(), -(-context // page)
+    tokens = graph.dim("tokens", 1, chunk, hint=(min(8, chunk), chunk))
+    listed = graph.dim("pages", 1, longest, hint=min(32, longest))
+    wanted = graph.dim("wanted", 1, batch, hint=min(8, batch))
+    ids = graph.tensor((tokens,), "i64", "ids")
+    positions = graph.tensor((tokens,), "i64", "positions")
+    slots = graph.tensor((tokens,), "i64", "slots")
+    table = graph.tensor((tokens, listed), "i64", "table")
+    last = graph.tensor((wanted,), "i64", "last")
+    with nn.uninitialised():
+        model = Decoder(graph, config, context, storage)
+    cache = PagedCache(graph, config, pages, page, positions, slots, table, kv)
+    hidden = model(ids, cache).index_select(0, last)
+    model.logits(hidden).output("logits")
+    return Recorded(graph, model, cache.states)
 
 
 class BatchProgram:
@@ -35,28 +58,13 @@ class BatchProgram:
     ) -> None:  # fmt: skip
         self.config, self.context, self.page, self.pages = config, context, page, pages
         self.chunk, self.batch = chunk, batch
-        longest = -(-context // page)
-        graph = Graph()
-        tokens = graph.dim("tokens", 1, chunk, hint=(min(8, chunk), chunk))
-        listed = graph.dim("pages", 1, longest, hint=min(32, longest))
-        wanted = graph.dim("wanted", 1, batch, hint=min(8, batch))
-        self._ids = graph.tensor((tokens,), "i64", "ids")
-        self._positions = graph.tensor((tokens,), "i64", "positions")
-        self._slots = graph.tensor((tokens,), "i64", "slots")
-        self._table = graph.tensor((tokens, listed), "i64", "table")
-        self._last = graph.tensor((wanted,), "i64", "last")
-        with nn.uninitialised():
-            model = Decoder(graph, config, context, storage or Storage())
-        cache = PagedCache(
-            graph, config, pages, page, self._positions, self._slots, self._table, kv
-        )  # fmt: skip
-        hidden = model(self._ids, cache).index_select(0, self._last)
-        self._logits = model.logits(hidden).output("logits")
-        self._program = graph.compile(
-            device=device, threads=threads, search=search, precision=precision
-        )
-        give(self._program, model, state, identity)
-        clear(self._program, cache.states)
+        arguments = {"config": config, "context": context, "pages": pages, "page": page,
+                     "chunk": chunk, "batch": batch, "storage": storage or Storage(),
+                     "kv": kv}  # fmt: skip
+        options = {"device": device, "threads": threads, "search": search, "precision": precision}
+        made, self._program = compiled(recorded, arguments, options)
+        give(self._program, made.model, state, identity)
+        clear(self._program, made.states)
 
     @classmethod
     def of(
@@ -81,15 +89,15 @@ class BatchProgram:
         table = np.repeat(table, counts, 0)  # (tokens, pages)
         pages = np.take_along_axis(table, positions[:, None] // self.page, 1)[:, 0]
         last = [end - 1 for end, part in zip(ends, parts) if part.last]
-        program[self._ids] = np.concatenate(
+        program["ids"] = np.concatenate(
             [part.sequence.tokens[part.start : part.start + part.count] for part in parts]
         ).astype(np.int64)
-        program[self._positions] = positions
-        program[self._slots] = pages * self.page + positions % self.page
-        program[self._table] = table
-        program[self._last] = np.array(last or [0], np.int64)
+        program["positions"] = positions
+        program["slots"] = pages * self.page + positions % self.page
+        program["table"] = table
+        program["last"] = np.array(last or [0], np.int64)
         program.run()
-        return program[self._logits][: len(last)]
+        return program["logits"][: len(last)]
 
     def explain(self) -> str:
         """What was compiled."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import InputError, LuminalError
 from .batch import BatchProgram
-from .loading import Loaded, load
+from .loading import load
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
 from .text import Tokenizer
@@ -87,7 +87,8 @@ class Engine:
             found, batch, chunk, cache, threads=threads, device=device, search=search,
             precision=precision, kv=found.kv,
         )  # fmt: skip
-        return cls(program, _tokenizer(found), queue)
+        text = found.text if isinstance(found.text, Tokenizer) else None
+        return cls(program, text, queue)
 
     # ---- asking
 
@@ -222,10 +223,3 @@ def _until_finish(box: SimpleQueue[Piece | LuminalError]) -> list[Piece]:
             raise heard
         pieces.append(heard)
     return pieces
-
-
-def _tokenizer(found: Loaded) -> Tokenizer | None:
-    try:
-        return found.tokenizer.result()
-    except LuminalError:
-        return None

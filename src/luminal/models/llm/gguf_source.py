@@ -77,7 +77,9 @@ class GGUFSource:
         self.config = self._config()
 
     def tokenizer(self) -> Tokenizer:
-        return gguf_tokenizer(self.file)
+        made = gguf_tokenizer(self.file)
+        self.file.release()
+        return made
 
     # ---- config
 

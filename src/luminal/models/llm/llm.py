@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, LuminalError
 from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
@@ -65,7 +65,7 @@ class LLM:
         found = load(path_or_id, quant, context, kv=kv, precision=precision)
         self.config: DecoderConfig = found.config
         self.context = found.context
-        self._tokenizer = found.tokenizer
+        self._text = found.text
         options: dict[str, Any] = {
             "threads": threads, "device": device, "search": search, "precision": precision
         }  # fmt: skip
@@ -89,7 +89,9 @@ class LLM:
     @property
     def tokenizer(self) -> Tokenizer:
         """Text to tokens and back. Raises WeightsError where the checkpoint has none."""
-        return self._tokenizer.result()
+        if isinstance(self._text, LuminalError):
+            raise self._text
+        return self._text
 
     # ---- text
 

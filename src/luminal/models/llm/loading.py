@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InputError, Unsupported, WeightsError
+from ...errors import InputError, LuminalError, Unsupported, WeightsError
 from ...weights.hub import locate
 from .cache import cache_bytes
 from .config import DecoderConfig
-from .source import open_source
+from .source import Source, open_source
 from .storage import Storage
 from .text import Tokenizer
 from .weights import Deferred, identity_of
@@ -24,8 +23,8 @@ QUANTS = {"q8": "q8", "q8_0": "q8", "int8": "q8", "q4": "q4", "q4_0": "q4", "bf1
 @dataclass(frozen=True)
 class Loaded:
     """A checkpoint's tensors, how its matrices are stored, and the tokens of a conversation.
-    identity: stands for the tensors as they are now. tokenizer: being made, beside the program and
-    before its weights need memory; raises WeightsError or Unsupported where there is none."""
+    identity: stands for the tensors as they are now. text: why there is no tokenizer, where there
+    is none."""
 
     config: DecoderConfig
     state: Deferred
@@ -33,7 +32,7 @@ class Loaded:
     context: int
     identity: str
     kv: str
-    tokenizer: Future[Tokenizer]
+    text: Tokenizer | LuminalError
 
 
 def load(
@@ -50,11 +49,16 @@ def load(
     kv = kv or ("f16" if storage.narrow and precision != "f32" else "f32")
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
-    maker = ThreadPoolExecutor(1, "luminal-tokenizer")
-    tokenizer = maker.submit(source.tokenizer)
-    maker.shutdown(wait=False)
-    identity = identity_of(source.files, quant)
-    return Loaded(source.config, state, storage, tokens, identity, kv, tokenizer)
+    identity, text = identity_of(source.files, quant), _text(source)
+    return Loaded(source.config, state, storage, tokens, identity, kv, text)
+
+
+def _text(source: Source) -> Tokenizer | LuminalError:
+    """Made before all else: the most memory that takes is free again when the program is made."""
+    try:
+        return source.tokenizer()
+    except LuminalError as error:
+        return error.with_traceback(None)
 
 
 def _context(wanted: int | None, config: DecoderConfig) -> int:

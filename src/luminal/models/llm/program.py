@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ... import nn
 from ...errors import InputError
-from ...graph import Graph, Tensor
+from ...graph import Graph
+from .ahead import Recorded, compiled
 from .cache import ContiguousCache, clear, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
 from .storage import Storage
-from .weights import give
+from .weights import give, parameter_bytes
 
 CHUNK = 128  # tokens of a prompt that run at once
+
+
+def recorded(
+    config: DecoderConfig, context: int, chunk: int, storage: Storage, kv: str
+) -> Recorded:
+    """Logits of the last `wanted` of `tokens` tokens, the first of them at `position`."""
+    graph = Graph()
+    both = (1, chunk)  # decoding, and prompts
+    tokens = graph.dim("tokens", 1, chunk, hint=both)
+    wanted = graph.dim("wanted", 1, chunk, hint=both)
+    position = graph.dim("position", 0, context - 1, hint=min(512, context - 1))
+    ids = graph.tensor((tokens,), "i64", "ids")
+    with nn.uninitialised():
+        model = Decoder(graph, config, context, storage)
+    cache = ContiguousCache(graph, config, context, tokens, position, kv)
+    hidden = model(ids, cache).narrow(0, tokens - wanted, wanted)
+    model.logits(hidden).output("logits")
+    return Recorded(graph, model, cache.states)
 
 
 class DecoderProgram:
@@ -34,23 +52,13 @@ class DecoderProgram:
         """identity: see `give`. kv: the kind of `ContiguousCache`. Raises Unsupported."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)
         self._position_bytes = layer_bytes(config, kv)
-        graph = Graph()
-        both = (1, self.chunk)  # decoding, and prompts
-        tokens = graph.dim("tokens", 1, self.chunk, hint=both)
-        wanted = graph.dim("wanted", 1, self.chunk, hint=both)
-        position = graph.dim("position", 0, context - 1, hint=min(512, context - 1))
-        self._ids = graph.tensor((tokens,), "i64", "ids")
-        with nn.uninitialised():
-            model = Decoder(graph, config, context, storage or Storage())
-        cache = ContiguousCache(graph, config, context, tokens, position, kv)
-        hidden = model(self._ids, cache).narrow(0, tokens - wanted, wanted)
-        self._logits = model.logits(hidden).output("logits")
-        self._program = graph.compile(
-            device=device, threads=threads, search=search, precision=precision
-        )
-        give(self._program, model, state, identity)
-        clear(self._program, cache.states)
-        self._weights = {n: _bytes(p) for n, p in model.named_parameters()}
+        arguments = {"config": config, "context": context, "chunk": self.chunk,
+                     "storage": storage or Storage(), "kv": kv}  # fmt: skip
+        options = {"device": device, "threads": threads, "search": search, "precision": precision}
+        made, self._program = compiled(recorded, arguments, options)
+        give(self._program, made.model, state, identity)
+        clear(self._program, made.states)
+        self._weights = parameter_bytes(made.model)
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
@@ -70,10 +78,10 @@ class DecoderProgram:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _run(self, part: Sequence[int], wanted: int) -> np.ndarray:
-        self._program[self._ids] = np.asarray(part, np.int64)
+        self._program["ids"] = np.asarray(part, np.int64)
         self._program.run(position=len(self.tokens), wanted=wanted)
         self.tokens += part
-        return self._program[self._logits]
+        return self._program["logits"]
 
     def _check(self, tokens: Sequence[int]) -> None:
         if len(self.tokens) + len(tokens) > self.context:
@@ -113,7 +121,3 @@ class DecoderProgram:
     def explain(self) -> str:
         """What was compiled."""
         return self._program.explain()
-
-
-def _bytes(parameter: Tensor) -> int:
-    return math.prod(map(int, parameter.shape)) * parameter.dtype.bytes

@@ -6,7 +6,11 @@ reads neither the checkpoint's tensors nor packs them.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import hashlib
+import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -56,16 +60,34 @@ class Deferred(Mapping[str, np.ndarray]):
         return len(self._makers)
 
 
+def parameter_bytes(model: nn.Module) -> dict[str, int]:
+    """Of each parameter of a model."""
+    return {
+        name: math.prod(map(int, parameter.shape)) * parameter.dtype.bytes
+        for name, parameter in model.named_parameters()
+    }
+
+
 def give(
     program: Executable, model: nn.Module, state: Mapping[str, np.ndarray],
     identity: str | None = None,
 ) -> None:  # fmt: skip
     """Set the parameters of a model that is compiled already. identity: of the checkpoint (see
     `identity_of`); None: nothing is kept. Raises WeightsError."""
+    _give_back()
     if identity is None:
         program.set_parameters(lambda: fitting(model, state))
     else:
         set_parameters(program, lambda: fitting(model, state), identity)
+    _give_back()
+
+
+def _give_back() -> None:
+    """To the system, what was freed: glibc would keep it beside the weights."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def fitting(

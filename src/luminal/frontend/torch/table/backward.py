@@ -14,7 +14,7 @@ from ....graph.dtype import f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, extent, full_like, per_dim, static, tensor_of
-from .base import rule
+from .base import Rule, rule
 from .index import MAXIMUM, MEAN, bag_of
 from .neural import convolution
 
@@ -129,50 +129,21 @@ def _spread(share: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding:
     return ops.sum(share.read(shape, index, inside, 0), tuple(range(x.ndim, x.ndim + n)))
 
 
-def _to_places(grad: Tensor, x: Tensor, places: Tensor, n: int) -> Tensor:
-    """The gradient of each window goes to where its largest element stood."""
-    flat = full_like(x, 0).flatten(-n)
-    return ops.scatter_add(flat, -1, places.flatten(-n), grad.flatten(-n)).reshape(x.shape)
+def _to_places(n: int) -> Rule:
+    def backward(grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
+        """The gradient of each window goes to where its largest element stood: the places are the
+        last argument."""
+        flat, places = full_like(x, 0).flatten(-n), rest[-1].flatten(-n)
+        return ops.scatter_add(flat, -1, places, grad.flatten(-n)).reshape(x.shape)
+
+    return backward
 
 
-@rule("max_pool2d_with_indices_backward.default")
-def max_pool2d_backward(
-    grad: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers,
-    dilation: Numbers, ceil_mode: bool, places: Tensor,
-) -> Tensor:  # fmt: skip
-    return _to_places(grad, x, places, 2)
-
-
-@rule("max_pool3d_with_indices_backward.default")
-def max_pool3d_backward(
-    grad: Tensor, x: Tensor, kernel: Numbers, stride: Numbers, padding: Numbers,
-    dilation: Numbers, ceil_mode: bool, places: Tensor,
-) -> Tensor:  # fmt: skip
-    return _to_places(grad, x, places, 3)
-
-
-@rule("adaptive_max_pool2d_backward.default")
-def adaptive_max_2d_backward(grad: Tensor, x: Tensor, places: Tensor) -> Tensor:
-    return _to_places(grad, x, places, 2)
-
-
-@rule("adaptive_max_pool3d_backward.default")
-def adaptive_max_3d_backward(grad: Tensor, x: Tensor, places: Tensor) -> Tensor:
-    return _to_places(grad, x, places, 3)
-
-
-@rule("fractional_max_pool2d_backward.default")
-def fractional_max_2d_backward(
-    grad: Tensor, x: Tensor, kernel: Numbers, size: Numbers, places: Tensor
-) -> Tensor:
-    return _to_places(grad, x, places, 2)
-
-
-@rule("fractional_max_pool3d_backward.default")
-def fractional_max_3d_backward(
-    grad: Tensor, x: Tensor, kernel: Numbers, size: Numbers, places: Tensor
-) -> Tensor:
-    return _to_places(grad, x, places, 3)
+for _n in (2, 3):
+    rule(
+        f"max_pool{_n}d_with_indices_backward.default", f"adaptive_max_pool{_n}d_backward.default",
+        f"fractional_max_pool{_n}d_backward.default",
+    )(_to_places(_n))  # fmt: skip
 
 
 def _adaptive_backward(name: str, n: int) -> None:

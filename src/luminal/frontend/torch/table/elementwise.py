@@ -7,7 +7,7 @@ from typing import Any
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import boolean, f32, f64, i64
+from ....graph.dtype import DType, boolean, f32, f64, i64
 from ....graph.tensor import Tensor
 from ....ops.base import Value, floating, full_like, operands, result_type, tensor_of
 from .base import rule, same
@@ -29,6 +29,11 @@ bitwise_xor.Scalar_Tensor"""
 for _name in BINARY.split():
     same(_name, getattr(ops, _name.split(".")[0]))
 
+for _side, _short in (("left", "lshift"), ("right", "rshift")):
+    _name = f"bitwise_{_side}_shift"
+    _names = f"{_name}.Tensor {_name}.Tensor_Scalar __{_short}__.Scalar __{_short}__.Tensor"
+    same(_names, getattr(ops, _name))
+
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     same(f"{_name}.Tensor {_name}.Scalar", getattr(ops, _name))
 
@@ -39,6 +44,9 @@ same("round.decimals", ops.round)
 same("sgn.default", ops.sign)
 same("gelu.default", ops.gelu)
 same("clamp.default clamp.Tensor", ops.clamp)
+same("clamp_min.default clamp_min.Tensor", ops.maximum)
+same("clamp_max.default clamp_max.Tensor", ops.minimum)
+same("hardtanh.default", ops.hardtanh)
 same("logit.default", ops.logit)
 same("nan_to_num.default", ops.nan_to_num)
 same("softplus.default", ops.softplus)
@@ -72,16 +80,6 @@ def where(condition: Tensor, x: Value, y: Value) -> Tensor:
     return ops.where(ops.cast(condition, boolean), x, y)
 
 
-@rule("clamp_min.default", "clamp_min.Tensor")
-def clamp_min(x: Tensor, low: Value) -> Tensor:
-    return ops.maximum(x, low)
-
-
-@rule("clamp_max.default", "clamp_max.Tensor")
-def clamp_max(x: Tensor, high: Value) -> Tensor:
-    return ops.minimum(x, high)
-
-
 @rule("leaky_relu.default")
 @floating
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
@@ -93,23 +91,6 @@ def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
 def elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     below = ops.mul(ops.expm1(ops.mul(x, input_scale)), alpha * scale)
     return ops.where(ops.gt(x, 0), ops.mul(x, scale), below)
-
-
-@rule("hardtanh.default")
-def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
-    return ops.clamp(x, low, high)
-
-
-@rule("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar",
-      "__lshift__.Tensor")  # fmt: skip
-def left_shift(x: Value, y: Value) -> Tensor:
-    return ops.bitwise_left_shift(*operands(x, y))
-
-
-@rule("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar",
-      "__rshift__.Tensor")  # fmt: skip
-def right_shift(x: Value, y: Value) -> Tensor:
-    return ops.bitwise_right_shift(*operands(x, y))
 
 
 @rule("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
@@ -169,21 +150,14 @@ def _multiply_add(function: Any, x: Tensor, a: Tensor, b: Tensor, value: Value) 
     return ops.add(x, function(scaled, b)).cast(kind)
 
 
-@rule("_to_copy.default")
-def to_copy(x: Tensor, dtype: Any = None) -> Tensor:
-    return x if dtype is None else _cast(x, dtype)
-
-
-@rule("prims.convert_element_type.default")
-def convert(x: Tensor, dtype: Any) -> Tensor:
-    return _cast(x, dtype)
-
-
-def _cast(x: Tensor, kind: Any) -> Tensor:
+@rule("_to_copy.default", "prims.convert_element_type.default")
+def to_copy(x: Tensor, dtype: DType | None = None) -> Tensor:
     """Floats to narrow integers go through i64 and wrap, as they do in PyTorch on x86."""
-    if x.dtype.is_float and kind.is_integer and kind.bytes < 4:
-        return x.cast(i64).cast(kind)
-    return x.cast(kind)
+    if dtype is None:
+        return x
+    if x.dtype.is_float and dtype.is_integer and dtype.bytes < 4:
+        x = x.cast(i64)
+    return x.cast(dtype)
 
 
 @rule("angle.default")

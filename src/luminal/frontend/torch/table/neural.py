@@ -11,6 +11,7 @@ from ....graph.dtype import f32
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, extent, literal, size_value
+from ....ops.normalisation import affine, moments, per_channel
 from .base import rule, same, widened
 
 same("pixel_shuffle.default", ops.pixel_shuffle)
@@ -41,27 +42,13 @@ def convolution(
 # ---- normalisations: (result, mean, 1 / deviation)
 
 
-def _moments(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(x standardised, mean, 1 / deviation), with dimensions of size 1 in place of dims."""
-    mean = ops.mean(x, dims, keepdim=True)
-    centred = ops.sub(x, mean)
-    variance = ops.mean(ops.square(centred), dims, keepdim=True)
-    factor = ops.rsqrt(ops.add(variance, eps))
-    return ops.mul(centred, factor), mean, factor
-
-
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    x = x if weight is None else ops.mul(x, weight.cast(x.dtype))
-    return x if bias is None else ops.add(x, bias.cast(x.dtype))
-
-
 @rule("native_layer_norm.default")
 def layer_norm(
     x: Tensor, shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
     dims = tuple(range(x.ndim - len(shape), x.ndim))
-    result, mean, factor = _moments(widened(x), dims, eps)
-    return _affine(result, weight, bias).cast(x.dtype), mean, factor
+    result, mean, factor = moments(widened(x), dims, eps)
+    return affine(result, weight, bias).cast(x.dtype), mean, factor
 
 
 @rule("native_group_norm.default")
@@ -70,15 +57,10 @@ def group_norm(
     rest: Size, groups: int, eps: float,
 ) -> Any:  # fmt: skip
     split = widened(x).unflatten(1, (groups, -1))
-    result, mean, factor = _moments(split, tuple(range(2, split.ndim)), eps)
+    result, mean, factor = moments(split, tuple(range(2, split.ndim)), eps)
     shape = (batch, groups)
-    whole = _affine(result.flatten(1, 2), _channels(x, weight), _channels(x, bias))
+    whole = affine(result.flatten(1, 2), per_channel(x, weight), per_channel(x, bias))
     return whole.cast(x.dtype), mean.reshape(shape), factor.reshape(shape)
-
-
-def _channels(x: Tensor, values: Tensor | None) -> Tensor | None:
-    """(channels,) as it broadcasts along dimension 1 of x."""
-    return None if values is None else values.reshape((-1, *(1,) * (x.ndim - 2)))
 
 
 @rule("_native_batch_norm_legit_no_training.default")
@@ -86,13 +68,8 @@ def batch_norm_inference(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
     momentum: float, eps: float,
 ) -> Any:  # fmt: skip
-    wide = widened(x)
-    factor = ops.rsqrt(ops.add(variance.cast(wide.dtype), eps))
-    if weight is not None:
-        factor = ops.mul(factor, weight.cast(wide.dtype))
-    centred = ops.sub(wide, _channels(x, mean.cast(wide.dtype)))  # type: ignore[arg-type]
-    result = _affine(centred, _channels(x, factor), _channels(x, bias)).cast(x.dtype)
-    empty = literal(x.graph, 0, wide.dtype).expand((0,))
+    result = ops.batch_norm(x, mean, variance, weight, bias, eps=eps)
+    empty = literal(x.graph, 0, widened(x).dtype).expand((0,))
     return result, empty, empty
 
 
@@ -129,8 +106,8 @@ def batch_norm_alone(
 def _batch_statistics(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     dims = (0, *range(2, x.ndim))
     wide = widened(x)
-    result, mean, factor = _moments(wide, dims, eps)
-    whole = _affine(result, _channels(x, weight), _channels(x, bias)).cast(x.dtype)
+    result, mean, factor = moments(wide, dims, eps)
+    whole = affine(result, per_channel(x, weight), per_channel(x, bias)).cast(x.dtype)
     spread = ops.mean(ops.square(ops.sub(wide, mean)), dims)
     return whole, mean.reshape(-1), factor.reshape(-1), spread
 
@@ -148,7 +125,7 @@ def rms_norm(x: Tensor, shape: Sequence[Size], weight: Tensor | None, eps: float
     dims, wide = tuple(range(x.ndim - len(shape), x.ndim)), widened(x)
     small = {8: 2.0**-52}.get(wide.dtype.bytes, 2.0**-23) if eps is None else eps
     factor = ops.rsqrt(ops.add(ops.mean(ops.square(wide), dims, keepdim=True), small))
-    return _affine(ops.mul(wide, factor), weight, None).cast(x.dtype), factor
+    return affine(ops.mul(wide, factor), weight, None).cast(x.dtype), factor
 
 
 @rule("_trilinear.default")

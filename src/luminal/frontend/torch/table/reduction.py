@@ -10,19 +10,26 @@ from ....errors import Unsupported
 from ....graph.dtype import DType, f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Size, dim_of, dims_of, extent, full_like, positions, static
-from .base import rule, same, source
+from ....ops.base import Size, dim_of, extent, full_like, positions, static
+from .base import Rule, rule, same, source
 
 if TYPE_CHECKING:
     from ..record import Recorder
 
 Dims = Sequence[int] | int | None
 
-same("any.default any.dim any.dims", ops.any)
-same("all.default all.dim all.dims", ops.all)
+same("any.default any.dim any.dims _is_any_true.default", ops.any)
+same("all.default all.dim all.dims _is_all_true.default", ops.all)
 same("cummax.default", ops.cummax)
 same("cummin.default", ops.cummin)
 same("logsumexp.default", ops.logsumexp)
+same("max.default max.dim", ops.max)
+same("min.default min.dim", ops.min)
+same("argmax.default", ops.argmax)
+same("argmin.default", ops.argmin)
+same("aminmax.default", ops.aminmax)
+same("median.default", ops.median)
+same("count_nonzero.dim_IntList", ops.count_nonzero)
 
 
 def _wide(x: Tensor, kind: DType | None) -> Tensor:
@@ -31,38 +38,27 @@ def _wide(x: Tensor, kind: DType | None) -> Tensor:
     return x.cast(f32 if wanted.is_float and wanted.bytes < 4 else wanted)
 
 
-@rule("sum.default")
-def total(x: Tensor, dtype: DType | None = None) -> Tensor:
-    return ops.sum(_wide(x, dtype))
+def _added(function: Any) -> Rule:
+    def over(
+        x: Tensor, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
+    ) -> Tensor:
+        result: Tensor = function(_wide(x, dtype), dims, keepdim)
+        return result
+
+    return over
 
 
-@rule("sum.dim_IntList")
-def sum_over(
-    x: Tensor, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
-) -> Tensor:
-    return ops.sum(_wide(x, dtype), dims, keepdim)
+rule("sum.default", "sum.dim_IntList")(_added(ops.sum))
+rule("mean.default", "mean.dim")(_added(ops.mean))
+rule("prod.default", "prod.dim_int")(_added(ops.prod))
 
 
-@rule("mean.default")
-def mean(x: Tensor, dtype: DType | None = None) -> Tensor:
-    return ops.mean(_wide(x, dtype))
+def _running(function: Any) -> Rule:
+    return lambda x, dim, dtype=None: function(_wide(x, dtype), dim)
 
 
-@rule("mean.dim")
-def mean_over(
-    x: Tensor, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None
-) -> Tensor:
-    return ops.mean(_wide(x, dtype), dims, keepdim)
-
-
-@rule("prod.default")
-def product(x: Tensor, dtype: DType | None = None) -> Tensor:
-    return ops.prod(_wide(x, dtype))
-
-
-@rule("prod.dim_int")
-def product_over(x: Tensor, dim: int, keepdim: bool = False, dtype: DType | None = None) -> Tensor:
-    return ops.prod(_wide(x, dtype), dim, keepdim)
+rule("cumsum.default")(_running(ops.cumsum))
+rule("cumprod.default")(_running(ops.cumprod))
 
 
 @rule("amax.default")
@@ -75,62 +71,17 @@ def amin(x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
     return ops.amin(x, dims or None, keepdim)
 
 
-@rule("max.default")
-def max_of(x: Tensor) -> Tensor:
-    return ops.amax(x)
+def _spread(function: Any) -> Rule:
+    def over(
+        x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
+    ) -> Any:
+        return function(x, dims, _correction(correction), keepdim)
+
+    return over
 
 
-@rule("min.default")
-def min_of(x: Tensor) -> Tensor:
-    return ops.amin(x)
-
-
-@rule("max.dim")
-def max_over(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    return ops.amax(x, dim, keepdim), ops.argmax(x, dim, keepdim)
-
-
-@rule("min.dim")
-def min_over(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    return ops.amin(x, dim, keepdim), ops.argmin(x, dim, keepdim)
-
-
-@rule("argmax.default")
-def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return ops.argmax(x, dim, keepdim)
-
-
-@rule("argmin.default")
-def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return ops.argmin(x, dim, keepdim)
-
-
-@rule("var.correction")
-def var(
-    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> Tensor:
-    return ops.var(x, dims, _correction(correction), keepdim)
-
-
-@rule("std.correction")
-def std(
-    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> Tensor:
-    return ops.std(x, dims, _correction(correction), keepdim)
-
-
-@rule("var_mean.correction")
-def var_mean(
-    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> Any:
-    return var(x, dims, correction, keepdim), ops.mean(x, dims, keepdim)
-
-
-@rule("std_mean.correction")
-def std_mean(
-    x: Tensor, dims: Dims = None, correction: float | None = None, keepdim: bool = False
-) -> Any:
-    return std(x, dims, correction, keepdim), ops.mean(x, dims, keepdim)
+for _name in ("var", "std", "var_mean", "std_mean"):
+    rule(f"{_name}.correction")(_spread(getattr(ops, _name)))
 
 
 def _correction(value: float | None) -> int:
@@ -140,19 +91,9 @@ def _correction(value: float | None) -> int:
     return int(number)
 
 
-@rule("cumsum.default")
-def cumsum(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
-    return ops.cumsum(_wide(x, dtype), dim)
-
-
 @rule("logcumsumexp.default")
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return ops.logcumsumexp(x, dim) if x.ndim else x
-
-
-@rule("cumprod.default")
-def cumprod(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
-    return ops.cumprod(_wide(x, dtype), dim)
 
 
 @rule("sort.stable")
@@ -250,22 +191,12 @@ def histc(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Tensor
     return ops.scatter_add(empty, 0, at, inside.cast(i64))
 
 
-@rule("median.default")
-def median(x: Tensor) -> Any:
-    return ops.median(x)
-
-
 @rule("linalg_vector_norm.default")
 def vector_norm(
     x: Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:  # fmt: skip
     return ops.norm(_wide(x, dtype), float(order), dims, keepdim)
-
-
-@rule("count_nonzero.dim_IntList")
-def count_nonzero(x: Tensor, dims: Dims = None) -> Tensor:
-    return ops.count_nonzero(x, dims)
 
 
 @rule("_softmax.default")
@@ -281,9 +212,3 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     wide = x.cast(f32) if half_to_float else x
     return ops.log_softmax(wide, dim_of(x, dim)) if x.ndim else full_like(wide, 0)
-
-
-@rule("aminmax.default")
-def aminmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    dims = dims_of(x, dim)
-    return ops.amin(x, dims, keepdim), ops.amax(x, dims, keepdim)

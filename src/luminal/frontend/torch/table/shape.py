@@ -10,7 +10,9 @@ from ....errors import Unsupported
 from ....graph.dtype import boolean
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Size, Value, dim_of, extent, result_type, same_size, tensor_of
+from ....ops import movement
+from ....ops.base import Size, dim_of, extent, result_type, same_size, tensor_of
+from ....ops.slicing import clamped
 from .base import rule, same, source
 
 if TYPE_CHECKING:
@@ -20,6 +22,11 @@ END = 2**63 - 1  # ATen's word for "to the end"
 
 same("permute.default permute_copy.default", ops.permute)
 same("unsqueeze.default", ops.unsqueeze)
+same("expand.default", ops.expand)
+same("repeat.default", movement.repeat)
+same("select.int", ops.select)
+same("split.Tensor split_with_sizes.default", ops.split)
+same("unbind.int", ops.unbind)
 same("flip.default", ops.flip)
 same("diagonal.default", ops.diagonal)
 same("stack.default", ops.stack)
@@ -58,11 +65,6 @@ def view_as(x: Tensor, kind: Any) -> Tensor:
     return x
 
 
-@rule("expand.default")
-def expand(x: Tensor, shape: Sequence[Size], implicit: bool = False) -> Tensor:
-    return x.expand(tuple(shape))
-
-
 @rule("squeeze.dim", "squeeze.dims", "squeeze.default")
 def squeeze(x: Tensor, dims: int | Sequence[int] | None = None) -> Tensor:
     if not x.ndim:
@@ -81,19 +83,14 @@ def t(x: Tensor) -> Tensor:
     return x.T if x.ndim == 2 else x
 
 
-@rule("select.int")
-def select(x: Tensor, dim: int, index: Size) -> Tensor:
-    return x.select(dim, index)
-
-
 @rule("slice.Tensor")
 def slice_of(
     x: Tensor, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
 ) -> Tensor:
     dim = dim_of(x, dim)
     stop = None if isinstance(end, int) and end >= END else end
-    key = (slice(None),) * dim + (slice(start, stop, step),)
-    return x[key]
+    ends = [_bound(x, dim, e) if isinstance(e, Index) else e for e in (start, stop)]
+    return x[(slice(None),) * dim + (slice(*ends, step),)]
 
 
 @rule("narrow_copy.default", "narrow.default")
@@ -103,33 +100,13 @@ def narrow(x: Tensor, dim: int, start: Size, length: Size) -> Tensor:
     return x.narrow(dim, first, length)
 
 
-@rule("split_with_sizes.default")
-def split_with_sizes(x: Tensor, sizes: Sequence[Size], dim: int = 0) -> Any:
-    return ops.split(x, sizes, dim)
-
-
-@rule("split.Tensor")
-def split(x: Tensor, size: Size, dim: int = 0) -> Any:
-    return ops.split(x, size, dim)
-
-
-@rule("unbind.int")
-def unbind(x: Tensor, dim: int = 0) -> Any:
-    return ops.unbind(x, dim)
-
-
-@rule("repeat.default")
-def repeat(x: Tensor, counts: Sequence[Size]) -> Tensor:
-    return x.repeat(tuple(counts))
-
-
 @rule("unfold.default")
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     return x.unfold(dim, size, step) if x.ndim else x.reshape(1)
 
 
 @rule("constant_pad_nd.default")
-def constant_pad(x: Tensor, widths: Sequence[Size], value: Value = 0) -> Tensor:
+def constant_pad(x: Tensor, widths: Sequence[Size], value: float = 0) -> Tensor:
     if x.dtype.is_integer:
         value = int(value)
     return x.pad(list(widths), value)
@@ -183,7 +160,7 @@ def slice_scatter(
     """x with a slice replaced: what was written where the position is one of the slice's."""
     dim = dim_of(x, dim)
     size = extent(x, dim)
-    first = _bound(0 if start is None else start, size)
+    first = _bound(x, dim, 0 if start is None else start)
     count = extent(source, dim)
     if same_size(count, size) and step == 1:
         return source
@@ -198,12 +175,14 @@ def slice_scatter(
     return ops.where(there.read(x.shape, index, inside, False), written, x)
 
 
-def _bound(value: Size, size: Index) -> Index:
-    """A start of a slice as ATen reads it: negative ones count from the end."""
-    if isinstance(value, int):
-        bound = Index.of(value) if value >= 0 else (size + value).maximum(0)
-        return bound.minimum(size)
-    return Index.of(value)
+def _bound(x: Tensor, dim: int, value: Size) -> Index:
+    """An end of a slice as ATen reads it: negative ones count from the end, all are cut to x. Of a
+    size of a run PyTorch's guards fix the sign."""
+    graph, size, bound = x.graph, extent(x, dim), Index.of(value)
+    if bound.evaluate(graph.space.usual(2)) < 0:
+        graph.require(-1 - bound, f"slice bound {bound} must be negative")
+        bound = size + bound
+    return clamped(graph, bound, Index.of(0), size)
 
 
 @rule("diagonal_scatter.default")

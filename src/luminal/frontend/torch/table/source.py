@@ -15,7 +15,7 @@ from ....graph.index import Index
 from ....graph.node import Number
 from ....graph.tensor import Tensor
 from ....ops.base import Size, full_like, operands, static, tensor_of
-from .base import rule, source
+from .base import Rule, rule, source
 
 if TYPE_CHECKING:
     from ..record import Recorder
@@ -40,24 +40,16 @@ def scalar_tensor(at: Recorder, value: Any, dtype: DType = f32) -> Tensor:
     return tensor_of(at.graph, value, dtype)
 
 
-@source("empty.memory_format", "zeros.default", "_efficientzerotensor.default")
-def zeros(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
-    return full(at, shape, 0, dtype)
+def _filled(value: int) -> Rule:
+    """Of a shape; an order of dimensions or strides does not matter here."""
+    return lambda at, shape, *layout, dtype=f32: full(at, shape, value, dtype)
 
 
-@source("empty_permuted.default")
-def empty_permuted(at: Recorder, shape: Sizes, order: Sequence[int], dtype: DType = f32) -> Tensor:
-    return full(at, shape, 0, dtype)
-
-
-@source("empty_strided.default")
-def empty_strided(at: Recorder, shape: Sizes, strides: Sizes, dtype: DType = f32) -> Tensor:
-    return full(at, shape, 0, dtype)
-
-
-@source("ones.default")
-def ones(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
-    return full(at, shape, 1, dtype)
+source(
+    "empty.memory_format", "zeros.default", "_efficientzerotensor.default",
+    "empty_permuted.default", "empty_strided.default",
+)(_filled(0))  # fmt: skip
+source("ones.default")(_filled(1))
 
 
 @rule("full_like.default")
@@ -70,24 +62,12 @@ def fill(x: Tensor, value: Any) -> Tensor:
     return tensor_of(x.graph, value, x.dtype).expand(x.shape)
 
 
-@rule("zeros_like.default", "empty_like.default")
-def zeros_like(x: Tensor, dtype: DType | None = None) -> Tensor:
-    return full_like(x, 0, dtype)
+def _filled_like(value: int) -> Rule:
+    return lambda x, dtype=None: full_like(x, value, dtype)
 
 
-@rule("ones_like.default")
-def ones_like(x: Tensor, dtype: DType | None = None) -> Tensor:
-    return full_like(x, 1, dtype)
-
-
-@rule("new_zeros.default", "new_empty.default")
-def new_zeros(x: Tensor, shape: Sizes, dtype: DType | None = None) -> Tensor:
-    return new_full(x, shape, 0, dtype)
-
-
-@rule("new_ones.default")
-def new_ones(x: Tensor, shape: Sizes, dtype: DType | None = None) -> Tensor:
-    return new_full(x, shape, 1, dtype)
+rule("zeros_like.default", "empty_like.default")(_filled_like(0))
+rule("ones_like.default")(_filled_like(1))
 
 
 @rule("new_full.default")
@@ -95,11 +75,12 @@ def new_full(x: Tensor, shape: Sizes, value: Number, dtype: DType | None = None)
     return tensor_of(x.graph, value, dtype or x.dtype).expand(tuple(shape))
 
 
-@rule("new_empty_strided.default")
-def new_empty_strided(
-    x: Tensor, shape: Sizes, strides: Sizes, dtype: DType | None = None
-) -> Tensor:
-    return new_full(x, shape, 0, dtype)
+def _filled_new(value: int) -> Rule:
+    return lambda x, shape, *layout, dtype=None: new_full(x, shape, value, dtype)
+
+
+rule("new_zeros.default", "new_empty.default", "new_empty_strided.default")(_filled_new(0))
+rule("new_ones.default")(_filled_new(1))
 
 
 @source("arange.start_step")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 
 from .... import ops
 from ....graph.tensor import Tensor
@@ -47,13 +47,20 @@ def _real(*values: Value) -> bool:
 
 @rule("gcd.default")
 def gcd(x: Tensor, y: Tensor) -> Tensor:
-    """Euclid's, with as many steps as the slowest pair of the dtype (Fibonacci's numbers) takes."""
-    a, b = (ops.abs(part) for part in operands(x, y))
-    for _ in range(int(a.dtype.bytes * 8 * 1.4403) + 1):
-        over = ops.eq(b, 0)
-        rest = ops.fmod(a, ops.where(over, 1, b))
-        a, b = ops.where(over, a, b), ops.where(over, b, rest)
-    return a
+    """Euclid's: the last remainder that is not 0, of as many as the slowest pair of the dtype
+    (Fibonacci's numbers) has. Each has the sign of its dividend, so that two signs take turns: they
+    matter for the most negative number, whose absolute value is itself."""
+    operands_ = [ops.abs(part) for part in operands(x, y)]
+    kind = operands_[0].dtype
+    rests = [part.cast(kind.name.replace("i", "u")) for part in operands_]
+    for _ in range(int(kind.bytes * 8 * 1.4403) + 1):
+        rests.append(ops.remainder(rests[-2], rests[-1]))  # 0 where the divisor is 0
+    found = [reduce(ops.minimum, (ops.sub(r, 1) for r in rests[n::2])) for n in (0, 1)]
+    signed = [
+        ops.mul(ops.add(least, 1).cast(kind), ops.where(ops.lt(part, 0), -1, 1))
+        for least, part in zip(found, operands_)
+    ]
+    return ops.where(ops.lt(found[1], found[0]), signed[1], signed[0])
 
 
 @rule("lcm.default")

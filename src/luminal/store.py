@@ -7,17 +7,19 @@ depend on, and any file may vanish at any time. What cannot be read is removed a
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from ..errors import ArtifactError
-from ..folders import user_folder
+from .errors import ArtifactError
+from .folders import user_folder
 
 SPARE = 0.1  # of the disk stays free
 Read = TypeVar("Read")
@@ -46,6 +48,19 @@ class Store:
     def of_weights() -> Store:
         """The user's packed weights."""
         return Store(user_folder() / "weights", 64 << 30, "weights", ".weights")
+
+    @staticmethod
+    def of_machine() -> Store:
+        """What this machine is, and code that every process needs."""
+        return Store(user_folder() / "machine", 16 << 20, "facts", ".machine")
+
+    def remembered(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """What `make` has returned when it was called for this key; it is called now if need be."""
+        found = self.find(key, _digested)
+        if found is None:
+            found = make()
+            self.keep(key, partial(_write_digested, found), len(found))
+        return found
 
     def find(self, key: str | None, read: Callable[[Path], Read]) -> Read | None:
         """What `read` makes of the file of a key; None where there is none, or where `read` raises
@@ -109,6 +124,20 @@ class Store:
                 state = path.stat()
                 found.append((state.st_mtime, state.st_size, path))
         return found
+
+
+def _digested(path: Path) -> bytes:
+    """Raises OSError, ValueError."""
+    data = path.read_bytes()
+    digest, data = data[:32], data[32:]
+    if hashlib.sha256(data).digest() != digest:
+        raise ValueError("damaged")
+    return data
+
+
+def _write_digested(data: bytes, path: Path) -> None:
+    with whole(path) as file:
+        file.write(hashlib.sha256(data).digest() + data)
 
 
 @contextlib.contextmanager
