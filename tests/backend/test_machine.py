@@ -66,7 +66,7 @@ def test_an_object_is_kept_and_loaded_again() -> None:
     entry = Entry(second.address("twice"), slots.ctypes.data)
     cpu.crew(1).run(cpu.table([entry]))
     assert value[0] == 42
-    assert first.spills() == 0 and set(first.seconds) >= {"parse", "code"}
+    assert set(first.seconds) >= {"parse", "code"}
     with pytest.raises(CompileError, match="assembly"):
         second.assembly()
     with pytest.raises(CompileError, match="no function 'thrice'"):

@@ -288,6 +288,27 @@ def test_slices_from_the_end_and_sizes_that_guards_make_equal():
     assert not report().fallbacks and not report().failures
 
 
+def test_images_of_a_size_known_at_run_time_grow_by_half():
+    run = torch.compile(lambda x: F.interpolate(x, scale_factor=1.5), backend=backend, dynamic=True)
+    for shape in ((2, 3, 6, 8), (2, 3, 9, 7)):
+        x = torch.randn(shape)
+        assert torch.equal(run(x), F.interpolate(x, scale_factor=1.5))
+    assert not report().fallbacks and not report().failures
+
+
+def test_returned_views_with_sizes_of_a_run_share_memory():
+    def function(x):
+        pairs = (x * 2).view(x.shape[0] // 2, 2)
+        return x.view(x.shape[0] // 2, 2)[:, 1], x.expand(3, x.shape[0]), pairs[:, 1], pairs + 1
+
+    x = torch.randn(12)
+    results = torch.compile(function, backend=backend, dynamic=True)(x)
+    for got, expected in zip(results, function(x)):
+        assert torch.equal(got, expected) and got.stride() == expected.stride()
+    results[0].zero_()
+    assert (x[1::2] == 0).all() and not report().fallbacks
+
+
 def test_options_are_checked():
     run = torch.compile(lambda x: x + 1, backend=backend, options={"treads": 2})
     with pytest.raises(Exception, match="treads"):

@@ -16,7 +16,7 @@ from luminal.search import tune as module
 from luminal.search.kernel_search import KernelSearch, Limit
 from luminal.search.progress import Progress
 from luminal.search.space import Space
-from luminal.search.strategies import Random
+from luminal.search.strategies import Evolve
 from luminal.search.trial import Result
 
 
@@ -160,7 +160,7 @@ def searched(attempted, raced):
     standin = Standin(attempted)
     standin.race_seconds = raced
     space = Space(prepared("gemm"), TARGET)
-    search = KernelSearch(space, standin, Random(0), Limit(5, None), 0.0, Progress(Line(1)))
+    search = KernelSearch(space, standin, Evolve(0), Limit(5, None), 0.0, Progress(Line(1)))
     return search.run([])
 
 

@@ -202,7 +202,11 @@ def test_wrong_fields_are_named(running: Running, change: dict[str, Any], field:
     assert field in error["message"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'"x"'])
+HALF = b'{"model": "%s", "prompt": "\\ud800"}' % NAME.encode()  # of a surrogate pair
+MALFORMED = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'"x"', HALF]
+
+
+@pytest.mark.parametrize("body", MALFORMED)
 def test_malformed_bodies(running: Running, body: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
         answer = running.http().post(path, content=body)

@@ -1,9 +1,9 @@
 """A roofline for kernels of a plan: enough to choose what to store, not to choose schedules.
 
 What it counts, and why: multiply-adds of contractions at the rate of the multiply-add units, all
-else in vector operations; memory once for each buffer, again for each pass over rows that do not
-fit the cache; work that a loop over foreign axes repeats (a computed operand is made once for each
-tile of them); a contraction whose result several passes need, which spoils its register tile.
+else in vector operations; memory once for each buffer; work that a loop over foreign axes repeats
+(a computed operand is made once for each tile of them); a contraction whose result several passes
+need, which spoils its register tile.
 A guard costs nothing: it cuts a loop, and what is under it is only made where it holds (but for
 reductions, which are values of their own). A view costs nothing: it is an address.
 """
@@ -29,9 +29,9 @@ class CostModel:
     """A machine in a few numbers, for all its threads together. Rates per second.
 
     flops: of contractions; vector: element operations; bandwidth: bytes from memory;
-    cache_bandwidth: bytes of buffers that fit `cache` bytes; row: bytes of a row that several
-    passes find in the cache; tile: points of foreign axes that share one computed operand; launch:
-    seconds of a kernel and its barrier; hint: assumed value of a run-time size.
+    cache_bandwidth: bytes of buffers that fit `cache` bytes; tile: points of foreign axes that
+    share one computed operand; launch: seconds of a kernel and its barrier; hint: assumed value of
+    a run-time size.
     """
 
     flops: float = 2.4e11
@@ -39,7 +39,6 @@ class CostModel:
     bandwidth: float = 2e10
     cache_bandwidth: float = 1e11
     cache: float = 2e6
-    row: float = 5e5
     tile: int = 64
     launch: float = 2e-6
     spoiled: float = 1.5  # a contraction without a register tile of its own
@@ -349,22 +348,18 @@ class _Priced:
         return 0.05 if node.op == "Read" else 1.0
 
     def _memory(self) -> float:
-        """Seconds of traffic: each buffer once, rows too long for the cache once a pass."""
-        passes = self._passes()
+        """Seconds of traffic: each buffer once."""
         touched: dict[int, float] = {}
-        again: dict[int, int] = {}
         for c, node in self.piece.body:
             if node.op not in ("Load", "Read", "Gather"):
                 continue
             buffer = node.children[0]
             points = self.pricer.points(self.axes[c]) * self.share.get(c, 1.0)
             touched[buffer] = touched.get(buffer, 0.0) + points * self.classes.dtype[c].bytes
-            times = max((n for mask, n in passes.items() if mask & self.axes[c]), default=1)
-            again[buffer] = max(again.get(buffer, 1), times)
         total = 0.0
         for buffer, amount in touched.items():
             size = self.pricer.bytes(buffer)
-            total += self._transfer(min(size, amount) * again[buffer], size)
+            total += self._transfer(min(size, amount), size)
         for root in self.piece.roots:
             size = self.pricer.bytes(root)
             if self.piece.scatter is not None:
@@ -376,15 +371,3 @@ class _Priced:
         model = self.model
         fits = buffer <= model.cache
         return amount / (model.cache_bandwidth if fits else model.bandwidth)
-
-    def _passes(self) -> dict[int, int]:
-        """Reduced axes -> passes over them, where a row is too long to be kept."""
-        passes: dict[int, int] = {}
-        for c, node in self.piece.body:
-            if node.over and self.pricer.points(node.over) * 4 > self.model.row:
-                passes[node.over] = max(passes.get(node.over, 0), self.level[c])
-        for root in self.tops():
-            for mask in passes:
-                if self.axes[root] & mask:
-                    passes[mask] += 1
-        return passes

@@ -8,8 +8,8 @@ does (`encode.py`) and another one fires when the answer is in its table.
 A law in `read`, `guard`, `push` and `exact` holds for every value, inf, NaN and -0.0 included.
 `algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings: they may
 differ where a step in between overflows, underflows or is infinite. `online` makes weights of zero
-in a row of minus infinities alone, where the program as written has NaN. `weak` loses digits
-(variance as E[x^2] - m^2) and is used only when asked for.
+in a row of minus infinities alone, where the program as written has NaN. No law loses digits
+(variance as E[x^2] - m^2 would).
 """
 
 from __future__ import annotations
@@ -107,12 +107,6 @@ ONLINE = """
 (Sum k (Mul f (Wexp k x c))) --> (OSum k x c f)
 """
 
-WEAK = """
-(Sum k (Add p q)) --> (Add (Sum k p) (Sum k q))
-(Sum k (Mul (Add p q) y)) --> (Add (Sum k (Mul p y)) (Mul (Sum k y) q))  if (inv k q) (dep k y)
-(Sum k (Mul y (Add p q))) --> (Add (Sum k (Mul y p)) (Mul (Sum k y) q))  if (inv k q) (dep k y)
-"""
-
 FAMILIES: dict[str, str] = {
     "read": READ,
     "guard": GUARD,
@@ -121,9 +115,8 @@ FAMILIES: dict[str, str] = {
     "algebra": ALGEBRA,
     "fold": FOLD,
     "online": ONLINE,
-    "weak": WEAK,
 }
-DEFAULT = ("read", "guard", "push", "exact", "algebra", "fold", "online")
+DEFAULT = tuple(FAMILIES)
 
 _ABBREVIATIONS = (
     (re.compile(r"\(inv (\S+) (\S+?)\)"), r"(= 0 (& \1 (ax \2)))"),

@@ -36,18 +36,6 @@ class Strategy(Protocol):
         ...
 
 
-class Random:
-    """A few decisions of the default taken otherwise, promising options more often."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-
-    def propose(self, tried: Sequence[Tried]) -> Choices | None:
-        start = tried[0]
-        count = 1 + min(int(self.rng.expovariate(0.7)), 4)
-        return changed(start, count, self.rng)
-
-
 class Climb:
     """One decision at a time from the best so far, most promising options first."""
 

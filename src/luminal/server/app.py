@@ -232,11 +232,7 @@ async def _body(request: Request, kind: type[Body]) -> Body:
         data += part
         if len(data) > MOST_BYTES:
             raise Fault(413, f"the body is larger than {MOST_BYTES >> 20} MiB", "body_too_large")
-    try:
-        values = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise Fault(400, f"the body is no JSON: {error}", "invalid_json") from None
-    return kind.model_validate(values)
+    return kind.model_validate_json(bytes(data))
 
 
 async def _whole(

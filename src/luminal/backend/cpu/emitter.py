@@ -118,9 +118,6 @@ class Emitter:
         number = int.from_bytes(struct.pack(form, value), "little")
         return self.number(number, f"i{BITS[like.element]}", like.width)
 
-    def invert(self, a: Operand) -> Operand:
-        return self.binary("xor", a, self.constant(-1, a))
-
     def call(self, name: str, result: Operand | None, *args: Operand | str) -> Operand | None:
         """A call of a function; `result` gives the type (None: void). Texts are typed."""
         typed = [a if isinstance(a, str) else a.typed for a in args]

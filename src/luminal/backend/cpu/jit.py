@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -78,11 +77,6 @@ class Object:
         if self.text is None:
             raise CompileError("only an object that was built here has assembly to show")
         return str(_generator(self.machine).emit_assembly(_parse(self.text, self.machine)))
-
-    def spills(self) -> int:
-        """Vector registers moved to or from the stack: a candidate with many of them is slow."""
-        to_or_from = r"\(%[re][sb]p\).*%[xyz]mm|%[xyz]mm.*\(%[re][sb]p\)"
-        return len(re.findall(to_or_from, self.assembly()))
 
 
 def build(texts: Sequence[str], target: Target) -> list[Object]:

@@ -6,6 +6,7 @@ record.py       the nodes of an FX graph, recorded in a graph of ours
 sizes.py        PyTorch's symbolic sizes as ours
 table/          the operations: one short function for each
 split.py        which nodes run natively and which in PyTorch
+views.py        views among the results, which PyTorch makes
 export.py       a module as a program that runs without PyTorch
 program.py      a compiled part: tensors in, tensors out
 weights.py      which weights have changed since a program took them in

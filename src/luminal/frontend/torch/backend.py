@@ -36,6 +36,7 @@ from .split import (
     sizes_of,
     trial,
 )
+from .views import returned_views
 from .weights import forget_weights
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -94,11 +95,13 @@ def compile_graph(
         report.count_graph()
         statics = static_nodes(module.graph) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
+        views = dict.fromkeys(returned_views(module.graph), "a view for PyTorch to make")
         recorder, refused = trial(module.graph, statics, draws=not frozen)
         sources = size_sources(module.graph)
         for node, why in refused.items():
-            if not _follows(node, refused):
+            if node not in views and not _follows(node, refused):
                 report.count_fallback(node, why)
+        refused.update(views)
         parts = parts_of(module.graph, refused)
         compiled = []
         for part in parts:

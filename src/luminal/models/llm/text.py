@@ -34,8 +34,12 @@ class Tokenizer:
         return int(self.raw.get_vocab_size())
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Token ids; with the tokens that the model wants around every text if `special`."""
-        return list(self.raw.encode(text, add_special_tokens=special).ids)
+        """Token ids; with the tokens that the model wants around every text if `special`. Raises
+        InputError for half a surrogate pair, which is no character."""
+        try:
+            return list(self.raw.encode(text, add_special_tokens=special).ids)
+        except TypeError:
+            raise InputError(f"no text: {text[:40]!r}") from None
 
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """The text of token ids; special tokens are shown only if asked for."""

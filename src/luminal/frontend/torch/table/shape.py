@@ -89,8 +89,8 @@ def slice_of(
 ) -> Tensor:
     dim = dim_of(x, dim)
     stop = None if isinstance(end, int) and end >= END else end
-    ends = [_bound(x, dim, e) if isinstance(e, Index) else e for e in (start, stop)]
-    return x[(slice(None),) * dim + (slice(*ends, step),)]
+    first, last = (_bound(x, dim, e) if isinstance(e, Index) else e for e in (start, stop))
+    return x[(slice(None),) * dim + (slice(first, last, step),)]
 
 
 @rule("narrow_copy.default", "narrow.default")

@@ -1,0 +1,60 @@
+"""Views that a graph with run-time sizes returns: PyTorch makes them, of what they are views of.
+
+AOTAutograd makes such results anew, as views of the user's tensors, and takes their strides and
+offset from what the graph returns. (Views of fixed sizes it makes by itself.)
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+
+def returned_views(graph: fx.Graph) -> list[fx.Node]:
+    """The chains of views at the ends of a graph, made nodes of their own: others may read the
+    same views, natively."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    made: list[fx.Node] = []
+
+    def twin(node: Any) -> Any:
+        if not isinstance(node, fx.Node) or not is_view(node):
+            return node
+        source = twin(node.args[0])
+        with graph.inserting_before(output):
+            made.append(graph.node_copy(node, lambda n: source if n is node.args[0] else n))
+        return made[-1]
+
+    results = output.args[0]
+    output.args = (tuple(twin(n) if _varies(n) else n for n in results),)
+    _erase_unread([n for n in results if isinstance(n, fx.Node)])
+    return made
+
+
+def is_view(node: fx.Node) -> bool:
+    """Its result shares the memory of its first argument; a part of several does, too."""
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], fx.Node) and is_view(node.args[0])
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    aliases = [result.alias_info for result in node.target._schema.returns]
+    return len(aliases) == 1 and aliases[0] is not None and not aliases[0].is_write
+
+
+def _varies(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    if not isinstance(value, torch.Tensor):
+        return False
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    return any(isinstance(n, torch.SymInt) for n in numbers)
+
+
+def _erase_unread(nodes: list[fx.Node]) -> None:
+    """What only the results read, of views that were made anew."""
+    for node in nodes:
+        while node.op == "call_function" and not node.users and is_view(node):
+            source = node.args[0]
+            node.graph.erase_node(node)
+            node = source  # type: ignore[assignment]
