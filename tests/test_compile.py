@@ -397,3 +397,30 @@ def test_a_window_and_the_one_before_the_first_after_the_last() -> None:
     dots = a @ np.concatenate([np.roll(b, 1, 1), b], 2).swapaxes(-1, -2)
     expected = np.log(np.exp(dots.astype(np.float64)).sum(-1))
     np.testing.assert_allclose(rt[scores], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", [ops.tanh, ops.hardswish])
+@pytest.mark.parametrize("sizes", [(2, 48, 96), (3, 100, 96), (8, 48, 16)])
+def test_two_products_of_equal_work_keep_their_parts(
+    sizes: tuple[int, int, int], activation: Callable[[luminal.Tensor], luminal.Tensor],
+    residual: bool,
+) -> None:  # fmt: skip
+    """Which of two layers in one kernel rules its loops does not change once it is decided."""
+    rows, width, hidden = sizes
+    rng = np.random.default_rng(0)
+    a, w, b, u = (
+        rng.standard_normal(shape, np.float32) / 4
+        for shape in ((rows, width), (hidden, width), (hidden,), (width, hidden))
+    )
+    cx = Graph()
+    x = cx.tensor(a.shape)
+    made = ops.linear(activation(ops.linear(x, cx.constant(w), cx.constant(b))), cx.constant(u))
+    result = (x + made if residual else made).output()
+    rt = cx.compile(threads=1)
+    rt[x] = a
+    rt.run()
+    before = (a @ w.T + b).astype(np.float64)
+    inside = np.tanh(before) if activation is ops.tanh else before * np.clip(before + 3, 0, 6) / 6
+    expected = inside @ u.T + (a if residual else 0)
+    np.testing.assert_allclose(rt[result], expected, rtol=1e-4, atol=1e-5)

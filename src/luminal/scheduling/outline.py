@@ -74,16 +74,19 @@ def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:
     """Look at a kernel with operand values, or with its values in another order: what is decided
     stays."""
     facts = found.facts
-    fresh = _look(Facts(kernel, facts.target, operands, facts.decisions))
+    main = found.main.name if found.main else None
+    fresh = _look(Facts(kernel, facts.target, operands, facts.decisions), main)
     fresh.lane, fresh.tile = found.lane, found.tile
     return fresh
 
 
-def _look(facts: Facts) -> Outline:
+def _look(facts: Facts, dominant: str | None = None) -> Outline:
+    """dominant: the reduction that rules, if that is decided: operands that became values of their
+    own leave others with as much work."""
     work = {v.name: facts.work(v) for v in facts.values}
     total = sum(work.values())
     reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
-    main = max(reductions, key=lambda v: work[v.name], default=None)
+    main = max(reductions, key=lambda v: (v.name == dominant, work[v.name]), default=None)
     group = [v for v in reductions if main and _alike(v, main)]
     found = Outline(
         facts,

@@ -44,7 +44,7 @@ def _panel_axis(x: Access, value: Value, tile: Tile) -> str | None:
     if x.load is None or not x.packable:
         return None
     if tile.lane in x.axes:
-        return tile.lane if tile.lane in value.axes else None
+        return tile.lane
     rows = [a for a, n in tile.sizes.items() if n > 1 and a in x.axes and a in value.axes]
     return rows[0] if rows and x.axes & _reduced(value) else None
 
