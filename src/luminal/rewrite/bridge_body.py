@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import CompileError
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
+from ..graph.order import post_order
 from ..kernel.kernel import (
     Apply,
     Buffer,
@@ -259,16 +260,22 @@ class Body:
         return name
 
     def _online_sum(self, c: int, node: ENode) -> Read:
-        """sum_k f 2^(c (x - max_k x)), in one pass."""
+        """sum_k f 2^(c (x - max_k x)), in one pass; in a later one if f needs the maximum's end."""
         name, factor = self._stream_values(node), node.children[1]
-        dtype = self.classes.dtype[c]
-        weight = Read(f"{name}_p", dtype)
-        body: Expression = weight
-        if self.node[factor].op != "One":
-            body = self.product(factor, weight)
-        over = self.axes(int(node.literals[0]))
-        reduction = Reduction("sum", over, rescale=Read(f"{name}_shrink", dtype))
-        return self.value(c, f"r{c}", body, reduction)
+        dtype, over = self.classes.dtype[c], self.axes(int(node.literals[0]))
+        late = self._needs_end(factor, _stream(node))
+        weight = self._weight(node, dtype, ()) if late else Read(f"{name}_p", dtype)
+        body = weight if self.node[factor].op == "One" else self.product(factor, weight)
+        rescale = None if late else Read(f"{name}_shrink", dtype)
+        return self.value(c, f"r{c}", body, Reduction("sum", over, rescale=rescale))
+
+    def _needs_end(self, c: int, stream: tuple[int, int, float]) -> bool:
+        """Whether a value of this piece needs all of a running maximum, or of a sum over it."""
+        inside = post_order([c], lambda x: self.node[x].children if x in self.node else ())
+        nodes = [self.node[x] for x in inside if x in self.node]
+        running = (n for n in nodes if n.op in ("Wexp", "OSum"))
+        maxima = ((n.over, n.children[0]) for n in nodes if n.op == "Max")
+        return stream in map(_stream, running) or stream[:2] in maxima
 
     # ---- products under a sum
 

@@ -223,15 +223,15 @@ def stream_of(found: Outline, value: Value) -> str | None:
     running = [found.facts.by_name[n] for n in sorted(value.reads(so_far=True))]
     running += [v for v in found.values if v.reduction and v.reduction.rescale
                 and v.reduction.rescale.value == value.name]  # fmt: skip
-    walked = [*value.points, *(a for v in running for a in v.over)]
+    walked = [*value.over, *value.points, *(a for v in running for a in v.over)]
     return next((a for a in walked if a in found.streams), None)
 
 
 def stream_together(found: Outline) -> Kernel | None:
     """The values of the streams side by side, so that one loop computes them: what stands between
     and feeds none of them comes after. None if nothing stands between."""
-    values = found.values
-    inside = [i for i, v in enumerate(values) if stream_of(found, v)]
+    values, ended = found.values, _ended(found)
+    inside = [i for i, v in enumerate(values) if stream_of(found, v) and v.name not in ended]
     if not inside or inside[-1] - inside[0] + 1 == len(inside):
         return None
     needed: set[str] = set()
@@ -244,3 +244,14 @@ def stream_together(found: Outline) -> Kernel | None:
             late.insert(0, v)
     kept = [v for v in values[: inside[-1] + 1] if v not in late]
     return replace(found.kernel, values=(*kept, *late, *values[inside[-1] + 1 :]))
+
+
+def _ended(found: Outline) -> set[str]:
+    """Values that need the end of a stream: its last maximum, or a sum that was rescaled."""
+    looked_at = set().union(*(v.reads(so_far=True) for v in found.values))
+    whole = {v.name for v in found.values if v.reduction and v.reduction.rescale} | looked_at
+    ended: set[str] = set()
+    for v in found.values:
+        if v.reads(so_far=False) & (whole | ended):
+            ended.add(v.name)
+    return ended
