@@ -29,8 +29,9 @@ agrees with eager PyTorch in value, dtype, shape and mutation. *Native*: passed,
 computed nothing. What is not native ran partly in PyTorch: `luminal.torch.report()` says which
 operations, and where. In the modes gen and static the suite draws its prompt inside the profiled
 call (`randint`, `random_`), and in hfgen it profiles all of `generate()`: cases there do not count
-as native even where every compiled graph is one native program. Nor do random operations: one seed
-a run is drawn from PyTorch's generator (`random_`), so that `torch.manual_seed` rules it. Orders of
+as native even where every compiled graph is one native program. Nor do random operations:
+PyTorch draws them in inference, eager's own numbers under a seed; where something is trained one
+seed a run is drawn from its generator (`random_`), so that `torch.manual_seed` rules it. Orders of
 equal elements (`sort`, `topk`, `kthvalue`) that PyTorch itself leaves open stay with PyTorch where
 the graph gives out their places.
 """

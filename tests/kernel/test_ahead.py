@@ -81,3 +81,13 @@ def test_not_where_it_cannot_help() -> None:
     assert not nests(run(tiled(4, 48, 16)).body), "a panel of 1 KiB, read once"
     assert not nests(run(tiled(16, 48, 16)).body), "a panel of 1 KiB"
     assert not nests(run(tiled(16, 48, 256, packed=False)).body), "nothing is known to follow"
+
+
+@pytest.mark.parametrize(("panels", "asks"), [(2, True), (4, False)])
+def test_several_panels_side_by_side_are_followed_by_the_hardware(panels: int, asks: bool) -> None:
+    """One row reads panels of 16 columns, 8 KiB apart, a line of each in a turn."""
+    tile = 16 * panels
+    paths = {"acc": f"n/{tile}@ m/1 k/2 k/1! n/16! n/1#", "out": f"n/{tile}@ m/1 n/16! n/1#"}
+    kernel = gemm(1, 2 * tile, 256, epilogue=True)
+    case = Case(kernel, schedule(paths, layouts={"B": "1/16 0/1 1/1"}), {})
+    assert bool(nests(run(case).body)) == asks
