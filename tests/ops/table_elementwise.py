@@ -306,6 +306,15 @@ case("pow int", lambda x: x**3, lambda x: x**3, integers(9, dtype=np.int32))
 case("2 ** x", lambda x: 2**x, lambda x: 2**x, normal(9), scale=4)
 case("2 ** int", lambda x: 2**x, lambda x: 2**x, integers(9, low=0, high=40))
 case("pow tensors", ops.pow, torch.pow, normal(30), normal(30, seed=4), scale=8)
+for kind, highest in ((np.float32, 5.0), (np.float64, 13.0)):  # exact, not only close
+    case(
+        f"pow of whole numbers {np.dtype(kind)}",
+        ops.pow,
+        torch.pow,
+        np.arange(-10, 11).astype(kind)[:, None],
+        np.arange(highest + 1).astype(kind),
+        scale=0,
+    )
 case(
     "pow whole",
     ops.pow,

@@ -286,6 +286,14 @@ CREATED = {
     ),
     "linspace": (lambda g: ops.linspace(g, -1, 3, 11), lambda: torch.linspace(-1, 3, 11)),
     "logspace": (lambda g: ops.logspace(g, -1, 2, 7), lambda: torch.logspace(-1, 2, 7)),
+    "linspace i64": (
+        lambda g: ops.linspace(g, -3, 8, 6, "i64"),
+        lambda: torch.linspace(-3, 8, 6, dtype=torch.int64),
+    ),
+    "logspace i64": (
+        lambda g: ops.logspace(g, 0, 9, 10, dtype="i64"),
+        lambda: torch.logspace(0, 9, 10, dtype=torch.int64),
+    ),
     "zeros": (lambda g: ops.zeros(g, (2, 3)), lambda: torch.zeros(2, 3)),
     "ones i8": (lambda g: ops.ones(g, (2,), "i8"), lambda: torch.ones(2, dtype=torch.int8)),
     "full": (lambda g: ops.full(g, (2, 2), 7), lambda: torch.full((2, 2), 7)),

@@ -8,13 +8,14 @@ from typing import Any
 
 from ..errors import ShapeError
 from ..graph.dtype import dtype as dtype_of
-from ..graph.dtype import f32, i64
+from ..graph.dtype import f32, f64, i64
 from ..graph.graph import Graph
 from ..graph.index import Index
 from ..graph.node import Number
 from ..graph.tensor import Tensor
 from .base import Size, full_like, literal, number_dtype
 from .elementwise import add, eq, mul, sub, where
+from .math import pow
 
 
 def full(graph: Graph, shape: Size | Sequence[Size], value: Number, dtype: Any = None) -> Tensor:
@@ -70,8 +71,11 @@ def _arange_float(graph: Graph, start: float, end: float, step: float, dtype: An
 
 
 def linspace(graph: Graph, start: float, end: float, steps: int, dtype: Any = "f32") -> Tensor:
-    """`steps` numbers from start to end, both included; counted from the nearer end."""
+    """`steps` numbers from start to end, both included; counted from the nearer end. Integers are
+    the whole parts of the f64 numbers."""
     kind = dtype_of(dtype)
+    if not kind.is_float:
+        return linspace(graph, start, end, steps, f64).cast(kind)
     if steps == 1:
         return full(graph, (1,), start, kind)
     step = (end - start) / (steps - 1)
@@ -85,9 +89,10 @@ def linspace(graph: Graph, start: float, end: float, steps: int, dtype: Any = "f
 def logspace(
     graph: Graph, start: float, end: float, steps: int, base: float = 10.0, dtype: Any = "f32"
 ) -> Tensor:
-    """base to the powers of linspace."""
-    powers = mul(linspace(graph, start, end, steps, dtype), math.log2(base))
-    return graph.apply("exp2", [powers])
+    """base to the powers of linspace. Integers are the whole parts of the f64 numbers."""
+    kind = dtype_of(dtype)
+    exponents = linspace(graph, start, end, steps, kind if kind.is_float else f64)
+    return pow(full_like(exponents, base), exponents).cast(kind)
 
 
 def eye(graph: Graph, n: Size, m: Size | None = None, dtype: Any = "f32") -> Tensor:

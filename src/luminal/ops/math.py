@@ -23,6 +23,7 @@ from .elementwise import (
     div,
     eq,
     floor,
+    ge,
     gt,
     isinf,
     isnan,
@@ -34,6 +35,7 @@ from .elementwise import (
     neg,
     reciprocal,
     remainder,
+    round,
     square,
     sub,
     where,
@@ -204,6 +206,7 @@ def _pow_integer(x: Tensor, y: Tensor) -> Tensor:
 def _pow_float(x: Tensor, y: Tensor) -> Tensor:
     """2^(y log2 |x|), with the sign of x for odd y."""
     size = x.graph.apply("exp2", [mul(y, x.graph.apply("log2", [abs(x)]))])
+    size = _exact_whole(x, y, size)
     whole = logical_or(eq(floor(y), y), isinf(y))
     odd = logical_and(eq(remainder(y, 2.0), 1.0), whole)
     signed = where(odd, neg(size), size)
@@ -211,6 +214,15 @@ def _pow_float(x: Tensor, y: Tensor) -> Tensor:
     result = where(lt(x, 0.0), of_negative, size)
     plain = logical_or(eq(y, 0.0), eq(x, 1.0))
     return where(logical_or(plain, logical_and(eq(x, -1.0), isinf(y))), 1.0, result)
+
+
+def _exact_whole(x: Tensor, y: Tensor, power: Tensor) -> Tensor:
+    """Whole powers of whole numbers are whole: what the logarithm lost is rounded back, as long as
+    it is less than a half (up to 2^17 in f32, 2^46 in f64)."""
+    limit = 2.0 ** (46 if x.dtype is f64 else 17)
+    wholes = logical_and(eq(floor(x), x), eq(floor(y), y))
+    close = logical_and(ge(y, 0.0), lt(power, limit))
+    return where(logical_and(wholes, close), round(power), power)
 
 
 # ---- trigonometric and hyperbolic functions

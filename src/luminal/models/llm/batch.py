@@ -9,10 +9,10 @@ import numpy as np
 
 from ... import nn
 from ...graph import Graph
-from .ahead import Recorded, compiled
 from .cache import PagedCache, clear
 from .config import DecoderConfig
 from .decoder import Decoder
+from .elsewhere import Recorded, compiled
 from .loading import Loaded
 from .scheduler import Part
 from .storage import Storage

@@ -9,10 +9,10 @@ import numpy as np
 from ... import nn
 from ...errors import InputError
 from ...graph import Graph
-from .ahead import Recorded, compiled
 from .cache import ContiguousCache, clear, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
+from .elsewhere import Recorded, compiled
 from .storage import Storage
 from .weights import give, parameter_bytes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from luminal import LLM
-from luminal.models.llm import ahead
+from luminal.models.llm import elsewhere
 from luminal.store import Store
 
 from .checkpoints import checkpoint
@@ -26,7 +26,7 @@ def test_another_process_compiles_and_this_one_finds_it(
     small = LLM(directory, context=40, threads=1)
     for file in kept.folder.iterdir() if kept.folder else ():
         file.unlink()
-    monkeypatch.setattr(ahead, "LARGE", 0)
+    monkeypatch.setattr(elsewhere, "LARGE", 0)
     large = LLM(directory, context=40, threads=1)
     stages = large.program._program._report.stages
     assert "elsewhere" in stages and "lower" not in stages
@@ -35,15 +35,15 @@ def test_another_process_compiles_and_this_one_finds_it(
 
 def test_where_the_other_process_fails_this_one_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here it keeps nothing that this process looks for."""
-    monkeypatch.setattr(ahead, "LARGE", 0)
-    monkeypatch.setattr(ahead, "CHILD", "raise SystemExit(3)")
+    monkeypatch.setattr(elsewhere, "LARGE", 0)
+    monkeypatch.setattr(elsewhere, "CHILD", "raise SystemExit(3)")
     directory = checkpoint("llama3")[0]
     llm = LLM(directory, context=40, threads=1)
     assert llm.logits([5]).shape == (1, llm.config.vocabulary)
 
 
 def test_the_child_is_this_package() -> None:
-    assert (ahead.PACKAGE / "luminal" / "models").is_dir()
-    start = [sys.executable, "-c", ahead.CHILD, str(ahead.PACKAGE)]
+    assert (elsewhere.PACKAGE / "luminal" / "models").is_dir()
+    start = [sys.executable, "-c", elsewhere.CHILD, str(elsewhere.PACKAGE)]
     ended = subprocess.run(start, input=b"", capture_output=True)
     assert b"EOFError" in ended.stderr  # it asked for its job

@@ -22,9 +22,7 @@ from .weights import parameter_bytes
 
 LARGE = 256 << 20  # bytes of parameters from which it pays
 PACKAGE = Path(__file__).resolve().parents[3]  # where the other process finds this package
-CHILD = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from luminal.models.llm.ahead import main; main()"
-)
+CHILD = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main()"
 
 
 @dataclass(frozen=True)
