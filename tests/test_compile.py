@@ -244,6 +244,22 @@ def test_a_cache_is_written_in_place() -> None:
     assert rt._report.plan.in_place and not mine.any()
 
 
+def test_what_is_added_may_depend_on_what_it_is_added_to() -> None:
+    """A sum scattered into its own base in place would read what it has just written."""
+    cx = Graph()
+    x = cx.tensor((4, 3))
+    rows = [np.array([0, 2, 2, 1]), np.array([1, 1, 3, 0])]
+    once = ops.index_add(x, 0, cx.constant(rows[0]), x * 0.5)
+    twice = ops.index_add(once, 0, cx.constant(rows[1]), once * 0.5).output()
+    expected = np.arange(12, dtype=np.float32).reshape(4, 3)
+    rt = cx.compile()
+    rt[x] = expected.copy()
+    rt.run()
+    for index in rows:
+        np.add.at(expected, index, expected[range(4)] * 0.5)
+    np.testing.assert_array_equal(rt[twice], expected)
+
+
 def test_an_output_may_be_an_input_and_may_repeat() -> None:
     cx = Graph()
     x = cx.tensor(("s", 3))

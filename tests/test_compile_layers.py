@@ -50,6 +50,18 @@ class Layers:
         return ops.softmax(scores, -1).matmul(v)
 
 
+def both(graph: Graph, result: Tensor, inputs: dict[Tensor, np.ndarray], **sizes: int) -> None:
+    """Compiled for the CPU and for the reference, the results agree."""
+    found = []
+    for device in ("cpu", "reference"):
+        program = graph.compile(device=device, threads=1)
+        for tensor, array in inputs.items():
+            program[tensor] = array
+        program.run(**sizes)
+        found.append(program[result].copy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4 * np.abs(found[1]).max())
+
+
 def follow(names: list[str] | None, seed: int) -> None:
     """Compile such layers (random ones without names) with random residuals, and compare."""
     rng = np.random.default_rng(seed)
@@ -68,13 +80,7 @@ def follow(names: list[str] | None, seed: int) -> None:
         before.append(made)
     result = before[-1].output()
     array = rng.standard_normal((rows, width), np.float32)
-    found = []
-    for device in ("cpu", "reference"):
-        program = graph.compile(device=device, threads=1)
-        program[x] = array
-        program.run(**({"s": rows} if runtime else {}))
-        found.append(program[result].copy())
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4 * np.abs(found[1]).max())
+    both(graph, result, {x: array}, **({"s": rows} if runtime else {}))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -94,3 +100,35 @@ def test_random_layers(seed: int) -> None:
 @pytest.mark.parametrize("seed", [64, 121])
 def test_streams_and_what_needs_their_end(names: list[str], seed: int) -> None:
     follow(names, seed)
+
+
+def test_results_of_one_stream_are_walked_by_the_next() -> None:
+    """Attention over one feature: nothing is a product, so two of them are one kernel."""
+    rng, graph = np.random.default_rng(0), Graph()
+    x = graph.tensor((14, 1))
+    layers = Layers(graph, rng)
+    result = ops.linear(layers.attention(layers.attention(x)), layers.weight(16, 1)).output()
+    both(graph, result, {x: rng.standard_normal((14, 1), np.float32)})
+
+
+@pytest.mark.parametrize("positions", [2, 3])
+def test_causal_attention_over_few_positions(positions: int) -> None:
+    rng, graph = np.random.default_rng(0), Graph()
+    shape = (2, 2, positions, 3)
+    inputs = {graph.tensor(shape): rng.standard_normal(shape, np.float32) for _ in range(3)}
+    result = ops.scaled_dot_product_attention(*inputs, is_causal=True).output()
+    both(graph, result, inputs)
+
+
+@pytest.mark.parametrize("layers", [4, 8])
+def test_attention_right_after_attention(layers: int) -> None:
+    """Eight are cut within an attention: a kernel has the end of one stream, and whole others."""
+    rng, graph = np.random.default_rng(0), Graph()
+    x = query = graph.tensor((2, 4, 16))
+    inputs = {query: rng.standard_normal((2, 4, 16), np.float32)}
+    for _ in range(layers):
+        keys, values = graph.tensor((2, 24, 16)), graph.tensor((2, 24, 16))
+        for cache in (keys, values):
+            inputs[cache] = rng.standard_normal((2, 24, 16), np.float32)
+        x = ops.softmax(x.matmul(keys.mT) * 0.25, -1).matmul(values)
+    both(graph, x.output(), inputs)

@@ -13,7 +13,7 @@ from ..errors import LuminalError
 from ..graph import Graph
 from . import peers
 from .case import TOLERANCE, Case, Mark, Work, difference
-from .machine import Elsewhere, ceilings_of, on_first_processor, pin_workers
+from .machine import Elsewhere, ceilings_of, on_first_processor, pin_workers, settle
 from .paired import Call, Spread, interleaved
 from .peers import PEERS, Side
 
@@ -121,6 +121,7 @@ def measure(case: Case, options: Options, tell: Callable[[str], object] = str) -
         cells[name], side = _prepared(load, want, tolerance, options.threads)
         if side is not None:
             sides[name] = side
+    settle()
     elsewhere = Elsewhere()
     if sides:
         tell("timing")

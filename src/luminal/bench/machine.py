@@ -20,6 +20,7 @@ STAT = Path("/proc/stat")
 TASKS = Path("/proc/self/task")
 WARM_SECONDS = 0.05
 LEAST_READ = 1 << 16  # bytes: less takes no time that could be measured
+QUIET = 0.05  # share of the processors' time that others may use
 BUSY = 0.25  # share of the busiest thread's time from which a thread counts as a worker
 
 
@@ -101,6 +102,16 @@ class Elsewhere:
         others = (now - every) - (time.process_time() - own)
         passed = (time.perf_counter() - wall) * (os.cpu_count() or 1)
         return min(1.0, max(0.0, others / passed)) if passed > 0 else 0.0
+
+
+def settle(seconds: float = 2.0) -> None:
+    """Wait until nothing else is busy, so long at most: compilers leave children behind."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        others = Elsewhere()
+        time.sleep(0.25)
+        if (others.share() or 0.0) < QUIET:
+            return
 
 
 def _all_seconds() -> float | None:

@@ -71,7 +71,8 @@ class _Bridge:
                 continue
             base = self.plan.buffer_of(piece.scatter.children[0])
             made_here = not self.classes.is_buffer[base] or self.classes.source(base) == "Scatter"
-            alone = readers[base] == 1 and base not in roots and base not in piece.moved
+            again = self._read_again(piece, base)
+            alone = readers[base] == 1 and base not in roots and not again
             same = self.classes.axes[base] == self.classes.axes[piece.roots[0]]
             plain = all(base != c for c, _ in piece.body)
             if made_here and alone and same and plain and not self.classes.constant[base]:

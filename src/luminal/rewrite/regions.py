@@ -189,15 +189,15 @@ def _layer_inputs(facts: Facts, group: Group) -> set[int]:
 
 
 def _half(facts: Facts, group: Group) -> set[int]:
-    """A value in the middle of the group, where few values are alive."""
+    """A value in the middle of the group, where few elements are alive."""
     order = {t: place for place, t in enumerate(group.terms)}
-    alive = [0] * (len(order) + 1)
+    alive = [0.0] * (len(order) + 1)
     for t, place in order.items():
         last = max((order[u] for u in facts.users[t] if u in order), default=place)
         if facts.terms.nodes[t].op not in LEAVES:
-            alive[place] += 1
-            alive[last] -= 1
-    width, candidates = 0, []
+            alive[place] += facts.points(t)
+            alive[last] -= facts.points(t)
+    width, candidates = 0.0, []
     for t, place in order.items():
         width += alive[place]
         node = facts.terms.nodes[t]

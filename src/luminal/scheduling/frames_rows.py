@@ -138,7 +138,7 @@ def _positions(draft: Draft, stream: str, lane: str | None) -> int:
         apart = [draft.target.lines_apart(step) // 2 for step in steps if step >= LINE]
         ends = [draft.size[stream] // 4] if stream in draft.facts.domain(v) else []
         most = min([most, *apart, *ends])
-    return max(LEAST_STREAM, 1 << most.bit_length() - 1)
+    return 1 << max(LEAST_STREAM, most).bit_length() - 1
 
 
 def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:

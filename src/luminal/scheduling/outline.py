@@ -219,39 +219,53 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
 
 
 def stream_of(found: Outline, value: Value) -> str | None:
-    """The stream in whose loop a value stands: it walks its axis, or looks at a running value."""
+    """The stream in whose loop a value stands: it walks its axis, or looks at a running value. A
+    value may have the axis of another stream too, one that its results run through later."""
     running = [found.facts.by_name[n] for n in sorted(value.reads(so_far=True))]
     running += [v for v in found.values if v.reduction and v.reduction.rescale
                 and v.reduction.rescale.value == value.name]  # fmt: skip
-    walked = [*value.over, *value.points, *(a for v in running for a in v.over)]
+    readers = [v for v in found.values if value.name in v.reads()]
+    soon = [a for v in readers for a in v.over if a in value.points]
+    walked = [*value.over, *(a for v in running for a in v.over), *soon, *value.points]
     return next((a for a in walked if a in found.streams), None)
 
 
 def stream_together(found: Outline) -> Kernel | None:
-    """The values of the streams side by side, so that one loop computes them: what stands between
+    """The values of each stream side by side, so that one loop computes them: what stands between
     and feeds none of them comes after. None if nothing stands between."""
-    values, ended = found.values, _ended(found)
-    inside = [i for i, v in enumerate(values) if stream_of(found, v) and v.name not in ended]
-    if not inside or inside[-1] - inside[0] + 1 == len(inside):
-        return None
+    values, ends = found.values, _ends_before(found)
+    for number in range(max(ends.values(), default=0) + 1):
+        walked = {v.name for v in values if stream_of(found, v) and ends[v.name] == number}
+        values = _together(values, walked)
+    return None if values == found.values else replace(found.kernel, values=values)
+
+
+def _together(values: tuple[Value, ...], walked: set[str]) -> tuple[Value, ...]:
+    """With nothing between the walked values that none of them needs."""
+    inside = [i for i, v in enumerate(values) if v.name in walked]
+    if not inside:
+        return values
+    first, last = inside[0], inside[-1]
     needed: set[str] = set()
+    kept: list[Value] = []
     late: list[Value] = []
-    for i in range(inside[-1], inside[0] - 1, -1):
-        v = values[i]
-        if i in inside or v.name in needed:
+    for v in reversed(values[first : last + 1]):
+        if v.name in walked | needed:
             needed |= v.reads()
+            kept.insert(0, v)
         else:
             late.insert(0, v)
-    kept = [v for v in values[: inside[-1] + 1] if v not in late]
-    return replace(found.kernel, values=(*kept, *late, *values[inside[-1] + 1 :]))
+    return (*values[:first], *kept, *late, *values[last + 1 :])
 
 
-def _ended(found: Outline) -> set[str]:
-    """Values that need the end of a stream: its last maximum, or a sum that was rescaled."""
+def _ends_before(found: Outline) -> dict[str, int]:
+    """How many ends of streams each value needs, one after another: the last maximum of a stream,
+    or a sum that was rescaled."""
     looked_at = set().union(*(v.reads(so_far=True) for v in found.values))
     whole = {v.name for v in found.values if v.reduction and v.reduction.rescale} | looked_at
-    ended: set[str] = set()
+    ends: dict[str, int] = {}
     for v in found.values:
-        if v.reads(so_far=False) & (whole | ended):
-            ended.add(v.name)
-    return ended
+        ends[v.name] = max((ends[n] + (n in whole) for n in v.reads(so_far=False)), default=0)
+    for v in found.values:  # the copy of a maximum so far stands in front of it
+        ends[v.name] = max(ends[v.name], *(ends[n] for n in v.reads(so_far=True)), 0)
+    return ends
