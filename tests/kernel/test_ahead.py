@@ -91,3 +91,17 @@ def test_several_panels_side_by_side_are_followed_by_the_hardware(panels: int, a
     kernel = gemm(1, 2 * tile, 256, epilogue=True)
     case = Case(kernel, schedule(paths, layouts={"B": "1/16 0/1 1/1"}), {})
     assert bool(nests(run(case).body)) == asks
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_blocks_that_are_read_several_times_are_followed_by_the_next(native: bool) -> None:
+    """Each row of A is walked in blocks of 4 KiB, each read by all columns in turn."""
+    paths = {"acc": "m/1@ k/1024 n/4 k/4 k/1! n/1#", "out": "m/1@ n/4 n/1#"}
+    case = Case(gemm(3, 8, 2048), schedule(paths))
+    ((outer, inner),) = nests(run(case, native=native).body)
+    assert outer is not None and (outer.count.name, inner.count.name) == ("2", "256")
+
+
+def test_blocks_that_other_units_read_too_are_not_asked_for() -> None:
+    paths = {"acc": "n/4@ k/1024 m/1 k/4 k/1! n/1#", "out": "n/4@ m/1 n/1#"}
+    assert not nests(run(Case(gemm(2, 8, 2048), schedule(paths)), native=True).body)

@@ -384,3 +384,25 @@ def test_adding_is_fused_into_fma() -> None:
     program = run(Case(gemm(12, 64, 16), tile()))
     ops = [s.op for s in statements(program.body) if isinstance(s, Instruction)]
     assert ops.count("fma") == 6 * 2 * 4  # rows, vectors, unrolled k
+
+
+@pytest.mark.parametrize("dtype", [f32, f64, i32])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8])
+def test_lanes_of_several_sums_are_added_together(dtype, lanes: int, rows: int) -> None:
+    from luminal.kernel.program import Instruction
+    from luminal.lowering.verify import statements
+
+    values = (
+        total("sum", "m", load("X", "m", "k", dtype=dtype), "k", dtype=dtype),
+        stored("out", "m", read("sum", dtype), "Y"),
+    )
+    buffers = (buffer("X", dtype, 2 * rows, 64), buffer("Y", dtype, 2 * rows))
+    kernel = Kernel("sums", buffers, axes(m=2 * rows, k=64), values)
+    paths = {"sum": f"m/{rows}@ k/{lanes} m/1! k/1#", "out": f"m/{rows}@ m/1!"}
+    case = Case(kernel, schedule(paths))
+    program = run(case)
+    run(case, native=True)
+    ops = [s.op for s in statements(program.body) if isinstance(s, Instruction)]
+    together = rows > 1 and lanes * dtype.bytes >= 16
+    assert ops.count("across.sum") == (0 if together else rows)

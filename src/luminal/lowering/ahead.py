@@ -1,4 +1,4 @@
-"""Fetching what a packed constant holds further on, while the loops still read what stands here.
+"""Fetching what memory holds further on, while the loops still read what stands here.
 
 A panel that is read again by every turn of a loop around its own (the rows of a matrix product) is
 followed by the next one: each turn asks for its share of that, line by line, into the second cache.
@@ -12,13 +12,18 @@ followed by the next one: each turn asks for its share of that, line by line, in
 A panel that is read once (one row) streams from memory: each turn asks for what stands a little
 ahead, where hardware foresees nothing beyond the page. Where a turn reads several panels side by
 side, the hardware follows them by itself, and more requests only stand in its way.
+
+Other buffers are fetched ahead where a loop walks them block by block, each once (keys and values
+of one token's attention): while the loops inside compute with a block, which takes them several
+turns over it, they ask for the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias, TypeGuard
 
 from ..graph.dtype import i64
 from ..kernel.program import Claim, For, Instruction, Program, Statement, Val, When
@@ -29,15 +34,19 @@ LINE = 64  # bytes
 LEAST_PANEL = 8 << 10  # bytes below which a panel is not worth it
 TURNS = 8  # turns of a loop whose count is not known, in which a panel is fetched
 DISTANCE = 2048  # bytes ahead in a stream: of 512 to 8192 the fastest on Zen 3
+BURST = 8  # lines of a block that a turn may ask for
+LEAST_BLOCK = 4096  # bytes of a block that hardware does not follow to the next one
 PAGE = 4096  # bytes: what is further apart is another stream
 FOLLOWED = 4  # streams that the hardware follows without help (8 of bf16: 15.4 to 20.0 GB/s)
+
+Nest: TypeAlias = tuple[For, ...]  # outermost first
+Steps: TypeAlias = dict[str, int | None]  # loop variable -> what each turn adds; None: it differs
 
 
 def fetch_ahead(program: Program, target: Target) -> Program:
     """Insert prefetches into a lowered program, in place."""
     constants = [f"%p_{name}" for name in program.layouts]
-    if constants:
-        Ahead(constants, target.l2 // 2).visit(program.body, ())
+    Ahead(constants, target.l2 // 2).visit(program.body, ())
     return program
 
 
@@ -55,34 +64,41 @@ class Ahead:
 
     def __init__(self, constants: Iterable[str], most: int) -> None:
         self.most, self.count = most, 0
-        self.moves: dict[str, frozenset[str]] = {}  # a value -> the loops that change it
+        self.steps: dict[str, Steps] = {}
         self.pointers = set(constants)
+        self.before: dict[str, Val] = {}  # a pointer -> the one that it is counted from
 
-    def visit(self, body: list[Statement], loops: tuple[For, ...]) -> None:
+    def visit(self, body: list[Statement], loops: tuple[For | Claim, ...]) -> None:
         """`loops`: those around the body, outermost first."""
         made: list[Statement] = []
         for statement in body:
             if isinstance(statement, Instruction):
                 self._note(statement)
-            elif isinstance(statement, For):
-                self.moves[statement.var.name] = frozenset([statement.var.name])
-                if _innermost(statement):
-                    made += self._fetch(statement, loops)
+            elif isinstance(statement, When):
+                self.visit(statement.body, ())
+            else:
+                self.steps[statement.var.name] = {statement.var.name: 1}
+                if isinstance(statement, For) and _innermost(statement):
+                    made += self._fetch(statement, [x for x in loops if isinstance(x, For)])
+                    for inside in filter(_is_instruction, statement.body):
+                        self._note(inside)
                 else:
                     self.visit(statement.body, (*loops, statement))
-            else:
-                self.visit(statement.body, ())
+                    if isinstance(statement, For):
+                        self._fetch_blocks(statement, loops)
             made.append(statement)
         body[:] = made
 
     def _note(self, ins: Instruction) -> None:
-        if ins.out is not None:
-            moves = (self.moves.get(a.name, frozenset()) for a in ins.args)
-            self.moves[ins.out.name] = frozenset().union(*moves)
-            if ins.op == "offset" and ins.args[0].name in self.pointers:
+        if ins.out is None:
+            return
+        self.steps[ins.out.name] = _steps(ins, [self.steps.get(a.name, {}) for a in ins.args])
+        if ins.op == "offset":
+            self.before[ins.out.name] = ins.args[0]
+            if ins.args[0].name in self.pointers:
                 self.pointers.add(ins.out.name)
 
-    def _fetch(self, loop: For, loops: tuple[For, ...]) -> list[Statement]:
+    def _fetch(self, loop: For, loops: Sequence[For]) -> list[Statement]:
         """What stands before an innermost loop; prefetches are put into it."""
         panels = list(_panels(loop, self.pointers)) if loop.count.literal else []
         for panel in panels:
@@ -93,8 +109,8 @@ class Ahead:
         largest = max(again, key=lambda p: p.step, default=None)
         return self._next(loop, loops[-1], largest) if largest else []
 
-    def _moves(self, panel: Panel) -> frozenset[str]:
-        return self.moves.get(panel.start.name, frozenset())
+    def _moves(self, panel: Panel) -> Steps:
+        return self.steps.get(panel.start.name, {})
 
     def _next(self, loop: For, outer: For, panel: Panel) -> list[Statement]:
         """The panel that lies behind one which all turns of the outer loop read."""
@@ -118,6 +134,55 @@ class Ahead:
         loop.body[:0] = inside
         return before
 
+    # ---- blocks
+
+    def _fetch_blocks(self, loop: For, loops: tuple[For | Claim, ...]) -> None:
+        """Prefetches into the loops inside one that walks buffers block by block."""
+        nests: dict[str, tuple[Val, int, Nest]] = {}
+        read: dict[str, int] = {}
+        for nest, load in _loads(loop.body, ()):
+            where, steps = load.args[0], self.steps.get(load.args[0].name, {})
+            size, once = steps.get(loop.var.name), all(steps.get(x.var.name) for x in loops)
+            if not (size and once and LEAST_BLOCK <= size <= self.most):
+                continue
+            while not steps.keys().isdisjoint(x.var.name for x in nest):
+                where = self.before[where.name]
+                steps = self.steps.get(where.name, {})
+            known = nests.setdefault(where.name, (where, size, nest))
+            if known[2][-1] is nest[-1] and where.name not in self.pointers:
+                read[where.name] = read.get(where.name, 0) + self._bytes(nest, load, size)
+        for name, (where, size, nest) in nests.items():
+            if 3 * size <= 4 * read.get(name, 0):
+                self._next_block(where, size, nest)
+
+    def _bytes(self, nest: Nest, load: Instruction, size: int) -> int:
+        """What all turns of a nest read within a block of this size; 0 where that is not plain."""
+        steps = self.steps.get(load.args[0].name, {})
+        moves = [(steps.get(loop.var.name, 0), int(loop.count.name)) for loop in nest]
+        last = sum((step or 0) * (count - 1) for step, count in moves)
+        if load.out is None or load.out.dtype is None or last >= size:
+            return 0
+        if any(step is None for step, _ in moves):
+            return 0
+        return load.out.width * load.out.dtype.bytes * prod(c for step, c in moves if step)
+
+    def _next_block(self, start: Val, size: int, nest: Nest) -> None:
+        """Each turn of the outer loops of a nest asks for its share of the next block."""
+        counts = [int(loop.count.name) for loop in nest]
+        shares = [-(-size // prod(counts[:depth])) for depth in range(1, len(nest) + 1)]
+        few = [depth for depth, share in enumerate(shares, 1) if share <= BURST * LINE]
+        depth = few[0] if few else len(nest)
+        share = shares[depth - 1]
+        for number, loop in enumerate(nest[:depth]):
+            inside: list[Statement] = []
+            turn = integer(share * prod(counts[number + 1 : depth]))
+            moved = self._add(inside, "mul", (loop.var, turn), loop.var.depth)
+            start = self._add(inside, "offset", (start, moved), loop.var.depth)
+            if number == depth - 1:
+                lines = range(size, size + share, LINE)
+                inside += [Instruction(None, "prefetch", (start,), (line,)) for line in lines]
+            loop.body[:0] = inside
+
     def _add(self, body: list[Statement], op: str, args: tuple[Val, ...], depth: int) -> Val:
         self.count += 1
         out = Val(f"%ahead{self.count}", None if op == "offset" else i64, (), depth)
@@ -138,6 +203,31 @@ def _stream(loop: For, panel: Panel, turns: int) -> None:
     lines = sorted({(start + DISTANCE) // LINE * LINE for start in starts})
     after = loop.body.index(panel.at) + 1
     loop.body[after:after] = [Instruction(None, "prefetch", (where,), (line,)) for line in lines]
+
+
+def _steps(ins: Instruction, parts: list[Steps]) -> Steps:
+    """What turns of loops add to a result, from what they add to the operands."""
+    names = {name for part in parts for name in part}
+    if ins.op in ("add", "offset"):
+        of = {name: [part[name] for part in parts if name in part] for name in names}
+        return {n: None if None in steps else sum(filter(None, steps)) for n, steps in of.items()}
+    if ins.op == "mul" and ins.args[1].literal and ins.args[1].dtype is i64:
+        factor = int(ins.args[1].name)
+        return {n: None if step is None else step * factor for n, step in parts[0].items()}
+    return dict.fromkeys(names)
+
+
+def _loads(body: list[Statement], nest: Nest) -> Iterator[tuple[Nest, Instruction]]:
+    """Vectors and numbers read inside of loops in a body, with these loops."""
+    for statement in body:
+        if isinstance(statement, For) and statement.count.literal:
+            yield from _loads(statement.body, (*nest, statement))
+        elif isinstance(statement, Instruction) and statement.op == "load" and nest:
+            yield nest, statement
+
+
+def _is_instruction(statement: Statement) -> TypeGuard[Instruction]:
+    return isinstance(statement, Instruction)
 
 
 def _innermost(loop: For) -> bool:

@@ -21,6 +21,7 @@ from .access import Access
 from .builder import Builder
 from .homes import Home, Homes
 from .place import Place
+from .shuffles import across, groups_of
 from .tree import Node, Tree
 from .values import Registers, Values
 
@@ -126,8 +127,8 @@ class Accumulators:
                 )
 
         def close(place: Place) -> None:
-            for group in grouped(value, cells(self.walk, value, inner, place)):
-                self._close(value, home, group, split, once)
+            groups = grouped(value, cells(self.walk, value, inner, place))
+            self._close(value, home, groups, split, once)
 
         if not once:
             items[first].before.append(start)
@@ -141,36 +142,43 @@ class Accumulators:
             return self._start(value, cell)
         return self._rescaled(value, self._total(value, home, cell), cell)
 
-    def _close(self, value: Value, home: Home, group: list[Place], split: bool, once: bool) -> None:
+    def _close(
+        self, value: Value, home: Home, groups: list[list[Place]], split: bool, once: bool
+    ) -> None:
         assert value.reduction is not None
         combine = COMBINE[value.reduction.op]
-        place = group[0].plain(frozenset(value.over) if split else frozenset())
-        total: Val | None = None
-        for cell in group:
-            part = self.held.pop(Registers.key(value, "sum", cell))
-            total = part if total is None else self.values.apply(
-                combine, [total, part], value.dtype, cell
-            )  # fmt: skip
-        assert total is not None
+        totals = [self._collected(value, combine, group) for group in groups]
         if split:
-            total = self._across(value, total)
-            if not once:
+            totals = self._across(value, combine, totals)
+        for group, total in zip(groups, totals):
+            place = group[0].plain(frozenset(value.over) if split else frozenset())
+            if split and not once:
                 old = self._rescaled(value, self._total(value, home, place), place)
                 total = self.values.apply(combine, [old, total], value.dtype, place)
-            elif value.reduction.start is not None:
+            elif split and value.reduction.start is not None:
                 start = self._start(value, place)
                 total = self.values.apply(combine, [start, total], value.dtype, place)
-        self._write(value, home, place, total)
+            self._write(value, home, place, total)
 
-    def _across(self, value: Value, total: Val) -> Val:
+    def _collected(self, value: Value, combine: str, group: list[Place]) -> Val:
+        """What the partial accumulators of an element hold."""
+        parts = [self.held.pop(Registers.key(value, "sum", cell)) for cell in group]
+        total = parts[0]
+        for part, cell in zip(parts[1:], group[1:]):
+            total = self.values.apply(combine, [total, part], value.dtype, cell)
+        return total
+
+    def _across(self, value: Value, combine: str, totals: list[Val]) -> list[Val]:
         """All lanes of reduced axes in one."""
         assert value.reduction is not None
-        across = tuple(lane for lane in total.lanes if lane[0] in value.over)
-        if not across:
-            return total
-        if across != total.lanes:
+        lanes = totals[0].lanes
+        if not any(axis in value.over for axis, _ in lanes):
+            return totals
+        if any(axis not in value.over for axis, _ in lanes):
             raise Illegal(f"{value.name}: lanes of kept and reduced axes cannot be mixed")
-        return self.build.emit(f"across.{value.reduction.op}", (total,), value.dtype)
+        if len(totals) > 1 and groups_of(totals[0]) and all(t.lanes == lanes for t in totals):
+            return across(self.build, combine, totals)
+        return [self.build.emit(f"across.{value.reduction.op}", (t,), value.dtype) for t in totals]
 
     def _total(self, value: Value, home: Home, place: Place) -> Val:
         if home.registers:

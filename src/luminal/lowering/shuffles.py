@@ -1,9 +1,13 @@
-"""Vectors rearranged in registers: square blocks turned over, every second element taken."""
+"""Vectors rearranged in registers: square blocks turned over, every second element taken, all lanes
+of several vectors added up.
+"""
 
 from __future__ import annotations
 
 from ..kernel.program import Val
 from .builder import Builder
+
+GROUP = 16  # bytes: within such a part of a vector lanes move in one cheap instruction
 
 
 def turned(build: Builder, rows: list[Val]) -> list[Val]:
@@ -52,3 +56,50 @@ def between(build: Builder, mask: Val, first: int) -> Val:
         build.emit("shuffle", (mask, mask), mask.dtype, mask.lanes, lanes) for lanes in around
     )
     return build.emit("and", (below, above), mask.dtype, mask.lanes)
+
+
+def groups_of(vector: Val) -> int:
+    """How many groups a vector has, if its lanes can be combined group by group; else 0."""
+    if vector.dtype is None or vector.dtype.bytes < 4 or len(vector.lanes) != 1:
+        return 0
+    groups = vector.width * vector.dtype.bytes // GROUP
+    return 0 if groups & (groups - 1) else groups
+
+
+def across(build: Builder, op: str, rows: list[Val]) -> list[Val]:
+    """All lanes of each vector combined by an operation, as scalars. Together they take fewer
+    instructions: neighbours in pairs of vectors until a group has one lane of each, then groups."""
+    first = rows[0]
+    assert first.dtype is not None
+    group = GROUP // first.dtype.bytes
+    found: list[Val] = []
+    for start in range(0, len(rows), group):
+        mine = rows[start : start + group]
+        mixed = [mine[i % len(mine)] for i in range(group)]
+        while len(mixed) > 1:
+            mixed = [_neighbours(build, op, a, b, group) for a, b in zip(mixed[::2], mixed[1::2])]
+        (sums,) = mixed
+        while sums.width > group:
+            sums = _halves(build, op, sums)
+        one = range(len(mine))
+        found += [build.emit("shuffle", (sums, sums), first.dtype, (), (i,)) for i in one]
+    return found
+
+
+def _neighbours(build: Builder, op: str, a: Val, b: Val, group: int) -> Val:
+    """Pairs of neighbouring lanes combined: in each group those of a, then those of b."""
+    starts = [n + base for base in range(0, a.width, group) for n in (0, a.width)]
+    even = tuple(start + i for start in starts for i in range(0, group, 2))
+    odd = tuple(i + 1 for i in even)
+    parts = [build.emit("shuffle", (a, b), a.dtype, a.lanes, picks) for picks in (even, odd)]
+    return build.emit(op, tuple(parts), a.dtype, a.lanes)
+
+
+def _halves(build: Builder, op: str, a: Val) -> Val:
+    half = a.width // 2
+    lanes = ((a.lanes[0][0], half),)
+    low, high = (
+        build.emit("shuffle", (a, a), a.dtype, lanes, tuple(range(start, start + half)))
+        for start in (0, half)
+    )
+    return build.emit(op, (low, high), a.dtype, lanes)
