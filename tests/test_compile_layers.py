@@ -132,3 +132,27 @@ def test_attention_right_after_attention(layers: int) -> None:
             inputs[cache] = rng.standard_normal((2, 24, 16), np.float32)
         x = ops.softmax(x.matmul(keys.mT) * 0.25, -1).matmul(values)
     both(graph, x.output(), inputs)
+
+
+def test_what_a_stream_needs_and_does_not_walk_stands_before_it() -> None:
+    rng, graph = np.random.default_rng(0), Graph()
+    x = graph.tensor((3, 5, 32))
+    layers = Layers(graph, rng)
+    q, k, v = (layers.square(x) for _ in range(3))
+    weights = ops.softmax(q.matmul(k.mT) * 0.25, -1)
+    both(
+        graph,
+        ops.flip(weights.matmul(v), -1).output(),
+        {x: rng.standard_normal((3, 5, 32), np.float32)},
+    )
+
+
+def test_a_kernel_that_no_schedule_walks_is_divided() -> None:
+    """A scan along the axis of a softmax before it."""
+    rng, graph = np.random.default_rng(0), Graph()
+    x = graph.tensor((2, 9, 8))
+    layers = Layers(graph, rng)
+    y = ops.conv1d(ops.softmax(x, 0), layers.weight(7, 9, 1), layers.weight(7))
+    result = layers.linear(ops.cummax(y, 0).values).output()
+    assert "part of a kernel: v7: the loop a2/8 lies inside a scan" in graph.compile().explain()
+    both(graph, result, {x: rng.standard_normal((2, 9, 8), np.float32)})

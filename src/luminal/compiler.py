@@ -49,6 +49,7 @@ from .runtime.recorded import executable_of_graph, interface_of
 from .runtime.report import Report, main_operations
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
+from .scheduling.divide import divided
 from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 from .store import Store
@@ -259,17 +260,32 @@ def cost_model(target: Target) -> CostModel:
 def lower_kernel(
     kernel: Kernel, tuning: Tuning, report: Report, settled: Settled
 ) -> list[Compiled]:
-    """Loop programs of a kernel: several where a long reduction is split. settled: layouts of
-    constants to keep to; those that are decided here join them."""
+    """Loop programs of a kernel: several where a long reduction is split, or where no schedule
+    walks all of it. settled: layouts of constants to keep to; those decided here join them."""
     with report.stage("verify"):
         verify_scopes(kernel)
     with report.stage("prepare"):
         parts = tuning.prepared(kernel)
-    made = []
-    for part in parts:
-        made.append(_lower_part(settled.on(part), tuning, report))
+    todo, made = [(part, "") for part in parts], list[Compiled]()
+    while todo:
+        part, refused = todo.pop(0)
+        try:
+            made.append(_lower_part(settled.on(part), tuning, report))
+        except Illegal as error:
+            todo = [*((half, str(error)) for half in _divided(part, error)), *todo]
+            continue
         settled.keep(part, made[-1].schedule)
+        if refused:
+            report.notes.setdefault(made[-1].name, []).append(f"part of a kernel: {refused}")
     return made
+
+
+def _divided(part: Kernel, error: Illegal) -> tuple[Kernel, ...]:
+    """What runs in place of a refused kernel. Raises the error where nothing can."""
+    found = divided(part)
+    if not found:
+        raise error
+    return found
 
 
 def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
@@ -312,8 +328,18 @@ def _tasks(
         for step in (step for chosen in several.values() for step in chosen.steps):
             if not step.constant:
                 parts = prepared_by_range(step.kernel, usual, tuning.target, prepare)
-                tasks += [Task(part, calls, "_".join(main_operations(part))) for part in parts]
+                tasks += [Task(part, calls, "_".join(main_operations(part)))
+                          for whole in parts for part in _legal(whole, tuning.target)]  # fmt: skip
     return tasks
+
+
+def _legal(part: Kernel, target: Target) -> list[Kernel]:
+    """The kernel, or what it is divided into where it has no default schedule."""
+    try:
+        lower_scheduled(part, target, {}, Report("cpu", target.threads))
+    except Illegal as error:
+        return [each for half in _divided(part, error) for each in _legal(half, target)]
+    return [part]
 
 
 # ---- options

@@ -241,21 +241,25 @@ def stream_together(found: Outline) -> Kernel | None:
 
 
 def _together(values: tuple[Value, ...], walked: set[str]) -> tuple[Value, ...]:
-    """With nothing between the walked values that none of them needs."""
+    """The walked values side by side: what one of them needs stands before, unless it needs one
+    itself; what none needs stands after."""
     inside = [i for i, v in enumerate(values) if v.name in walked]
     if not inside:
         return values
     first, last = inside[0], inside[-1]
-    needed: set[str] = set()
+    needed, made = set[str](), set[str]()
+    for v in reversed(values[first : last + 1]):
+        needed |= v.reads() if v.name in walked | needed else set()
+    early: list[Value] = []
     kept: list[Value] = []
     late: list[Value] = []
-    for v in reversed(values[first : last + 1]):
-        if v.name in walked | needed:
-            needed |= v.reads()
-            kept.insert(0, v)
+    for v in values[first : last + 1]:
+        if v.name in walked or (v.name in needed and v.reads() & made):
+            made.add(v.name)
+            kept.append(v)
         else:
-            late.insert(0, v)
-    return (*values[:first], *kept, *late, *values[last + 1 :])
+            (early if v.name in needed else late).append(v)
+    return (*values[:first], *early, *kept, *late, *values[last + 1 :])
 
 
 def _ends_before(found: Outline) -> dict[str, int]:

@@ -92,19 +92,19 @@ def _split(kernel: Kernel, v: Value, axis: str, parts: int) -> Iterator[Kernel]:
         v, axes=(part, *v.axes), body=inside.body,
         reduction=replace(v.reduction, start=None), store=Store(name, index),
     )  # fmt: skip
-    yield _trimmed(replace(
+    yield trimmed(replace(
         kernel, name=f"{kernel.name}_parts", buffers=(*kernel.buffers, buffer),
         axes={part: Index.of(parts), **kernel.axes, axis: Index.of(size)}, values=(first,),
     ))  # fmt: skip
     body = Load(name, index, v.dtype)
     second = replace(v, body=body, reduction=replace(v.reduction, over=(part,)))
-    yield _trimmed(replace(
+    yield trimmed(replace(
         kernel, buffers=(buffer, *kernel.buffers), axes={**kernel.axes, part: Index.of(parts)},
         values=(second, *kernel.values[1:]),
     ))  # fmt: skip
 
 
-def _trimmed(kernel: Kernel) -> Kernel:
+def trimmed(kernel: Kernel) -> Kernel:
     """Without buffers and axes that nothing mentions."""
     used = {v.store.buffer for v in kernel.values if v.store}
     used |= {e.buffer for v in kernel.values for e in v.loads}

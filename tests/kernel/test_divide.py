@@ -1,0 +1,59 @@
+"""What takes the place of a kernel that no schedule walks means the same, down to single values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from default_cases import attention, convolution, gated, gemm, layer_norm, scatter, softmax
+from lower_cases import TARGET, Case, arrays_of, compare
+
+from luminal.backend.reference.kernels import evaluate
+from luminal.kernel.kernel import Kernel
+from luminal.kernel.scope import verify_scopes
+from luminal.lowering.legal import check
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.divide import divided
+
+KERNELS = {
+    "attention": (attention(2, 5, 7, 3), {}),
+    "groups": (attention(4, 5, 7, 3, causal=False, groups=2), {}),
+    "convolution": (convolution(3, 6, 4, 3), {}),
+    "gated": (gated(5, 6, 7), {}),
+    "matrices": (gemm("s", 6, 7, sizes={"s": (1, 9)}), {"s": 4}),
+    "norm": (layer_norm(5, 8), {}),
+    "scatter": (scatter(6, 4, 3), {}),
+    "softmax": (softmax(5, 8), {}),
+}
+
+
+def parts_of(kernel: Kernel) -> list[Kernel]:
+    """Divided until nothing more can be."""
+    parts = divided(kernel)
+    return [each for part in parts for each in parts_of(part)] if parts else [kernel]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_parts_mean_the_same(name: str) -> None:
+    kernel, sizes = KERNELS[name]
+    want = arrays_of(Case(kernel, None, sizes))
+    arrays = {buffer: array.copy() for buffer, array in want.items()}
+    evaluate(kernel, want, sizes)
+    for part in parts_of(kernel):
+        verify_scopes(part)
+        for buffer, array in arrays_of(Case(part, None, sizes)).items():
+            arrays.setdefault(buffer, np.full_like(array, 77))
+        evaluate(part, {b.name: arrays[b.name] for b in part.buffers}, sizes)
+    for buffer in kernel.outputs:
+        compare(buffer, arrays[buffer], want[buffer], 1e-6)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_part_has_a_schedule(name: str) -> None:
+    for part in parts_of(KERNELS[name][0]):
+        check(*default_schedule(part, TARGET))
+
+
+def test_a_stream_is_cut_only_where_it_ends() -> None:
+    halves = divided(attention(2, 5, 7, 3))
+    streams = [any(v.reads(so_far=True) for v in half.values) for half in halves]
+    assert sum(streams) == 1
