@@ -29,6 +29,11 @@ def run(*words: object, input: str | None = None) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def test_the_package_is_a_command_too() -> None:
+    shown = subprocess.run([sys.executable, "-m", "luminal", "--help"], capture_output=True)
+    assert shown.returncode == 0 and shown.stdout.startswith(b"Usage: luminal [OPTIONS] COMMAND")
+
+
 def test_run_prints_the_reply() -> None:
     directory = checkpoint("llama3")[0]
     llm = LLM(directory, context=64, threads=1)
