@@ -233,10 +233,12 @@ def stream_of(found: Outline, value: Value) -> str | None:
 def stream_together(found: Outline) -> Kernel | None:
     """The values of each stream side by side, so that one loop computes them: what stands between
     and feeds none of them comes after. None if nothing stands between."""
+    if not found.streams:
+        return None
     values, ends = found.values, _ends_before(found)
-    for number in range(max(ends.values(), default=0) + 1):
-        walked = {v.name for v in values if stream_of(found, v) and ends[v.name] == number}
-        values = _together(values, walked)
+    inside = [v.name for v in values if stream_of(found, v)]
+    for number in range(max(ends.values()) + 1):
+        values = _together(values, {name for name in inside if ends[name] == number})
     return None if values == found.values else replace(found.kernel, values=values)
 
 
