@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from luminal.graph.dtype import boolean, f32, i8, i32, i64, u8
+from luminal.graph.dtype import boolean, f16, f32, i8, i32, i64, u8
 from luminal.graph.index import Index
 from luminal.kernel.kernel import (
     Apply,
@@ -152,6 +152,21 @@ def gemv(n, k, constant=True):
         {"n": n, "k": k},
         [value("acc", "n", mul(load("W", "n", "k"), load("X", "k")), total("k")),
          value("out", "n", read("acc"), store=store("Y", "n"))],
+    )  # fmt: skip
+
+
+def gemv_q4(n, g, j=16):
+    """One row times digits of bytes, a scale for each group, in f32."""
+    four = Position(load("W", "q").index[0] * 4, u8)
+    digits = op("shift_right", load("W", "n", "g", "j", dtype=u8), four, dtype=u8)
+    wide = cast(op("and", digits, const(15, u8), dtype=u8), f32)
+    body = mul(mul(load("X", "g", "q", "j"), wide), cast(load("S", "n", "g", dtype=f16), f32))
+    return kernel(
+        "gemv_q4",
+        [buffer("W", n, g, j, dtype=u8, constant=True), buffer("X", g, 2, j),
+         buffer("S", n, g, dtype=f16, constant=True), buffer("Y", n)],
+        {"n": n, "g": g, "q": 2, "j": j},
+        [value("acc", "n", body, total("gqj"), store("Y", "n"))],
     )  # fmt: skip
 
 

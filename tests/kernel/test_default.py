@@ -92,6 +92,13 @@ def test_constant_rows_of_a_tile_lie_side_by_side():
     assert width > 1 and f"o/{width}" in schedule.text()
 
 
+def test_digits_of_a_byte_are_walked_innermost():
+    """So that a vector of bytes is read and widened once for both."""
+    loops = path(cases.gemv_q4(4096, 64), "acc")
+    inner = [loop for loop in loops if loop.endswith("!") and loop[0] in "qj"]
+    assert inner[-1] == "q/1!" and len(inner) == 2
+
+
 def test_copies_count_as_often_as_units_of_work_make_them():
     """Keys in lanes would be copied for each query, where the queries are shared out."""
     kernel = cases.rotated_attention(8, "s", 4, 64, sizes={"s": (2, 128)})

@@ -12,8 +12,9 @@ from default_cases import I, const, load, mul, store, total, value
 
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
+from luminal.graph.dtype import i32, u8
 from luminal.kernel.domains import derive_domains
-from luminal.kernel.kernel import Guard
+from luminal.kernel.kernel import Apply, Guard, Load, walk
 from luminal.kernel.merge import merge_axes
 from luminal.kernel.target import Target
 from luminal.scheduling.decisions import Decisions
@@ -27,6 +28,7 @@ SMALL = {
     "dynamic": (cases.gemm("s", 7, 9, sizes=RANGE), {"s": 4}),
     "int8": (cases.gemm_int8(4, 6, 8), {}),
     "gated": (cases.gated(4, 6, 8), {}),
+    "gemv_q4": (cases.gemv_q4(6, 3), {}),
     "gemv_q8": (cases.gemv_q8(6, 3), {}),
     "softmax": (cases.softmax(3, 10), {}),
     "layer_norm": (cases.layer_norm("s", 10, sizes=RANGE), {"s": 3}),
@@ -75,6 +77,16 @@ def test_prepared_kernels_mean_the_same(name):
     kernel, sizes = SMALL[name]
     arrays = cases.arrays(kernel, np.random.default_rng(1), sizes)
     assert_same([kernel], prepare(kernel, TARGET), arrays, sizes)
+
+
+def test_bytes_are_widened_before_their_bits_are_picked():
+    """Both digits of a byte share that."""
+    (kernel,) = prepare(cases.gemv_q4(6, 3), TARGET)
+    picked = [e for e in walk(kernel.value("acc").body) if isinstance(e, Apply)]
+    assert {e.dtype for e in picked if e.op in ("and", "shift_right")} == {i32}
+    (byte,) = [e for e in picked if e.op == "cast" and isinstance(e.args[0], Load)
+               and e.args[0].dtype is u8]  # fmt: skip
+    assert byte.dtype is i32
 
 
 def test_axes_are_merged_where_everything_walks_them_together():

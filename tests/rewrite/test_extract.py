@@ -82,6 +82,15 @@ def test_packed_weights_are_not_unpacked_in_memory():
     assert {"u8", "f16"} <= {b.dtype.name for b in step.kernel.buffers}
 
 
+@pytest.mark.parametrize("name", ["int8_linear", "packed_linear"])
+def test_one_row_is_scaled_behind_the_sum(name):
+    """Inside, the scale would be one more operation for each weight."""
+    (step,) = bridge(plan_of(name))
+    (inner,) = [v for v in step.kernel.values if v.over]
+    scales = [b.name for b in step.kernel.buffers if b.constant and len(b.shape) == 1]
+    assert scales and not any(load.buffer in scales for load in inner.loads)
+
+
 def test_a_contraction_that_is_placed_elsewhere_is_made_at_its_own_points():
     plan = plan_of("placed_projection")
     names, space = plan.classes.encoding.names, plan.classes.encoding.space

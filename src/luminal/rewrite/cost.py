@@ -10,7 +10,7 @@ reductions, which are values of their own). A view costs nothing: it is an addre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -164,12 +164,14 @@ class _Priced:
         return node.op == "Wexp" and (node.literals, node.children[0]) not in self.streams
 
     def _products(self) -> dict[int, list[int]]:
-        """Sums of products of two factors with axes of their own -> all factors: contractions."""
+        """Sums of products of two factors with kept axes of their own -> all factors: contractions.
+        What has none of the summed axes is no such factor."""
         found = {}
         for c, node in self.piece.body:
             if node.op == "Sum":
                 factors = self.factors(node.children[0])
-                if self.heads(factors):
+                masks = (self.axes[f] for f in factors)
+                if apart([mask & ~node.over for mask in masks if mask & node.over]):
                     found[c] = factors
             elif node.op == "OSum" and self.axes[node.children[1]] & ~self.axes[node.children[0]]:
                 found[c] = self.factors(node.children[1])
@@ -183,10 +185,6 @@ class _Priced:
             return node.children if node is not None and self.classes.scalar(node) == "mul" else ()
 
         return [x for x in post_order([c], below) if not below(x)]
-
-    def heads(self, factors: list[int]) -> bool:
-        masks = [self.axes[f] for f in factors]
-        return any(a & ~b and b & ~a for i, a in enumerate(masks) for b in masks[:i])
 
     def _downwards(self) -> None:
         for root in self.tops():
@@ -314,8 +312,9 @@ class _Priced:
         return -(-missing // self.model.tile)
 
     def _chain(self, c: int) -> list[int]:
-        """What a reduction swallows: casts of factors; a contraction the products over its axes."""
+        """What a reduction swallows: casts of factors; a contraction the last product."""
         whole = self.axes[c] | self.node[c].over
+        last = self.node[c].children[-1]
 
         def name(x: int) -> str:
             return self.classes.scalar(self.node[x]) if x in self.node else ""
@@ -323,8 +322,9 @@ class _Priced:
         def below(x: int) -> tuple[int, ...]:
             return self.node[x].children if name(x) == "mul" and self.axes[x] == whole else ()
 
-        inside = post_order([self.node[c].children[-1]], below)
-        return [x for x in inside if name(x) == "cast" or (below(x) and c in self.products)]
+        inside = post_order([last], below)
+        multiplied = [last] if c in self.products and below(last) else []
+        return [x for x in inside if name(x) == "cast"] + multiplied
 
     def _spoiled(self, c: int) -> float:
         """A contraction inside a plain reduction, behind another one, wanted in several passes, or
@@ -371,3 +371,8 @@ class _Priced:
         model = self.model
         fits = buffer <= model.cache
         return amount / (model.cache_bandwidth if fits else model.bandwidth)
+
+
+def apart(masks: Sequence[int]) -> bool:
+    """Two of the sets each have what the other lacks."""
+    return any(a & ~b and b & ~a for i, a in enumerate(masks) for b in masks[:i])

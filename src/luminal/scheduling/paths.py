@@ -93,11 +93,13 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
 
 def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     """The loops over reduced axes that are not lanes: short ones are written out whole, the next
-    one a little, from the innermost on. Neighbouring positions of a window share elements."""
+    one a little, from the innermost on. Neighbouring positions of a window share elements, digits
+    of packed numbers whole vectors."""
     over = [a for a in value.over if a != tile.lane and not room.point(a, facts)]
     bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
     bounded = [a for a in over if a in bounds and a not in room.within]
-    over = [a for a in over if a not in bounded and a != pair] + [a for a in over if a == pair]
+    over = [a for a in over if a not in bounded]
+    over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a)))
     scan = value.reduction is not None and value.reduction.scan
     body = 0 if scan or tile.reduced else tile.vectors
     serial: list[Loop] = []
@@ -114,6 +116,15 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         written = ([Loop(a, step, "unroll")] if many > 1 else []) + written
         body = body * many if whole else 0
     return [loop for a in bounded for loop in room.walk(a, 1)] + serial + written
+
+
+def _still(value: Value, tile: Tile, facts: Facts, axis: str) -> int:
+    """How many of the vectors that are read stay the same along a short axis: along digits of
+    packed numbers all of them."""
+    if facts.size[axis] > WINDOW or not facts.static[axis]:
+        return 0
+    vectors = (x for x in facts.accesses(value) if x.load and tile.lane in x.axes)
+    return sum(axis not in x.axes for x in vectors)
 
 
 def _times(value: Value, facts: Facts, turns: int, body: int) -> int:

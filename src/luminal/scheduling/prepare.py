@@ -6,6 +6,8 @@
 4. Axes that everything walks together are merged (`merge`).
 5. A long reduction with too little beside it for the threads is split in two kernels (`split`).
 6. Bounds of axes are derived from masks and padding (`domains`).
+7. Bytes are widened before their bits are picked, if floats are made of them: the digits of a byte
+   share that, and wide lanes have all bit operations.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..graph.dtype import i32, u8
 from ..graph.index import Index
+from ..kernel import kernel as expressions
 from ..kernel.domains import derive_domains
-from ..kernel.kernel import Expression, Kernel, Load, Read, Value, indices, inlinable, inliner, walk
+from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Rewriter, Value, inliner, walk
 from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import weight
 from .split import split_reduction
+
+BITS = ("and", "or", "xor", "shift_right")
 
 
 def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> list[Kernel]:
@@ -30,7 +36,7 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     A buffer may have lost dimensions (its bytes are the same, row-major), and buffers that only
     these kernels know stand between them: those whose names the original kernel lacks.
     """
-    kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
+    kernel = _widened_first(merge_axes(_alike(_without_casts(_stores_apart(kernel)))))
     return [derive_domains(k) for k in split_reduction(kernel, target, decisions or Decisions())]
 
 
@@ -54,7 +60,7 @@ def _without_casts(kernel: Kernel) -> Kernel:
         if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
         and Read(v.name, v.dtype) not in rescales
     }  # fmt: skip
-    cheap = inlinable(cheap)
+    cheap = expressions.inlinable(cheap)
     inline = inliner(cheap)
     kept = tuple(inline.value(v) for v in kernel.values if v.name not in cheap)
     return replace(kernel, values=kept)
@@ -101,7 +107,7 @@ def _by_use(v: Value) -> list[str]:
     used = [
         a
         for e in walk(v.body)
-        for index in indices(e)
+        for index in expressions.indices(e)
         for a in sorted(index.names().intersection(v.over), key=index.coefficient)
     ]
     return list(dict.fromkeys([*used, *v.over]))
@@ -118,3 +124,26 @@ def _over(body: Expression, axes: Mapping[str, Index], erase: bool = False) -> E
         return replace(e, buffer=name, index=tuple(map(index, e.index)))
 
     return reindexed(index, load).expression(body)
+
+
+def _widened_first(kernel: Kernel) -> Kernel:
+    def change(e: Expression) -> Expression:
+        if isinstance(e, Apply) and e.op == "cast" and e.dtype.is_float:
+            return replace(e, args=tuple(map(_wide, e.args)))
+        return e
+
+    rewriter = Rewriter(change)
+    return replace(kernel, values=tuple(map(rewriter.value, kernel.values)))
+
+
+def _wide(e: Expression) -> Expression:
+    """Bits picked from bytes, as i32; anything else as it is."""
+    if not (isinstance(e, Apply) and e.op in BITS and e.dtype is u8):
+        return e
+    return Apply(e.op, tuple(_as_i32(_wide(a)) for a in e.args), i32)
+
+
+def _as_i32(e: Expression) -> Expression:
+    if isinstance(e, expressions.Constant):
+        return expressions.Constant(e.value, i32)
+    return e if e.dtype is i32 else Apply("cast", (e,), i32)
