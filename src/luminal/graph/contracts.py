@@ -22,13 +22,15 @@ contractions stay as they are.
 `half_contraction` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
 and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. Where no instruction
 multiplies bf16, only factors that are known before the run are rounded, and take half of the
-memory: rounding the others would be work for nothing.
+memory: rounding the others would be work for nothing. So it would be for those that many rows
+share: no memory is waited for, and to widen them is more work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from .dtype import DType, bf16, f32, i8, i16, i32, u8
 from .graph import Graph
@@ -40,6 +42,8 @@ from .views import place, product
 TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
 MOST_TERMS = 4
+STREAMED = 16  # rows up to which reading weights takes longer than multiplying them
+ROWS = 128  # rows where a size is not known, and has no usual value
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def half_contraction(
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
     the other has, or one is known before the run. weights_only: a factor that is not known then
-    stays as it is."""
+    stays as it is, and so does one that many rows share."""
     factors = [resolved(graph, factor) for factor in product_node.inputs]
     names = [_names(factor.index) for factor in factors]
     summed = {position(d) for d in dims}
@@ -102,6 +106,10 @@ def half_contraction(
     known = [known_before(factor.node) for factor in factors]
     if not any(known) and (weights_only or not outer):
         return None
+    if weights_only:
+        weight = names[known.index(True)]
+        if _rows(graph, product_node.shape, weight | summed) > STREAMED:
+            return None
 
     def rounded(factor: Placed, known: bool) -> Node:
         node = factor.node
@@ -111,6 +119,13 @@ def half_contraction(
 
     a, b = map(rounded, factors, known)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
+
+
+def _rows(graph: Graph, shape: Shape, names: frozenset[str]) -> int:
+    """Products that each element of a factor with these dimensions takes part in, usually."""
+    sizes = graph.space.usual(ROWS)
+    kept = (extent for d, extent in enumerate(shape) if position(d) not in names)
+    return prod(int(extent.evaluate(sizes)) for extent in kept)
 
 
 def known_before(node: Node) -> bool:
