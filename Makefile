@@ -26,7 +26,7 @@ run: $(VENV)/base
 	$(BIN)/luminal search README.md "how do I run the tests?"
 
 test: $(VENV)/dev lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check src tests examples benchmarks
