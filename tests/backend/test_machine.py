@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from luminal.backend import cpu
 from luminal.backend.cpu import ceilings
 from luminal.backend.cpu.elementary import two_over_pi
-from luminal.backend.cpu.target import host_machine, machine
+from luminal.backend.cpu.target import _asked, _asked_elsewhere, host_machine, machine
 from luminal.errors import CompileError, DeviceError
 from luminal.graph.dtype import f32, f64
 
@@ -97,3 +103,17 @@ def test_ceilings_are_plausible() -> None:
     found = ceilings.measure(1, seconds=0.01)
     assert {"fma", "read"} <= set(found)
     assert all(0.1 < value < 1e5 for value in found.values())
+
+
+def test_llvm_is_asked_for_the_host_in_a_process_of_its_own(tmp_path: Path) -> None:
+    assert tuple(json.loads(_asked_elsewhere())) == _asked()
+    asks = "from luminal.backend.cpu.target import host; host(); import sys; "
+    tells = "print('llvmlite.binding' in sys.modules)"
+    home = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
+    told = subprocess.run([sys.executable, "-c", asks + tells], env=home, capture_output=True)
+    assert told.stdout.strip() == b"False", told.stderr
+
+
+def test_without_another_process_llvm_is_asked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", None)
+    assert tuple(json.loads(_asked_elsewhere())) == _asked()

@@ -259,7 +259,7 @@ def describe_model(model: str) -> None:
             "layers": f"{config.layers} of width {config.width}, {config.hidden} inside",
             "heads": f"{config.heads} of {config.head_dim}, {config.kv_heads} for keys and values",
             "vocabulary": config.vocabulary,
-            "context": f"{config.context} tokens, {cache / 1024:g} KiB of cache each",
+            "context": f"{config.context} tokens, {cache / 1024:g} KiB of cache each in f32",
             "windows": sorted({w for w in config.windows if w is not None}) or "none",
             "experts": config.experts and f"{config.experts.chosen} of {config.experts.count}",
         }

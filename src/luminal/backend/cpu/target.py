@@ -9,6 +9,8 @@ import functools
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +24,11 @@ from ...store import Store
 from . import blas
 from .instructions import available
 from .llvm import llvm
+
+ASK = """
+import json, llvmlite.binding as llvm
+print(json.dumps([llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()]))
+"""
 
 
 @dataclass(frozen=True)
@@ -158,13 +165,22 @@ def _triple_and_features() -> tuple[str, str]:
         return _asked()
     same = sorted(line for line in lines if line.startswith(KIND_OF_CPU))
     key = hashlib.sha256("\n".join([llvmlite.__version__, *same]).encode()).hexdigest()
-    facts = Store.of_machine().remembered(key, lambda: json.dumps(_asked()).encode())
-    triple, features = json.loads(facts)
+    triple, features = json.loads(Store.of_machine().remembered(key, _asked_elsewhere))
     return triple, features
 
 
 def _asked() -> tuple[str, str]:
     return llvm().get_process_triple(), llvm().get_host_cpu_features().flatten()
+
+
+def _asked_elsewhere() -> bytes:
+    """As JSON, by a process of its own where that can be had: LLVM would stay in this one, which
+    may have nothing to compile."""
+    try:
+        asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, check=True)
+    except (OSError, TypeError, subprocess.CalledProcessError):  # TypeError: no executable is known
+        return json.dumps(_asked()).encode()
+    return asked.stdout
 
 
 def _level(machine: Machine) -> str:

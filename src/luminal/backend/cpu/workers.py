@@ -173,12 +173,17 @@ class Workers:
             native.step(control.ctypes.data, thread)
 
 
+def code() -> jit.Object:
+    """The code of all crews. Who calls this first on a machine makes it, for all later ones."""
+    return jit.remembered(crew_text.crew_text(host_machine()), host())
+
+
 class Native:
     """The functions of `crew_text`."""
 
     def __init__(self) -> None:
         machine = host_machine()
-        self._object = jit.remembered(crew_text.crew_text(machine), host())
+        self._object = code()
         self.pause_seconds = self._time_pause()
         self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))

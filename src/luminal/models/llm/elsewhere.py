@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import nn
+from ...backend.cpu import workers
 from ...compiler import Executable, compile_graph
 from ...graph import Graph, Tensor
 from ...progress import showing, wanted
@@ -52,7 +53,8 @@ def _in_a_child(*job: Any) -> None:
 
 
 def main() -> None:
-    """Record and compile, so that the program is kept."""
+    """Record and compile, so that the program is kept, and the code of its workers."""
     progress, record, arguments, options = pickle.load(sys.stdin.buffer)
     with showing(progress):
         compile_graph(record(**arguments).graph, **options)
+    workers.code()
