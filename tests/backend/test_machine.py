@@ -114,6 +114,10 @@ def test_llvm_is_asked_for_the_host_in_a_process_of_its_own(tmp_path: Path) -> N
     assert told.stdout.strip() == b"False", told.stderr
 
 
-def test_without_another_process_llvm_is_asked_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", None)
+@pytest.mark.parametrize("executable", [None, "/nowhere", "echo"])
+def test_without_such_a_process_llvm_is_asked_here(
+    executable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is none, or it answers something else."""
+    monkeypatch.setattr(sys, "executable", executable)
     assert tuple(json.loads(_asked_elsewhere())) == _asked()

@@ -22,8 +22,8 @@ contractions stay as they are.
 `half_contraction` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
 and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. Where no instruction
 multiplies bf16, only factors that are known before the run are rounded, and take half of the
-memory: rounding the others would be work for nothing. So it would be for those that many rows
-share: no memory is waited for, and to widen them is more work.
+memory: rounding the others would be work for nothing. Those that many rows share are not rounded
+either: nothing waits for their memory, and to widen them would be more work.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
 2. Casts and copies are written into their readers: a value that costs next to nothing is no value.
 3. Reductions that differ in names only walk the same axes, so that they can share loops.
 4. Axes that everything walks together are merged (`merge`).
-5. A long reduction with too little beside it for the threads is split in two kernels (`split`).
-6. Bounds of axes are derived from masks and padding (`domains`).
-7. Bytes are widened before their bits are picked, if floats are made of them: the digits of a byte
-   share that, and wide lanes have all bit operations.
+5. Bytes are widened before their bits are picked, if floats are made of them.
+6. A long reduction with too little beside it for the threads is split in two kernels (`split`).
+7. Bounds of axes are derived from masks and padding (`domains`).
 """
 
 from __future__ import annotations
@@ -17,9 +16,21 @@ from dataclasses import replace
 
 from ..graph.dtype import i32, u8
 from ..graph.index import Index
-from ..kernel import kernel as expressions
 from ..kernel.domains import derive_domains
-from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Rewriter, Value, inliner, walk
+from ..kernel.kernel import (
+    Apply,
+    Constant,
+    Expression,
+    Kernel,
+    Load,
+    Read,
+    Rewriter,
+    Value,
+    indices,
+    inlinable,
+    inliner,
+    walk,
+)
 from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
 from .decisions import Decisions
@@ -60,7 +71,7 @@ def _without_casts(kernel: Kernel) -> Kernel:
         if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
         and Read(v.name, v.dtype) not in rescales
     }  # fmt: skip
-    cheap = expressions.inlinable(cheap)
+    cheap = inlinable(cheap)
     inline = inliner(cheap)
     kept = tuple(inline.value(v) for v in kernel.values if v.name not in cheap)
     return replace(kernel, values=kept)
@@ -107,7 +118,7 @@ def _by_use(v: Value) -> list[str]:
     used = [
         a
         for e in walk(v.body)
-        for index in expressions.indices(e)
+        for index in indices(e)
         for a in sorted(index.names().intersection(v.over), key=index.coefficient)
     ]
     return list(dict.fromkeys([*used, *v.over]))
@@ -127,6 +138,9 @@ def _over(body: Expression, axes: Mapping[str, Index], erase: bool = False) -> E
 
 
 def _widened_first(kernel: Kernel) -> Kernel:
+    """cast(w & 15) of bytes becomes cast(cast(w, i32) & 15): the digits of a byte share the inner
+    cast, and bit operations have lanes as wide as what is made of them."""
+
     def change(e: Expression) -> Expression:
         if isinstance(e, Apply) and e.op == "cast" and e.dtype.is_float:
             return replace(e, args=tuple(map(_wide, e.args)))
@@ -144,6 +158,6 @@ def _wide(e: Expression) -> Expression:
 
 
 def _as_i32(e: Expression) -> Expression:
-    if isinstance(e, expressions.Constant):
-        return expressions.Constant(e.value, i32)
+    if isinstance(e, Constant):
+        return Constant(e.value, i32)
     return e if e.dtype is i32 else Apply("cast", (e,), i32)

@@ -29,6 +29,7 @@ ASK = """
 import json, llvmlite.binding as llvm
 print(json.dumps([llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()]))
 """
+ASK_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,17 @@ def _asked() -> tuple[str, str]:
 
 
 def _asked_elsewhere() -> bytes:
-    """As JSON, by a process of its own where that can be had: LLVM would stay in this one, which
-    may have nothing to compile."""
+    """As JSON, by a process of its own where Python can start one: LLVM would stay in this one,
+    which may have nothing to compile."""
+    start = [sys.executable, "-c", ASK]
     try:
-        asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, check=True)
-    except (OSError, TypeError, subprocess.CalledProcessError):  # TypeError: no executable is known
-        return json.dumps(_asked()).encode()
-    return asked.stdout
+        if getattr(sys, "frozen", False):  # the executable is the program itself
+            raise OSError
+        asked = subprocess.run(start, capture_output=True, check=True, timeout=ASK_SECONDS)
+        triple, features = json.loads(asked.stdout)
+    except (OSError, TypeError, ValueError, subprocess.SubprocessError):
+        triple, features = _asked()
+    return json.dumps([triple, features]).encode()
 
 
 def _level(machine: Machine) -> str:
