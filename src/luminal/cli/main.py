@@ -98,7 +98,7 @@ def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.nda
     from ..models import SentenceEncoder
 
     try:
-        return SentenceEncoder(model, threads=threads).encode(texts)
+        return SentenceEncoder(model, threads=threads).encode(texts, normalise=True)
     except LuminalError as error:
         tell(error)
         sys.exit(1)

