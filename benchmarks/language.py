@@ -134,7 +134,7 @@ def main() -> None:
             unfinished.rename(file)
         own = known.folder / f"{file.stem}.json"
         print(f"\n{kind}, {shape.layers} layers", flush=True)
-        start = [sys.executable, "-c", "from luminal.cli import main; main()"]
+        start = [sys.executable, "-P", "-c", "from luminal.cli import main; main()"]
         subprocess.run([*start, "bench", str(file), "--json", str(own), *options], check=True)
         figures[kind] = json.loads(own.read_text())
     if known.json:

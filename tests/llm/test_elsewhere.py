@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from luminal import LLM
+from luminal.children import calling_main, python
 from luminal.models.llm import elsewhere
 from luminal.store import Store
 
@@ -36,14 +36,12 @@ def test_another_process_compiles_and_this_one_finds_it(
 def test_where_the_other_process_fails_this_one_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here it keeps nothing that this process looks for."""
     monkeypatch.setattr(elsewhere, "LARGE", 0)
-    monkeypatch.setattr(elsewhere, "CHILD", "raise SystemExit(3)")
+    monkeypatch.setattr(elsewhere, "calling_main", lambda _: python("raise SystemExit(3)"))
     directory = checkpoint("llama3")[0]
     llm = LLM(directory, context=40, threads=1)
     assert llm.logits([5]).shape == (1, llm.config.vocabulary)
 
 
 def test_the_child_is_this_package() -> None:
-    assert (elsewhere.PACKAGE / "luminal" / "models").is_dir()
-    start = [sys.executable, "-c", elsewhere.CHILD, str(elsewhere.PACKAGE)]
-    ended = subprocess.run(start, input=b"", capture_output=True)
+    ended = subprocess.run(calling_main(elsewhere.__name__), input=b"", capture_output=True)
     assert b"EOFError" in ended.stderr  # it asked for its job

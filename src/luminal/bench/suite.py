@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 
+from ..children import safe_path
 from ..errors import InputError
 from ..progress import Line
 from .case import Case
@@ -110,7 +111,8 @@ class _Worker:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs, self._find))
-            self._process.start()
+            with safe_path():
+                self._process.start()
             theirs.close()
         return self._pipe
 

@@ -7,20 +7,16 @@ import contextlib
 import pickle
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from ..children import calling_main
 from ..errors import CompileError
 from ..kernel.kernel import Kernel
 from ..kernel.target import Target
 from .space import Candidate
 from .trial import Result
-
-PACKAGE = Path(__file__).resolve().parents[2]  # where the child finds this package
-CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from luminal.search.child import main; main()"
 
 OPEN_SECONDS = 60.0  # start of the child, and the oracle
 TRIAL_SECONDS = 10.0
@@ -62,7 +58,7 @@ class Child:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(PACKAGE)],
+            calling_main("luminal.search.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

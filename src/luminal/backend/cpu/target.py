@@ -17,6 +17,7 @@ from pathlib import Path
 
 import llvmlite
 
+from ...children import python
 from ...errors import DeviceError
 from ...kernel.target import Target
 from ...lowering.library import GEMM
@@ -177,11 +178,10 @@ def _asked() -> tuple[str, str]:
 def _asked_elsewhere() -> bytes:
     """As JSON, by a process of its own where Python can start one: LLVM would stay in this one,
     which may have nothing to compile."""
-    start = [sys.executable, "-c", ASK]
     try:
         if getattr(sys, "frozen", False):  # the executable is the program itself
             raise OSError
-        asked = subprocess.run(start, capture_output=True, check=True, timeout=ASK_SECONDS)
+        asked = subprocess.run(python(ASK), capture_output=True, check=True, timeout=ASK_SECONDS)
         triple, features = json.loads(asked.stdout)
     except (OSError, TypeError, ValueError, subprocess.SubprocessError):
         triple, features = _asked()

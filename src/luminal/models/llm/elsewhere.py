@@ -11,19 +11,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ... import nn
 from ...backend.cpu import workers
+from ...children import calling_main
 from ...compiler import Executable, compile_graph
 from ...graph import Graph, Tensor
 from ...progress import showing, wanted
 from .weights import parameter_bytes
 
 LARGE = 256 << 20  # bytes of parameters from which it pays
-PACKAGE = Path(__file__).resolve().parents[3]  # where the other process finds this package
-CHILD = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main()"
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def compiled(
 
 def _in_a_child(*job: Any) -> None:
     """Do a job of `main`. Where it fails, this process will meet the same fault, and tell."""
-    start = [sys.executable, "-c", CHILD, str(PACKAGE)]
+    start = calling_main(__name__)
     subprocess.run(start, input=pickle.dumps((wanted(), *job)), stdout=subprocess.DEVNULL)
 
 
