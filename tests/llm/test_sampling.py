@@ -38,6 +38,16 @@ def test_draws_follow_the_distribution_and_the_seed() -> None:
     assert first[:50] == [Sampler(Sampling(1.0, seed=n)).choose(LOGITS) for n in range(50)]
 
 
+def test_any_integer_is_a_seed_and_all_tokens_are_minus_one() -> None:
+    for seed in (-1, -(2**70), 2**70):
+        first, second = (Sampler(Sampling(1.0, seed=seed)) for _ in range(2))
+        drawn_once = [first.choose(LOGITS) for _ in range(20)]
+        assert drawn_once == [second.choose(LOGITS) for _ in range(20)]
+    one, minus = (Sampler(Sampling(1.0, seed=n)) for n in (1, -1))
+    assert [one.choose(LOGITS) for _ in range(30)] != [minus.choose(LOGITS) for _ in range(30)]
+    assert drawn(top_k=-1) == drawn(top_k=0)
+
+
 def test_penalties() -> None:
     logits = np.array([2.0, 1.9, -1.0], np.float32)
     assert Sampler(Sampling(), [0]).choose(logits) == 0
@@ -61,7 +71,10 @@ def test_log_probabilities() -> None:
     np.testing.assert_allclose(np.exp(log_probabilities(LOGITS)), np.exp(LOGITS), atol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"top_k": -1}])
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"top_k": -2},
+                                   {"top_k": 1.5}, {"temperature": float("nan")},
+                                   {"temperature": "hot"}, {"presence_penalty": float("inf")},
+                                   {"seed": 0.5}])  # fmt: skip
 def test_ranges_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Sampling(**wrong)  # type: ignore[arg-type]

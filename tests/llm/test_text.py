@@ -76,9 +76,6 @@ def test_chat_errors_are_clear(tokenizer: Tokenizer) -> None:
         tokenizer.render(["hi"])  # type: ignore[list-item]
     with pytest.raises(InputError, match="no text"):
         tokenizer.encode("half a pair: \ud83d")
-    refusing = Tokenizer(tokenizer.raw, "{{ raise_exception('no system') }}")
-    with pytest.raises(InputError, match="no system"):
-        refusing.render([{"role": "user", "content": "hi"}])
 
 
 def test_missing_and_broken_tokenizers(tmp_path: Path) -> None:

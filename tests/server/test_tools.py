@@ -13,6 +13,7 @@ from llm.checkpoints import TEMPLATE, checkpoint
 from luminal import LLM
 from luminal.errors import InputError
 from luminal.models.llm import Engine
+from luminal.models.llm.templates import Templates
 from luminal.server.tools import CallForm, CallReader
 
 from .conftest import NAME, Running
@@ -78,7 +79,7 @@ def test_a_call_is_required(
     template: str,
 ) -> None:  # fmt: skip
     assert engine.tokenizer is not None
-    monkeypatch.setattr(engine.tokenizer, "template", template)
+    monkeypatch.setattr(engine.tokenizer, "templates", Templates({"default": template}, {}))
     ask |= {"tools": [TOOLS[0]], "temperature": 0}
     one: Any = {"type": "function", "function": {"name": "weather"}}
     with start() as running:
@@ -137,7 +138,7 @@ def test_the_results_of_calls_reach_the_template(
         "{% for c in m.tool_calls or [] %}{{ c.function.arguments.city }}{% endfor %};{% endfor %}"
         "{{ tools[0].function.name }}"
     )
-    monkeypatch.setattr(engine.tokenizer, "template", template)
+    monkeypatch.setattr(engine.tokenizer, "templates", Templates({"default": template}, {}))
     call = {"id": "a", "type": "function",
             "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}  # fmt: skip
     messages: Any = [

@@ -232,7 +232,7 @@ class Conversation:
     def _set(self, name: str, value: str) -> None:
         from ..models.llm import Sampling
 
-        known = {field.name for field in fields(Sampling)}
+        known = {field.name for field in fields(Sampling)} - {"logit_bias"}
         whole = name in ("seed", "top_k")
         try:
             number = int(value) if whole else float(value)

@@ -85,7 +85,7 @@ class Server:
         self.engine, self.name, self.embedder = engine, name, embedder
         self.tokenizer: Tokenizer = engine.tokenizer
         self.metrics = Metrics(engine)
-        self._calls = CallForm.of(self.tokenizer.template)
+        self._calls = CallForm.of(self.tokenizer.templates.choose(tools=True))
         self._grammars = Grammars(self.tokenizer, engine.config.end_tokens)
         self._api_key, self._started = api_key, int(time.time())
 

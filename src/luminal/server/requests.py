@@ -33,7 +33,7 @@ class Generation(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=-1)
     min_p: float = Field(0.0, ge=0, le=1)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
@@ -59,7 +59,7 @@ class Generation(BaseModel):
         form: Callable[[], Constraint] | None,
     ) -> Wishes:  # fmt: skip
         """Of one of the n choices: each has a seed of its own, made from the one given."""
-        seed = None if self.seed is None else abs(self.seed) + choice
+        seed = None if self.seed is None else self.seed + choice
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         sampling = Sampling(
             self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty,

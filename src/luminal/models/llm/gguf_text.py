@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import Unsupported, WeightsError
 from ...weights.gguf import GGUF
+from .templates import gguf_templates
 from .text import Tokenizer, tokenizers
 
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # kinds of tokens
@@ -44,7 +45,7 @@ def gguf_tokenizer(file: GGUF) -> Tokenizer:
         if f"tokenizer.ggml.{name}_token_id" in given
     }
     _add_begin(raw, given, settings, kind == "llama")
-    return Tokenizer(raw, given.get("tokenizer.chat_template"), settings)
+    return Tokenizer(raw, gguf_templates(given, settings))
 
 
 def _byte_level(given: Mapping[str, Any], tokens: list[str], where: str) -> Any:

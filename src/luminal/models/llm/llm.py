@@ -21,7 +21,8 @@ from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
 from .sampling import Sampling
-from .text import Message, Tokenizer
+from .templates import Message
+from .text import Tokenizer
 
 BATCH = 16  # replies that are made at once
 Prompt: TypeAlias = str | Sequence[Message] | Sequence[int]

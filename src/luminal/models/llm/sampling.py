@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 
 import numpy as np
 
 from ...errors import InputError
 
+SEEDS = 2**64  # those that differ
+
 
 @dataclass(frozen=True)
 class Sampling:
     """How to choose. temperature 0 is greedy; the others narrow the choice, in this order: top_k
-    most likely tokens, the fewest that have top_p of the probability, those with at least min_p of
-    the likeliest one's. repetition_penalty divides (or multiplies negative) logits of tokens that
+    most likely tokens (0 or -1: all), the fewest that have top_p of the probability, those with at
+    least min_p of the likeliest one's. repetition_penalty divides (or multiplies negative) logits of tokens that
     occurred (Keskar et al. 2019); presence_penalty and frequency_penalty are subtracted once, or
-    once for each occurrence, in what was generated. logit_bias is added to the logits of single
-    tokens."""
+    once for each occurrence, in what was generated. seed: any integer; None draws one. logit_bias
+    is added to the logits of single tokens."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -31,12 +35,19 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        biases = {f"logit_bias[{token}]": bias for token, bias in given.pop("logit_bias").items()}
+        for name, value in (given | biases).items():
+            none = value is None and name == "seed"
+            if not none and not (isinstance(value, Real) and math.isfinite(value)):
+                raise InputError(f"{name}={value!r} is no finite number")
         checks = {
             "temperature": self.temperature >= 0,
-            "top_k": self.top_k >= 0,
+            "top_k": isinstance(self.top_k, Integral) and self.top_k >= -1,
             "top_p": 0 < self.top_p <= 1,
             "min_p": 0 <= self.min_p <= 1,
             "repetition_penalty": self.repetition_penalty > 0,
+            "seed": self.seed is None or isinstance(self.seed, Integral),
         }
         for name, right in checks.items():
             if not right:
@@ -58,7 +69,7 @@ class Sampler:
         self.sampling = sampling
         self._seen = set(prompt)
         self._generated: Counter[int] = Counter()
-        self._random = np.random.default_rng(sampling.seed)
+        self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % SEEDS)
 
     def choose(self, logits: np.ndarray) -> int:
         """A token from logits (vocabulary,) f32."""
@@ -95,8 +106,10 @@ class Sampler:
 
 def distribution(scores: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, probabilities f64) that may be drawn, the likeliest first."""
-    scaled = scores.astype(np.float64) / sampling.temperature
-    count = min(sampling.top_k or len(scaled), len(scaled))
+    wide = scores.astype(np.float64)
+    with np.errstate(over="ignore"):  # a tiny temperature: the others are at -inf
+        scaled = (wide - wide.max()) / sampling.temperature
+    count = min(sampling.top_k, len(scaled)) if sampling.top_k > 0 else len(scaled)
     tokens = np.argpartition(-scaled, count - 1)[:count] if count < len(scaled) else None
     tokens = np.arange(len(scaled)) if tokens is None else tokens
     tokens = tokens[np.argsort(-scaled[tokens], kind="stable")]

@@ -1,32 +1,29 @@
-"""Text to tokens and back: tokenizers, chat templates, streaming without half characters."""
+"""Text to tokens and back: tokenizers, streaming without half characters."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, WeightsError
 from .checkpoint import read_json
+from .templates import Message, Templates, Tool, read_templates
 
 UNFINISHED = "\ufffd"  # what a decoder shows for bytes that are no whole character
-Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
-Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
 
 
 class Tokenizer:
-    """A tokenizer with its chat template and special tokens.
+    """A tokenizer with its chat templates. raw: of the tokenizers package."""
 
-    raw: of the tokenizers package. settings: those of tokenizer_config.json that templates use.
-    """
+    def __init__(self, raw: Any, templates: Templates | None = None) -> None:
+        self.raw = raw
+        self.templates = templates or Templates({}, {})
 
-    def __init__(
-        self, raw: Any, template: str | None = None, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        self.raw, self.template = raw, template
-        self.settings = dict(settings or {})
+    @property
+    def template(self) -> str | None:
+        """The usual chat template, if there is one."""
+        return self.templates.choose()
 
     @property
     def vocabulary(self) -> int:
@@ -50,51 +47,18 @@ class Tokenizer:
         found: int | None = self.raw.token_to_id(text)
         return found
 
-    def chat(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[int]:
-        """Token ids of a conversation, ready for the assistant's reply. Raises InputError."""
-        return self.encode(self.render(messages, tools), special=False)
+    def chat(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), **options: Any
+    ) -> list[int]:
+        """Token ids of a conversation, ready for the assistant's reply. options: those of
+        `Templates.render`. Raises InputError."""
+        return self.encode(self.render(messages, tools, **options), special=False)
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
-        """The text that the chat template makes of a conversation. tools: functions that the model
-        may call. Raises InputError."""
-        if self.template is None:
-            raise InputError("this model has no chat template: give a text, not messages")
-        for message in messages:
-            if not isinstance(message, Mapping) or "role" not in message:
-                raise InputError(f"no message with 'role' and 'content': {message!r}")
-        if tools and "tools" not in self.template:
-            raise InputError("the chat template of this model knows no tools")
-        return _render(self.template, list(messages), list(tools), self.settings)
-
-
-def _render(
-    template: str, messages: list[Message], tools: list[Tool], settings: Mapping[str, Any]
-) -> str:
-    try:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise InputError("chat templates need jinja2: pip install luminal[text]") from None
-
-    def fail(message: str) -> None:
-        raise TemplateError(message)
-
-    def as_json(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = as_json
-    environment.globals["raise_exception"] = fail
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    try:
-        compiled = environment.from_string(template)
-        return compiled.render(
-            messages=messages, tools=tools or None, add_generation_prompt=True, **settings
-        )
-    except TemplateError as error:
-        raise InputError(f"the chat template refuses the messages: {error}") from None
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), **options: Any
+    ) -> str:
+        """The text that the chat template makes of a conversation, as `Templates.render`."""
+        return self.templates.render(messages, tools, **options)
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
@@ -110,7 +74,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     raw.no_padding()
     config = directory / "tokenizer_config.json"
     values = read_json(config) if config.exists() else {}
-    return Tokenizer(raw, _template(directory, values), _settings(values))
+    return Tokenizer(raw, read_templates(directory, values))
 
 
 def tokenizers() -> Any:
@@ -120,28 +84,6 @@ def tokenizers() -> Any:
     except ImportError:
         raise WeightsError("texts need the tokenizers package: pip install luminal[text]") from None
     return package
-
-
-def _template(directory: Path, values: Mapping[str, Any]) -> str | None:
-    """The default chat template: a file of its own, one text, or one of several by name."""
-    file = directory / "chat_template.jinja"
-    if file.exists():
-        return file.read_text(encoding="utf-8")
-    found = values.get("chat_template")
-    if isinstance(found, list):
-        named = {entry.get("name"): entry.get("template") for entry in found}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
-
-
-def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts of special tokens: plain, or as {"content": ...}."""
-    found = {}
-    for name, value in values.items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if name.endswith("_token") and isinstance(text, str):
-            found[name] = text
-    return found
 
 
 class Pieces:

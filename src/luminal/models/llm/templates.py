@@ -1,0 +1,195 @@
+"""Chat templates: from a conversation to the text that a model was trained on.
+
+A checkpoint has one, or several by name: "default", "tool_use" where functions may be called, "rag"
+where documents are given. Templates come from strangers: they run in a sandbox, for so many steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, WeightsError
+from .checkpoint import read_json
+
+DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
+MOST_STEPS = 10_000_000  # turns of loops in one rendering: a second or two
+STEP = "_step"  # what a template calls at every turn
+Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
+Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
+
+
+class Templates:
+    """The chat templates of a checkpoint by name. settings: what all of them see: special tokens.
+
+    An empty set is of a model that knows no conversations."""
+
+    def __init__(self, named: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+        self.named, self.settings = dict(named), dict(settings)
+
+    def choose(self, tools: bool = False, documents: bool = False) -> str | None:
+        """The template for a conversation with functions, or with documents; None: there is none.
+        """
+        wanted = [TOOLS] * tools + [DOCUMENTS] * documents + [DEFAULT]
+        found = [self.named[name] for name in wanted if name in self.named]
+        return next(iter(found or self.named.values()), None)
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), prompt: bool = True,
+        resume: bool = False, more: Mapping[str, Any] | None = None,
+    ) -> str:  # fmt: skip
+        """The text of a conversation. tools: functions that the model may call. prompt: it ends
+        where the assistant's reply begins. resume: it ends inside of the last message, which the
+        reply continues. more: what this template knows besides. Raises InputError."""
+        given = dict(more or {})
+        chosen = self.choose(bool(tools), bool(given.get("documents")))
+        if chosen is None:
+            raise InputError("this model has no chat template: give a text, not messages")
+        for message in messages:
+            if not isinstance(message, Mapping) or "role" not in message:
+                raise InputError(f"no message with 'role' and 'content': {message!r}")
+        if tools and "tools" not in chosen:
+            raise InputError("the chat template of this model knows no tools")
+        seen = {**self.settings, **given, "messages": list(messages), "tools": list(tools) or None,
+                "add_generation_prompt": prompt and not resume}  # fmt: skip
+        text = _render(chosen, seen)
+        return _resumed(text, messages) if resume else text
+
+
+def _render(template: str, seen: Mapping[str, Any]) -> str:
+    left = MOST_STEPS
+
+    def step() -> str:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise RuntimeError(f"more than {MOST_STEPS} turns of its loops")
+        return ""
+
+    try:
+        return str(_compiled(template).render({**seen, STEP: step}))
+    except Exception as error:  # whatever a stranger's template does to its messages
+        fault = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"the chat template refuses the messages: {fault}") from None
+
+
+def _resumed(text: str, messages: Sequence[Message]) -> str:
+    """The text up to the end of what the last message says."""
+    said = messages[-1].get("content") if messages else None
+    if not isinstance(said, str) or not said.strip():
+        raise InputError("the last message has no text to be continued")
+    place = text.rfind(said.strip())
+    if place < 0:
+        raise InputError("the chat template changes the last message: it cannot be continued")
+    whole = said.lstrip()  # templates often strip what is said
+    return text[: place + len(whole if text.startswith(whole, place) else said.strip())]
+
+
+@lru_cache(16)
+def _compiled(template: str) -> Any:
+    """Raises jinja2.TemplateError, InputError without that package."""
+    try:
+        from jinja2 import TemplateError, nodes
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise InputError("chat templates need jinja2: pip install luminal[text]") from None
+
+    def fail(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _generation()],
+    )  # fmt: skip
+    environment.filters["tojson"] = _as_json
+    environment.globals["raise_exception"] = fail
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    tree = environment.parse(template)
+    for loop in tree.find_all(nodes.For):
+        turn = nodes.Output([nodes.Call(nodes.Name(STEP, "load"), [], [], None, None)])
+        turn.set_lineno(loop.lineno).set_environment(environment)
+        loop.body.insert(0, turn)
+    return environment.from_string(tree)
+
+
+def _generation() -> type:
+    """{% generation %} marks what the assistant said, for training; it is shown as it is."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
+
+    class Generation(Extension):
+        tags = {"generation"}  # noqa: RUF012  (as jinja2 declares it)
+
+        def parse(self, parser: Parser) -> nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    return Generation
+
+
+def _as_json(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None,
+    separators: tuple[str, str] | None = None, sort_keys: bool = False,
+) -> str:  # fmt: skip
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+# ---- where they are kept
+
+
+def read_templates(directory: Path, values: Mapping[str, Any]) -> Templates:
+    """Files of their own, or what tokenizer_config.json (values) has. Raises WeightsError."""
+    files = {DEFAULT: directory / "chat_template.jinja"}
+    more = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+    files |= {file.stem: file for file in more}
+    named = {name: _text(file) for name, file in files.items() if file.exists()}
+    single = directory / "chat_template.json"
+    if not named and single.exists():
+        values = {**values, **read_json(single)}
+    return Templates(named or _named(values.get("chat_template")), special_tokens(values))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{file}: not a readable text: {error}") from None
+
+
+def _named(found: Any) -> dict[str, str]:
+    """One text, or several by name: a mapping, or a list of {"name", "template"}."""
+    if isinstance(found, list):
+        entries = [entry for entry in found if isinstance(entry, dict)]
+        found = {str(entry.get("name")): entry.get("template") for entry in entries}
+    elif not isinstance(found, dict):
+        found = {DEFAULT: found}
+    return {name: text for name, text in found.items() if isinstance(text, str)}
+
+
+def special_tokens(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Texts of special tokens: plain, or as {"content": ...}."""
+    found = {}
+    for name, value in values.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(text, str):
+            found[name] = text
+    return found
+
+
+def gguf_templates(given: Mapping[str, Any], settings: Mapping[str, Any]) -> Templates:
+    """Of a GGUF file's metadata: tokenizer.chat_template, and others by name."""
+    key = "tokenizer.chat_template"
+    named = {name.removeprefix(f"{key}."): text for name, text in given.items()
+             if name.startswith(f"{key}.") and isinstance(text, str)}  # fmt: skip
+    default = given.get(key)
+    return Templates(({DEFAULT: default} if isinstance(default, str) else {}) | named, settings)
+
+

@@ -1,0 +1,106 @@
+"""Chat templates: which one, what they may use, what they may not do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from luminal.errors import InputError
+from luminal.models.llm.templates import Templates, gguf_templates, read_templates
+
+USER = [{"role": "user", "content": "hi <b> é"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"b": 1, "a": [2]}}}
+TALK = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}|{% endfor %}"
+
+
+def of(template: str, **named: str) -> Templates:
+    return Templates({"default": template, **named}, {"bos_token": "<s>"})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ bos_token }}{{ messages | tojson }}{{ tools | tojson(indent=2) }}",
+        "{{ tools | tojson(ensure_ascii=True, separators=(',', ':'), sort_keys=True) }}",
+        "{% for m in messages %}{% generation %}{% set a = m.content %}{{ a }}{% endgeneration %}"
+        "{{ a is defined }}{% if loop.first %}{% continue %}{% endif %}x{% endfor %}{{ tools[0] }}",
+        "{% macro say(m) %}{% for c in m.content %}{{ c }}.{% endfor %}{% endmacro %}"
+        "{{ say(messages[0]) }}{% for k, v in tools[0].items() %}{{ k }}{% else %}-{% endfor %}",
+        "{%- for m in messages %}\n    {%- if m.role == 'user' %}\n\tU {{ m.content }}\n{% endif %}"
+        "{% endfor %}{{ add_generation_prompt }}{{ tools is none }}",
+    ],
+)
+def test_templates_see_what_they_see_in_transformers(template: str) -> None:
+    (expected,), _ = render_jinja_template(
+        [USER], [TOOL], chat_template=template, add_generation_prompt=True, bos_token="<s>"
+    )
+    assert of(template + "{# tools #}").render(USER, [TOOL]) == expected
+
+
+def test_the_template_fits_what_is_asked() -> None:
+    made = of("plain", tool_use="tools!", rag="documents!")
+    assert made.render(USER) == "plain" and made.render(USER, [TOOL]) == "tools!"
+    assert made.render(USER, more={"documents": [{"title": "x"}]}) == "documents!"
+    assert made.render(USER, more={"documents": []}) == "plain"
+    assert Templates({"rag": "only"}, {}).render(USER) == "only"
+    thinking = of("{{ enable_thinking }}{{ messages | length }}")
+    assert thinking.render(USER, more={"enable_thinking": False, "messages": "x"}) == "False1"
+
+
+def test_where_templates_are_found(tmp_path: Path) -> None:
+    several = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    for given in (several, {"default": "a", "tool_use": "b"}):
+        assert read_templates(tmp_path, {"chat_template": given}).named["tool_use"] == "b"
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "c"}))
+    assert read_templates(tmp_path, {"chat_template": "a"}).choose() == "c"
+    (tmp_path / "chat_template.jinja").write_text("d")
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("e")
+    made = read_templates(tmp_path, {"chat_template": several, "bos_token": {"content": "<s>"}})
+    assert made.named == {"default": "d", "tool_use": "e"} and made.settings["bos_token"] == "<s>"
+    metadata = {"tokenizer.chat_template": "a", "tokenizer.chat_template.tool_use": "b"}
+    assert gguf_templates(metadata, {}).named == {"default": "a", "tool_use": "b"}
+    assert read_templates(tmp_path / "none", {}).choose() is None
+
+
+@pytest.mark.parametrize("said", ["Sure, ", "  the fox  ", "a|b"])
+def test_a_reply_may_continue_the_last_message(said: str) -> None:
+    messages = [*USER, {"role": "assistant", "content": said}]
+    text = of(TALK + "{% if add_generation_prompt %}[assistant]{% endif %}").render(
+        messages, resume=True
+    )
+    assert text == f"[user]hi <b> é|[assistant]{said.strip()}"
+    assert of("{{ messages[-1].content }}|").render(messages, resume=True) == said
+
+
+FAULTS: list[tuple[str, str]] = [
+    ("{{ raise_exception('no system') }}", "no system"),
+    ("{{ messages + 1 }}", "concatenate"),
+    ("{{ messages[0].content.missing() }}", "missing"),
+    ("{{ 1 // 0 }}", "zero"),
+    ("{{ [1] | tojson(width=3) }}", "width"),
+    ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ("{% for x in 3 %}{% endfor %}", "iterable"),
+    ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+    ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "turns"),
+    ("{% if %}", "Expected"),
+]
+
+
+@pytest.mark.parametrize(("template", "fault"), FAULTS)
+def test_what_goes_wrong_in_a_template_is_told(
+    template: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("luminal.models.llm.templates.MOST_STEPS", 10_000)
+    with pytest.raises(InputError, match=f"refuses the messages: .*{fault}"):
+        of(template).render(USER)
+
+
+@pytest.mark.parametrize("messages", [[], USER, [{"role": "assistant", "content": ""}]])
+def test_what_cannot_be_continued(messages: list[Any]) -> None:
+    with pytest.raises(InputError, match="continued"):
+        of("{{ messages | length }}").render(messages, resume=True)
