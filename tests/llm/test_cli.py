@@ -62,7 +62,8 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
 
 
 def test_chat_is_a_conversation_with_commands() -> None:
-    lines = "the fox\n/retry\n/set top_k 5\n/set heat 1\n/set logit_bias 3\n/help\n/nothing\n/clear\n/set seed -1\nthe dog\n/exit\n"
+    lines = "the fox\n/retry\n/set top_k 5\n/set heat 1\n/set logit_bias 3\n/help\n"
+    lines += "/nothing\n/clear\n/set seed -1\nthe dog\n/exit\n"
     options = ("--max-tokens", 4, "--context", 128, "--threads", 1, "--speculate", 2,
                "--temperature", 1)  # fmt: skip
     code, out, error = run("chat", checkpoint("llama3")[0], *options, input=lines)

@@ -19,10 +19,10 @@ SEEDS = 2**64  # those that differ
 class Sampling:
     """How to choose. temperature 0 is greedy; the others narrow the choice, in this order: top_k
     most likely tokens (0 or -1: all), the fewest that have top_p of the probability, those with at
-    least min_p of the likeliest one's. repetition_penalty divides (or multiplies negative) logits of tokens that
-    occurred (Keskar et al. 2019); presence_penalty and frequency_penalty are subtracted once, or
-    once for each occurrence, in what was generated. seed: any integer; None draws one. logit_bias
-    is added to the logits of single tokens."""
+    least min_p of the likeliest one's. repetition_penalty divides (or multiplies negative) logits
+    of tokens that occurred (Keskar et al. 2019); presence_penalty and frequency_penalty are
+    subtracted once, or once for each occurrence, in what was generated. seed: any integer; None
+    draws one. logit_bias is added to the logits of single tokens. Raises InputError."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -69,7 +69,8 @@ class Sampler:
         self.sampling = sampling
         self._seen = set(prompt)
         self._generated: Counter[int] = Counter()
-        self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % SEEDS)
+        seed = None if sampling.seed is None else sampling.seed % SEEDS
+        self._random = np.random.default_rng(seed)
 
     def choose(self, logits: np.ndarray) -> int:
         """A token from logits (vocabulary,) f32."""
