@@ -1,196 +1,234 @@
-"""The e-graph engine: the egglog extension behind one small interface.
+"""The e-graph engine: equality saturation over tables, in plain Python.
 
-Only the low-level bindings of egglog 13.2 are used, loaded without the rest of the package. An
-engine is given declarations and rules as text, terms and facts as data, is stepped one ruleset at a
-time, and gives its tables back as plain tuples.
+An engine is given declarations and rules as text (those of egglog that `rules.py` uses), terms and
+facts as data, is stepped one ruleset at a time, and gives its tables back as plain tuples. Classes
+are union-find numbers, a table is a dictionary from arguments to a value, and a rule looks only at
+matches in which a row is new (semi-naive evaluation, as in Zhang et al. 2023, arXiv 2304.04332).
 """
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-import sys
-import threading
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 from ..errors import CompileError
-from .language import BUFFER_SORT, OPERATIONS, TERM_SORT
+from .language import BUFFER_SORT, OPERATIONS
+from .matching import SORTS, Rule, Ruleset, rulesets
 
 Fact = tuple[str, tuple[int, ...], int]  # function, arguments, value
 Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
 Row = tuple[tuple[Any, ...], Any]
 
 
-@cache
-def load_bindings() -> Any:
-    """The extension module alone (25 ms; the whole package takes 280). Raises CompileError."""
-    found = sys.modules.get("egglog.bindings")
-    if found is not None:
+class _Table:
+    """Arguments to a value. changed: the arguments of each row that is new or has a new value, in
+    order. sorted: which arguments are classes. version: another one after every change."""
+
+    def __init__(self, inputs: Sequence[str], output: str, merges: bool) -> None:
+        self.inputs, self.output, self.merges = inputs, output, merges
+        self.sorted = [i for i, sort in enumerate(inputs) if sort in SORTS]
+        self.rows: dict[tuple[Any, ...], Any] = {}
+        self.changed: list[tuple[Any, ...]] = []
+        self.version = 0
+        self.indices: dict[tuple[int, ...], tuple[int, dict[Any, list[Any]]]] = {}
+
+    def put(self, arguments: tuple[Any, ...], value: Any) -> None:
+        self.rows[arguments] = value
+        self.changed.append(arguments)
+        self.version += 1
+
+    def since(self, place: int) -> list[tuple[Any, ...]]:
+        """The rows that changed since `changed` was so long, each with its value at the end."""
+        rows = self.rows
+        return [(*key, rows[key]) for key in dict.fromkeys(self.changed[place:]) if key in rows]
+
+    def index(self, known: tuple[int, ...]) -> dict[Any, list[Any]]:
+        """The rows, each with its value at the end, by their entries at these places."""
+        made, found = self.indices.get(known, (-1, {}))
+        if made != self.version:
+            found = {}
+            for arguments, value in self.rows.items():
+                row = (*arguments, value)
+                found.setdefault(tuple([row[i] for i in known]), []).append(row)
+            self.indices[known] = self.version, found
         return found
-    package = importlib.util.find_spec("egglog")
-    places = package.submodule_search_locations if package is not None else None
-    spec = importlib.machinery.PathFinder.find_spec("bindings", places and list(places))
-    if not places or spec is None or spec.origin is None:
-        raise CompileError("the package egglog, which holds the e-graph, is not installed")
-    named = importlib.util.spec_from_file_location("egglog.bindings", spec.origin)
-    assert named is not None and named.loader is not None
-    module = importlib.util.module_from_spec(named)
-    sys.modules["egglog.bindings"] = module
-    named.loader.exec_module(module)
-    return module
 
 
-class _Idle(threading.local):
-    """E-graphs without terms, by the program that they have read, which takes 25 ms.
-
-    An e-graph may be used only by the thread that made it.
-    """
-
-    def __init__(self) -> None:
-        self.graphs: dict[tuple[str, ...], list[Any]] = {}
-
-
-_idle = _Idle()
-_parsed: dict[str, tuple[Any, ...]] = {}
-
-
-def _schedule(rulesets: tuple[str, ...]) -> str:
-    analysis = "(saturate (run analysis))"
-    steps = "".join(f" (run {ruleset}) {analysis}" for ruleset in rulesets)
-    return f"(run-schedule (seq {analysis}{steps}))"
-
-
-class Egglog:
-    """An e-graph. Use it from the thread that made it. Classes are opaque values, comparable and
-    hashable."""
+class Engine:
+    """An e-graph. Classes are opaque values, comparable and hashable."""
 
     def __init__(self, program: tuple[str, ...]) -> None:
-        b = load_bindings()
-        self.bindings, self.program = b, program
-        self.span = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
-        self.terms: list[str] = []  # operation of each inserted term
-        self.told: list[Any] = []  # commands that wait for the next run
-        self.sizes: dict[str, int] = {}  # rows of each table after the last run
+        signatures, self.rules = rulesets(program)
+        self.tables_by_name = {name: _Table(*found) for name, found in signatures.items()}
+        self.parent: list[int] = []
+        self.merged: set[int] = set()  # classes that became part of others since the last repair
+        self.numbers: list[int] = []  # class of each inserted term
+        self.looked: dict[tuple[str, int, int], int] = {}  # rows of a table that a rule has seen
+        self.fired: set[tuple[str, int]] = set()  # rules, by ruleset and number
         self.requested = 0  # rows of `need` when they were last looked at
-        idle = _idle.graphs.setdefault(program, [])
-        if idle:
-            self.graph = idle.pop()
-        else:
-            self.graph = b.EGraph()
-            self._run(command for text in program for command in self._commands(text))
-        self._run(self._commands("(push 1)"))
 
-    def close(self) -> None:
-        """The engine is not used any more."""
-        self._run(self._commands("(pop 1)"))
-        _idle.graphs[self.program].append(self.graph)
-        del self.graph
+    # ---- what goes in
 
     def insert(self, terms: Sequence[Inserted]) -> None:
         """Add terms; the term at position i is remembered as number i."""
-        b, span = self.bindings, self.span
         for op, arguments in terms:
             kinds = OPERATIONS[op]
-            call = b.Call(span, op, [self._argument(k, a) for k, a in zip(kinds, arguments)])
-            number = self._integer(len(self.terms))
-            self.terms.append(op)
-            self.told.append(b.ActionCommand(b.Set(span, self._table(op), [number], call)))
+            found = tuple(self.numbers[a] if k in SORTS else a for k, a in zip(kinds, arguments))
+            self.numbers.append(self._make(op, found))
+            table = "buffer" if op in BUFFER_SORT else "term"
+            self._put(table, (len(self.numbers) - 1,), self.numbers[-1])
 
     def tell(self, facts: Iterable[Fact]) -> None:
         """Set integer functions of integers."""
-        b, span = self.bindings, self.span
-        self.told += (
-            b.ActionCommand(
-                b.Set(span, name, [self._integer(a) for a in arguments], self._integer(value))
-            )
-            for name, arguments, value in facts
-        )
+        for name, arguments, value in facts:
+            self._put(name, arguments, value)
 
     def assert_constant(self, numbers: Iterable[int]) -> None:
         """The buffers of these terms are known before the program runs."""
-        b, span = self.bindings, self.span
-        calls = (b.Call(span, "fixedT", [self._term(n)]) for n in numbers)
-        self.told += (b.ActionCommand(b.Expr_(span, call)) for call in calls)
+        for number in numbers:
+            self._put("fixedT", (self.numbers[number],), True)
 
-    def run(self, *rulesets: str) -> bool:
+    # ---- a step
+
+    def run(self, *names: str) -> bool:
         """Apply these rulesets once each, the analysis before and after each; whether anything
-        changed."""
-        # one command: a call takes longer than most rulesets
-        step = (*self._commands(_schedule(rulesets)), *self._commands("(print-size)"))
-        *_, run, sizes = self._run((*self.told, *step))
-        self.told = []
-        self.sizes = dict(sizes.sizes)
-        return bool(run.report.updated)
+        changed. Raises CompileError."""
+        before = self._age()
+        self._analyse()
+        for name in names:
+            if name not in self.rules:
+                raise CompileError(f"there are no rules {name!r}")
+            self._step(name, self.rules[name])
+            self._analyse()
+        return self._age() != before
+
+    def _age(self) -> int:
+        return sum(len(table.changed) for table in self.tables_by_name.values())
+
+    def _analyse(self) -> None:
+        before = -1
+        while before != (before := self._age()):
+            self._step("analysis", self.rules["analysis"])
+
+    def _step(self, name: str, rules: Ruleset) -> None:
+        self._repair()
+        found = [self._matches(name, number, rule) for number, rule in enumerate(rules)]
+        for number, (rule, matches) in enumerate(zip(rules, found)):
+            if matches:
+                self.fired.add((name, number))
+                rule.act(matches, self._union, self._put, self._make)
+        self._repair()
+
+    def _matches(self, name: str, number: int, rule: Rule) -> dict[tuple[Any, ...], None]:
+        """New matches, once each: those with a new row in the place of at least one atom."""
+        matches: dict[tuple[Any, ...], None] = {}
+        for place, table_name in enumerate(rule.tables):
+            table, key = self.tables_by_name[table_name], (name, number, place)
+            looked = self.looked.get(key, 0)
+            if looked < len(table.changed):
+                self.looked[key] = len(table.changed)
+                match, sides = rule.matcher(place)
+                others = [self.tables_by_name[other] for other, _ in sides]
+                using = [
+                    table.rows if known is None else table.index(known)
+                    for table, (_, known) in zip(others, sides)
+                ]
+                match(table.since(looked), matches, *using)
+        return matches
+
+    # ---- what comes out
 
     def size(self) -> int:
         """The number of e-nodes."""
-        return sum(self.sizes.get(op, 0) for op in OPERATIONS)
+        return sum(len(self.tables_by_name[op].rows) for op in OPERATIONS)
 
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
         """The rows of these functions; literals as Python values, classes as (sort, number)."""
-        functions = self.graph.freeze().functions
-        return {n: self._rows(functions[n]) if n in functions else [] for n in names}
+        return {name: self._plain(self.tables_by_name[name]) for name in names}
 
     def requests(self) -> list[tuple[int, int, int]]:
         """The rows of the relation `need`; none if there is no new one."""
-        count = self.sizes.get("need", 0)
-        if count == self.requested:
+        rows = self.tables_by_name["need"].rows
+        if len(rows) == self.requested:
             return []
-        self.requested = count
-        found = self.graph.freeze().functions.get("need")
-        value = self.graph.value_to_i64
-        rows = found.rows if found is not None else ()
-        return [tuple(value(v) for v in row.inputs) for row in rows]
+        self.requested = len(rows)
+        return [(kind, first, second) for kind, first, second in rows]
 
-    # ---- to and from the bindings
+    def _plain(self, table: _Table) -> list[Row]:
+        def tagged(sort: str, value: Any) -> Any:
+            return (sort, value) if sort in SORTS else value
 
-    def _rows(self, function: Any) -> list[Row]:
-        readers = {"i64": self.graph.value_to_i64, "f64": self.graph.value_to_f64}
-
-        def plain(sort: str, value: Any) -> Any:
-            reader = readers.get(sort)
-            return (sort, value) if reader is None else reader(value)
-
-        sorts, result = function.input_sorts, function.output_sort
         return [
-            (tuple(map(plain, sorts, row.inputs)), plain(result, row.output))
-            for row in function.rows
-            if not row.subsumed
+            (tuple(map(tagged, table.inputs, arguments)), tagged(table.output, value))
+            for arguments, value in table.rows.items()
         ]
 
-    def _commands(self, text: str) -> tuple[Any, ...]:
-        """A command, parsed alone: a parsed command carries its whole source text."""
-        found = _parsed.get(text)
+    # ---- classes and rows
+
+    def _find(self, x: int) -> int:
+        parent = self.parent
+        while parent[x] != x:
+            parent[x] = x = parent[parent[x]]
+        return x
+
+    def _union(self, a: int, b: int) -> None:
+        a, b = self._find(a), self._find(b)
+        if a != b:
+            self.parent[max(a, b)] = min(a, b)
+            self.merged.add(max(a, b))
+
+    def _canonical(self, table: _Table, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        parent = self.parent
+        if all(parent[arguments[i]] == arguments[i] for i in table.sorted):
+            return arguments
+        found = list(arguments)
+        for i in table.sorted:
+            found[i] = self._find(found[i])
+        return tuple(found)
+
+    def _make(self, op: str, arguments: tuple[Any, ...]) -> int:
+        """The class of an operation of classes and literals."""
+        table = self.tables_by_name[op]
+        arguments = self._canonical(table, arguments)
+        found: int | None = table.rows.get(arguments)
         if found is None:
-            found = _parsed[text] = tuple(self.graph.parse_program(text))
+            found = len(self.parent)
+            self.parent.append(found)
+            table.put(arguments, found)
         return found
 
-    def _run(self, commands: Iterable[Any]) -> Any:
-        try:
-            return self.graph.run_program(*commands)
-        except Exception as error:
-            raise CompileError(f"the e-graph engine refused a command: {error}") from error
-        except BaseException as error:  # a Rust panic is not an Exception
-            if type(error).__name__ != "PanicException":
-                raise
-            raise CompileError(f"the e-graph engine failed: {error}") from error
+    def _put(self, name: str, arguments: tuple[Any, ...], value: Any) -> None:
+        """A row; where there is one of these arguments, their values become one."""
+        table = self.tables_by_name[name]
+        arguments = self._canonical(table, arguments)
+        old = table.rows.get(arguments)
+        if old is None:
+            table.put(arguments, value)
+        elif table.output in SORTS:
+            self._union(old, value)
+        elif table.merges:
+            if old & value != old:
+                table.put(arguments, old & value)
+        elif old != value:
+            raise CompileError(f"{name}{arguments} is both {old} and {value}")
 
-    def _integer(self, value: int) -> Any:
-        return self.bindings.Lit(self.span, self.bindings.Int(value))
+    def _repair(self) -> None:
+        """Make every row canonical; equal arguments make equal values (congruence)."""
+        while self.merged:
+            merged, self.merged = self.merged, set()
+            for name, table in self.tables_by_name.items():
+                if table.sorted or table.output in SORTS:
+                    self._repair_table(name, table, merged)
 
-    def _table(self, op: str) -> str:
-        return "buffer" if op in BUFFER_SORT else "term"
-
-    def _term(self, number: int) -> Any:
-        table = self._table(self.terms[number])
-        return self.bindings.Call(self.span, table, [self._integer(number)])
-
-    def _argument(self, kind: str, value: Any) -> Any:
-        if kind == "i":
-            return self._integer(value)
-        if kind == "f":
-            return self.bindings.Lit(self.span, self.bindings.Float(value))
-        assert kind in (TERM_SORT, "T")
-        return self._term(value)
+    def _repair_table(self, name: str, table: _Table, merged: set[int]) -> None:
+        values = table.output in SORTS
+        stale = [
+            (arguments, value)
+            for arguments, value in table.rows.items()
+            if not merged.isdisjoint(arguments) or (values and value in merged)
+        ]
+        for arguments, _ in stale:
+            del table.rows[arguments]
+        table.version += len(stale)
+        for arguments, value in stale:
+            self._put(name, arguments, self._find(value) if values else value)

@@ -17,7 +17,7 @@ from typing import Any
 from ..graph.dtype import ALL, DType
 from ..graph.index import Index
 from .encode import Encoding
-from .engine import Egglog
+from .engine import Engine
 from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
 from .maps import conditions_of
 from .terms import SLOT, Domain, Leaf, Region
@@ -102,7 +102,7 @@ class Classes:
 
 
 def classes_of(
-    engine: Egglog, encoding: Encoding, region: Region, everything: bool = False
+    engine: Engine, encoding: Encoding, region: Region, everything: bool = False
 ) -> Classes:
     """The e-graph of a region as plain data; `everything`: also what is never worth taking."""
     tables = engine.tables([*OPERATIONS, "ax", "axT", "fixed", "fixedT", "term"])

@@ -54,7 +54,6 @@ def chooser(
     """The region, saturated: plans can be chosen."""
     engine, encoding, growth = saturate(region, limits=limits)
     classes = classes_of(engine, encoding, region)
-    engine.close()
     state = "saturated" if growth.complete else "stopped at a limit"
     notes = (
         f"{growth.before} -> {growth.after} e-nodes in {growth.rounds} rounds, "

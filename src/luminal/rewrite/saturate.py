@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from .encode import Encoding
-from .engine import Egglog
+from .engine import Engine
 from .rules import DEFAULT, program
 from .terms import Region
 
@@ -43,13 +43,13 @@ def saturate(
     region: Region,
     families: tuple[str, ...] = DEFAULT,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Egglog | None = None,
-) -> tuple[Egglog, Encoding, Growth]:
+    engine: Engine | None = None,
+) -> tuple[Engine, Encoding, Growth]:
     """The e-graph of a region."""
     start = time.thread_time()
     encoding = Encoding(region)
     inserted = encoding.insertion(region.terms.nodes)
-    engine = engine or Egglog(program(families))
+    engine = engine or Engine(program(families))
     engine.tell(encoding.take_facts())
     engine.insert(inserted)
     engine.assert_constant(
