@@ -78,6 +78,11 @@ ALIASES = {
 }  # fmt: skip
 
 
+def wrapped(value: int) -> int:
+    """The number of i64 that is equal modulo 2^64."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def dtype(value: Any) -> DType:
     """The DType named by a name ("f32", "float32"), a Python type, a NumPy dtype, or a DType."""
     if isinstance(value, DType):

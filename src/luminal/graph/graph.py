@@ -12,12 +12,12 @@ import numpy as np
 from ..errors import DimError, DTypeError, InputError, Location, ShapeError, user_location
 from . import views
 from .display import display
-from .dtype import DType, i64
+from .dtype import DType, i64, wrapped
 from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
 from .node import Node, Number, Shape, Source, View, number_key, position
-from .parse import DimLike, check_name, index_of
+from .parse import DimLike, check_name, divisors, index_of
 from .space import Space
 from .tensor import Tensor
 from .values import constant
@@ -150,12 +150,18 @@ class Graph:
         self._normal.clear()
 
     def size(self, value: DimLike) -> Index:
-        """A user's size as an Index; names not yet declared get the default bounds."""
+        """A user's size as an Index; names not yet declared get the default bounds, divisors are
+        positive or required to be at run time."""
         index = index_of(value)
         for name in sorted(index.names()):
             if name not in self.space.sizes:
                 self._declare(name, *DEFAULT_BOUNDS)
+        self._require_divisors(index)
         return index
+
+    def _require_divisors(self, index: Index) -> None:
+        for divisor in divisors(index):
+            self.require(divisor - 1, f"the divisor {divisor} of {index} must be positive")
 
     def shape(self, shape: Sequence[DimLike] | DimLike) -> Shape:
         """A user's shape; sizes are proven, or required at run time, to be at least 0."""
@@ -231,13 +237,18 @@ class Graph:
         known = {position(dim) for dim in range(len(sizes))} | self.space.sizes.keys()
         if unknown := value.names() - known:
             raise DimError(f"iota: {sorted(unknown)}: neither size nor position of {text(sizes)}")
+        space = self.positions(sizes)
+        for divisor in divisors(value):
+            if space.bounds(divisor - 1)[0] < 0 and divisor.names() - self.space.sizes.keys():
+                raise DimError(f"iota: the divisor {divisor} of {value} may not be positive")
+        self._require_divisors(value)
         if not kind.is_integer:
             raise DTypeError(f"iota has an integer dtype, not {kind}; cast it")
-        space = self.positions(sizes)
         ones = {position(d): views.ZERO for d, size in enumerate(sizes) if size == 1}
         return self.wrap(self._iota(sizes, space.simplify(space.substitute(value, ones)), kind))
 
     def _iota(self, shape: Shape, index: Index, dtype: DType) -> Node:
+        index = Index.build({monomial: wrapped(c) for monomial, c in index.terms})
         key = ("iota", shape, index, dtype)
         if key not in self._made:
             self._made[key] = self._new("iota", (), index, shape, dtype)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import operator
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import TypeAlias
 
 from ..errors import DimError
-from .index import Index
+from .index import Floor, Index
 
 DimLike: TypeAlias = int | str | Index
 
@@ -44,6 +45,16 @@ def check_name(name: str) -> None:
         raise DimError(f"{name!r} is no name for a size; use letters, digits and _")
     if _RESERVED.fullmatch(name):
         raise DimError(f"size name {name!r} is reserved (i0, a0, ... name axes); choose another")
+
+
+def divisors(index: Index) -> Iterator[Index]:
+    """All that is divided by in an index."""
+    for atom in (atom for monomial, _ in index.terms for atom in monomial):
+        if isinstance(atom, Floor):
+            yield atom.divisor
+            yield from (*divisors(atom.numerator), *divisors(atom.divisor))
+        elif not isinstance(atom, str):
+            yield from (*divisors(atom.first), *divisors(atom.second))
 
 
 @cache

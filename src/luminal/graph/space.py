@@ -16,6 +16,7 @@ from .index import Atom, Floor, Index, IndexLike, Monomial, atom_index, atom_nam
 Number = float  # an integer or an infinity
 Range = tuple[Number, Number]
 
+LARGEST = 1 << 62  # divisor that is made of several: machine code divides in i64
 _ROUNDS = 8  # of replacing axes and sizes by their ends; each round leaves fewer of them
 UNBOUNDED: Range = (-math.inf, math.inf)
 
@@ -201,8 +202,8 @@ class Space:
             return reduced
         if len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
             inner = x.terms[0][0][0]
-            if isinstance(inner, Floor):  # floor(floor(y / m) / n) = floor(y / (m n))
-                return self.floor(inner.numerator, inner.divisor * n)
+            if isinstance(inner, Floor) and self.bounds(inner.divisor * n)[1] <= LARGEST:
+                return self.floor(inner.numerator, inner.divisor * n)  # of floor(y / m) by n
         return atom_index(atom)
 
     def _cancel(self, x: Index, n: int) -> Index | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Illegal
-from ..graph.dtype import DType, i64
+from ..graph.dtype import DType, i64, wrapped
 from ..graph.scalars import SCALARS, compute
 from ..kernel.program import Instruction, Statement, Val
 from .place import Lanes
@@ -43,7 +43,8 @@ def number(val: Val) -> int | float:
 
 
 def integer(value: int) -> Val:
-    return literal(value, i64)
+    """The number of i64 that is equal modulo 2^64: sums and products of such are, too."""
+    return literal(wrapped(value), i64)
 
 
 def size_of(val: Val) -> int:

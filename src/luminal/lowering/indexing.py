@@ -17,7 +17,7 @@ from .builder import Builder, integer, literal
 from .place import Lanes, Place, lane_name
 
 Linear = tuple[Index, list[tuple[str, int, int]]]  # at lane 0, (axis, size, stride) of lanes
-SMALL = 1 << 30  # an index clamped to this in size keeps the sign of its sum with lane numbers
+SMALL = 1 << 30  # where lanes reach less far, an index clamped to this keeps the sign of the sum
 
 
 class Indexing:
@@ -276,11 +276,13 @@ class Indexing:
         base, steps = parts
         if not steps:
             return self.build.emit("less", (integer(-1), self.scalar(base)), boolean)
-        start = self.small(base + 1)
+        reach = sum(abs(stride) * (size - 1) for _, size, stride in steps)
+        dtype = i32 if reach < SMALL else i64  # narrow lanes: twice as many in a vector
+        start = self.small(base + 1) if dtype is i32 else self.scalar(base + 1)
         total: Val | None = None
         for axis, size, stride in steps:
-            lane = self.build.emit("iota", (), i32, ((axis, size),), (-stride,))
-            total = lane if total is None else self.apply("add", [total, lane], i32, order)
+            lane = self.build.emit("iota", (), dtype, ((axis, size),), (-stride,))
+            total = lane if total is None else self.apply("add", [total, lane], dtype, order)
         assert total is not None
         return self.apply("less", [total, start], boolean, order)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..graph.dtype import DType
+from ..graph.dtype import DType, i64, wrapped
 from ..graph.index import Index
 from ..graph.space import Space
 from .normal import axis_key
 from .terms import Domain, Map, Term, Terms
 
+FARTHEST = 1 << 62  # of two indices that are compared by their difference
 MOST_PARTS = 32  # of a condition that is taken apart into guards
 
 
@@ -36,18 +37,17 @@ class Builder:
         return self.terms.add("const", (), value, dtype)
 
     def index(self, index: Index, dtype: DType) -> int:
-        """The value of an index that fits its dtype."""
+        """The value of an index, modulo 2^64 where the dtype is i64; it fits others."""
         if index.is_constant:
-            return self.const(index.constant, dtype)
+            return self.const(wrapped(index.constant) if dtype is i64 else index.constant, dtype)
         return self.terms.add("index", (), index, dtype)
 
     def as_index(self, term: int) -> Index | None:
-        """The index that an integer term is, if it is one."""
+        """The index that an integer term is, if it is one: machine code computes it in i64."""
         node = self.node(term)
-        if node.op == "index":
-            return node.attribute
-        if node.op == "const" and node.dtype.is_integer:
-            return Index.of(node.attribute)
+        if node.op == "index" or (node.op == "const" and node.dtype.is_integer):
+            index = Index.of(node.attribute)
+            return index if self.fits(index, i64) else None
         return None
 
     def fits(self, index: Index, dtype: DType) -> bool:
@@ -132,7 +132,7 @@ class Builder:
             indices = [self.as_index(child) for child in children]
             if all(i is not None for i in indices):
                 result = self._arithmetic(op, [i for i in indices if i is not None])
-                if result is not None and self.fits(result, dtype):
+                if result is not None and self.fits(result, dtype) and self.fits(result, i64):
                     return self.index(result, dtype)
         return self.terms.add(op, children, None, dtype)
 
@@ -200,6 +200,8 @@ class Builder:
         if node.op in ("less", "equal"):
             i, j = (self.as_index(c) for c in node.children)
             if i is not None and j is not None:
+                if not self._apart(i, j):
+                    return None
                 if node.op == "less":
                     return (j - i - 1,) if truth else (i - j,)
                 return (i - j, j - i) if truth else None
@@ -210,6 +212,11 @@ class Builder:
             first, second = (self.domain(c, truth) for c in node.children)
             return None if first is None or second is None else first + second
         return None
+
+    def _apart(self, i: Index, j: Index) -> bool:
+        """Proven: the difference of two indices is a number of i64, and so are those beside it."""
+        low, high = self.space.bounds(i - j)
+        return low >= -FARTHEST and high <= FARTHEST
 
     def _negated(self, node: Term) -> int | None:
         """c, of `xor(c, True)` and `equal(c, False)`."""

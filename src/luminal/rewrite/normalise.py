@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ..graph.dtype import i64
+from ..graph.dtype import i64, u64
 from ..graph.index import Index
 from ..graph.node import REDUCE_OPS, Node
 from ..graph.order import reachable
@@ -282,7 +282,7 @@ class _Normaliser:
             known = build.as_index(slot)
             if known is not None and self.space.inside(known, size):
                 return build.read(term, digits(source[dim], known))
-            if len(names) > 1:
+            if len(names) > 1 or build.node(slot).dtype is u64:
                 slot = self._clamped(slot, size)
             found = build.gather(term, slot, digits(source[dim], Index.of(SLOT)))
             nothing = compute("cast", node.dtype, 0).item()  # what reading an empty tensor gives
@@ -291,8 +291,10 @@ class _Normaliser:
         return dims, make
 
     def _clamped(self, slot: int, size: Index) -> int:
-        """The slot, put into 0 .. size - 1: digits of it alone could not be."""
-        add = self.build.terms.add
+        """The slot as i64, put into 0 .. size - 1: digits of it alone could not be."""
+        add, dtype = self.build.terms.add, self.build.node(slot).dtype
+        if dtype is u64:  # the upper half is no number of i64
+            slot = add("min", (slot, self.build.const(i64.highest, u64)), None, u64)
         wide = add("cast", (slot,), None, i64)
         low = add("max", (wide, self.build.const(0, i64)), None, i64)
         return add("min", (low, self.build.index(size - 1, i64)), None, i64)

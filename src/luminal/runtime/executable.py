@@ -182,10 +182,10 @@ class Executable:
             raise InputError(f"missing input {names}: set rt[tensor] = array before run()")
         self._changed = True
         sizes = settle_sizes(self._face.sizes, given, self._told.values())
+        check_requirements(self._face.requirements, sizes)  # without them shapes mean nothing
         for number in self._told:
             port = self._ports[number]
             check_shape(port.name, port.shape, self._arrays[number].shape, sizes)
-        check_requirements(self._face.requirements, sizes)
         if sizes != self._sizes:
             self._engine.bind(sizes)
         self._sizes, self._given, self._changed = sizes, dict(given), False

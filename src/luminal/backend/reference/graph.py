@@ -82,10 +82,10 @@ def _sizes(
     named = [(node.attribute.name, node, array) for node, array in arrays.items()]
     told = ((name, implied_sizes(name, node.shape, a.shape)) for name, node, a in named)
     sizes = settle_sizes(bounds, given, told)
-    for name, node, array in named:
-        check_shape(name, node.shape, array.shape, sizes)
     known = (r for r in graph.requirements if r.index.names() <= sizes.keys())
     check_requirements(known, sizes)
+    for name, node, array in named:
+        check_shape(name, node.shape, array.shape, sizes)
     return sizes
 
 
@@ -95,8 +95,7 @@ def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:
     if node.op == "literal":
         return np.asarray(node.attribute, node.dtype.numpy)
     if node.op == "iota":
-        value = node.attribute.evaluate(_positions(shape, sizes))
-        return np.broadcast_to(np.asarray(value).astype(node.dtype.numpy), shape)
+        return np.broadcast_to(_iota(node, _positions(shape, sizes)), shape)
     if node.op == "view":
         return _view(node.attribute, operands[0], shape, sizes)
     if node.op == "scan":
@@ -109,6 +108,13 @@ def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:
         return reduce(node.op, operands[0], node.attribute, node.dtype)
     assert node.op in SCALARS, node.op
     return np.asarray(compute(node.op, node.dtype, *operands))
+
+
+def _iota(node: Node, positions: Mapping[str, Any]) -> np.ndarray:
+    """An index modulo 2^64."""
+    values = {name: np.asarray(n, np.int64) for name, n in positions.items()}
+    with np.errstate(over="ignore"):
+        return np.asarray(node.attribute.evaluate(values)).astype(node.dtype.numpy)
 
 
 def _positions(shape: tuple[int, ...], sizes: Sizes) -> dict[str, Any]:
