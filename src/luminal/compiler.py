@@ -121,17 +121,17 @@ def _kept(
     compiled now, and kept."""
     with report.stage("recall"):
         key = program_key(program, tuning.state) if budget is None else None
-        found = store.find(key, file.read)
+        found = store.find(key, partial(file.read, key=key))
     if found is None and key is not None and elsewhere is not None:
         with report.stage("elsewhere"):
             elsewhere()
-            found = store.find(key, file.read)
+            found = store.find(key, partial(file.read, key=key))
     if found is not None:
         return replace(found, report=replace(found.report, stages=report.stages))
     made = _native(program, tuning, budget, report)
     with report.stage("keep"):
         key = program_key(program, tuning.state)  # a search has changed the state
-        store.keep(key, lambda path: file.write(made, path))
+        store.keep(key, partial(file.write, made, key=key))
     return made
 
 

@@ -1,27 +1,35 @@
 """Files kept between processes, each under its key: compiled programs, packed weights.
 
 Readers and writers need no lock: a file appears whole, under a name that says all that its contents
-depend on, and any file may vanish at any time. What cannot be read is removed and made again.
+depend on, and any file may vanish at any time. What is damaged is removed and made again. Nothing
+is read from where others may write, and nothing is removed that no store has written: a folder may
+hold a user's own files too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
+import re
 import shutil
-import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
+from . import container
+from .container import whole
 from .errors import ArtifactError
-from .folders import user_folder
+from .folders import make_private, user_folder, why_unsafe
 
 SPARE = 0.1  # of the disk stays free
+LIST = ".luminal-kept"  # in each folder: the names of the files that stores have written
+UNFINISHED = re.compile(rf"\.luminal-[0-9a-f]{{16}}{re.escape(container.PART)}")
+MOST_LISTED = 4096  # names, then those of files that are gone are dropped
+ABANDONED = 3600.0  # seconds since the last write to a file that is not whole
+FACT = b"lumfact\n"
 Read = TypeVar("Read")
 
 
@@ -41,44 +49,49 @@ class Store:
         if wanted is False:
             return Store(None)
         if wanted is None or wanted is True:
-            return Store(user_folder() / "programs")
+            return Store(_own("programs"))
         return Store(Path(wanted))
 
     @staticmethod
     def of_weights() -> Store:
         """The user's packed weights."""
-        return Store(user_folder() / "weights", 64 << 30, "weights", ".weights")
+        return Store(_own("weights"), 64 << 30, "weights", ".weights")
 
     @staticmethod
     def of_machine() -> Store:
         """What this machine is, and code that every process needs."""
-        return Store(user_folder() / "machine", 16 << 20, "facts", ".machine")
+        return Store(_own("machine"), 16 << 20, "facts", ".machine")
 
     def remembered(self, key: str, make: Callable[[], bytes]) -> bytes:
         """What `make` has returned when it was called for this key; it is called now if need be."""
-        found = self.find(key, _digested)
+        found = self.find(key, lambda path: _read_fact(path, key))
         if found is None:
-            found = make()
-            self.keep(key, partial(_write_digested, found), len(found))
+            made = found = make()
+            self.keep(key, lambda path: _write_fact(path, key, made), len(made))
         return found
 
     def find(self, key: str | None, read: Callable[[Path], Read]) -> Read | None:
-        """What `read` makes of the file of a key; None where there is none, or where `read` raises
-        ArtifactError, OSError or ValueError."""
+        """What `read` makes of the file of a key; None where there is none, with a warning where
+        `read` raises OSError, or ArtifactError or ValueError for what is damaged."""
         if self.folder is None or key is None:
             return None
         path = self.folder / (key + self.suffix)
         try:
+            _refuse_unsafe(self.folder)
+            _refuse_unsafe(path)
             found = read(path)
-            os.utime(path)  # used now
-            return found
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except (ArtifactError, OSError, ValueError) as error:
+        except OSError as error:  # it may be whole
+            warnings.warn(f"{path}: kept {self.kind} are not used: {error}", stacklevel=2)
+            return None
+        except (ArtifactError, ValueError) as error:
             warnings.warn(f"kept {self.kind} are made anew: {path}: {error}", stacklevel=2)
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+            self._remove([path])
             return None
+        with contextlib.suppress(OSError):  # used now; others' files keep their times
+            os.utime(path)
+        return found
 
     def keep(self, key: str | None, write: Callable[[Path], None], size: int = 0) -> bool:
         """Have a file written, of `size` bytes as far as known. Where that cannot be, nothing is
@@ -86,11 +99,14 @@ class Store:
         if self.folder is None or key is None or size > self.most_bytes:
             return False
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder)
+            _refuse_unsafe(self.folder)
             self._shrink(self.most_bytes - size)
             disk = shutil.disk_usage(self.folder)
             if size <= max(0.0, disk.free - SPARE * disk.total):
-                write(self.folder / (key + self.suffix))
+                path = self.folder / (key + self.suffix)
+                self._list(path)
+                write(path)
                 self._shrink(self.most_bytes)
                 return True
             warnings.warn(f"{self.folder}: no room on the disk to keep {self.kind}", stacklevel=2)
@@ -106,47 +122,103 @@ class Store:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._shrink(-1)
+        self._remove([path for _, _, path in self._files()])
+        if self.folder is not None and not self._files():
+            with contextlib.suppress(OSError):
+                (self.folder / LIST).unlink(missing_ok=True)
 
     def _shrink(self, most: int) -> None:
         """Keep the youngest that fit."""
-        total = 0
-        for _, size, path in sorted(self._files(), reverse=True):
+        total, gone, now = 0, [], time.time()
+        for used, size, path in sorted(self._files(), reverse=True):
             total += size
-            if total > most:
-                path.unlink(missing_ok=True)
+            whole = not UNFINISHED.fullmatch(path.name)
+            if total > most if whole else now - used > ABANDONED:
+                gone.append(path)
+        self._remove(gone)
+
+    # ---- which files are ours
 
     def _files(self) -> list[tuple[float, int, Path]]:
-        """(last used, bytes, path) of every file."""
-        found = []
-        for path in self.folder.glob("*" + self.suffix) if self.folder is not None else ():
+        """(last used, bytes, path) of every file that a store has written."""
+        found: list[tuple[float, int, Path]] = []
+        if self.folder is None:
+            return found
+        for name in self._listed() | self._unfinished():
             with contextlib.suppress(OSError):  # another process may have removed it
-                state = path.stat()
-                found.append((state.st_mtime, state.st_size, path))
+                state = (self.folder / name).lstat()
+                found.append((state.st_mtime, state.st_size, self.folder / name))
         return found
 
+    def _unfinished(self) -> set[str]:
+        """Files that a writer has open, or had when it was killed."""
+        try:
+            return {name for name in os.listdir(self.folder) if UNFINISHED.fullmatch(name)}
+        except OSError:
+            return set()
 
-def _digested(path: Path) -> bytes:
-    """Raises OSError, ValueError."""
-    data = path.read_bytes()
-    digest, data = data[:32], data[32:]
-    if hashlib.sha256(data).digest() != digest:
-        raise ValueError("damaged")
-    return data
+    def _listed(self) -> set[str]:
+        """Names of files with our suffix, there or removed already."""
+        assert self.folder is not None
+        try:
+            names = (self.folder / LIST).read_text("ascii", "replace").splitlines()
+        except OSError:
+            return set()
+        return {name for name in names if name.endswith(self.suffix) and Path(name).name == name}
+
+    def _list(self, path: Path) -> None:
+        """From now on this file is ours. Raises OSError where it is somebody else's."""
+        there = path.exists()  # asked first: another process may list and write it meanwhile
+        if path.name in self._listed():
+            return
+        if there:
+            raise FileExistsError(f"{path} is there, and no store has written it")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        number = os.open(path.with_name(LIST), flags, 0o600)
+        try:
+            os.write(number, f"{path.name}\n".encode())
+        finally:
+            os.close(number)
+
+    def _remove(self, paths: list[Path]) -> None:
+        ours = self._listed() if paths else set()
+        for path in paths:
+            if path.name in ours or UNFINISHED.fullmatch(path.name):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+        if len(ours) > MOST_LISTED:
+            self._shorten(ours)
+
+    def _shorten(self, listed: set[str]) -> None:
+        """Drop names of files that are gone. A name that another process adds meanwhile is lost:
+        that file stays until it is kept again."""
+        assert self.folder is not None
+        there = sorted(listed.intersection(os.listdir(self.folder)))
+        if len(there) < len(listed) // 2:
+            with whole(self.folder / LIST) as file:
+                file.write("".join(f"{name}\n" for name in there).encode())
 
 
-def _write_digested(data: bytes, path: Path) -> None:
+def _own(name: str) -> Path | None:
+    folder = user_folder()
+    return None if folder is None else folder / name
+
+
+def _refuse_unsafe(path: Path) -> None:
+    """Raises OSError: also where there is no such path."""
+    why = why_unsafe(path)
+    if why is not None:
+        raise PermissionError(f"{path}: {why}")
+
+
+def _read_fact(path: Path, key: str) -> bytes:
+    """Raises ArtifactError, OSError."""
+    _, (blob,) = container.read(path, FACT, key)
+    return blob.bytes()
+
+
+def _write_fact(path: Path, key: str, data: bytes) -> None:
     with whole(path) as file:
-        file.write(hashlib.sha256(data).digest() + data)
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write: whoever opens the path meets all of it or nothing."""
-    own = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident():x}")
-    try:
-        with own.open("w+b") as file:
-            yield file
-        os.replace(own, path)
-    finally:
-        own.unlink(missing_ok=True)
+        writer = container.Writer(file, FACT)
+        writer.add(data)
+        writer.finish(key, None)

@@ -1,20 +1,12 @@
-"""A saved program as a file.
+"""A saved program as a file: a container (see container.py) whose table holds the rows of a `Saved`
+(see codec.py) and whose blobs are object code, then arrays, which are mapped, not read.
 
-    head          magic, version, length and SHA-256 of the description
-    description   JSON: the rows of a `Saved` (see codec.py), and where each blob lies
-    blobs         at multiples of 64 bytes: object code, then arrays, which are mapped, not read
-
-A file is checked from the outside inwards (magic, version, lengths, digests) before anything in it
-is used; whether this machine can run its code is for the reader to ask.
+Object code runs as it is: trust such a file as you would a shared library. All digests are checked
+before anything in a file is used; whether this machine can run its code is for the reader to ask.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import mmap
-import os
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,91 +14,57 @@ from typing import Any
 
 import numpy as np
 
+from .. import container
+from ..container import Blob, whole
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
-from ..runtime.arena import round_up
-from ..store import whole
 from .codec import decode, encode
 from .saved import Saved
 
 MAGIC = b"luminal\n"
-VERSION = 3
-HEAD = struct.Struct("<8sQQ32s")
+OPEN = 0o666  # less the umask: the rights of a file that a user saves
 
 
-def write(saved: Saved, path: Path) -> None:
-    """Write a program to a file; whoever opens the file meets all of it or nothing."""
+def write(saved: Saved, path: Path, key: str | None = None) -> None:
+    """Write a program to a file; whoever opens the file meets all of it or nothing. key: where it
+    is kept for this user alone."""
     made = [(place, piece.reshape(-1).view(np.uint8)) for place, piece in saved.made.items()]
     arrays = [(n, np.asarray(array, order="C")) for n, array in (*saved.arrays.items(), *made)]
-    blobs: list[bytes | memoryview] = [*saved.codes]
-    blobs += [array.reshape(-1).view(np.uint8).data for _, array in arrays]
-    description = {
+    about = {
         "rows": encode(saved.described()),
-        "codes": [[len(code), hashlib.sha256(code).hexdigest()] for code in saved.codes],
+        "codes": len(saved.codes),
         "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in arrays],
         "made": len(made),  # of the arrays, the last
     }
-    text = json.dumps(description, separators=(",", ":")).encode()
-    head = HEAD.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest()) + text
-    with whole(path) as file:
-        for piece in (head, *blobs):
-            file.write(piece)
-            file.write(bytes(round_up(len(piece)) - len(piece)))
+    with whole(path, OPEN if key is None else 0o600) as file:
+        writer = container.Writer(file, MAGIC)
+        for code in saved.codes:
+            writer.add(code)
+        for _, array in arrays:
+            writer.add(array)
+        writer.finish(key, about)
 
 
-def read(path: Path) -> Saved:
-    """The program in a file; its arrays stay in the file, mapped. Raises ArtifactError, OSError."""
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < HEAD.size:
-            raise ArtifactError(f"{path}: too short to be a saved program")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    description, end = _description(path, memoryview(mapped))
+def read(path: Path, key: str | None = None) -> Saved:
+    """The program in a file; its arrays stay in the file, mapped. key: that it is kept under.
+    Raises ArtifactError, OSError."""
+    about, blobs = container.read(path, MAGIC, key)
     try:
-        saved = decode(description["rows"])
+        saved = decode(about["rows"])
         if not isinstance(saved, Saved):
             raise ValueError(f"a {type(saved).__name__} is no program")
-        pieces = _Pieces(mapped, end)
-        codes = tuple(pieces.code(*described) for described in description["codes"])
-        arrays = [(n, pieces.array(*described)) for n, *described in description["arrays"]]
-        given = len(arrays) - int(description["made"])
+        count = int(about["codes"])
+        codes = tuple(blob.bytes() for blob in blobs[:count])
+        described = zip(about["arrays"], blobs[count:], strict=True)
+        arrays = [(n, _array(kind, shape, blob)) for (n, kind, shape), blob in described]
+        given = len(arrays) - int(about["made"])
+    except ArtifactError:
+        raise
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged: {error}") from error
     return replace(saved, codes=codes, arrays=dict(arrays[:given]), made=dict(arrays[given:]))
 
 
-def _description(path: Path, data: memoryview) -> tuple[dict[str, Any], int]:
-    """The description, and where the blobs begin."""
-    magic, version, length, digest = HEAD.unpack(data[: HEAD.size])
-    if magic != MAGIC:
-        raise ArtifactError(f"{path}: not a saved program of luminal")
-    if version != VERSION:
-        raise ArtifactError(f"{path}: format {version}; this luminal reads format {VERSION}")
-    text = data[HEAD.size : HEAD.size + length]
-    if hashlib.sha256(text).digest() != digest:
-        raise ArtifactError(f"{path}: damaged, or cut off: its description is not what was written")
-    return json.loads(bytes(text)), round_up(HEAD.size + length)
-
-
-class _Pieces:
-    """The blobs of a file, one after the other."""
-
-    def __init__(self, data: mmap.mmap, start: int) -> None:
-        self._data, self._next = data, start
-
-    def _take(self, length: int) -> int:
-        start, self._next = self._next, self._next + round_up(length)
-        if self._next > len(self._data):
-            raise ValueError("cut off")
-        return start
-
-    def code(self, length: int, digest: str) -> bytes:
-        start = self._take(length)
-        code = self._data[start : start + length]
-        if hashlib.sha256(code).hexdigest() != digest:
-            raise ValueError("its machine code is not what was written")
-        return code
-
-    def array(self, kind: str, shape: Sequence[int]) -> np.ndarray:
-        wanted, count = BY_NAME[kind], int(np.prod(shape, dtype=np.int64))
-        start = self._take(count * wanted.bytes)
-        return np.frombuffer(self._data, wanted.numpy, count, start).reshape(shape)
+def _array(kind: str, shape: Sequence[int], blob: Blob) -> Any:
+    found: Any = blob.mapped().view(BY_NAME[kind].numpy).reshape(shape)
+    return found

@@ -83,8 +83,8 @@ def cache_info(database: Path | None) -> None:
 
     click.echo(Database(database or user_path()).describe())
     if database is None:
-        click.echo(Store.of(None).describe())
-        click.echo(Store.of_weights().describe())
+        for store in (Store.of(None), Store.of_weights(), Store.of_machine()):
+            click.echo(store.describe())
 
 
 @cache.command("clear")
@@ -97,6 +97,6 @@ def cache_clear(database: Path | None) -> None:
     chosen = database or user_path()
     Database(chosen).clear()
     if database is None:
-        Store.of(None).clear()
-        Store.of_weights().clear()
+        for store in (Store.of(None), Store.of_weights(), Store.of_machine()):
+            store.clear()
     click.echo(f"{chosen}: removed")

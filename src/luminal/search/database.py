@@ -283,9 +283,10 @@ def _proof(key: str, choices: str) -> str:
 # ---- keys
 
 
-def user_path() -> Path:
+def user_path() -> Path | None:
     """The file of this user, in the platform's place for caches."""
-    return user_folder() / NAME
+    folder = user_folder()
+    return None if folder is None else folder / NAME
 
 
 def key_of(kernel: Kernel, machine: str, threads: int) -> str:

@@ -1,0 +1,166 @@
+"""Folders of kept files: whose they are, who may write there, what is removed and what never."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from luminal.container import whole
+from luminal.errors import ArtifactError
+from luminal.folders import user_folder
+from luminal.store import Store
+
+
+def put(store: Store, key: str, data: bytes = b"data") -> bool:
+    def write(path: Path) -> None:
+        with whole(path) as file:
+            file.write(data)
+
+    return store.keep(key, write, len(data))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("[!.]*")}
+
+
+def damaged(path: Path) -> NoReturn:
+    raise ArtifactError("damaged")
+
+
+def test_a_users_own_files_are_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "mine.luminal").write_bytes(bytes(5000))
+    (tmp_path / ".luminal-mine.part").write_bytes(b"")
+    store = Store(tmp_path, most_bytes=3000)
+    assert put(store, "first", bytes(2000)) and put(store, "second", bytes(2000))
+    assert names(tmp_path) == {"mine.luminal", "second.luminal"}
+    with pytest.warns(UserWarning, match="made anew"):
+        assert store.find("mine", damaged) is None
+    with pytest.warns(UserWarning, match="no store has written it"):
+        assert not put(store, "mine")
+    store.clear()
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.luminal", ".luminal-mine.part"}
+    assert (tmp_path / "mine.luminal").stat().st_size == 5000
+
+
+def test_what_a_killed_writer_left_is_counted_and_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    left = tmp_path / f".luminal-{'0' * 16}.part"
+    left.write_bytes(bytes(1 << 20))
+    assert "1 files, 1.0 MiB" in store.describe()
+    put(store, "a")
+    assert left.exists()  # its writer may be at work
+    os.utime(left, (0, 0))
+    put(store, "a")
+    assert not left.exists()
+    left.write_bytes(b"")
+    store.clear()
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_the_user_may_read_and_write_what_is_kept(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        put(Store(tmp_path / "outer" / "inner"), "a")
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "outer").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "outer").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("what", ["", "a.luminal"])
+def test_nothing_is_used_that_others_may_have_written(tmp_path: Path, what: str) -> None:
+    store = Store(tmp_path)
+    put(store, "a")
+    found, mode = tmp_path / what, (tmp_path / what).stat().st_mode
+    found.chmod(0o777)
+    with pytest.warns(UserWarning, match="other users may write"):
+        assert store.find("a", Path.read_bytes) is None
+    found.chmod(mode)
+    assert store.find("a", Path.read_bytes) == b"data"
+    if os.geteuid() == 0:
+        os.chown(found, 12345, 12345)
+        with pytest.warns(UserWarning, match="belongs to another user"):
+            assert store.find("a", Path.read_bytes) is None
+    if not what and os.geteuid() == 0:
+        with pytest.warns(UserWarning, match="belongs to another user"):
+            assert not put(store, "b")
+
+
+def test_a_folder_that_can_only_be_read_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    store = Store(tmp_path)
+    put(store, "a")
+
+    def refused(*_: object) -> NoReturn:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(os, "utime", refused)
+    assert store.find("a", Path.read_bytes) == b"data"
+    assert not recwarn.list and names(tmp_path) == {"a.luminal"}
+
+
+def test_what_cannot_be_read_now_may_be_whole(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put(store, "a")
+
+    def too_many(path: Path) -> NoReturn:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with pytest.warns(UserWarning, match="too many open files"):
+        assert store.find("a", too_many) is None
+    assert store.find("a", Path.read_bytes) == b"data"
+    with pytest.warns(UserWarning, match="made anew"):
+        assert store.find("a", damaged) is None
+    assert not names(tmp_path)
+
+
+def test_a_file_under_another_key_is_not_believed(tmp_path: Path) -> None:
+    store = Store(tmp_path, suffix=".machine")
+    for key in "ab":
+        assert store.remembered(key, key.encode) == key.encode()
+    (tmp_path / "b.machine").write_bytes((tmp_path / "a.machine").read_bytes())
+    with pytest.warns(UserWarning, match="another name"):
+        assert store.remembered("b", lambda: b"new") == b"new"
+    assert store.remembered("b", lambda: b"no") == b"new"
+
+
+def test_the_list_of_files_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luminal.store.MOST_LISTED", 4)
+    store = Store(tmp_path, most_bytes=3000)
+    for number in range(30):
+        put(store, f"{number:02}", bytes(1000))
+    assert len((tmp_path / ".luminal-kept").read_text().splitlines()) <= 12
+    store.clear()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> NoReturn:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        monkeypatch.setenv("LOCALAPPDATA", value)
+        with pytest.warns(UserWarning, match="home"):
+            assert user_folder() is None
+        with pytest.warns(UserWarning, match="home"):
+            assert Store.of_machine().remembered("a", lambda: b"made") == b"made"
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for mode in (0o600, 0o666):
+        with whole(path, mode) as file:
+            file.write(b"new")
+        assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 & ~mode == 0
+    with pytest.raises(ZeroDivisionError), whole(path) as file:
+        file.write(b"other")
+        _ = 1 // 0
+    assert [p.name for p in tmp_path.iterdir()] == ["file"] and path.read_bytes() == b"new"
