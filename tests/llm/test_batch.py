@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -176,3 +178,18 @@ def test_a_list_of_prompts_is_generated_as_one_by_one() -> None:
     assert llm.generate(asked, max_tokens=20) == [llm.generate(text, 20) for text in asked]
     stop = llm.generate(asked[1], 20)[3:5]
     assert llm.generate([asked[1]], 20, stop=stop) == [llm.generate(asked[1], 20, stop=stop)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_child_loads_an_engine_of_its_own(engine: Engine) -> None:
+    llm = LLM(checkpoint("llama3")[0], context=40, threads=1)
+    first = llm.complete_all([[5, 6, 7]], 4)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        with pytest.raises(LuminalError, match="was forked"):
+            engine.complete(prompts(1), Wishes(1))
+        same = llm.complete_all([[5, 6, 7]], 4)[0].text == first[0].text
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import luminal
+from luminal import forks, ops
 from luminal.backend.cpu.target import _asked_elsewhere
 from luminal.children import calling_main, safe_path
-from luminal.errors import CompileError
+from luminal.errors import CompileError, LuminalError
 from luminal.search.measure import Child
 
 
@@ -53,3 +63,161 @@ def test_children_run_no_code_of_the_working_directory(
     monkeypatch.chdir(tmp_path)
     start()
     assert not (tmp_path / "ran").exists()
+
+
+# ---- forks
+
+forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*")
+ROWS = np.random.default_rng(0).standard_normal((40, 64), np.float32)
+
+
+def _compiled(threads: int = 2) -> luminal.compiler.Executable:
+    cx = luminal.Graph()
+    x = cx.tensor((40, 64), name="x")
+    ops.softmax(x, -1).output("y")
+    return cx.compile(cache=False, threads=threads)
+
+
+def _right(rt: luminal.compiler.Executable) -> None:
+    e = np.exp(ROWS - ROWS.max(-1, keepdims=True))
+    np.testing.assert_allclose(rt(ROWS), e / e.sum(-1, keepdims=True), atol=1e-6)
+
+
+def _compile_and_run() -> None:
+    _right(_compiled())
+
+
+def _in_child(work: Callable[[], None]) -> None:
+    """Do this in a fork; it has a minute."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@contextmanager
+def _another_thread(work: Callable[[], object]):
+    """Does this over and over."""
+    ended, begun = threading.Event(), threading.Event()
+
+    def repeat() -> None:
+        while not ended.is_set():
+            work()
+            begun.set()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    begun.wait(60)
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_processes_compile_and_run(method: str) -> None:
+    """However they are started, and so do their children."""
+    _compile_and_run()
+    process = multiprocessing.get_context(method).Process(target=_with_a_child)
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+
+
+def _with_a_child() -> None:
+    _compile_and_run()
+    if hasattr(os, "fork"):
+        _in_child(_compile_and_run)
+
+
+@forking
+@pytest.mark.parametrize("threads", (1, 2))
+def test_forks_while_another_thread_runs(threads: int) -> None:
+    rt = _compiled(threads)
+    with _another_thread(lambda: rt(ROWS)):
+        for _ in range(5):
+            _in_child(lambda: _right(rt))
+    _right(rt)
+
+
+@forking
+def test_forks_while_another_thread_compiles() -> None:
+    with _another_thread(_compiled):
+        for _ in range(3):
+            _in_child(_compile_and_run)
+
+
+@forking
+def test_what_a_fork_cut_in_two_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another thread holds a program for longer than a fork waits."""
+    monkeypatch.setattr(forks, "PATIENCE", 0.05)
+    rt, held, ended = _compiled(1), threading.Event(), threading.Event()
+
+    def load():
+        held.set()
+        ended.wait(60)
+        return ()
+
+    thread = threading.Thread(target=lambda: rt.set_parameters(load))
+    thread.start()
+    held.wait(60)
+
+    def use() -> None:
+        with pytest.raises(LuminalError, match="half done"):
+            rt(ROWS)
+        _in_child(_compile_and_run)
+
+    _in_child(use)
+    ended.set()
+    thread.join()
+    _right(rt)
+
+
+@forking
+def test_a_fork_ends_like_any_process() -> None:
+    """With an interpreter that frees what there is."""
+    text = (
+        "import os, sys, luminal\ncx = luminal.Graph()\nx = cx.tensor((8,))\n(x * 2).output()\n"
+        "cx.compile(cache=False)\nchild = os.fork()\n"
+        "sys.exit(bool(child and os.waitpid(child, 0)[1]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60)
+    assert ended.returncode == 0 and not ended.stderr, ended.stderr
+
+
+@forking
+def test_workers_of_a_data_loader() -> None:
+    """They are forks; what they call was compiled before, or is compiled there."""
+    torch = pytest.importorskip("torch")
+    from luminal.torch import report
+
+    rt = _compiled(1)
+    doubled = torch.compile(lambda t: torch.relu(t) * 2 + 1, backend="luminal")
+    rows = torch.from_numpy(ROWS)
+    doubled(rows)
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, n: int):
+            again = torch.compile(lambda t: torch.relu(t) - n, backend="luminal")
+            found = rt(ROWS)[n], doubled(rows)[n], again(rows)[n]
+            assert not report().failures and not report().fallbacks
+            return found
+
+    loader = torch.utils.data.DataLoader(
+        Rows(), batch_size=3, num_workers=2, multiprocessing_context="fork", timeout=60
+    )
+    one, two, three = (torch.cat(parts) for parts in zip(*loader))
+    torch.testing.assert_close(one, torch.softmax(rows, -1)[:6])
+    torch.testing.assert_close(two, torch.relu(rows)[:6] * 2 + 1)
+    torch.testing.assert_close(three, torch.relu(rows)[:6] - torch.arange(6.0)[:, None])

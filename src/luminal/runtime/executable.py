@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .. import forks
 from ..errors import InputError, Unsupported
 from ..graph.node import Node
 from ..graph.space import Range
@@ -64,6 +65,7 @@ class Executable:
         self._reads = [number for number, n in enumerate(given) if ports[n].needed]
         self._launched: dict[str, int] | None = None
         self._lock = threading.RLock()
+        forks.guard(self, "_lock", forks.RUN)
         self._arrays: dict[int, np.ndarray] = {}
         self._told: dict[int, tuple[str, dict[str, int]]] = {}
         self._missing = {n for n, port in enumerate(ports) if port.needed}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import forks
 from ..models.sentence import SentenceEncoder, default_directory
 from .faults import Fault
 
@@ -20,7 +21,8 @@ class Embedder:
     def __init__(self, directory: Path | None = None, threads: int | None = None) -> None:
         self._given, self._threads = directory, threads
         self._encoder: SentenceEncoder | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        forks.guard(self, "_lock", forks.OUTER)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import llvmlite
 
+from ... import forks
 from ...errors import CompileError, DeviceError
 from ...kernel.target import Target
 from ...progress import tracked
@@ -25,7 +27,8 @@ from .llvm import llvm
 from .target import Machine, machine
 
 _KEPT: list[Any] = []  # engines live as long as the process: workers may be inside their code
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+forks.guard(sys.modules[__name__], "_LOCK", forks.INNER)
 
 
 @dataclass

@@ -6,6 +6,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ... import forks
+
 
 @functools.cache
 def llvm() -> Any:
@@ -15,4 +17,5 @@ def llvm() -> Any:
     bindings.initialize_all_targets()
     bindings.initialize_all_asmprinters()
     bindings.initialize_native_asmparser()
+    forks.guard(bindings.ffi.lib._lock, "_lock", forks.INNER)
     return bindings

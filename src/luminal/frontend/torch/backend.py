@@ -6,6 +6,7 @@ removed mutation and aliasing, and puts their effects back after each call.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
+from ... import forks
 from ...errors import InputError
 from . import report
 from .decompose import decompositions, whole_graph
@@ -45,6 +47,7 @@ MOST_PROGRAMS = 512  # kept for graphs that come again
 
 _programs: dict[str, Program] = {}
 _lock = threading.RLock()
+forks.guard(sys.modules[__name__], "_lock", forks.OUTER)
 
 
 def backend(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ... import forks
 from ...errors import DimError, InputError
 from ...graph.dtype import DType
 from ...graph.graph import Graph
@@ -115,7 +116,8 @@ class Program(torch.nn.Module):
         self._taken = False  # the weights, once
         self._changes = 0
         self._seed_place = _place(recorder.seed, graph.inputs)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        forks.guard(self, "_lock", forks.OUTER)
         self._run = options.compile(graph)
         needed = self._run.sizes.keys()
         self._numbers = [(name, n) for n, name in enumerate(sizes) if name in needed]

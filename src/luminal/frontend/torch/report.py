@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
 from torch import fx
+
+from ... import forks
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Report:
         return "\n".join(lines)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+forks.guard(sys.modules[__name__], "_lock", forks.INNER)
 _report = Report()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
@@ -68,7 +69,7 @@ class Engine:
         )
         self._tickets: dict[Sequence, Ticket] = {}
         self._change = threading.Condition()
-        self._closing = False
+        self._closing, self._process = False, os.getpid()
         self._runs = self._computed = self._generated = 0
         self._thread = threading.Thread(target=self._work, name="luminal-engine", daemon=True)
         self._thread.start()
@@ -90,6 +91,18 @@ class Engine:
         text = found.text if isinstance(found.text, Tokenizer) else None
         return cls(program, text, queue)
 
+    @property
+    def is_forked(self) -> bool:
+        """The engine's thread is in the process that this one was forked from."""
+        return self._process != os.getpid()
+
+    def _here(self) -> threading.Condition:
+        if self.is_forked:
+            raise LuminalError(
+                "this engine runs in the process that was forked: load one in this process"
+            )
+        return self._change
+
     # ---- asking
 
     def submit(self, asked: Ordered[tuple[Ordered[int], Wishes, Listener]]) -> list[Ticket]:
@@ -101,7 +114,7 @@ class Engine:
             Ticket(Reply(list(ids), wishes, self.tokenizer, self.context), listener)
             for ids, wishes, listener in asked
         ]
-        with self._change:
+        with self._here():
             if self._closing:
                 raise Busy("no more requests are taken: the engine is closing")
             self._check_queue(len(tickets))
@@ -133,7 +146,7 @@ class Engine:
     def cancel(self, ticket: Ticket) -> None:
         """Nobody wants this reply any more: its place and its pages are free. Nothing happens if it
         has ended."""
-        with self._change:
+        with self._here():
             if self._tickets.pop(ticket.sequence, None) is not None:
                 self._scheduler.remove(ticket.sequence)
 
@@ -149,7 +162,7 @@ class Engine:
 
     def load_now(self) -> Load:
         """How busy the engine is."""
-        with self._change:
+        with self._here():
             scheduler = self._scheduler
             return Load(
                 len(scheduler.running), len(scheduler.waiting), scheduler.pages.count,
@@ -160,7 +173,7 @@ class Engine:
     def close(self, wait: float | None = None) -> None:
         """Take no more requests, finish those there are for at most `wait` seconds (None: however
         long it takes), and give up the rest."""
-        with self._change:
+        with self._here():
             self._closing = True
             self._change.notify_all()
         self._thread.join(wait)

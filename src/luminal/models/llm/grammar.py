@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import forks
 from ...errors import InputError, LuminalError
 from .text import Tokenizer
 
@@ -31,7 +32,8 @@ class Grammars:
     the tokens that end a reply."""
 
     def __init__(self, tokenizer: Tokenizer, ends: Sequence[int]) -> None:
-        self._tokenizer, self._ends, self._lock = tokenizer, list(ends), threading.Lock()
+        self._tokenizer, self._ends, self._lock = tokenizer, list(ends), threading.RLock()
+        forks.guard(self, "_lock", forks.INNER)
         self._words: Any = None
 
     def form(self, grammar: str) -> Callable[[], Constraint]:

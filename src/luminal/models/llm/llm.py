@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 
 import numpy as np
 
+from ... import forks
 from ...errors import InputError, LuminalError
 from ...progress import showing
 from .config import DecoderConfig
@@ -75,7 +76,8 @@ class LLM:
                 self.config, found.state, self.context, found.storage, identity=found.identity,
                 kv=found.kv, **options,
             )  # fmt: skip
-        self._lock, self._progress = threading.Lock(), progress
+        self._lock, self._progress = threading.RLock(), progress
+        forks.guard(self, "_lock", forks.OUTER)
         self._engine: Engine | None = None
         self._load_engine = partial(
             Engine.load,
@@ -151,7 +153,8 @@ class LLM:
         ids = [self.ids(prompt) for prompt in prompts]
         wishes = self._wishes(max_tokens, stop, True, sampling)
         with self._lock, showing(self._progress):
-            self._engine = self._engine or self._load_engine()
+            if self._engine is None or self._engine.is_forked:
+                self._engine = self._load_engine()
         return [
             _completion(pieces, len(given))
             for given, pieces in zip(ids, self._engine.complete(ids, wishes))
