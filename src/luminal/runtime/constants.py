@@ -76,10 +76,11 @@ class Constants:
     @property
     def key(self) -> str | None:
         """What the places mean, besides the values of the parameters; None if sizes of a run
-        matter."""
-        if self._symbolic:
-            return None
+        matter, or runs change a parameter."""
         plan = self._plan
+        changing = any(plan.memories[old].kind == "parameter" for old, _ in plan.states)
+        if self._symbolic or changing:
+            return None
         given = [
             (place, m.name, str(m.dtype), m.shape)
             for place, m in enumerate(plan.memories) if m.kind == "parameter"

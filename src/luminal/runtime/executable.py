@@ -189,6 +189,7 @@ class Executable:
             port = self._ports[number]
             check_shape(port.name, port.shape, self._arrays[number].shape, sizes)
         if sizes != self._sizes:
+            self._sizes = None  # where memory is lacking, the engine is bound to none
             self._engine.bind(sizes)
         self._sizes, self._given, self._changed = sizes, dict(given), False
 
@@ -224,6 +225,7 @@ class Executable:
             if sizes != self._launched:
                 settled = settle_sizes(self._face.sizes, sizes, ())
                 check_requirements(self._face.requirements, settled)
+                self._launched = None
                 self._engine.bind(settled)
                 self._launched = dict(sizes)
             self._engine.launch(self._used, [inputs[n] for n in self._reads], outputs)

@@ -65,7 +65,7 @@ class Interpreted:
     def state(self, port: int) -> np.ndarray | None:
         node = self._sources[port]
         replaced = any(state is node for state, _ in self._program.states)
-        return self._feeds[node] if replaced else None
+        return self._feeds[node].copy() if replaced else None
 
     @property
     def peak_bytes(self) -> int:

@@ -163,11 +163,15 @@ def linked_plan(
     for region, steps in parts:
         _link_steps(region, steps, memories, linker)
     sources = {node: memories[number] for node, number in normal.sources.items()}
+    for state, _ in program.states:
+        if state not in sources:  # no run reads it
+            name, kind = state.attribute.name, state.attribute.kind
+            sources[state] = linker.memory(Memory(name, kind, state.dtype, state.shape))
     results = {node: memories[number] for node, number in normal.outputs.items()}
     return linker.plan(
         [sources.get(tensor.node) for tensor in graph.sources],
         [results[node] for node in program.roots],
-        [(sources[state], results[new]) for state, new in program.states if state in sources],
+        [(sources[state], results[new]) for state, new in program.states],
     )
 
 

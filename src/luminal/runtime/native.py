@@ -52,10 +52,14 @@ class Native:
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
+        self._state_shapes: dict[int, tuple[int, ...]] = {}
         self._shared = {new: old for old, new in plan.in_place}
-        self._swapped = [pair for pair in plan.states if pair not in plan.in_place]
         elsewhere = persistent | self._shared.keys()
         self._results = [m for m in self._result_memories() if m not in elsewhere]
+        swapped = {new: old for old, new in plan.states if new in self._results}
+        self._swapped = [(old, new) for new, old in swapped.items()]
+        rest = set(plan.states) - {*self._swapped, *plan.in_place}
+        self._copied = sorted(rest)  # their new value replaces another state too, or stays
         self._blocks: dict[int, Block] = {}  # of results and states
         self._arrays: dict[int, np.ndarray] = {}  # inputs that are read in place
         self._small: dict[int, Block] = {}  # inputs that are copied because they are tiny
@@ -104,10 +108,12 @@ class Native:
     def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         memory = self._plan.ports[port]
         assert memory is not None
-        packed = self._constants.pack(memory, array)
+        packed = memory not in self._states and self._constants.pack(memory, array)
         if packed and not self._constants.reads(memory):
             return
         array = np.require(array, requirements=["C", "A"])
+        if memory in self._states:
+            spill = None
         if spill is not None and self._stays(memory, array.nbytes):
             array = spill(memory, array)
         if not packed:
@@ -144,23 +150,26 @@ class Native:
         self._constants.take(blocks, mapped)
 
     def bind(self, sizes: Mapping[str, int]) -> None:
-        self._sizes = dict(sizes)
-        key = self._binding_key()
-        binding = self._bindings.pop(key, None) or self._make_binding()
-        self._bindings[key] = binding  # the youngest last
-        if len(self._bindings) > REMEMBERED:
-            del self._bindings[next(iter(self._bindings))]
+        before, self._sizes, self._binding = self._sizes, dict(sizes), None
+        try:
+            binding = self._remembered_binding()
+            self._make_room(binding.arena_bytes)
+            blocks = {memory: self._block_of_result(memory) for memory in self._results}
+        except BaseException:  # no memory: what the last run made stays readable
+            self._sizes = before
+            raise
         self._slots.set_sizes(sizes)
         self._place(binding)
-        for memory in self._results:
-            self._place_result(memory)
+        for memory, block in blocks.items():
+            self._lay(memory, block)
         self._constants.bind(sizes)
         self._binding = binding
 
     @property
     def can_launch(self) -> bool:
         outputs = self._plan.outputs
-        return len(set(outputs)) == len(outputs) and set(outputs) == set(self._results)
+        alone = len(set(outputs)) == len(outputs) and set(outputs) == set(self._results)
+        return alone and not self._states
 
     def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
         assert self._binding is not None
@@ -179,24 +188,27 @@ class Native:
             self._constants.refresh()
         for memory in self._results:
             if self._blocks[memory].held:
-                self._new_block(memory)
+                self._lay(memory, self._new_block(memory))
         assert self._binding is not None
         self._crew.run(self._binding.table)
+        for old, new in self._copied:
+            self._array(old)[...] = self._value(new)
         for old, new in self._swapped:
             self._swap(old, new)
+        for old in self._states.keys() & self._kept:  # what is made of it is made anew
+            self._constants.give(old, self._array(old))
 
     def output(self, number: int) -> np.ndarray:
         memory = self._plan.outputs[number]
-        if memory in self._persistent:
-            return self._constants.array(memory).copy()
-        if memory in self._shared:
-            return self._array(self._shared[memory]).copy()
-        replaced = [old for old, new in self._states.items() if new == memory]
-        return self._array(replaced[0] if replaced else memory)
+        replaced = [old for old, new in self._swapped if new == memory]
+        if replaced:
+            return self._array(replaced[0]).copy()
+        mine = memory not in self._persistent and memory not in self._shared
+        return self._array(memory) if mine else self._value(memory).copy()
 
     def state(self, port: int) -> np.ndarray | None:
         memory = self._plan.ports[port]
-        return self._array(memory) if memory in self._states else None
+        return self._array(memory).copy() if memory in self._states else None
 
     @property
     def peak_bytes(self) -> int:
@@ -207,9 +219,16 @@ class Native:
     # ---- memory
 
     def _array(self, memory: int) -> np.ndarray:
-        made = self._plan.memories[memory]
-        shape = tuple(int(extent.evaluate(self._sizes)) for extent in made.shape)
+        made, shape = self._plan.memories[memory], self._state_shapes.get(memory)
+        if shape is None:
+            shape = tuple(int(extent.evaluate(self._sizes)) for extent in made.shape)
         return self._blocks[memory].array(made.dtype, shape)
+
+    def _value(self, memory: int) -> np.ndarray:
+        """What a run has computed, wherever it lies, before states are swapped."""
+        if memory in self._persistent:
+            return self._constants.array(memory)
+        return self._array(self._shared.get(memory, memory))
 
     def _lives(self, running: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Temporary memory -> the first and last of these calls that uses it."""
@@ -224,6 +243,15 @@ class Native:
                 lives[memory] = first, step
         return lives
 
+    def _remembered_binding(self) -> Binding:
+        """That of the present sizes, the youngest last."""
+        key = self._binding_key()
+        found = self._bindings.pop(key, None) or self._make_binding()
+        self._bindings[key] = found
+        if len(self._bindings) > REMEMBERED:
+            del self._bindings[next(iter(self._bindings))]
+        return found
+
     def _make_binding(self) -> Binding:
         running = [n for n in self._running if self._plan.calls[n].runs(self._sizes)]
         lives = self._lives(running)
@@ -234,40 +262,48 @@ class Native:
         table = self._backend.table(self._entries(running, offsets))
         return Binding(tuple(running), offsets, placement.bytes, table)
 
-    def _place(self, binding: Binding) -> None:
-        if self._arena is None or self._arena.bytes < binding.arena_bytes:
+    def _make_room(self, arena_bytes: int) -> None:
+        if self._arena is None or self._arena.bytes < arena_bytes:
             self._arena = None  # free the old one first
-            self._arena = Block(self._backend.empty, binding.arena_bytes)
+            self._arena = Block(self._backend.empty, arena_bytes)
+
+    def _place(self, binding: Binding) -> None:
+        assert self._arena is not None
         for memory, offset in binding.offsets.items():
             self._slots.point(memory, self._arena.address + offset)
 
-    def _place_result(self, memory: int) -> None:
+    def _block_of_result(self, memory: int) -> Block:
         """Memory for an output: kept if it is large enough, not wasteful, and nobody holds it."""
         size = self._plan.memories[memory].bytes(self._sizes)
         block = self._blocks.get(memory)
         if block is None or not size <= block.bytes <= 2 * size + 4096 or block.held:
-            self._new_block(memory)
+            return self._new_block(memory)
+        return block
 
-    def _new_block(self, memory: int) -> None:
-        size = self._plan.memories[memory].bytes(self._sizes)
-        block = self._blocks[memory] = Block(self._backend.empty, size)
+    def _new_block(self, memory: int) -> Block:
+        return Block(self._backend.empty, self._plan.memories[memory].bytes(self._sizes))
+
+    def _lay(self, memory: int, block: Block) -> None:
+        """A memory lies in this block from now on."""
+        self._blocks[memory] = block
         self._slots.point(memory, block.address)
 
     def _set_state(self, memory: int, array: np.ndarray) -> None:
         """A state lives in memory of ours: it is written, the user's array is not."""
         block = Block(self._backend.empty, array.nbytes)
         block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
-        self._blocks[memory] = block
-        self._slots.point(memory, block.address)
+        self._state_shapes[memory] = array.shape
+        self._lay(memory, block)
         if self._shared.get(self._states[memory]) == memory:
             self._slots.point(self._states[memory], block.address)
+        if memory in self._kept:
+            self._constants.give(memory, self._array(memory))
 
     def _swap(self, old: int, new: int) -> None:
         """The new value of a state is the next run's old one."""
-        blocks = self._blocks
-        blocks[old], blocks[new] = blocks[new], blocks[old]
-        self._slots.point(old, blocks[old].address)
-        self._slots.point(new, blocks[new].address)
+        before, now = self._blocks[old], self._blocks[new]
+        self._lay(old, now)
+        self._lay(new, before)
 
     # ---- order
 

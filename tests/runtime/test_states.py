@@ -1,0 +1,205 @@
+"""States: whatever is donated to whatever, runs one after the other are what the reference says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from luminal import Graph, Tensor
+from luminal.backend import cpu
+
+Values = dict[Tensor, np.ndarray]
+
+
+class Case:
+    """Two states, a parameter that is one, and what is around them."""
+
+    def __init__(self) -> None:
+        self.graph = graph = Graph()
+        self.s, self.t = graph.tensor((4,), name="s"), graph.tensor((4,), name="t")
+        self.w = graph.parameter((4, 4), name="w")
+        self.x = graph.tensor((2,), name="x")
+        self.at = graph.tensor((2,), "i64", name="at")
+
+
+def twice(c: Case) -> None:
+    new = c.s + c.t
+    c.graph.donate(c.s, new)
+    c.graph.donate(c.t, new)
+
+
+def twice_and_shown(c: Case) -> None:
+    twice(c)
+    (c.s + c.t).output("new")
+
+
+def twice_in_place(c: Case) -> None:
+    new = c.s.scatter_node(c.at, c.x, 0)
+    c.graph.donate(c.s, new)
+    c.graph.donate(c.t, new)
+    (new * 2.0).output("double")
+
+
+def unchanged(c: Case) -> None:
+    c.graph.donate(c.s, c.s)
+    (c.s + 1.0).output("more")
+
+
+def one_to_other(c: Case) -> None:
+    c.graph.donate(c.s, c.t)
+    (c.s - c.t).output("difference")
+
+
+def swap(c: Case) -> None:
+    c.graph.donate(c.s, c.t)
+    c.graph.donate(c.t, c.s)
+
+
+def swap_and_shown(c: Case) -> None:
+    swap(c)
+    c.s.output("old s")
+    c.t.flip(0).output("t turned")
+
+
+def chain(c: Case) -> None:
+    c.graph.donate(c.s, c.t)
+    c.graph.donate(c.t, c.s * 2.0 + c.t)
+
+
+def crossed_in_place(c: Case) -> None:
+    c.graph.donate(c.s, c.t.scatter_node(c.at, c.x, 0))
+    c.graph.donate(c.t, c.s.scatter_node(c.at, c.x, 0))
+
+
+def old_one_goes_on(c: Case) -> None:
+    c.graph.donate(c.s, c.s.scatter_node(c.at, c.x, 0))
+    c.graph.donate(c.t, c.s)
+
+
+def two_writes(c: Case) -> None:
+    first = c.s.scatter_node(c.at, c.x, 0).output("first")
+    c.graph.donate(c.s, first.scatter_node(c.at, c.x * 3.0, 0, "sum"))
+
+
+def view_of_itself(c: Case) -> None:
+    c.graph.donate(c.s, c.s.flip(0))
+    c.s.reshape(2, 2).output("square")
+
+
+def view_of_the_new(c: Case) -> None:
+    new = c.s.scatter_node(c.at, c.x, 0)
+    c.graph.donate(c.s, new)
+    new.flip(0).output("turned")
+    c.s.flip(0).output("old turned")
+
+
+def constant_value(c: Case) -> None:
+    c.graph.donate(c.s, c.graph.constant(np.arange(4, dtype=np.float32)) * 2.0)
+    (c.s * 1.0).output("same")
+
+
+def trained(c: Case) -> None:
+    y = c.w @ c.s
+    y.output("y")
+    c.graph.donate(c.w, c.w * 0.5 + y.unsqueeze(0))
+
+
+def trained_and_shown(c: Case) -> None:
+    trained(c)
+    (c.w * 2.0).sum(0).output("made of parameters only")
+    c.graph.donate(c.s, c.w[0])
+
+
+CASES = [
+    twice, twice_and_shown, twice_in_place, unchanged, one_to_other, swap, swap_and_shown, chain,
+    crossed_in_place, old_one_goes_on, two_writes, view_of_itself, view_of_the_new, constant_value,
+    trained, trained_and_shown,
+]  # fmt: skip
+
+
+def _runs(make, device: str) -> list[Values]:
+    """States and outputs after each of four runs; what a caller does to them is the caller's."""
+    case = Case()
+    make(case)
+    rt = case.graph.compile(device=device, threads=2)
+    random = np.random.default_rng(0)
+    given = {
+        "s": random.standard_normal(4), "t": random.standard_normal(4),
+        "w": random.standard_normal((4, 4)), "x": random.standard_normal(2),
+    }  # fmt: skip
+    for name, value in given.items():
+        rt[name] = value.astype(np.float32)
+    rt["at"] = np.int64([2, 0])
+    names = [*rt.outputs, *(state.node.attribute.name for state, _ in case.graph.states)]
+    seen, kept = [], []
+    for _ in range(4):
+        rt.run()
+        arrays = {name: rt[name] for name in names}
+        arrays |= {f"new {n}": rt[new] for n, (_, new) in enumerate(case.graph.states)}
+        seen.append({name: array.copy() for name, array in arrays.items()})
+        kept.append(arrays)
+    for arrays, wanted in zip(kept, seen):
+        for name in arrays:
+            np.testing.assert_array_equal(arrays[name], wanted[name], err_msg=f"{name} was kept")
+    for array in kept[-1].values():
+        array[...] = -7.0
+    rt.run()
+    seen.append({name: rt[name].copy() for name in names})
+    return seen
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_states_run_after_run(make):
+    for number, (here, wanted) in enumerate(zip(_runs(make, "cpu"), _runs(make, "reference"))):
+        for name in wanted:
+            np.testing.assert_allclose(
+                here[name], wanted[name], rtol=1e-5, atol=1e-6, err_msg=f"{name}, run {number}"
+            )
+
+
+def test_a_state_of_another_size_is_seen_at_once():
+    graph = Graph()
+    state = graph.tensor(("s",))
+    graph.donate(state, state * 2.0)
+    rt = graph.compile()
+    for size in (4, 9, 2):
+        rt[state] = np.ones(size, np.float32)
+        assert rt[state].tolist() == [1.0] * size
+        rt.run()
+        assert rt[state].tolist() == [2.0] * size
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_memory_that_cannot_be_had(failing, monkeypatch):
+    """What was there stays readable, and smaller sizes run as before."""
+    graph = Graph()
+    graph.dim("s", 1, 1 << 20)
+    x, state = graph.tensor(("s",)), graph.tensor((3,))
+    y = (x.unsqueeze(0) * x.unsqueeze(1)).cumsum(0).softmax(1).cumsum(1).output()
+    z = (x + 1.0).output()
+    graph.donate(state, state + 1.0)
+    rt = graph.compile()
+    rt[state], some = np.zeros(3, np.float32), np.linspace(0, 1, 20, dtype=np.float32)
+    rt[x] = some
+    rt.run()
+    before, empty, left = rt[y].copy(), cpu.empty, [failing]
+
+    def scarce(shape, dtype):
+        left[0] -= 1
+        if left[0] < 0:
+            raise MemoryError
+        return empty(shape, dtype)
+
+    rt[x] = np.ones(300, np.float32)
+    monkeypatch.setattr(cpu, "empty", scarce)
+    try:
+        rt.run()
+    except MemoryError:
+        assert np.array_equal(rt[y], before) and rt[z].shape == (20,)
+        assert rt[state].tolist() == [1.0] * 3
+    monkeypatch.undo()
+    runs = int(rt[state][0])
+    rt[x] = some
+    rt.run()
+    assert np.array_equal(rt[y], before) and np.array_equal(rt[z], some + 1)
+    assert rt[state].tolist() == [runs + 1.0] * 3
