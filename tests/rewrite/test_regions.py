@@ -247,3 +247,15 @@ def test_what_a_convolution_reads_lies_with_its_channels_innermost():
     regions(normal)
     stored = [b.shape for b in normal.buffers if b.kind == "temporary"]
     assert stored and all(list(map(int, shape[:2])) == [12, 10] for shape in stored)
+
+
+def test_usual_sizes_are_part_of_a_key():
+    """A plan that was measured for one token is none for a thousand."""
+
+    def key(hint):
+        graph = Graph()
+        x = graph.tensor((graph.dim("s", 1, 4096, hint=hint), 256))
+        (piece,) = regions(normalise(graph.space, [ops.softmax(x, -1).node]))
+        return piece.key
+
+    assert len({key(None), key(1), key(1024)}) == 3 and key(1) == key(1)

@@ -1,6 +1,7 @@
 """Safetensors files against the reference library, and every way in which a file can be broken."""
 
 import json
+import os
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
 from luminal.errors import WeightsError
-from luminal.weights import Safetensors
+from luminal.weights import Safetensors, locate
 
 
 def write(path, header, data=b""):
@@ -106,3 +107,38 @@ def test_missing(tmp_path):
     save_file({"a": np.arange(3)}, tmp_path / "m.safetensors")
     with pytest.raises(WeightsError, match="no tensor 'b'"):
         Safetensors(tmp_path)["b"]
+
+
+OUTSIDE = ["../x.safetensors", "a/../../x.safetensors", "/etc/passwd", 3, ""]
+
+
+@pytest.mark.parametrize("shard", OUTSIDE)
+def test_a_shard_outside_of_the_models_folder(tmp_path, shard):
+    save_file({"a": np.zeros(3, np.float32)}, tmp_path / "x.safetensors")
+    folder = tmp_path / "model"
+    (folder / "a").mkdir(parents=True)
+    (folder / "m.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(WeightsError, match="outside of the model's folder"):
+        Safetensors(folder)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.safetensors")
+    index = {"weight_map": {"a": "x.safetensors"}}
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
+    for path in (tmp_path, tmp_path / "x.safetensors"):
+        with pytest.raises(WeightsError, match="not a regular file"):
+            Safetensors(path)
+    with pytest.raises(WeightsError, match="not a regular file"):
+        locate(tmp_path / "x.safetensors")
+
+
+def test_links_into_another_folder_are_followed(tmp_path):
+    """The hub's cache is made of them."""
+    save_file({"a": np.ones(3, np.float32)}, tmp_path / "blob")
+    folder = tmp_path / "snapshot"
+    folder.mkdir()
+    (folder / "x.safetensors").symlink_to("../blob")
+    index = {"weight_map": {"a": "x.safetensors"}}
+    (folder / "m.safetensors.index.json").write_text(json.dumps(index))
+    assert Safetensors(folder)["a"].tolist() == [1.0] * 3

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 from ..graph.node import Node, Source
 from ..graph.passes import Program
-
-PACKAGE = Path(__file__).resolve().parents[1]
-COMPILER = (
-    "compiler.py", "artifact", "backend", "graph", "kernel", "lowering", "rewrite", "runtime",
-    "scheduling", "search",
-)  # fmt: skip
-
-_began = time.time()
+from ..sources import COMPILING, version_of
 
 
 def program_key(program: Program, facts: Sequence[object]) -> str | None:
     """Equal only for programs that compile to the same code: for graphs after all passes that
     differ in nothing but the values of their constants. facts: what else the code depends on.
     None: the compiler's files have changed since it was imported, so that it has no name."""
-    version = compiler_version()
+    version = version_of(*COMPILING)
     if version is None:
         return None
     numbers: dict[Node, int] = {}
@@ -49,19 +39,3 @@ def _line(node: Node, numbers: dict[Node, int]) -> str:
     known = node.attribute
     what = f"{known.name!r} {known.kind}" if isinstance(known, Source) else repr(known)
     return f"{node.op} {inputs} {what} {node.shape} {node.dtype}"
-
-
-@cache
-def compiler_version() -> str | None:
-    """A digest of the compiler's own files and of what it generates code with."""
-    import llvmlite
-    import numpy
-
-    digest = hashlib.sha256(f"{llvmlite.__version__} {numpy.__version__}".encode())
-    for name in COMPILER:
-        whole = PACKAGE / name
-        for path in sorted(whole.rglob("*.py")) if whole.is_dir() else (whole,):
-            if path.stat().st_mtime > _began:
-                return None
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -106,13 +106,15 @@ class Canonical:
     # ---- the key
 
     def key(self, roots: Sequence[Root]) -> str:
-        """Text that is equal for equal regions: terms, extents, dtypes, constness, sizes."""
+        """Text that is equal for equal regions: terms, extents, dtypes, constness, sizes with their
+        bounds and usual values."""
         lines = [
             f"{t.op} {' '.join(map(str, t.children))} {attribute_text(t)} {t.dtype}"
             for t in self.terms.nodes
         ]
         lines += [f"root {root.term} {' '.join(root.axes)}" for root in roots]
         lines.append(" ".join(map(str, self.terms.space.axes.values())))
-        used = {n for text in lines for n in self.terms.space.sizes if n in text}
-        bounds = (f"{name} {self.terms.space.sizes[name]}" for name in sorted(used))
+        space = self.terms.space
+        used = {n for text in lines for n in space.sizes if n in text}
+        bounds = (f"{n} {space.sizes[n]} {space.hints.get(n)}" for n in sorted(used))
         return "\n".join([*lines, *bounds])

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ..errors import WeightsError
+from .safetensors import regular
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
 IDENTIFIER = re.compile(r"[\w.-]+/[\w.-]+")
@@ -18,7 +19,7 @@ def locate(path_or_id: str | Path) -> Path:
     mode. Raises WeightsError."""
     path = Path(path_or_id).expanduser()
     if path.exists():
-        return path
+        return path if path.is_dir() else regular(path)
     name = str(path_or_id)
     file = FILE.fullmatch(name)
     if file is None and IDENTIFIER.fullmatch(name) is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import ml_dtypes
@@ -80,16 +80,31 @@ def _files(path: Path) -> list[Path]:
         return single
     if not path.exists():
         raise WeightsError(f"{path}: no such file")
-    if not path.name.endswith(".index.json"):
+    if not regular(path).name.endswith(".index.json"):
         return [path]
     try:
         shards = sorted(set(json.loads(path.read_text())["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{path}: not an index of shards: {error}") from None
-    missing = [name for name in shards if not (path.parent / name).exists()]
-    if missing:
-        raise WeightsError(f"{path}: shard {missing[0]} is missing")
-    return [path.parent / name for name in shards]
+    return [_shard(path, name) for name in shards]
+
+
+def _shard(index: Path, name: Any) -> Path:
+    """The file of a shard, which lies in the folder of the index or below. (A link may stand there:
+    the hub's own cache is made of them.)"""
+    parts = PurePosixPath(name).parts if isinstance(name, str) else ()
+    if not parts or parts[0] == "/" or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise WeightsError(f"{index}: shard {name!r} is outside of the model's folder")
+    if not (index.parent / name).exists():
+        raise WeightsError(f"{index}: shard {name} is missing")
+    return regular(index.parent / name)
+
+
+def regular(path: Path) -> Path:
+    """The path, if a file is there: what is read from a pipe or a device may never end."""
+    if not path.is_file():
+        raise WeightsError(f"{path}: not a regular file")
+    return path
 
 
 def _read(file: Path) -> dict[str, np.ndarray]:

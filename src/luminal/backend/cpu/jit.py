@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import llvmlite
-
 from ... import forks
 from ...errors import CompileError, DeviceError
 from ...kernel.target import Target
 from ...progress import tracked
+from ...sources import llvm_build
 from ...store import Store
 from . import blas, elf
 from .llvm import llvm
@@ -96,7 +95,7 @@ def load(code: bytes, target: Target) -> Object:
 def remembered(text: str, target: Target) -> Object:
     """As `build` of one text that every process needs: compiled once, then found on disk."""
     wanted = machine(target)
-    facts = f"{llvmlite.__version__} {wanted.triple} {wanted.level} {wanted.features} {text}"
+    facts = f"{llvm_build()} {wanted.triple} {wanted.level} {wanted.features} {text}"
     key = hashlib.sha256(facts.encode()).hexdigest()
     code = Store.of_machine().remembered(key, lambda: _compile(text, wanted).code)
     return Object(code, wanted, text)

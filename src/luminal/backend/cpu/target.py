@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import llvmlite
-
 from ...children import python
 from ...errors import DeviceError
 from ...kernel.target import Target
 from ...lowering.library import GEMM
+from ...sources import llvm_build
 from ...store import Store
 from . import blas
 from .instructions import available
@@ -166,7 +165,7 @@ def _triple_and_features() -> tuple[str, str]:
     except OSError:
         return _asked()
     same = sorted(line for line in lines if line.startswith(KIND_OF_CPU))
-    key = hashlib.sha256("\n".join([llvmlite.__version__, *same]).encode()).hexdigest()
+    key = hashlib.sha256("\n".join([llvm_build(), *same]).encode()).hexdigest()
     triple, features = json.loads(Store.of_machine().remembered(key, _asked_elsewhere))
     return triple, features
 

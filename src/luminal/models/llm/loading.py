@@ -23,14 +23,14 @@ QUANTS = {"q8": "q8", "q8_0": "q8", "int8": "q8", "q4": "q4", "q4_0": "q4", "bf1
 @dataclass(frozen=True)
 class Loaded:
     """A checkpoint's tensors, how its matrices are stored, and the tokens of a conversation.
-    identity: stands for the tensors as they are now. text: why there is no tokenizer, where there
-    is none."""
+    identity: stands for the tensors as they are now (see `identity_of`). text: why there is no
+    tokenizer, where there is none."""
 
     config: DecoderConfig
     state: Deferred
     storage: Storage
     context: int
-    identity: str
+    identity: str | None
     kv: str
     text: Tokenizer | LuminalError
 

@@ -12,18 +12,20 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from ... import nn, weights
+from ... import nn
 from ...artifact.kept import set_parameters
 from ...compiler import Executable
 from ...graph import Tensor
 from ...nn.module import check_names, fit
 from ...progress import tracked
+from ...sources import version_of
 from .checkpoint import check_finite
+
+HEAD, SAMPLES, PAGE = 1 << 20, 64, 4096  # bytes that tell a file apart: of its head, and of pages
 
 Maker = Callable[[], np.ndarray]
 
@@ -109,18 +111,28 @@ def fitting(
     check_names(set(wanted), done)
 
 
-def identity_of(files: Iterable[Path], quant: str | None) -> str:
-    """A name for the tensors that a checkpoint's files give, as they are now."""
-    facts = [f"{quant} {_version()}"]
+def identity_of(files: Iterable[Path], quant: str | None) -> str | None:
+    """A name for the tensors that a checkpoint's files give, as they are now: of the code that
+    reads them, what the system says of each file, and samples of its contents. None: that code has
+    changed since it was imported."""
+    version = version_of("models/llm", "weights")
+    if version is None:
+        return None
+    facts = [f"{quant} {version}"]
     for path in sorted(files):
-        found = path.resolve().stat()
-        facts.append(f"{path.resolve()} {found.st_size} {found.st_mtime_ns}")
+        whole = path.resolve()
+        found = whole.stat()  # a copy that keeps size and mtime has another inode or ctime
+        times = f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+        facts.append(f"{whole} {found.st_size} {times} {_sampled(whole, found.st_size)}")
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
-@cache
-def _version() -> str:
-    """A digest of the files that read checkpoints and quantise them."""
-    folders = (Path(__file__).parent, Path(weights.__file__).parent)
-    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+def _sampled(path: Path, size: int) -> str:
+    """A digest of the head of a file, and of pages that lie evenly in all of it."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        digest.update(file.read(HEAD))
+        for number in range(SAMPLES):
+            file.seek(max(0, size - PAGE) * (number + 1) // SAMPLES)
+            digest.update(file.read(PAGE))
+    return digest.hexdigest()
