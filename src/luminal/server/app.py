@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -25,9 +26,10 @@ from ..models.llm.grammar import Constraint
 from .asking import Answers, Gone, unless_gone
 from .embedding import Embedder
 from .faults import Fault, fault_of
-from .forms import Answer, ChatForm, Form, TextForm
+from .forms import Answer, ChatForm, Form, Parting, TextForm
 from .metrics import Metrics
 from .requests import MOST_CHOICES, Chat, Completion, Embeddings, Generation
+from .thinking import ThinkingForm
 from .tools import CallForm
 
 LOG = logging.getLogger("luminal.server")
@@ -85,7 +87,8 @@ class Server:
         self.engine, self.name, self.embedder = engine, name, embedder
         self.tokenizer: Tokenizer = engine.tokenizer
         self.metrics = Metrics(engine)
-        self._calls = CallForm.of(self.tokenizer.templates.choose(tools=True))
+        self._calls = CallForm.of(self.tokenizer)
+        self._thinking = ThinkingForm.of(self.tokenizer)
         self._grammars = Grammars(self.tokenizer, engine.config.end_tokens)
         self._api_key, self._started = api_key, int(time.time())
 
@@ -161,9 +164,16 @@ class Server:
         self._check_model(given.model, [self.name])
         messages = [message.plain() for message in given.messages]
         tools = [{"type": "function", "function": function} for function in given.functions]
-        ids = await asyncio.to_thread(self.tokenizer.chat, messages, tools)
-        form = ChatForm(self.tokenizer, given.logprobs, self._calls if tools else None)
+        text = await asyncio.to_thread(self.tokenizer.render, messages, tools)
+        ids = await asyncio.to_thread(self.tokenizer.encode, text, False)
+        form = ChatForm(self.tokenizer, given.logprobs, partial(self._parting, given, text))
         return await self._answer(request, given, form, [ids], given.limit, given.likely)
+
+    def _parting(self, given: Chat, prompt: str) -> Parting:
+        """Of one reply to a chat."""
+        thinking = None if self._thinking is None else self._thinking.reader(prompt)
+        calls = self._calls.reader(given.functions) if given.functions else None
+        return Parting(calls, thinking, 1 if given.parallel_tool_calls is False else None)
 
     async def complete(self, request: Request) -> Response:
         given = await _body(request, Completion)
@@ -182,9 +192,9 @@ class Server:
         """Whole or in a stream; of each prompt n choices."""
         self._check_prompts(prompts, given.n)
         ends, most = self.engine.config.end_tokens, limit or self.engine.context
-        shape = await asyncio.to_thread(self._form_of, given)
+        shape, show = await asyncio.to_thread(self._form_of, given), self._shown(given)
         asked = [
-            (ids, given.wishes(most, ends, likely, choice, shape))
+            (ids, given.wishes(most, ends, likely, choice, shape, show))
             for ids in prompts
             for choice in range(given.n)
         ]
@@ -204,6 +214,11 @@ class Server:
         """What makes the constraint of a reply, if its form is prescribed."""
         grammar = given.grammar(self._calls)
         return None if grammar is None else self._grammars.form(grammar)
+
+    def _shown(self, given: Generation) -> tuple[int, ...]:
+        """Special tokens that the readers of the reply must see."""
+        calls = self._calls.tokens.values() if given.functions else ()
+        return (*calls, *(self._thinking.tokens if self._thinking is not None else ()))
 
     def _check_prompts(self, prompts: list[list[int]], n: int) -> None:
         if len(prompts) * n > MOST_CHOICES:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..models.llm import Piece, Tokenizer
 from ..models.llm.text import UNFINISHED
-from .tools import CallForm, CallReader
+from .thinking import ThinkingReader
+from .tools import CallReader
 
 Object = dict[str, Any]
 
@@ -31,46 +34,77 @@ class Form(Protocol):
         """A choice of a whole answer."""
 
 
+@dataclass
+class Said:
+    """What a piece of a reply is parted into."""
+
+    thoughts: str = ""
+    text: str = ""
+    calls: list[Object] = field(default_factory=list)
+
+
+class Parting:
+    """The pieces of one reply, parted. calls, thinking: readers, where there may be such. most:
+    calls that are told."""
+
+    def __init__(
+        self, calls: CallReader | None, thinking: ThinkingReader | None, most: int | None
+    ) -> None:
+        self._calls, self._thinking, self._most = calls, thinking, most
+        self.count = 0  # of the calls
+
+    def push(self, text: str, ended: bool) -> Said:
+        """What is certain after more text."""
+        said = Said(text=text)
+        if self._thinking is not None:
+            said.thoughts, said.text = self._thinking.push(text, ended)
+        if self._calls is not None:
+            said.text, said.calls = self._calls.push(said.text)
+            if ended:
+                rest, more = self._calls.finish()
+                said.text, said.calls = said.text + rest, said.calls + more
+            if self._most is not None:
+                del said.calls[max(0, self._most - self.count) :]
+        self.count += len(said.calls)
+        return said
+
+
 class ChatForm:
-    """/v1/chat/completions. logprobs: whether they were asked for. calls: how the model writes
-    calls of functions; None where it may not call any."""
+    """/v1/chat/completions. logprobs: whether they were asked for. part: makes what parts the reply
+    of each choice."""
 
     prefix, whole, part = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, tokenizer: Tokenizer, logprobs: bool, calls: CallForm | None = None) -> None:
-        self._tokenizer, self._logprobs, self._calls = tokenizer, logprobs, calls
-        self._readers: dict[int, CallReader] = {}  # of the choices
+    def __init__(
+        self, tokenizer: Tokenizer, logprobs: bool, parting: Callable[[], Parting]
+    ) -> None:
+        self._tokenizer, self._logprobs = tokenizer, logprobs
+        self._partings: dict[int, Parting] = defaultdict(parting)  # of the choices
 
     def opening(self, number: int) -> Object | None:
         return _choice(number, None, delta={"role": "assistant", "content": ""})
 
     def delta(self, number: int, piece: Piece) -> Object:
-        text, calls, finish = self._read(number, piece.text, piece.finish)
-        delta: Object = {"content": text} if text else {}
-        if calls:
-            delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
+        parting = self._partings[number]
+        before, said = parting.count, parting.push(piece.text, piece.finish is not None)
+        delta: Object = {"reasoning_content": said.thoughts} if said.thoughts else {}
+        if said.text:
+            delta["content"] = said.text
+        if said.calls:
+            delta["tool_calls"] = [{"index": before + n, **c} for n, c in enumerate(said.calls)]
+        finish = _why(piece.finish, parting.count)
         return _choice(number, finish, self._content([piece]), delta=delta)
 
     def choice(self, number: int, pieces: Sequence[Piece]) -> Object:
-        whole = "".join(piece.text for piece in pieces)
-        text, calls, finish = self._read(number, whole, pieces[-1].finish)
-        message: Object = {"role": "assistant", "content": text, "refusal": None}
-        if calls:
-            message |= {"content": text or None, "tool_calls": calls}
+        said = self._partings[number].push("".join(piece.text for piece in pieces), True)
+        content = None if said.calls and not said.text else said.text
+        message: Object = {"role": "assistant", "content": content, "refusal": None}
+        if said.thoughts:
+            message["reasoning_content"] = said.thoughts
+        if said.calls:
+            message["tool_calls"] = said.calls
+        finish = _why(pieces[-1].finish, len(said.calls))
         return _choice(number, finish, self._content(pieces), message=message)
-
-    def _read(
-        self, number: int, text: str, finish: str | None
-    ) -> tuple[str, list[Object], str | None]:
-        """(text to be shown, calls, why the reply ends) after more of the text of a choice."""
-        if self._calls is None:
-            return text, [], finish
-        reader = self._readers.setdefault(number, CallReader(self._calls))
-        shown = reader.push(text)
-        if finish is None:
-            return shown, [], None
-        rest, calls = reader.finish()
-        return shown + rest, calls, "tool_calls" if calls and finish == "stop" else finish
 
     def _content(self, pieces: Sequence[Piece]) -> Object | None:
         entries = []
@@ -124,6 +158,11 @@ class TextForm:
 
     def _text(self, token: int) -> str:
         return self._tokenizer.decode([token], special=True)
+
+
+def _why(finish: str | None, calls: int) -> str | None:
+    """Why a reply ends, as OpenAI calls it."""
+    return "tool_calls" if calls and finish == "stop" else finish
 
 
 def _choice(number: int, finish: str | None, logprobs: Object | None = None, **more: Any) -> Object:

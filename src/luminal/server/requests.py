@@ -56,7 +56,7 @@ class Generation(BaseModel):
 
     def wishes(
         self, limit: int, ends: tuple[int, ...], logprobs: int | None, choice: int,
-        form: Callable[[], Constraint] | None,
+        form: Callable[[], Constraint] | None, show: tuple[int, ...],
     ) -> Wishes:  # fmt: skip
         """Of one of the n choices: each has a seed of its own, made from the one given."""
         seed = None if self.seed is None else self.seed + choice
@@ -65,7 +65,7 @@ class Generation(BaseModel):
             self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty,
             self.presence_penalty, self.frequency_penalty, seed, self.logit_bias or {},
         )  # fmt: skip
-        return Wishes(limit, stop, ends, logprobs, sampling, form)
+        return Wishes(limit, stop, ends, logprobs, sampling, form, show)
 
     @property
     def functions(self) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ class FunctionCall(BaseModel):
         """Chat templates take arguments as values."""
         try:
             return {"name": self.name, "arguments": json.loads(self.arguments)}
-        except ValueError:
+        except (ValueError, RecursionError):
             return {"name": self.name, "arguments": self.arguments}
 
 

@@ -43,6 +43,10 @@ class Grammars:
         if matcher.is_error():
             fault = matcher.get_error().strip().partition("\n")[0]
             raise InputError(f"no reply can have this form: {fault}")
+        trial = matcher.deep_copy()
+        trial.compute_bitmask()
+        if trial.is_error():  # a schema that is only itself, say
+            raise InputError("no reply can have this form: nothing fits it")
         return lambda: Constraint(matcher.deep_copy())
 
     def _vocabulary(self) -> Any:

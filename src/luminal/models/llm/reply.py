@@ -29,7 +29,8 @@ class Piece:
 class Wishes:
     """What a reply should be. limit: the most tokens. stop: texts that end it. ends: tokens that
     end it. logprobs: None, or how many likely tokens to tell beside the chosen one. form: makes
-    what constrains the tokens of one reply, if anything does."""
+    what constrains the tokens of one reply, if anything does. show: special tokens that are told in
+    its text."""
 
     limit: int = 256
     stop: Sequence[str] = ()
@@ -37,6 +38,7 @@ class Wishes:
     logprobs: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
     form: Callable[[], Constraint] | None = None
+    show: Sequence[int] = ()
 
 
 class Reply:
@@ -51,7 +53,7 @@ class Reply:
         self.finish: str | None = None
         self._wishes, self._room = wishes, room
         self._sampler = Sampler(wishes.sampling, tokens)
-        self._pieces = None if tokenizer is None else Pieces(tokenizer)
+        self._pieces = None if tokenizer is None else Pieces(tokenizer, wishes.show)
         self._stops = StopTexts(wishes.stop)
         self._form = None if wishes.form is None else wishes.form()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,20 @@ def tokenizers() -> Any:
 
 
 class Pieces:
-    """Token ids one by one to pieces of text; a character whose bytes are not all there waits."""
+    """Token ids one by one to pieces of text; a character whose bytes are not all there waits.
+    show: special tokens whose text is given out too."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, show: Collection[int] = ()) -> None:
+        self._tokenizer, self._show = tokenizer, frozenset(show)
         self._ids: list[int] = []
         self._start = 0  # what is decoded again, as the text of a token depends on those before
         self._told = 0  # ids whose text was given out
 
     def push(self, token: int) -> str:
         """The text that is certain now: maybe none."""
+        if token in self._show:
+            before, self._ids, self._start, self._told = self.flush(), [], 0, 0
+            return before + self._tokenizer.decode([token], special=True)
         self._ids.append(token)
         return self._advance(held=True)
 
