@@ -44,7 +44,7 @@ def test_functions_constants_and_calls_outside() -> None:
         for x in (0.0, 0.3, -7.5):
             found = called(built.address(name), x)
             assert found == called(theirs(name), x) == np.cos(x * np.pi) + more
-    assert set(elf.load(built.code, jit._outside)) == {"first", "second"}
+    assert set(elf.load(built.code, jit._outside)[0]) == {"first", "second"}
 
 
 def test_what_is_not_known_is_refused() -> None:

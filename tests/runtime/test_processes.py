@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -221,3 +222,35 @@ def test_workers_of_a_data_loader() -> None:
     torch.testing.assert_close(one, torch.softmax(rows, -1)[:6])
     torch.testing.assert_close(two, torch.relu(rows)[:6] * 2 + 1)
     torch.testing.assert_close(three, torch.relu(rows)[:6] - torch.arange(6.0)[:, None])
+
+
+# ---- memory
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no list of mappings here")
+def test_a_program_goes_with_its_code(tmp_path: Path) -> None:
+    """At once, without the collector of cycles."""
+    path = tmp_path / "a.luminal"
+    _compiled(2).save(path)
+
+    def code() -> int:
+        maps = Path("/proc/self/maps").read_text()
+        return sum(_size(line) for line in maps.splitlines() if " r-xp 00000000 00:00" in line)
+
+    gc.collect()
+    gc.disable()
+    try:
+        _right(luminal.load(path))  # what is there for good: the crew's own code
+        before = code()
+        held = luminal.load(path)
+        _right(held)
+        assert code() > before
+        del held
+        assert code() == before
+    finally:
+        gc.enable()
+
+
+def _size(line: str) -> int:
+    start, end = line.split(" ", 1)[0].split("-")
+    return int(end, 16) - int(start, 16)

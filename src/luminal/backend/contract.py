@@ -23,7 +23,7 @@ from ..kernel.target import Target
 
 
 class Code(Protocol):
-    """Machine code of one text, loaded and callable."""
+    """Machine code of one text, loaded and callable as long as this object lives."""
 
     @property
     def code(self) -> bytes:

@@ -18,10 +18,8 @@ RunCall = Callable[[int], None]  # runs one call of the plan now
 class Constants:
     """Parameters as given, memories that constant calls write, packed copies."""
 
-    def __init__(
-        self, plan: Plan, slots: Slots, allocate: Allocate, run: RunCall, threads: int
-    ) -> None:
-        self._plan, self._slots, self._allocate, self._run = plan, slots, allocate, run
+    def __init__(self, plan: Plan, slots: Slots, allocate: Allocate, threads: int) -> None:
+        self._plan, self._slots, self._allocate = plan, slots, allocate
         self.pool = Pool(allocate)  # for packed copies: they are overwritten, never replaced
         self._threads = threads
         self._calls = [n for n, call in enumerate(plan.calls) if call.constant]
@@ -119,7 +117,7 @@ class Constants:
         """Something was set since the last `refresh`."""
         return bool(self._stale)
 
-    def refresh(self) -> None:
+    def refresh(self, run: RunCall) -> None:
         """Run the constant calls and packings whose sources have changed."""
         stale, packed = set(self._stale), set[Argument]()
         for memory in self._written:
@@ -131,7 +129,7 @@ class Constants:
                 continue
             for argument in call.arguments:
                 self._repack(argument, stale, packed)
-            self._run(number)
+            run(number)
             stale |= writes
         for argument in self._slots.packed:
             self._repack(argument, stale, packed)

@@ -44,7 +44,7 @@ class Native:
         counters = [backend.counter_bytes(p, threads) for p in programs]
         workspaces = [backend.workspace_bytes(p, threads) for p in programs]
         self._slots = Slots(plan, backend.empty, counters, workspaces)
-        self._constants = Constants(plan, self._slots, backend.empty, self._run_call, threads)
+        self._constants = Constants(plan, self._slots, backend.empty, threads)
         persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
         self._persistent = persistent
@@ -133,7 +133,7 @@ class Native:
     def made(self) -> Mapping[int, np.ndarray] | None:
         if self._constants.key is None:
             return None
-        self._constants.refresh()
+        self._constants.refresh(self._run_call)
         return self._constants.pieces()
 
     def take(self, made: Mapping[int, Piece]) -> None:
@@ -180,12 +180,12 @@ class Native:
         for memory, address in zip(self._plan.outputs, outputs):
             self._slots.point(memory, address)
         if self._constants.stale:
-            self._constants.refresh()
+            self._constants.refresh(self._run_call)
         self._crew.run(self._binding.table)
 
     def run(self) -> None:
         if self._constants.stale:
-            self._constants.refresh()
+            self._constants.refresh(self._run_call)
         for memory in self._results:
             if self._blocks[memory].held:
                 self._lay(memory, self._new_block(memory))

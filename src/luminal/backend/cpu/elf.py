@@ -26,16 +26,14 @@ DISTANCES = (2, 4)  # R_X86_64_PC32, R_X86_64_PLT32
 JUMP = struct.Struct("<6sQ")  # jmp *[rip], and the address behind it
 READ_AND_RUN = 5  # PROT_READ | PROT_EXEC
 
-_KEPT: list[mmap.mmap] = []  # code lives as long as the process: workers may be inside
-
 
 class Unknown(ValueError):
     """An object with something that is not known here."""
 
 
-def load(data: bytes, outside: Callable[[str], int]) -> dict[str, int]:
-    """The addresses of an object's functions. outside: the address of one that it calls, by name.
-    Raises Unknown."""
+def load(data: bytes, outside: Callable[[str], int]) -> tuple[dict[str, int], mmap.mmap]:
+    """The addresses of an object's functions, and the memory in which they are as long as that is
+    referred to. outside: the address of one that it calls, by name. Raises Unknown."""
     found = _Object(data)
     memory = mmap.mmap(-1, found.end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for start, contents in found.contents():
@@ -47,8 +45,7 @@ def load(data: bytes, outside: Callable[[str], int]) -> dict[str, int]:
     base = int(np.frombuffer(memory, np.uint8).ctypes.data)
     if ctypes.CDLL(None).mprotect(ctypes.c_void_p(base), len(memory), READ_AND_RUN):
         raise Unknown("memory that cannot be executed")
-    _KEPT.append(memory)
-    return {name: base + start for name, start in found.functions.items()}
+    return {name: base + start for name, start in found.functions.items()}, memory
 
 
 class _Object:

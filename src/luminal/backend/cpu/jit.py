@@ -25,20 +25,21 @@ from . import blas, elf
 from .llvm import llvm
 from .target import Machine, machine
 
-_KEPT: list[Any] = []  # engines live as long as the process: workers may be inside their code
 _LOCK = threading.RLock()
 forks.guard(sys.modules[__name__], "_LOCK", forks.INNER)
 
 
 @dataclass
 class Object:
-    """Machine code of one text. `seconds`: what parsing, code generation and loading took."""
+    """Machine code of one text: it can be called as long as this object lives. `seconds`: what
+    parsing, code generation and loading took."""
 
     code: bytes
     machine: Machine
     text: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     _find: Callable[[str], int | None] | None = None
+    _memory: Any = None  # what has the code in it
 
     def address(self, name: str) -> int:
         """The address of a function; the object is loaded on the first call."""
@@ -56,7 +57,8 @@ class Object:
             raise DeviceError(f"code for {self.machine.triple} cannot run on this machine")
         start = time.perf_counter()
         try:
-            return elf.load(self.code, _outside).get
+            functions, self._memory = elf.load(self.code, _outside)
+            return functions.get
         except elf.Unknown:
             return self._load_by_llvm()
         finally:
@@ -70,7 +72,7 @@ class Object:
         engine = llvm().create_mcjit_compiler(module, _generator(self.machine, fresh=True))
         engine.add_object_file(llvm().ObjectFileRef.from_data(self.code))
         engine.finalize_object()
-        _KEPT.append(engine)
+        self._memory = engine
         found: Callable[[str], int] = engine.get_function_address
         return found
 
