@@ -96,12 +96,14 @@ class _Bridge:
 
     def _place_roots(self) -> None:
         """Others copy an output only if it has no axes beyond those of its value: along such axes
-        it may have no elements."""
+        it may have no elements. Nor can a scatter write along them."""
+        scattered = {piece.roots[0] for piece in self.plan.pieces if piece.scatter is not None}
         wanted: dict[int, list[int]] = {}
         for number, root in enumerate(self.classes.roots):
             wanted.setdefault(self._final(self.plan.buffer_of(root)), []).append(number)
         for memory, numbers in wanted.items():
-            plain = [n for n in numbers if len(numbers) == 1 or self._is_plain(n)]
+            alone = len(numbers) == 1 and memory not in scattered
+            plain = [n for n in numbers if alone or self._is_plain(n)]
             if plain and not self._is_input(memory):
                 self.refs[memory] = Ref("output", plain[0])
                 numbers.remove(plain[0])
