@@ -60,9 +60,12 @@ __all__ = [
 ]
 
 _LATER = {"LLM": ".models.llm", "load": ".compiler"}  # imported when first asked for
+_LATER_MODULES = ("torch",)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _LATER_MODULES:
+        return import_module(f".{name}", __name__)
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LATER[name], __name__), name)

@@ -1,6 +1,8 @@
 """How models are used beside plain calls: weights that change, options, precisions, switches."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -8,8 +10,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import luminal.torch
-from luminal.errors import Unsupported
+from luminal import ops
+from luminal.errors import CompileError, Unsupported
+from luminal.frontend.torch.table import RULES
 from luminal.graph.graph import Graph
+from luminal.runtime.executable import Executable
 from luminal.torch import backend, report
 
 
@@ -73,6 +78,82 @@ def test_one_element_written_through_data_is_read_after_reset():
 def test_values_of_options_are_checked(options):
     with pytest.raises(Exception, match=str(next(iter(options.values())))):
         compiled(lambda x: x + 1, options=options)(torch.ones(3))
+
+
+def test_what_runs_in_pytorch_is_told_once_or_refused(monkeypatch):
+    def inverse(x):
+        return torch.linalg.inv(x) + torch.linalg.pinv(x)
+
+    x = torch.eye(3)
+    with pytest.warns(RuntimeWarning, match="runs in PyTorch: no rule for it") as told:
+        close(compiled(inverse)(x), inverse(x))
+    assert len([w for w in told if "luminal.torch.report()" in str(w.message)]) == 1
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="no rule for it"):
+        compiled(inverse, options={"strict": True})(x)
+    assert compiled(torch.rand, options={"strict": True})(3).shape == (3,)
+
+    def fail(*arguments, **options):
+        raise KeyError("on purpose")
+
+    monkeypatch.setattr(Graph, "compile", fail)
+    with pytest.raises(Exception, match="on purpose"):
+        compiled(lambda x: x + 2, options={"strict": True})(x)
+    with pytest.warns(RuntimeWarning, match="by a fault of luminal's.*\n*.*on purpose"):
+        close(compiled(lambda x: x + 2)(x), x + 2)
+
+
+def test_a_fault_at_a_run_is_refused_where_that_is_asked_for(monkeypatch):
+    def fail(*arguments, **sizes):
+        raise KeyError("on purpose")
+
+    monkeypatch.setattr(Executable, "launch", fail)
+    with pytest.raises(KeyError, match="on purpose"):
+        compiled(lambda x: x + 1, options={"strict": True})(torch.ones(3))
+
+
+def test_results_are_compared_with_those_of_pytorch(monkeypatch):
+    model, x = small(), torch.randn(3, 8)
+    run = compiled(model, options={"check": True}, dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 5, 3):
+            close(run(x[:1].expand(rows, 8)), model(x[:1].expand(rows, 8)))
+    loss = compiled(lambda x: F.dropout(model(x), 0.5).square().sum(), options={"check": True})
+    loss(x).backward()
+    monkeypatch.setattr("luminal.frontend.torch.record.RULES", RULES | {"sin.default": ops.cos})
+    x = torch.tensor([0.0, torch.pi / 4, 1.0])
+    assert compiled(torch.sin)(x)[0] == 1
+    with pytest.raises(CompileError, match=r"aten.sin.default computes 1.0 at \[0\], where PyTorch "
+                       r"has 0.0; 2 of 3"):  # fmt: skip
+        compiled(lambda x: x.sin(), options={"check": True})(x)
+
+
+def test_what_never_reaches_the_backend_is_reported():
+    model, x = nn.LSTM(3, 4), torch.randn(5, 2, 3)
+    with torch.no_grad():
+        close(compiled(model)(x)[0], model(x)[0])
+    assert report().graphs == 0 and "allow_rnn" in str(report()) and "LSTM(3, 4)" in str(report())
+    luminal.torch.reset()
+    assert not report().breaks
+
+
+def test_a_name_that_looks_like_a_layer():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slstm = nn.Linear(3, 3)
+
+        def forward(self, lstm_state):
+            return self.slstm(lstm_state)
+
+    layer, x = Layer(), torch.randn(2, 3)
+    with torch.no_grad():
+        close(compiled(layer)(x), layer(x))
+
+
+def test_the_frontend_is_there_without_an_import_of_its_own():
+    code = "import luminal; assert not luminal.torch.report().graphs; luminal.torch.export"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_modes_are_those_that_inductor_has():

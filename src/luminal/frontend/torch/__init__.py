@@ -1,6 +1,7 @@
 """A backend of torch.compile: Dynamo -> AOTAutograd -> our graph -> one native program.
 
 backend.py      the function that torch.compile calls, and what it asks of AOTAutograd
+compare.py      results beside PyTorch's, where the user asks for it
 decompose.py    which operations AOTAutograd expands into smaller ones
 record.py       the nodes of an FX graph, recorded in a graph of ours
 sizes.py        PyTorch's symbolic sizes as ours

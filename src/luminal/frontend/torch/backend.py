@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,18 +21,19 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from ... import forks
-from ...errors import InputError
+from ...errors import InputError, Unsupported
 from . import report
 from .decompose import decompositions, whole_graph
 from .fingerprint import fingerprint
 from .growing import expect_growth, kept_results
 from .program import Options, Program
-from .record import Recorder
+from .record import DRAWN, Recorder
 from .split import (
     Part,
     assemble,
     halves,
     is_number,
+    leading_to,
     parts_of,
     plain_module,
     size_sources,
@@ -63,9 +65,10 @@ def backend(
     if mode not in MODES:
         raise InputError(f"there is no mode {mode!r}; options={{'search': '60s'}} searches longer")
     chosen = Options.of(options or {})
+    unchecked = replace(chosen, range_checks=False)  # what a forward pass has looked at
     compiler = aot_autograd(
         fw_compiler=partial(compile_graph, options=chosen, frozen=False),
-        bw_compiler=partial(compile_graph, options=chosen, frozen=False),
+        bw_compiler=partial(compile_graph, options=unchecked, frozen=False),
         inference_compiler=partial(
             compile_graph, options=chosen, frozen=True, kept=kept_results(module)
         ),
@@ -99,11 +102,12 @@ def compile_graph(
         statics = static_nodes(module.graph) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
         views = dict.fromkeys(returned_views(module.graph), "a view for PyTorch to make")
-        recorder, refused = trial(module.graph, statics, draws=not frozen)
+        empty = Recorder(statics, draws=not frozen, checked=options.range_checks)
+        recorder, refused = trial(module.graph, empty)
         sources = size_sources(module.graph)
         for node, why in refused.items():
             if node not in views and not _follows(node, refused):
-                report.count_fallback(node, why)
+                _left(node, why, options)
         refused.update(views)
         parts = parts_of(module.graph, refused)
         compiled = []
@@ -113,6 +117,14 @@ def compile_graph(
         if not compiled:
             return eager(module)
         return make_boxed_func(assemble(module, compiled, refused).forward)
+
+
+def _left(node: fx.Node, why: str, options: Options) -> None:
+    """A word about an operation that PyTorch computes. Raises Unsupported, if none may be."""
+    meant = why == DRAWN
+    if options.strict and not meant:
+        raise Unsupported(f"{node.target}: {why} {report.where(node)}")
+    report.count_fallback(node, why, meant)
 
 
 def eager(module: fx.GraphModule) -> Callable[..., Any]:
@@ -146,15 +158,18 @@ def compile_part(
     is tried alone, until the clock shows `end`; what fails in the end is left to PyTorch."""
     names = sorted({n for node in part.nodes for n in sizes_of(node)} & sources.keys())
     try:
-        recorder = recorded(part, statics, recorder)
+        recorder = recorded(part, recorder or Recorder(statics, checked=options.range_checks))
         reads = [put.node for put in recorder.inputs] + [sources[name] for name in names]
         key = fingerprint(part, recorder, names, options)
         program = _programs.get(key)
         reused = program is not None
         plain = partial(plain_module, part, reads)
         again = partial(thaw, part, names, options, plain)
-        program = program or Program(recorder, names, options, again, plain)
+        settled = settled_module(part, recorder) if recorder.settled else None
+        program = program or Program(recorder, names, options, plain, again, settled)
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
+        if options.strict:
+            raise
         end = time.monotonic() + MOST_SECONDS if end is None else end
         pieces = halves(part) if time.monotonic() < end else []
         _failed(part, error, final=not pieces)
@@ -167,22 +182,28 @@ def compile_part(
     return [(part, program, reads)]
 
 
-def recorded(part: Part, statics: frozenset[fx.Node], recorder: Recorder | None) -> Recorder:
+def recorded(part: Part, recorder: Recorder) -> Recorder:
     """The nodes of a part (if they are not recorded yet) with its outputs marked."""
-    if recorder is None:
-        recorder = Recorder(statics)
-        for node in part.nodes:
-            recorder.record(node)
+    for node in part.nodes if recorder.node is None else ():
+        recorder.record(node)
     for node in part.outputs:
         recorder.output(node)
+    recorder.output_checks()
     return recorder
+
+
+def settled_module(part: Part, recorder: Recorder) -> fx.GraphModule:
+    """Weights in, in the order of the program's: what PyTorch may raise an error for."""
+    weights = [put.node for put in recorder.inputs if put.static]
+    return plain_module(leading_to(part, recorder.settled), weights)
 
 
 def thaw(
     part: Part, names: Sequence[str], options: Options, plain: Callable[[], torch.nn.Module]
 ) -> Program:
     """The program of a part that takes its weights as inputs."""
-    return Program(recorded(part, frozenset(), None), names, options, plain=plain)
+    recorder = recorded(part, Recorder(checked=options.range_checks))
+    return Program(recorder, names, options, plain)
 
 
 def _remember(key: str, program: Program) -> None:
@@ -198,4 +219,4 @@ def _failed(part: Part, error: Exception, final: bool) -> None:
     text = f"{error}".split("\n")[0]
     report.count_failure(f"{len(part.nodes)} operations: {kind}: {text}\n    {report.where(first)}")
     for node in part.nodes if final else ():
-        report.count_fallback(node, f"{kind} in its part")
+        report.count_fallback(node, f"{kind} in its part", quiet=True)

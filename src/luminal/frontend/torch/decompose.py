@@ -32,7 +32,7 @@ def whole_graph(module: fx.GraphModule) -> Iterator[None]:
     """While AOTAutograd traces: an LSTM is expanded into its steps, where there are few or where it
     is trained, rather than kept as oneDNN's layer (which AOTAutograd of PyTorch 2.13 cannot train).
     """
-    steps = [_steps(node) for node in module.graph.nodes if "lstm" in str(node.target)]
+    steps = [_steps(node) for node in module.graph.nodes if node.target is torch.lstm]
     expand = bool(steps) and (torch.is_grad_enabled() or max(steps) <= MOST_STEPS)
     if not (expand and torch._C._get_mkldnn_enabled()):
         yield

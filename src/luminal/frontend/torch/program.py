@@ -18,12 +18,14 @@ from ...graph.passes import default_passes
 from ...runtime.executable import Executable
 from ...search import Budget
 from .arrays import TO_TORCH, array_of, inverse, tensor_of
+from .compare import compare
 from .record import Recorder
 from .report import count_failure
 from .sizes import hint
 from .weights import Known
 
 LINE, PAGE = 64, 4096  # bytes: of memory that is there as a whole, or not at all
+MOST_COMPARED = 64  # choices of sizes, where results are compared with PyTorch's
 MOST_CHANGES = 4  # of each weight; where they change more often they are read in place, unpacked
 
 
@@ -32,7 +34,10 @@ class Options:
     """What `torch.compile(..., options={...})` takes.
 
     search, precision, database, cache: as `Graph.compile` takes them. threads: None means as many
-    as PyTorch uses.
+    as PyTorch uses. strict: what a fault of ours or a missing rule would leave to PyTorch raises
+    an error; else it warns. range_checks: an index out of range and a whole number divided by zero
+    raise eager's errors; False: nobody looks. check: each program's first results, and the first
+    for each choice of sizes, are compared with PyTorch's; a wrong value raises CompileError.
     """
 
     search: int | str = 0
@@ -40,6 +45,9 @@ class Options:
     threads: int | None = None
     database: str | bool | None = None
     cache: str | bool | None = None
+    strict: bool = False
+    range_checks: bool = True
+    check: bool = False
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
@@ -49,6 +57,9 @@ class Options:
             if name not in known:
                 raise InputError(f"there is no option {name!r}; the options are {', '.join(known)}")
         chosen = Options(**given)
+        for name in ("strict", "range_checks", "check"):
+            if not isinstance(getattr(chosen, name), bool):
+                raise InputError(f"{name}={getattr(chosen, name)!r}: it is True or False")
         Budget.of(chosen.search)
         default_passes(chosen.precision)
         if chosen.threads is not None and (
@@ -91,18 +102,25 @@ class Program(torch.nn.Module):
 
     thaw: makes the same program with weights as ordinary inputs, for weights that keep changing
     (a layer's program that serves all layers of a model). plain: makes what PyTorch would run
-    instead, for sizes beyond our bounds, and for a program that fails at its first run: a fault of
-    ours, and reported as such.
+    instead, for values that it raises an error for, for sizes beyond our bounds, and for a program
+    that fails at its first run: a fault of ours, and reported as such. settled: computes what may
+    raise an error for weights, of all weights.
     """
 
     def __init__(
         self, recorder: Recorder, sizes: Sequence[str], options: Options,
-        thaw: Callable[[], Program] | None = None,
-        plain: Callable[[], torch.nn.Module] | None = None,
+        plain: Callable[[], torch.nn.Module], thaw: Callable[[], Program] | None = None,
+        settled: torch.nn.Module | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._thaw, self._plain = thaw, plain
+        self._thaw, self._plain, self._settled = thaw, plain, settled
+        self._strict, self._precision = options.strict, options.precision
+        self._nodes = [output.node for output in recorder.outputs]
+        self._compared: set[tuple[int, ...]] | None = None
+        if options.check and recorder.seed is None:  # what it draws, PyTorch draws otherwise
+            self._compared = set()
         self._proved = False
+        self._wrong = recorder.wrong
         graph = recorder.graph
         self._ins = [
             InSpec(put.order, put.order == tuple(range(len(put.order))), put.static)
@@ -136,25 +154,41 @@ class Program(torch.nn.Module):
             return other(*values)
         try:
             results = self._call(values)
+        except _EagerRaises:
+            return self._eager()(*values)
         except DimError as error:  # larger than what we reckoned with
             return self._in_pytorch(error)(*values)
         except Exception as error:
-            if self._proved:
+            if self._proved or self._strict:
                 raise
             self.instead = self._in_pytorch(error)
             return self.instead(*values)
         if not self._proved:  # a module's attributes are slow to set
             self._proved = True
+        if self._compared is not None:
+            self._compare(values, results)
         return results
+
+    def _compare(self, values: Sequence[Any], results: Sequence[torch.Tensor]) -> None:
+        """With what PyTorch computes, once for these sizes. Raises CompileError."""
+        assert self._compared is not None
+        sizes = tuple(int(value) for value in values[len(self._ins) :])
+        if sizes not in self._compared and len(self._compared) < MOST_COMPARED:
+            self._compared.add(sizes)
+            compare(self._nodes, results, self._eager()(*values), self._precision)
 
     def _in_pytorch(self, error: Exception) -> torch.nn.Module:
         """What PyTorch would run, and a word about it in the report, once."""
-        if self._plain is None:
+        if self._strict:
             raise error
+        if "eager" not in self._modules:
+            count_failure(f"at a run: {type(error).__name__}: {error}".split("\n")[0])
+        return self._eager()
+
+    def _eager(self) -> torch.nn.Module:
         with self._lock:
             module = self._modules.get("eager")
             if module is None:
-                count_failure(f"at a run: {type(error).__name__}: {error}".split("\n")[0])
                 module = self.eager = self._plain()
         return module
 
@@ -176,6 +210,8 @@ class Program(torch.nn.Module):
                 arrays.insert(self._seed_place, np.asarray(draw_seed(), np.int64))
             results = self._run(*arrays, **sizes)
         listed = results if isinstance(results, tuple) else (results,)
+        if self._wrong is not None and listed[self._wrong]:
+            raise _EagerRaises
         return tuple(_tensor(listed[spec.number], spec) for spec in self._outs)
 
     def _launch(self, values: Sequence[Any], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
@@ -183,6 +219,8 @@ class Program(torch.nn.Module):
         laid = [_laid(values[place], self._ins[place]) for place in self._given]
         made = self._fresh(sizes)
         self._run.launch([t.data_ptr() for t in laid], [t.data_ptr() for t in made], sizes)
+        if self._wrong is not None and made[self._wrong].item():
+            raise _EagerRaises
         return tuple([_finished(made[spec.number], spec) for spec in self._outs])
 
     def _fresh(self, sizes: dict[str, int]) -> list[torch.Tensor]:
@@ -201,12 +239,26 @@ class Program(torch.nn.Module):
         changed = self._known.changed(tensors)
         if not changed:  # a module's attributes are slow to set
             return
+        if self._settled is not None:
+            self._raise_for(tensors)
         for number in changed:
             spec = self._ins[self._static[number]]
             self._run[self._weights[number]] = _array(tensors[number], spec)
         if self._taken:
             self._changes += len(changed)
         self._taken = True
+
+    def _raise_for(self, weights: Sequence[torch.Tensor]) -> None:
+        """What PyTorch raises for weights, such as an index out of range."""
+        assert self._settled is not None
+        try:
+            self._settled(*weights)
+        except Exception as error:
+            raise _EagerRaises from error
+
+
+class _EagerRaises(Exception):
+    """PyTorch raises an error for these values."""
 
 
 def _place(seed: Any, inputs: Sequence[Any]) -> int | None:

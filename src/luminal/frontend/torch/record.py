@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -14,17 +15,21 @@ from ...errors import DeviceError, LuminalError, ShapeError, Unsupported
 from ...graph.dtype import DType
 from ...graph.graph import Graph
 from ...graph.index import Index
+from ...graph.node import Node
 from ...graph.tensor import Tensor
-from ...ops import size_tensor, stack
+from ...ops import any as any_of
+from ...ops import logical_or, size_tensor, stack
 from ...ops.complex import Complex
 from .arrays import FROM_TORCH, PAIRS, Pairs, inverse, memory_order
 from .sizes import hint, index_of, known_equal, number_of
-from .table import COMPLEX, RULES, SOURCES
+from .table import CHECKS, COMPLEX, RULES, SOURCES
+from .table.checks import settled
 
 PLACEMENT = frozenset(
     ("layout", "device", "pin_memory", "memory_format", "requires_grad", "non_blocking", "implicit")
 )
 NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+DRAWN = "drawn by PyTorch: the same numbers as in eager mode"
 REFUSALS = (
     LuminalError, AttributeError, TypeError, ValueError, KeyError, IndexError, AssertionError,
 )  # fmt: skip
@@ -57,16 +62,23 @@ class Recorder:
 
     What it reads and has not recorded becomes an input; `statics` among them become parameters.
     draws: random numbers are drawn natively; else operations that draw are left to PyTorch, whose
-    numbers are those that eager draws under the same seed.
+    numbers are those that eager draws under the same seed. checked: values for which PyTorch
+    raises an error are looked for.
     """
 
-    def __init__(self, statics: Collection[fx.Node] = (), draws: bool = True) -> None:
+    def __init__(
+        self, statics: Collection[fx.Node] = (), draws: bool = True, checked: bool = False
+    ) -> None:
         self.graph = Graph()
         self.statics = statics
         self.draws = draws
+        self.checked = checked
         self.inputs: list[Input] = []
         self.outputs: list[Output] = []
         self.seed: Tensor | None = None
+        self.settled: list[fx.Node] = []  # operations whose checked values are weights
+        self.wrong: int | None = None  # the output that is true where PyTorch raises an error
+        self._checks: dict[Node, Tensor] = {}  # true where it does
         self.node: fx.Node | None = None  # that is recorded now
         self._values: dict[fx.Node, Any] = {}
 
@@ -88,12 +100,23 @@ class Recorder:
         whole = (self,) if rule is SOURCES.get(name) else ()
         args, kwargs = self._arguments(node)
         try:
-            return rule(*whole, *args, **kwargs)
+            result = rule(*whole, *args, **kwargs)
         except ShapeError:
             if not self._unite_sizes(node):
                 raise
-        args, kwargs = self._arguments(node)
-        return rule(*whole, *args, **kwargs)
+            args, kwargs = self._arguments(node)
+            result = rule(*whole, *args, **kwargs)
+        if self.checked and name in CHECKS:
+            self._check(node, CHECKS[name](*args, **kwargs))
+        return result
+
+    def _check(self, node: fx.Node, found: Iterable[Tensor]) -> None:
+        """Note where PyTorch raises an error, other than for weights: those change seldom."""
+        for wrong in found:
+            if not settled(wrong):
+                self._checks[wrong.node] = wrong
+            elif node not in self.settled:
+                self.settled.append(node)
 
     def _arguments(self, node: fx.Node) -> tuple[list[Any], dict[str, Any]]:
         args = [self._argument(arg) for arg in node.args]
@@ -230,7 +253,7 @@ class Recorder:
     def random_seed(self) -> Tensor:
         """A number that is drawn anew for each run."""
         if not self.draws:
-            raise Unsupported("drawn by PyTorch: the same numbers as in eager mode")
+            raise Unsupported(DRAWN)
         if self.seed is None:
             self.seed = self.graph.tensor((), "i64", name="random seed")
         return self.seed
@@ -252,6 +275,16 @@ class Recorder:
         number = next((n for n, t in enumerate(known) if t is laid), len(known))
         laid.output()
         self.outputs.append(Output(node, number, kind, order, dense))
+
+
+    def output_checks(self) -> None:
+        """One more output, the last: whether PyTorch raises an error for the values."""
+        if not self._checks:
+            return
+        total = reduce(logical_or, [any_of(wrong) for wrong in self._checks.values()])
+        total.output()
+        outputs = self.graph.outputs
+        self.wrong = next(n for n, output in enumerate(outputs) if output is total)
 
 
 def _plain(index: Index) -> int | Index:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 
 from torch import fx
+from torch._dynamo.utils import counters
+
+BREAKS = "unimplemented"  # where Dynamo counts them, by reason
 
 from ... import forks
 
@@ -26,7 +30,9 @@ class Report:
     """Since the last `reset()`. graphs: given by AOTAutograd. parts: compiled natively.
 
     fallbacks: operations left to PyTorch, with the number of graphs in which they occur.
-    failures: whole parts that our compiler refused, and why; they run in PyTorch too.
+    failures: whole parts that our compiler refused, and why; they run in PyTorch too. breaks: why
+    Dynamo cut a function, or left it to Python (an LSTM, unless `torch._dynamo.config.allow_rnn`):
+    what it leaves out never comes here, and is in none of the other numbers.
     """
 
     graphs: int = 0
@@ -35,6 +41,11 @@ class Report:
     native: int = 0
     fallbacks: Counter[Fallback] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    _breaks_before: Counter[str] = field(default_factory=lambda: Counter(counters[BREAKS]))
+
+    @property
+    def breaks(self) -> Counter[str]:
+        return counters[BREAKS] - self._breaks_before
 
     def __str__(self) -> str:
         eager = sum(self.fallbacks.values())
@@ -47,6 +58,10 @@ class Report:
             lines += [f"    {line}" for line in fallback.where.splitlines()]
         for failure in self.failures:
             lines.append(f"  NOT COMPILED: {failure}")
+        for why, count in self.breaks.most_common():
+            first, *rest = [line.strip() for line in why.splitlines() if line.strip()]
+            told = [line for line in rest if line.startswith(("Explanation", "Hint: Set", "Devel"))]
+            lines += [f"  outside of all graphs x {count}: {first}", *(f"    {t}" for t in told)]
         return "\n".join(lines)
 
 
@@ -78,16 +93,30 @@ def count_native(operations: int, reused: bool) -> None:
         _report.reused += reused
 
 
-def count_fallback(node: fx.Node, why: str) -> None:
-    """One node that PyTorch computes."""
+def count_fallback(node: fx.Node, why: str, quiet: bool = False) -> None:
+    """One node that PyTorch computes; quiet: it is meant to, or the user knows."""
     with _lock:
+        first = not _report.fallbacks and not _report.failures
         _report.fallbacks[Fallback(str(node.target), why, where(node))] += 1
+    if first and not quiet:
+        _warn(f"{node.target} runs in PyTorch: {why} {where(node)}")
 
 
 def count_failure(why: str) -> None:
     """A part that our compiler refused."""
     with _lock:
+        first = not _report.failures
         _report.failures.append(why)
+    if first:
+        _warn(f"a part of the model runs in PyTorch, by a fault of luminal's: {why}")
+
+
+def _warn(text: str) -> None:
+    """Once for each kind since the last `reset()`."""
+    warnings.warn(
+        f"{text}\nluminal.torch.report() lists all; options={{'strict': True}} refuses them",
+        RuntimeWarning, stacklevel=2,
+    )  # fmt: skip
 
 
 def where(node: fx.Node) -> str:

@@ -29,12 +29,9 @@ class Part:
     outputs: list[fx.Node]
 
 
-def trial(
-    graph: fx.Graph, statics: Collection[fx.Node], draws: bool = True
-) -> tuple[Recorder, dict[fx.Node, str]]:
-    """Everything recorded that can be, and why the other nodes cannot. draws: random numbers are
-    drawn natively, too."""
-    recorder, refused = Recorder(statics, draws), {}
+def trial(graph: fx.Graph, recorder: Recorder) -> tuple[Recorder, dict[fx.Node, str]]:
+    """Everything recorded that can be, and why the other nodes cannot."""
+    refused: dict[fx.Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node):
             continue
@@ -74,6 +71,15 @@ def halves(part: Part) -> list[Part]:
     middle = starts[len(starts) // 2]
     pieces = [part.nodes[:middle], part.nodes[middle:]]
     return [made for nodes in pieces if (made := _with_outputs(nodes)).outputs]
+
+
+def leading_to(part: Part, nodes: list[fx.Node]) -> Part:
+    """The operations of a part that are needed for some of them, which are the results."""
+    needed, inside = set(nodes), set(part.nodes)
+    for node in reversed(part.nodes):
+        if node in needed:
+            needed.update(source for source in node.all_input_nodes if source in inside)
+    return Part([node for node in part.nodes if node in needed], nodes)
 
 
 def is_native(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:

@@ -23,6 +23,7 @@ from . import (
     special,
 )
 from .base import RULES, SOURCES
+from .checks import CHECKS
 from .complex import COMPLEX
 
 TABLES = (
@@ -30,4 +31,4 @@ TABLES = (
     sample, shape, source, special,
 )  # fmt: skip
 
-__all__ = ["COMPLEX", "RULES", "SOURCES", "TABLES"]
+__all__ = ["CHECKS", "COMPLEX", "RULES", "SOURCES", "TABLES"]

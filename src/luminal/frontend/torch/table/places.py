@@ -24,7 +24,7 @@ def read(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | None:
     at = [d for d, index in enumerate(indices) if index is not None]
     if not at or at[-1] - at[0] >= len(at):
         return None
-    arrays = [_known(index) for index in indices if index is not None]
+    arrays = [known(index) for index in indices if index is not None]
     if any(array is None for array in arrays) or not all(x.node.shape[d].is_constant for d in at):
         return None
     sizes = [x.node.shape[d].constant for d in at]
@@ -43,23 +43,27 @@ def read(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor | None:
     return x.read([*x.shape[: at[0]], *shape, *x.shape[after:]], [*before, *found, *rest])
 
 
-def _known(index: Tensor) -> np.ndarray | None:
+def known(index: Tensor) -> np.ndarray | None:
     """The values of an index that depends on no input and no run-time size."""
     nodes = reachable([index.node])
-    if index.dtype is boolean or not all(_fixed(node) for node in nodes):
+    if index.dtype is boolean or not all(fixed(node) and _small(node) for node in nodes):
         return None
     return np.asarray(evaluate(index.graph, [index.node])[index.node], np.int64)
 
 
-def _fixed(node: Node) -> bool:
+def fixed(node: Node) -> bool:
+    """It depends on nothing but its operands: it is no input, and knows no run-time size."""
     if node.op == "input" or not all(size.is_constant for size in node.shape):
         return False
-    known = node.attribute
-    parts = [known] if isinstance(known, Index) else []
-    parts = [*known.index, *known.conditions] if isinstance(known, View) else parts
+    formula = node.attribute
+    parts = [formula] if isinstance(formula, Index) else []
+    parts = [*formula.index, *formula.conditions] if isinstance(formula, View) else parts
     positions = {position(d) for d in range(len(node.shape))}
-    small = prod(size.constant for size in node.shape) <= MOST
-    return small and all(part.names() <= positions for part in parts)
+    return all(part.names() <= positions for part in parts)
+
+
+def _small(node: Node) -> bool:
+    return prod(size.constant for size in node.shape) <= MOST
 
 
 def _formula(places: np.ndarray, size: int, first: int) -> Index | None:

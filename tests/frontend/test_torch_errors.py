@@ -1,0 +1,112 @@
+"""Where eager raises an error for values, so does a compiled function: the same error."""
+
+import re
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from luminal.torch import backend, report
+
+X, ROW = torch.randn(4, 3), torch.ones(1, 3)
+
+INDEXED = {
+    "embedding": (lambda at: F.embedding(at, X), False),
+    "bag": (lambda at: F.embedding_bag(at.view(1, -1), X), False),
+    "gather": (lambda at: X.gather(0, at.view(1, -1)), False),
+    "index": (lambda at: X[at] + X[1, at % 3], True),
+    "select": (lambda at: X.index_select(0, at), False),
+    "scatter": (lambda at: X.scatter(0, at.view(1, -1), 1.0), False),
+    "scatter_add": (lambda at: X.scatter_add(0, at.view(1, -1), ROW), False),
+    "index_add": (lambda at: X.index_add(0, at, ROW), False),
+    "index_put": (lambda at: X.index_put((at,), ROW), True),
+    "take": (lambda at: X.take(at * 3), True),
+    "sorter": (lambda at: torch.searchsorted(X[0], 1.0, sorter=at.expand(3)), False),
+}  # fmt: skip
+
+
+def outcome(function, *arguments):
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+
+
+def same_outcome(function, run, *arguments):
+    expected, got = outcome(function, *arguments), outcome(run, *arguments)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(got, expected, equal_nan=True)
+    else:
+        assert got == expected
+    return not isinstance(expected, torch.Tensor)
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_an_index_out_of_range_raises_what_eager_raises(name):
+    function, from_end = INDEXED[name]
+    run = torch.compile(function, backend=backend)
+    raised = {at: same_outcome(function, run, torch.tensor([at])) for at in (2, 9, 1, -9, -1)}
+    assert raised[9] and raised[-9] and not raised[2] and not raised[1]
+    assert raised[-1] is not from_end
+    assert report().parts == 1 and not report().fallbacks and not report().failures
+
+
+@pytest.mark.parametrize("op", [
+    torch.floor_divide, torch.remainder, torch.fmod,
+    lambda x, y: torch.div(x, y, rounding_mode="trunc"), lambda x, y: 7 % y, lambda x, y: x // 0,
+    lambda x, y: x / y,
+])  # fmt: skip
+def test_whole_numbers_divided_by_zero(op):
+    run = torch.compile(op, backend=backend)
+    for whole in (True, False):
+        for divisor in (2, 0, 3):
+            values = torch.tensor([8, 5]), torch.tensor([1, divisor])
+            values = values if whole else [v.float() for v in values]
+            same_outcome(op, run, *values)
+
+
+def test_targets_that_are_no_class():
+    """AOTAutograd has expanded the loss: the error is that of the gather in it."""
+    x, run = torch.randn(2, 3), torch.compile(F.cross_entropy, backend=backend)
+    for target in (torch.tensor([1, -100]), torch.tensor([2, 0])):
+        torch.testing.assert_close(run(x, target), F.cross_entropy(x, target))
+    for wrong in (3, -1):
+        with pytest.raises(RuntimeError, match=f"index {wrong} is out of bounds"):
+            run(x, torch.tensor([0, wrong]))
+
+
+def test_weights_and_sizes_are_looked_at_too():
+    class Table(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(6, 2))
+            self.register_buffer("places", torch.tensor([0, 5]))
+
+        def forward(self, x):
+            return self.table[self.places] + F.embedding(torch.arange(x.shape[0]), self.table)[:2]
+
+    model = Table()
+    run = torch.compile(model, backend=backend, dynamic=True)
+    with torch.no_grad():
+        assert not same_outcome(model, run, torch.ones(4, 1))
+        assert same_outcome(model, run, torch.ones(8, 1))
+        assert not same_outcome(model, run, torch.ones(5, 1))
+        model.places[1] = 6
+        assert same_outcome(model, run, torch.ones(4, 1))
+
+
+def test_nobody_looks_where_that_is_asked_for():
+    run = torch.compile(lambda at: X[at], backend=backend, options={"range_checks": False})
+    assert run(torch.tensor([9])).shape == (1, 3)
+
+
+def test_a_step_of_training_raises_in_its_forward_pass():
+    table = torch.randn(4, 2, requires_grad=True)
+
+    def loss(at):
+        return F.embedding(at, table).square().sum()
+
+    run = torch.compile(loss, backend=backend)
+    run(torch.tensor([1])).backward()
+    with pytest.raises(IndexError, match=re.escape("index out of range in self")):
+        run(torch.tensor([4]))
