@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from torch import fx
 from torch._dynamo.utils import counters
 
-BREAKS = "unimplemented"  # where Dynamo counts them, by reason
-
 from ... import forks
+
+BREAKS = "unimplemented"  # where Dynamo counts them, by reason
 
 
 @dataclass(frozen=True)
