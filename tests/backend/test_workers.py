@@ -40,6 +40,26 @@ define void @append(ptr %args, i64 %tid, i64 %nt) {
   store i64 %seen, ptr %slot
   ret void
 }
+define void @meet(ptr %args, i64 %tid, i64 %nt) {
+entry:  ; until two have come, or for some seconds; then the count
+  %counter = load ptr, ptr %args
+  %before = atomicrmw add ptr %counter, i64 1 monotonic
+  br label %look
+look:
+  %turn = phi i64 [0, %entry], [%next, %look]
+  %next = add i64 %turn, 1
+  %seen = atomicrmw add ptr %counter, i64 0 monotonic
+  %wait = icmp slt i64 %seen, 2
+  %patient = icmp slt i64 %turn, 1000000000
+  %more = and i1 %wait, %patient
+  br i1 %more, label %look, label %out
+out:
+  %log.at = getelementptr i8, ptr %args, i64 8
+  %log = load ptr, ptr %log.at
+  %mine = getelementptr i64, ptr %log, i64 %before
+  store i64 %seen, ptr %mine
+  ret void
+}
 """
 
 
@@ -62,7 +82,7 @@ class Plan:
     def __init__(self, code, names: str, barrier: bool = True) -> None:
         self.counter, self.log = np.zeros(8, np.int64), np.zeros((8, 64), np.int64)
         self.slots = np.array([self.counter.ctypes.data, self.log.ctypes.data], np.uint64)
-        functions = {"c": "count", "a": "append", "n": "nothing"}
+        functions = {"c": "count", "a": "append", "n": "nothing", "m": "meet"}
         entries = [
             Entry(code.address(functions[name]), self.slots.ctypes.data, barrier) for name in names
         ]
@@ -116,6 +136,15 @@ def test_callers_take_turns(code, crew: Workers) -> None:
     for caller in callers:
         caller.join()
     assert plan.counter[0] == 3 * 20 * 10 * crew.threads
+
+
+def test_programs_of_one_thread_run_side_by_side(code) -> None:
+    plan = Plan(code, "m")
+    other = threading.Thread(target=lambda: cpu.crew(1).run(plan.table))
+    other.start()
+    cpu.crew(1).run(plan.table)
+    other.join()
+    assert (plan.log[0, :2] == 2).all()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -4,6 +4,7 @@ A table entry is 32 bytes: function, arguments, whether a barrier follows, nothi
 block holds, on cache lines of their own: the generation (a new number starts a run; sleepers wait
 on it), how many arrivals at barriers there have been ever, the plan posted last.
 
+    alone   executes a plan on the calling thread; needs no control block
     post    publishes a plan: the barrier count at its start, then a new generation
     step    executes the posted plan as one thread, and reports its arrival
     finish  executes it as thread 0 and waits for all
@@ -142,6 +143,25 @@ define void @post(ptr %control, ptr %table, i64 %count) {
   %base.at = getelementptr i8, ptr %control, i64 $BASE$
   store i64 %arrived, ptr %base.at, align 8
   %generation = atomicrmw add ptr %control, i32 1 seq_cst
+  ret void
+}
+
+define void @alone(ptr %table, i64 %count) {
+entry:
+  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %entries, label %out
+entries:
+  %i = phi i64 [0, %entry], [%next, %entries]
+  %offset = mul i64 %i, 32
+  %function.at = getelementptr i8, ptr %table, i64 %offset
+  %function = load ptr, ptr %function.at, align 8
+  %arguments.at = getelementptr i8, ptr %function.at, i64 8
+  %arguments = load ptr, ptr %arguments.at, align 8
+  call void %function(ptr %arguments, i64 0, i64 1)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %entries, label %out
+out:
   ret void
 }
 

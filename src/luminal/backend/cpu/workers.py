@@ -173,6 +173,19 @@ class Workers:
             native.step(control.ctypes.data, thread)
 
 
+class Alone:
+    """The crew that is the calling thread: several of them run side by side."""
+
+    threads = 1
+
+    def __init__(self) -> None:
+        self._alone = _native().alone
+
+    def run(self, table: Table) -> None:
+        """Execute every entry."""
+        self._alone(table.address, table.count)
+
+
 def code() -> jit.Object:
     """The code of all crews. Who calls this first on a machine makes it, for all later ones."""
     return jit.remembered(crew_text.crew_text(host_machine()), host())
@@ -185,6 +198,7 @@ class Native:
         machine = host_machine()
         self._object = code()
         self.pause_seconds = self._time_pause()
+        self.alone: Callable[[int, int], None] = StepType(self._object.address("alone"))
         self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))
         self.finish: Callable[[int], None] = FinishType(self._object.address("finish"))
@@ -210,9 +224,9 @@ def _native() -> Native:
 
 
 @functools.cache
-def crew(threads: int) -> Workers:
+def crew(threads: int) -> Workers | Alone:
     """The crew of this many threads; all executables share it."""
-    return Workers(threads)
+    return Alone() if threads == 1 else Workers(threads)
 
 
 _CREWS: list[Workers] = []
