@@ -237,3 +237,38 @@ def test_what_is_no_contraction_keeps_its_precision() -> None:
 def test_unknown_precision() -> None:
     with pytest.raises(Unsupported, match="'f32', 'bf16', 'int8'"):
         run(np.zeros((2, 2), np.float32), lambda cx, a: a * 2, "fp4")
+
+
+def shifted(quants: np.ndarray, offset: float) -> Record:
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        w = cx.parameter(quants.shape, quants.dtype).set(quants)
+        return a @ (w.cast("f32") * 2**-8 + offset).T
+
+    return record
+
+
+@pytest.mark.parametrize("inside", (64, 4096, 1 << 16, 1 << 20))
+@pytest.mark.parametrize("kind", (np.int8, np.uint8))
+def test_integer_sums_stay_inside_i32(kind: type, inside: int) -> None:
+    """The largest integers of one sign, beside zero points of any size."""
+    x = np.ones((1, inside), np.float32)
+    for fill in (np.iinfo(kind).min, np.iinfo(kind).max):
+        quants = np.full((1, inside), fill, kind)
+        for offset in (0.0, 100.0, -128.0, -3e4, 1e10, 0.1) if inside < 1 << 20 else (100.0,):
+            exact = quants * 2.0**-8 + np.float32(offset)
+            error = np.abs(run(x, shifted(quants, offset), "int8") - x.astype(np.float64) @ exact.T)
+            assert error <= 2**-18 * sums(x, exact), (fill, offset)
+
+
+def test_integers_of_one_weight_with_numbers_of_their_own() -> None:
+    rng = np.random.default_rng(12)
+    x = activations("plain", 3, 64)
+    first, second = (rng.integers(-128, 128, (5, 64)).astype(np.int8) for _ in range(2))
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        one, two = (cx.parameter((5, 64), "i8").set(w) for w in (first, second))
+        return a @ (one.cast("f32") * 2.0 + two.cast("f32") * 3.0).T
+
+    exact = first * 2.0 + second * 3.0
+    error = np.abs(run(x, record, "quantised") - x.astype(np.float64) @ exact.T)
+    assert (error <= lost(x, 64) @ np.abs(exact).T * 1.01).all()

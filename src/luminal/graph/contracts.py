@@ -29,13 +29,14 @@ either: nothing waits for their memory, and to widen them would be more work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
+from math import isfinite, prod
 
 from .dtype import DType, bf16, f32, i8, i16, i32, u8
 from .graph import Graph
 from .groups import Groups, Level, without
 from .index import Index
+from .integers import Alike, Leaves, Placed, Quantised, Term, most, times
 from .node import Node, Number, Shape, View, position
 from .views import place, product
 
@@ -44,35 +45,6 @@ GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after th
 MOST_TERMS = 4
 STREAMED = 16  # rows up to which reading weights takes longer than multiplying them
 ROWS = 128  # rows where a size is not known, and has no usual value
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A node at positions of a contraction: `index` is over them, one for each dimension."""
-
-    node: Node
-    index: Shape
-
-
-@dataclass(frozen=True)
-class Term:
-    """A product: number * wholes * floats. wholes: of 8-bit integer dtypes, at most one of them in
-    the terms of a group, in which the others are constant."""
-
-    number: float = 1.0
-    wholes: tuple[Placed, ...] = ()
-    floats: tuple[Placed, ...] = ()
-
-
-@dataclass(frozen=True)
-class Quantised:
-    """q * scale: `values` i8, `sums` of it (i16 or i32) without what is inside groups, and scales
-    without what is inside units. dims: those of the split contraction that `values` has."""
-
-    values: Node
-    sums: Node
-    scale: Node
-    dims: tuple[int, ...]
 
 
 def is_contraction(node: Node) -> bool:
@@ -204,7 +176,7 @@ class _Whole:
             found = [term for source in node.inputs for term in self._terms(source, index)]
         elif node.op == "mul":
             a, b = (self._terms(source, index) for source in node.inputs)
-            found = [_times(s, t) for s in a for t in b]
+            found = [times(s, t) for s in a for t in b]
         if found is None or len(found) > MOST_TERMS:
             return [Term(floats=(Placed(node, index),))]
         return found
@@ -239,25 +211,15 @@ class _Whole:
 
     def _grouped(self, terms: list[Term], x: Placed, by: Groups) -> Node | None:
         """The sum, if one integer of a term varies in a group, and floats are alike in a unit."""
-        alike: dict[tuple[tuple[Placed, ...], tuple[Placed, ...]], list[Term]] = {}
-        for term in terms:
-            fine = tuple(w for w in term.wholes if self._varies(w, by, by.digits[-1:]))
-            scales = tuple(w for w in term.wholes if w not in fine)
-            floats = term.floats
-            if not by.nested:
-                widened = (Placed(_cast(self.graph, w.node, f32), w.index) for w in scales)
-                floats, scales = (*floats, *widened), ()
-            varying = any(self._varies(leaf, by, by.digits) for leaf in floats)
-            if len(fine) > 1 or len(scales) > 1 or varying or (by.nested and not scales):
-                return None
-            alike.setdefault((floats, scales), []).append(Term(term.number, fine))
-        longest = by.unit * (i8.highest * u8.highest if by.nested else i8.highest)
-        fits = longest * u8.highest <= i32.highest
-        q = self._activation(self._at(x, by.split), by) if fits else None
-        if q is None or not any(t.wholes for each in alike.values() for t in each):
+        alike = self._alike(terms, by)
+        whole = [sum(bool(t.wholes) for t in each) for each in alike.values()]
+        if not any(whole) or most(max(whole), 0, by) > i32.highest:
+            return None
+        q = self._activation(self._at(x, by.split), by)
+        if q is None:
             return None
         total = None
-        for (floats, scales), each in alike.items():
+        for (floats, scales, _), each in alike.items():
             part = self._part(each, scales, q, by)
             for leaf in floats:
                 part = self.graph.add("mul", (part, self._view(leaf, by.outer)))
@@ -265,6 +227,30 @@ class _Whole:
         assert total is not None
         scale = self.graph.view(q.scale, View(by.outer.shape, without(q.dims, by.digits)))
         return self.graph.add("sum", (self.graph.add("mul", (total, scale)),), self.dims)
+
+    def _alike(self, terms: list[Term], by: Groups) -> dict[Alike, list[Term]]:
+        """Terms by their floats, scales and number; what has no integer joins one that has.
+        Nothing where the groups do not allow it."""
+        found: dict[Alike, list[Term]] = {}
+        split = [(self._fine(term, by), term) for term in terms]
+        for fine, term in sorted(split, key=lambda each: not each[0]):
+            floats, scales = term.floats, tuple(w for w in term.wholes if w not in fine)
+            if not by.nested:
+                widened = (Placed(_cast(self.graph, w.node, f32), w.index) for w in scales)
+                floats, scales = (*floats, *widened), ()
+            varying = any(self._varies(leaf, by, by.digits) for leaf in floats)
+            plain = isfinite(term.number) and term.number != 0
+            if not plain or varying or len(fine) > 1 or len(scales) != by.nested:
+                return {}
+            same = [key for key in found if key[:2] == (floats, scales)]
+            if fine or not same:
+                same = [(floats, scales, term.number)]
+            found.setdefault(same[0], []).append(Term(term.number, fine))
+        return found
+
+    def _fine(self, term: Term, by: Groups) -> Leaves:
+        """The integers of a term that vary in a group."""
+        return tuple(w for w in term.wholes if self._varies(w, by, by.digits[-1:]))
 
     def _varies(self, leaf: Placed, by: Groups, digits: Sequence[int]) -> bool:
         """It is not constant along these digits of the dimension."""
@@ -299,13 +285,13 @@ class _Whole:
         kept = tuple(shape[d] for d in rest)
         x = graph.view(node, View(shape, index))
         size = graph.add("max", (x, graph.add("mul", (x, uniform(graph, -1.0, shape)))))
-        most = graph.add("max", (size,), tuple(at))
-        some = graph.add("less", (uniform(graph, TINY, kept), most))
-        inverse = graph.add("div", (uniform(graph, 127.0, kept), most))
+        largest = graph.add("max", (size,), tuple(at))
+        some = graph.add("less", (uniform(graph, TINY, kept), largest))
+        inverse = graph.add("div", (uniform(graph, 127.0, kept), largest))
         inverse = graph.add("select", (some, inverse, uniform(graph, 0.0, kept)))
         repeated = graph.view(inverse, View(shape, tuple(map(place, rest))))
         scaled = graph.add("mul", (x, repeated))
-        scale = graph.add("mul", (most, uniform(graph, 1 / 127, kept)))
+        scale = graph.add("mul", (largest, uniform(graph, 1 / 127, kept)))
         return _cast(graph, graph.add("round", (scaled,)), i8), scale
 
     def _part(
@@ -323,7 +309,8 @@ class _Whole:
         return graph.add("mul", (total, uniform(graph, number, by.outer.shape)))
 
     def _dots(self, terms: list[Term], q: Quantised, by: Groups) -> Node:
-        """The sum over groups, i32; f32 if a number is no integer."""
+        """The sum over groups of terms with the same number, i32; f32 where i32 could not hold it,
+        or a number is no integer."""
         graph = self.graph
         sums = graph.view(q.sums, View(by.middle.shape, without(q.dims, by.digits[-1:])))
         values = graph.view(q.values, View(by.split.shape, tuple(map(place, q.dims))))
@@ -335,7 +322,8 @@ class _Whole:
             dot = graph.add("sum", (graph.add("mul", factors),), by.digits[-1:])
             total = dot if total is None else graph.add("add", (total, dot))
         if zero:
-            kind = i32 if zero == int(zero) else f32
+            fits = zero == int(zero) and most(len(terms), zero, by) <= i32.highest
+            kind = i32 if fits else f32
             number = uniform(graph, int(zero) if kind is i32 else zero, by.middle.shape, kind)
             more = _cast(graph, _cast(graph, sums, i32), kind)
             more = more if zero == 1 else graph.add("mul", (more, number))
@@ -351,10 +339,6 @@ class _Whole:
             node = graph.add("xor", (bits, uniform(graph, 128, node.shape, u8)))
             shift = 128
         return self._view(replace(whole, node=node), split), shift
-
-
-def _times(a: Term, b: Term) -> Term:
-    return Term(a.number * b.number, a.wholes + b.wholes, a.floats + b.floats)
 
 
 def _once(factor: Placed, shape: Shape, count: int) -> bool:

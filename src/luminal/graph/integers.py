@@ -1,0 +1,53 @@
+"""Weights as sums of products of integers and floats, and how large sums of such integers get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .dtype import i8, u8
+from .groups import Groups
+from .node import Node, Shape
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A node at positions of a contraction: `index` is over them, one for each dimension."""
+
+    node: Node
+    index: Shape
+
+
+Leaves: TypeAlias = tuple[Placed, ...]
+Alike: TypeAlias = tuple[Leaves, Leaves, float]  # floats, scales, number
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product: number * wholes * floats. wholes: of 8-bit integer dtypes, at most one of them in
+    the terms of a group, in which the others are constant."""
+
+    number: float = 1.0
+    wholes: tuple[Placed, ...] = ()
+    floats: tuple[Placed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """q * scale: `values` i8, `sums` of it (i16 or i32) without what is inside groups, and scales
+    without what is inside units. dims: those of the split contraction that `values` has."""
+
+    values: Node
+    sums: Node
+    scale: Node
+    dims: tuple[int, ...]
+
+
+def most(count: int, zero: float, by: Groups) -> float:
+    """What no sum over a unit exceeds: of so many products and a zero point, times a scale."""
+    whole = by.unit * i8.highest * (count * u8.highest + abs(zero))
+    return whole * u8.highest if by.nested else whole
+
+
+def times(a: Term, b: Term) -> Term:
+    return Term(a.number * b.number, a.wholes + b.wholes, a.floats + b.floats)
