@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from luminal import LLM
+from luminal.models.llm.gguf_source import GGUFSource
 
 from .checkpoints import FAMILIES, LONGROPE, make_model, reference_logits
 
@@ -28,8 +29,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "phi3": ("phi3", "PHI3", {}),
     "phi3-long": ("phi3-long", "PHI3", {"rope_parameters": LONGROPE}),
     "gemma": ("gemma", "GEMMA", {}),
-    "gemma2": ("gemma2", "GEMMA2", {"query_pre_attn_scalar": 32}),
-    "gemma3": ("gemma3", "GEMMA3", {"query_pre_attn_scalar": 32, "num_hidden_layers": 6,
+    "gemma2": ("gemma2", "GEMMA2", {"query_pre_attn_scalar": 64 // 4}),
+    "gemma3": ("gemma3", "GEMMA3", {"query_pre_attn_scalar": 64 // 4, "num_hidden_layers": 6,
                                     "layer_types": ["sliding_attention"] * 5 + ["full_attention"]}),
     "gpt2": ("gpt2", "GPT2", {}),
 }  # fmt: skip
@@ -134,3 +135,27 @@ def test_logits_equal_those_of_transformers(
     got = LLM(file, context=64, threads=1).logits(ids)
     bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(got, expected, atol=bound, rtol=0)
+
+
+def test_every_end_token_of_a_file_ends_replies(tmp_path: Path) -> None:
+    """Those that metadata names, and special tokens that are called so; not a word like them."""
+    model, file = make_model("llama2"), tmp_path / "model.gguf"
+    tokens = [f"t{n}" for n in range(320)]
+    called = {10: "<|end|>", 11: "<|im_end|>", 12: "<|endoftext|>", 13: "<|eot_id|>"}
+    kinds = [1] * 320
+    for number, text in called.items():
+        tokens[number], kinds[number] = text, {10: 3, 11: 4, 12: 3}.get(number, 1)
+
+    def more(writer: Any, config: Any) -> None:
+        plain(writer, config)
+        writer.add_token_list(tokens)
+        writer.add_token_types(kinds)
+        writer.add_eos_token_id(2)
+        writer.add_eot_token_id(12)
+        writer.add_uint32("tokenizer.ggml.eom_token_id", 20)
+
+    plain = describe
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "describe", more)
+        convert(model, "LLAMA", file)
+    assert set(GGUFSource(file).config.end_tokens) == {2, 10, 11, 12, 20}

@@ -17,7 +17,7 @@ from ...weights.gguf_blocks import PLAIN, split_halves, unpack
 from .config import DecoderConfig, Rope, Values
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
-from .gguf_text import gguf_tokenizer
+from .gguf_text import CONTROL, USER, gguf_tokenizer
 from .storage import FLOATS, FORMATS, Storage, pack_halves
 from .text import Tokenizer
 from .weights import Deferred, Maker
@@ -25,7 +25,11 @@ from .weights import Deferred, Maker
 FAMILY_OF = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
              "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3_text", "phi3": "phi3",
              "gpt2": "gpt2"}  # fmt: skip
-WIDE_QUERIES = {("gemma2", 46), ("gemma3", 62)}  # 27B: scaled by width / heads, not by head_dim
+QUERY_WIDTH = 256  # a Gemma with narrower heads (27B) scales queries by width / heads; no field
+ENDS = frozenset((  # of a turn or a text, in vocabularies whose metadata does not name them all
+    "<|end|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>",
+    "<|end_of_text|>", "</s>", "<|END_OF_TURN_TOKEN|>", "<|return|>",
+))  # fmt: skip
 KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4k", "Q5_1": "q8m",
          "Q5_K": "q8k", "Q6_K": "q8s", "F16": "f16", "BF16": "bf16"}  # fmt: skip
 FIELDS = {  # config.json's name -> the metadata's, after "<architecture>."
@@ -96,9 +100,7 @@ class GGUFSource:
         values["bos_token_id"] = given.get("tokenizer.ggml.bos_token_id")
         values["rope_scaling"] = self._scaling()
         values["norm_topk_prob"] = True
-        values["query_pre_attn_scalar"] = values["head_dim"]
-        if (self.architecture, values["num_hidden_layers"]) in WIDE_QUERIES:
-            values["query_pre_attn_scalar"] = values["hidden_size"] // values["num_attention_heads"]
+        values["query_pre_attn_scalar"] = self._query_scale(values)
         values |= {theirs: values.get(ours) for ours, theirs in GPT2_NAMES.items()}
         config = family.config(Values(values, str(self.file.path)))
         if config.norm == "rms1":  # the converter adds the one
@@ -114,10 +116,26 @@ class GGUFSource:
     def _tied(self) -> bool:
         return "output.weight" not in self.file
 
+    def _query_scale(self, values: Mapping[str, Any]) -> float | None:
+        """What the square root is taken of: Gemma's only."""
+        given, size = self.file.metadata.get(f"{self.architecture}.attention.scale"), None
+        if given:
+            return float(given) ** -2
+        if self.architecture in ("gemma2", "gemma3"):
+            size = values["head_dim"]
+        if size is not None and size < QUERY_WIDTH:
+            return float(values["hidden_size"] / values["num_attention_heads"])
+        return size
+
     def _ends(self, config: DecoderConfig) -> tuple[int, ...]:
-        more = self.file.metadata.get("tokenizer.ggml.eot_token_id")
-        extra = () if more is None else (int(more),)
-        return tuple(dict.fromkeys(config.end_tokens + extra))
+        """The tokens that metadata names, and those that are called so."""
+        given, prefix = self.file.metadata, "tokenizer.ggml"
+        named = [given.get(f"{prefix}.{name}_token_id") for name in ("eot", "eom")]
+        kinds, tokens = given.get(f"{prefix}.token_type"), given.get(f"{prefix}.tokens", ())
+        special = [] if kinds is None else np.flatnonzero(np.isin(kinds, (CONTROL, USER))).tolist()
+        called = [n for n in special if n < len(tokens) and tokens[n] in ENDS]
+        found = [*config.end_tokens, *(int(n) for n in named if n is not None), *called]
+        return tuple(dict.fromkeys(found))
 
     def _scaling(self) -> dict[str, Any] | None:
         given, prefix = self.file.metadata, f"{self.architecture}.rope.scaling"

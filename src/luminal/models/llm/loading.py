@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import InputError, LuminalError, Unsupported, WeightsError
@@ -50,7 +50,7 @@ def load(
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
     identity, text = identity_of(source.files, quant), _text(source)
-    return Loaded(source.config, state, storage, tokens, identity, kv, text)
+    return Loaded(_with_end(source.config, text), state, storage, tokens, identity, kv, text)
 
 
 def _text(source: Source) -> Tokenizer | LuminalError:
@@ -59,6 +59,14 @@ def _text(source: Source) -> Tokenizer | LuminalError:
         return source.tokenizer()
     except LuminalError as error:
         return error.with_traceback(None)
+
+
+def _with_end(config: DecoderConfig, text: Tokenizer | LuminalError) -> DecoderConfig:
+    """The tokenizer knows an end token too; in some checkpoints only the tokenizer does."""
+    name = None if isinstance(text, LuminalError) else text.templates.settings.get("eos_token")
+    if isinstance(text, LuminalError) or name is None or (end := text.token(name)) is None:
+        return config
+    return replace(config, end_tokens=tuple(dict.fromkeys((*config.end_tokens, end))))
 
 
 def _context(wanted: int | None, config: DecoderConfig) -> int:
