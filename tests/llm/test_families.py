@@ -64,7 +64,7 @@ def test_one_program_serves_every_length() -> None:
 
 def test_half_weights_are_computed_in_f32() -> None:
     directory, model = checkpoint("llama3", half=True)
-    llm, ids = LLM(directory, context=64, threads=1), prompt(20)
+    llm, ids = LLM(directory, precision="f32", context=64, threads=1), prompt(20)
     np.testing.assert_allclose(llm.logits(ids), reference_logits(model, ids), atol=1e-4, rtol=0)
 
 

@@ -180,7 +180,7 @@ def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path
     file = tmp_path / "model.gguf"
     convert(model, file, lambda name: chosen.get(name, ""))
     ids = list(range(3, 30))
-    llm = LLM(file, context=64, threads=1)
+    llm = LLM(file, precision="f32", context=64, threads=1)
     expected = reference_logits(model, ids)
     bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(llm.logits(ids), expected, atol=bound, rtol=0)

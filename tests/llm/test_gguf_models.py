@@ -132,7 +132,7 @@ def test_logits_equal_those_of_transformers(
     model, file, ids = make_model(family), tmp_path / "model.gguf", list(range(3, 40))
     convert(model, architecture, file)
     expected = reference_logits(model, ids)
-    got = LLM(file, context=64, threads=1).logits(ids)
+    got = LLM(file, precision="f32", context=64, threads=1).logits(ids)
     bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(got, expected, atol=bound, rtol=0)
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from luminal import LLM
 from luminal.errors import InputError, LuminalError, Unsupported, WeightsError
+from luminal.models.llm.loading import load
 from luminal.models.llm.storage import quantise4, quantise8
 from luminal.weights import locate
 
@@ -114,11 +115,18 @@ def test_quantised_logits_equal_those_of_the_dequantised_weights(quant: str, bit
                 parameter.copy_(torch.from_numpy(rounded(parameter.numpy(), 8 if head else bits)))
     ids = list(range(3, 40))
     expected = reference_logits(reference, ids)
-    got = LLM(directory, quant=quant, context=64, threads=1).logits(ids)
+    got = LLM(directory, quant=quant, precision="f32", context=64, threads=1).logits(ids)
     np.testing.assert_allclose(got, expected, atol=1e-4, rtol=0)
-    narrow = LLM(directory, quant=quant, precision="quantised", context=64, threads=1)
+    narrow = LLM(directory, quant=quant, context=64, threads=1)  # the default
     moved = np.linalg.norm(narrow.logits(ids) - expected) / np.linalg.norm(expected)
     assert 1e-4 < moved < 0.02
+
+
+def test_the_tokenizers_end_token_ends_replies_too(copy: Path) -> None:
+    """Some checkpoints name it nowhere else."""
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<|end|>"}))
+    assert load(copy).config.end_tokens == (2, 5)
 
 
 def rounded(weight: np.ndarray, bits: int) -> np.ndarray:

@@ -33,9 +33,8 @@ LOADING = [
     click.option(
         "--precision",
         type=click.Choice(["quantised", "f32", "bf16", "int8"]),
-        default="quantised",
-        show_default=True,
-        help="quantised: activations of 8 bits where weights are integers.",
+        default=None,
+        help="Default: quantised: activations of 8 bits where weights are integers.",
     ),
     click.option("--context", type=click.IntRange(1), default=None, help="Tokens in all."),
     click.option(
@@ -89,7 +88,8 @@ def _load(model: str, options: dict[str, Any]) -> LLM:
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of `LLM`, and those of `Sampling`."""
     names = ("quant", "precision", "context", "kv", "threads", "search")
-    return {n: options[n] for n in names}, {n: v for n, v in options.items() if n not in names}
+    loading = {n: options[n] for n in names if options[n] is not None}
+    return loading, {n: v for n, v in options.items() if n not in names}
 
 
 @click.command()

@@ -13,7 +13,7 @@ from .cache import PagedCache, clear
 from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
-from .loading import Loaded
+from .loading import PRECISION, Loaded
 from .scheduler import Part
 from .storage import Storage
 from .weights import give
@@ -54,7 +54,7 @@ class BatchProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
         chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
         threads: int | None = None, device: str = "auto", search: int = 0,
-        precision: str = "quantised", identity: str | None = None, kv: str = "f32",
+        precision: str = PRECISION, identity: str | None = None, kv: str = "f32",
     ) -> None:  # fmt: skip
         self.config, self.context, self.page, self.pages = config, context, page, pages
         self.chunk, self.batch = chunk, batch

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError, LuminalError
 from .batch import BatchProgram
-from .loading import load
+from .loading import PRECISION, load
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
 from .text import Tokenizer
@@ -76,7 +76,7 @@ class Engine:
 
     @classmethod
     def load(
-        cls, path_or_id: str | Path, quant: str | None = None, precision: str = "quantised",
+        cls, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto", batch: int = 32, chunk: int = 128, cache: int | None = None,
         queue: int | None = None, kv: str | None = None,

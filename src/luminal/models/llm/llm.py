@@ -17,7 +17,7 @@ from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
 from .grammar import Grammars, json_grammar
-from .loading import load
+from .loading import PRECISION, load
 from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
@@ -45,9 +45,9 @@ class LLM:
     """A language model from a directory, a GGUF file, or a name on the Hugging Face hub.
 
     quant: None keeps the weights as the checkpoint has them; "q8" and "q4" quantise them to GGUF's
-    Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "f32" multiplies
-    all weights in f32; "quantised", which the command line takes, rounds activations to 8 bits
-    where they meet integer weights (as llama.cpp does; the bound is in `luminal.graph.contracts`).
+    Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
+    activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
+    `luminal.graph.contracts`) and nowhere else; "f32" multiplies all weights in f32.
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
@@ -60,7 +60,7 @@ class LLM:
     """
 
     def __init__(
-        self, path_or_id: str | Path, quant: str | None = None, precision: str = "f32",
+        self, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
         context: int | None = None, search: int = 0, threads: int | None = None,
         device: str = "auto", progress: bool | None = None, kv: str | None = None,
     ) -> None:  # fmt: skip

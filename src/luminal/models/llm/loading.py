@@ -16,6 +16,7 @@ from .text import Tokenizer
 from .weights import Deferred, identity_of
 
 DEFAULT_CONTEXT = 4096
+PRECISION = "quantised"  # unless another is asked for
 QUANTS = {"q8": "q8", "q8_0": "q8", "int8": "q8", "q4": "q4", "q4_0": "q4", "bf16": "bf16",
           "f16": "f16", "f32": "f32"}  # fmt: skip
 
@@ -37,7 +38,7 @@ class Loaded:
 
 def load(
     path_or_id: str | Path, quant: str | None = None, context: int | None = None,
-    positions: int | None = None, kv: str | None = None, precision: str = "f32",
+    positions: int | None = None, kv: str | None = None, precision: str = PRECISION,
 ) -> Loaded:  # fmt: skip
     """quant, context, kv, precision: as for `LLM`. positions: how many the cache holds, if not one
     context. Raises WeightsError, Unsupported or InputError."""

@@ -13,6 +13,7 @@ from .cache import ContiguousCache, clear, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
+from .loading import PRECISION
 from .storage import Storage
 from .weights import give, parameter_bytes
 
@@ -47,7 +48,7 @@ class DecoderProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int,
         storage: Storage | None = None, chunk: int = CHUNK, threads: int | None = None,
         device: str = "auto", search: int = 0,
-        precision: str = "quantised", identity: str | None = None, kv: str = "f32",
+        precision: str = PRECISION, identity: str | None = None, kv: str = "f32",
     ) -> None:  # fmt: skip
         """identity: see `give`. kv: the kind of `ContiguousCache`. Raises Unsupported."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)
