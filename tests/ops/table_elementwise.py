@@ -76,9 +76,12 @@ for name in ("fmax", "fmin", "logaddexp"):
     case(f"{name} special", getattr(ops, name), getattr(torch, name), *pairs())
 case("atan2", ops.atan2, torch.atan2, normal(50), normal(50, seed=1))
 case("atan2 special", ops.atan2, torch.atan2, *pairs())
-case(
-    "floor_divide special", ops.floor_divide, torch.floor_divide, normal(20) * 9, normal(20, seed=1)
-)
+case("floor_divide", ops.floor_divide, torch.floor_divide, normal(20) * 9, normal(20, seed=1))
+case("floor_divide special", ops.floor_divide, torch.floor_divide, *pairs())
+first, second = pairs()
+near = np.abs(first) != np.float32(3e38)  # 3e38 / 1e-7 overflows in PyTorch
+for name in ("remainder", "fmod"):
+    case(f"{name} special", getattr(ops, name), getattr(torch, name), first[near], second[near])
 case(
     "add alpha",
     lambda x, y: ops.add(x, y, alpha=3),
@@ -269,6 +272,8 @@ for name in ("exp", "sqrt", "tanh", "sigmoid", "log1p"):
         integers(6, low=0, dtype=np.int32),
         scale=4,
     )
+case("acosh far below", ops.acosh, torch.acosh, -np.logspace(0, 38, 39).astype(np.float32))
+case("asinh sign", lambda x: ops.signbit(x.asinh()), lambda x: torch.signbit(x.asinh()), special())
 case("round decimals", lambda x: ops.round(x, 2), lambda x: torch.round(x, decimals=2), normal(20))
 case("round half", ops.round, torch.round, np.array([0.5, 1.5, 2.5, -0.5, -1.5], np.float32))
 case("erf tail", ops.erf, torch.erf, np.linspace(-6, 6, 401).astype(np.float32), floor=1e-9)
@@ -323,9 +328,13 @@ case(
     integers(30, low=-4, high=5).astype(np.float32),
     scale=8,
 )
-bases, powers = pairs()
-known = ~((bases == 0) & np.signbit(bases))  # (-0)^y: its sign is not kept
-case("pow special", ops.pow, torch.pow, bases[known], powers[known], scale=60)
+case("pow special", ops.pow, torch.pow, *pairs(), scale=60)
+case("pow of zeros", lambda x: x**-3, lambda x: x**-3, np.array([-0.0, 0.0], np.float32))
+odd = np.array([-3, -13, 3, 13, -np.inf, -1, -2, 0.5], np.float32)
+for power in ("pow", "signbit of pow"):
+    ours = ops.pow if power == "pow" else lambda x, y: ops.signbit(ops.pow(x, y))
+    theirs = torch.pow if power == "pow" else lambda x, y: torch.signbit(torch.pow(x, y))
+    case(f"{power} of -0", ours, theirs, np.full(8, -0.0, np.float32), odd)
 case("pow i64", ops.pow, torch.pow, integers(30, low=-4, high=5), integers(30, low=0, high=70))
 case(
     "pow i8 negative",
@@ -374,4 +383,4 @@ case(
 case("relu int", ops.relu, F.relu, integers(9))
 case("prelu", ops.prelu, F.prelu, normal(2, 3, 4), positive(3))
 case("glu", lambda x: ops.glu(x, 1), lambda x: F.glu(x, 1), normal(3, 8))
-case("threshold", lambda x: ops.threshold(x, 0.1, 20), lambda x: F.threshold(x, 0.1, 20), normal(9))
+case("threshold", lambda x: ops.threshold(x, 0, 20), lambda x: F.threshold(x, 0, 20), special())

@@ -56,14 +56,6 @@ case(
     lambda x: F.one_hot(x.argmax(-1), x.shape[-1]).float(),
     np.array([[1, 3, 3], [2, 2, 2]], np.float32),
 )
-case(
-    "gumbel_softmax",
-    lambda x, n: ops.gumbel_softmax(x, n, 0.5),
-    lambda x, n: torch.softmax((x + n) / 0.5, -1),
-    X,
-    Y,
-)
-
 # ---- products
 
 case("mm", ops.mm, torch.mm, normal(3, 4), normal(4, 5), scale=3)
@@ -72,8 +64,68 @@ case("dot", ops.dot, torch.dot, normal(7), normal(7, seed=1), scale=3)
 case("baddbmm", ops.baddbmm, torch.baddbmm, normal(2, 3, 5), X[:2, :3], normal(2, 5, 5), scale=3)
 case("cdist", ops.cdist, torch.cdist, normal(2, 3, 4), normal(2, 5, 4), scale=3)
 case("cdist 1", lambda a, b: ops.cdist(a, b, 1), lambda a, b: torch.cdist(a, b, 1), X, Y, scale=3)
-case("kron", ops.kron, torch.kron, normal(2, 3), normal(4, 2))
-case("cross", ops.cross, torch.linalg.cross, normal(4, 3), normal(4, 3, seed=1))
+for a, b in ((normal(2, 3), normal(4, 2)), (normal(2), normal(3, 2)), (normal(2, 1, 3), normal(2))):
+    case(f"kron {a.shape} {b.shape}", ops.kron, torch.kron, a, b)
+case("cross", ops.cross, torch.cross, normal(4, 3), normal(4, 3, seed=1))
+case("cross of the first 3", ops.cross, torch.cross, normal(4, 3, 3), normal(4, 3, 3, seed=1))
+NONE = np.full((3, 5), np.nan, np.float32)
+for beta in (0, 2):
+    case(
+        f"addmm beta {beta}",
+        lambda x, a, b, beta=beta: ops.addmm(x, a, b, beta, 0.5),
+        lambda x, a, b, beta=beta: torch.addmm(x, a, b, beta=beta, alpha=0.5),
+        NONE if beta == 0 else normal(5),
+        normal(3, 4),
+        normal(4, 5),
+        scale=3,
+    )
+case("addmm int", lambda x, a, b: ops.addmm(x, a, b, 2, 3),
+     lambda x, a, b: torch.addmm(x, a, b, beta=2, alpha=3),
+     integers(3, 5), integers(3, 4), integers(4, 5))  # fmt: skip
+case("addmv", ops.addmv, torch.addmv, normal(3), normal(3, 4), normal(4), scale=3)
+case("addr", ops.addr, torch.addr, normal(3, 4), normal(3), normal(4), scale=3)
+case("addbmm", ops.addbmm, torch.addbmm, normal(3, 5), normal(2, 3, 4), normal(2, 4, 5), scale=4)
+SEEN = np.array([[True, False, True], [False] * 3])
+for name, mask in (("bool", SEEN), ("summand", np.where(SEEN, 0.5, -np.inf).astype(np.float32))):
+    case(
+        f"attention, a row sees nothing, {name}",
+        ops.scaled_dot_product_attention,
+        F.scaled_dot_product_attention,
+        normal(2, 3, 2, 4),
+        normal(2, 3, 3, 4),
+        normal(2, 3, 3, 5),
+        mask,
+        scale=4,
+    )
+case("cosine_similarity of large", ops.cosine_similarity, F.cosine_similarity,
+     normal(3, 4) * np.float32(1e15), normal(3, 4) * np.float32(1e-15), scale=4)  # fmt: skip
+
+# ---- searching
+
+ORDER = np.array([-1, 0.5, 0.5, 2, np.inf, np.nan], np.float32)
+for right in (False, True):
+    for label, rows in (("sorted", ORDER), ("NaN inside", np.roll(ORDER, 2))):
+        case(
+            f"searchsorted {label} {right}",
+            lambda s, v, right=right: ops.searchsorted(s, v, right=right),
+            lambda s, v, right=right: torch.searchsorted(s, v, right=right),
+            rows,
+            special(),
+        )
+case("histc", lambda x: ops.histc(x, 5, -1, 2), lambda x: torch.histc(x, 5, -1, 2), X)
+case("histc of the data", lambda x: ops.histc(x, 4), lambda x: torch.histc(x, 4), X)
+
+# ---- sizes by any factor
+
+for factor in (2.5, 0.3, 1.7, 1 / 3, 2):
+    for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area"):
+        case(
+            f"interpolate {factor:.2f} {mode}",
+            lambda x, f=factor, m=mode: ops.interpolate(x, None, f, m),
+            lambda x, f=factor, m=mode: F.interpolate(x, None, f, m),
+            normal(2, 1, 5, 7),
+            scale=20,
+        )
 
 # ---- shapes
 
@@ -98,7 +150,12 @@ MOVES = {
 for name, move in MOVES.items():
     ours, theirs = (lambda x, f=move, m=m: f(m, x) for m in (ops, torch))
     case(name, ours, theirs, X)
-case("upsample", lambda x: ops.upsample(x, 2), lambda x: F.interpolate(x, scale_factor=2), X[None])
+case(
+    "upsample",
+    lambda x: ops.upsample(x, None, 2),
+    lambda x: F.interpolate(x, scale_factor=2),
+    X[None],
+)
 case("channel_shuffle", lambda x: ops.channel_shuffle(x, 2), lambda x: F.channel_shuffle(x, 2), X)
 case("tri", lambda x: ops.tri(x.graph, 3, 5, 1), lambda x: torch.ones(3, 5).tril(1).bool(), X)
 case(

@@ -268,7 +268,7 @@ case(
 )
 case(
     "bincount",
-    lambda x: ops.bincount(x, 8),
+    lambda x: ops.bincount(x, minlength=8),
     lambda x: torch.bincount(x, minlength=8),
     integers(30, low=0, high=8),
 )

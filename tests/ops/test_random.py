@@ -63,6 +63,14 @@ def test_seed_as_input() -> None:
     assert set(one) == set(range(-3, 4))
 
 
+def test_gumbel_softmax() -> None:
+    graph = Graph()
+    logits = graph.constant(np.log(np.array([[0.2, 0.5, 0.3]] * 4000, np.float32)))
+    hard, soft = (value(ops.gumbel_softmax(logits, 0.5, hard)) for hard in (True, False))
+    assert set(np.unique(hard)) == {0, 1} and np.allclose(soft.sum(1), 1, atol=1e-5)
+    assert np.allclose(hard.mean(0), [0.2, 0.5, 0.3], atol=0.03)
+
+
 def test_dropout() -> None:
     graph = Graph()
     x = ops.ones(graph, (100, 100))

@@ -55,14 +55,15 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Tensor]:
 
 
 def _beside(tensor: Tensor, value: Any) -> Any:
-    """The other operand of an operator: an array is a constant, a scalar of NumPy a number."""
+    """The other operand of an operator: an array, of NumPy or what it converts, is a constant, a
+    scalar of NumPy a number."""
+    if isinstance(value, (Tensor, int, float, Index)):
+        return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray):
-        return tensor.graph.constant(value)
-    if isinstance(value, (list, tuple)):
+    if value is None or isinstance(value, (str, list, tuple)):
         raise InputError(f"{tensor} beside {value!r}: write graph.constant(...) or an array")
-    return value
+    return tensor.graph.constant(value)
 
 
 class Tensor:
@@ -164,6 +165,12 @@ class Tensor:
     # ---- Python's protocol
 
     __hash__ = object.__hash__
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self  # a name for a node, not a value
 
     def __getitem__(self, key: Any) -> Tensor:
         return _call("index", self, key)

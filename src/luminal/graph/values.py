@@ -8,13 +8,14 @@ and converted only without loss.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DimError, InputError, LossyInput
-from .dtype import DType, dtype, f32
+from .dtype import DType, bf16, dtype, f32
 from .index import Index
 from .infer import text
 from .node import Node, Shape, View
@@ -69,9 +70,20 @@ def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
     return np.require(array, wanted.numpy, ["C", "A"])
 
 
+def array_of(value: Any) -> np.ndarray:
+    """The value as NumPy holds it; PyTorch's tensors without their gradients, and bfloat16 too."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    plain = value.detach().cpu()
+    if plain.dtype is torch.bfloat16:
+        return plain.contiguous().view(torch.int16).numpy().view(bf16.numpy)
+    return np.asarray(plain.numpy())
+
+
 def _numbers(name: str, value: Any) -> np.ndarray:
     try:
-        array = np.asarray(value)
+        array = array_of(value)
     except Exception as error:
         raise InputError(f"'{name}': {type(value).__name__} is not an array: {error}") from error
     if array.dtype.kind in "OSUMmc" or array.dtype.names:

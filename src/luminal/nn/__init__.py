@@ -1,70 +1,42 @@
-"""Modules with named parameters: `nn.Linear(graph, 4, 8)`. See `module.py`."""
+"""Modules with named parameters: `nn.Linear(graph, 4, 8)`. See `module.py`.
 
-# ruff: noqa: F401
+What has parameters takes the graph first; what has none takes PyTorch's arguments alone.
+"""
+
+# ruff: noqa: F401, I001
 from . import init
 from .activation import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    SELU,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyReLU,
-    LogSoftmax,
-    Mish,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softplus,
-    Softsign,
-    Tanh,
+    CELU, ELU, GELU, GLU, SELU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU,
+    LogSigmoid, LogSoftmax, Mish, PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Softmax2d, Softmin,
+    Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 )  # fmt: skip
-from .attention import KVCache, MultiheadAttention, RotaryEmbedding
-from .conv import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveMaxPool2d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    PixelShuffle,
-    Upsample,
+from .attention import CachedAttention, KVCache, MultiheadAttention, RotaryEmbedding
+from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .decoder import MLP, DecoderBlock
+from .dropout import (
+    AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout, RReLU,
 )  # fmt: skip
 from .init import uninitialised
-from .linear import Bilinear, Dropout, Embedding, Flatten, Identity, Linear
-from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
+from .linear import Bilinear, Embedding, Linear
+from .module import Module, Parameter
 from .norm import (
-    BatchNorm,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    RMSNorm,
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d,
+    InstanceNorm2d, InstanceNorm3d, LayerNorm, RMSNorm, SyncBatchNorm,
 )  # fmt: skip
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
+from .shaping import (
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, ChannelShuffle, CircularPad1d,
+    CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, CosineSimilarity,
+    Flatten, Fold, FractionalMaxPool2d, FractionalMaxPool3d, Identity,
+    LocalResponseNorm, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d,
+    MaxUnpool2d, MaxUnpool3d, PairwiseDistance, PixelShuffle, PixelUnshuffle, ReflectionPad1d,
+    ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d,
+    Unflatten, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d,
+    ZeroPad3d,
+)  # fmt: skip
 from .transformer import (
-    MLP,
-    DecoderBlock,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
+    Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer,
 )  # fmt: skip

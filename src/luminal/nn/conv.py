@@ -1,4 +1,4 @@
-"""Convolutions and pooling as modules."""
+"""Convolutions as modules."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class _Convolution(Module):
         fan_in = in_channels // groups * math.prod(kernel)
         shape = (out_channels, in_channels // groups, *kernel)
         self.weight, self.bias = _weights(graph, shape, fan_in, out_channels, bias, dtype)
-        self.stride, self.padding, self.dilation = stride, padding, dilation
-        self.groups, self.padding_mode = groups, padding_mode
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.dilation, self.groups, self.padding_mode = dilation, groups, padding_mode
 
     def forward(self, x: Tensor) -> Tensor:
         padding = self.padding
@@ -89,9 +89,11 @@ class _Transposed(Module):
     def __init__(
         self, graph: Graph, in_channels: int, out_channels: int, kernel_size: Numbers,
         stride: Numbers = 1, padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1,
-        bias: bool = True, dilation: Numbers = 1, dtype: Any = "f32",
+        bias: bool = True, dilation: Numbers = 1, padding_mode: str = "zeros", dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
+        if padding_mode != "zeros":
+            raise ShapeError(f"a transposed convolution pads with zeros, not {padding_mode!r}")
         _check_groups(in_channels, out_channels, groups)
         kernel = per_dim(kernel_size, self.spatial, "kernel_size")
         fan_in = out_channels // groups * math.prod(kernel)
@@ -123,38 +125,3 @@ class ConvTranspose3d(_Transposed):
     """The transposed convolution over three dimensions."""
 
     spatial, function = 3, staticmethod(ops.conv_transpose3d)
-
-
-# ---- functions with options as modules
-
-
-class _Function(Module):
-    """A function of one tensor, with the options given when the module is made."""
-
-    function: Callable[..., Tensor]
-
-    def __init__(self, graph: Graph | None = None, *options: Any, **named: Any) -> None:
-        super().__init__()
-        self.options, self.named = options, named
-
-    def forward(self, x: Tensor) -> Tensor:
-        return type(self).function(x, *self.options, **self.named)
-
-
-def function_module(name: str, function: Callable[..., Tensor]) -> type[Module]:
-    """A module class that applies a function of `luminal.ops`."""
-    body = {"function": staticmethod(function), "__doc__": function.__doc__}
-    return type(name, (_Function,), body)
-
-
-MaxPool1d = function_module("MaxPool1d", ops.max_pool1d)
-MaxPool2d = function_module("MaxPool2d", ops.max_pool2d)
-MaxPool3d = function_module("MaxPool3d", ops.max_pool3d)
-AvgPool1d = function_module("AvgPool1d", ops.avg_pool1d)
-AvgPool2d = function_module("AvgPool2d", ops.avg_pool2d)
-AvgPool3d = function_module("AvgPool3d", ops.avg_pool3d)
-AdaptiveAvgPool1d = function_module("AdaptiveAvgPool1d", ops.adaptive_avg_pool1d)
-AdaptiveAvgPool2d = function_module("AdaptiveAvgPool2d", ops.adaptive_avg_pool2d)
-AdaptiveMaxPool2d = function_module("AdaptiveMaxPool2d", ops.adaptive_max_pool2d)
-Upsample = function_module("Upsample", ops.interpolate)
-PixelShuffle = function_module("PixelShuffle", ops.pixel_shuffle)

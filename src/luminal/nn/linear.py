@@ -51,7 +51,7 @@ class Embedding(Module):
 
     def __init__(
         self, graph: Graph, num_embeddings: int, embedding_dim: int,
-        padding_idx: int | None = None, dtype: Any = "f32",
+        padding_idx: int | None = None, *, dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
         self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
@@ -60,38 +60,3 @@ class Embedding(Module):
 
     def forward(self, index: Tensor) -> Tensor:
         return ops.embedding(index, self.weight)
-
-
-class Identity(Module):
-    """What goes in."""
-
-    def __init__(self, graph: Graph | None = None) -> None:
-        super().__init__()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-class Flatten(Module):
-    """Merge dimensions, by default all but the first."""
-
-    def __init__(self, graph: Graph | None = None, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(self.start_dim, self.end_dim)
-
-
-class Dropout(Module):
-    """In training mode 0 with probability p, else x / (1 - p).
-
-    seed: a scalar integer tensor given at each run, or a number: then every run has the same mask.
-    """
-
-    def __init__(self, graph: Graph, p: float = 0.5, seed: int | Tensor = 0) -> None:
-        super().__init__()
-        self.p, self.seed = p, seed
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ops.dropout(x, self.p, self.training, self.seed)

@@ -54,70 +54,101 @@ class GroupNorm(Module):
 
     def __init__(
         self, graph: Graph, num_groups: int, num_channels: int, eps: float = 1e-5,
-        affine: bool = True, dtype: Any = "f32",
+        affine: bool = True, dtype: Any = "f32", *, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         self.num_groups, self.eps = num_groups, eps
         self.weight = init.filled(graph, (num_channels,), 1, dtype) if affine else None
-        self.bias = init.filled(graph, (num_channels,), 0, dtype) if affine else None
+        self.bias = init.filled(graph, (num_channels,), 0, dtype) if affine and bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
-class InstanceNorm(Module):
+class _Statistics(Module):
+    """Channels (dimension 1) normalised, with running means and variances if they are tracked. In
+    training these become donated states of the graph; without momentum they are averages over all
+    runs, which are counted."""
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def _add(
+        self, graph: Graph, features: int, eps: float, momentum: float | None, affine: bool,
+        track: bool, dtype: Any,
+    ) -> None:  # fmt: skip
+        self.eps, self.momentum = eps, momentum
+        shape = (features,)
+        self.weight = init.filled(graph, shape, 1, dtype) if affine else None
+        self.bias = init.filled(graph, shape, 0, dtype) if affine else None
+        for name, value in (("running_mean", 0), ("running_var", 1)):
+            self.register_buffer(name, init.filled(graph, shape, value, dtype) if track else None)
+        counted = track and momentum is None
+        count = init.filled(graph, (), 0, "i64") if counted else None
+        self.register_buffer("num_batches_tracked", count)
+
+    def _update(self, mean: Tensor, variance: Tensor) -> None:
+        """The running statistics after a run that saw these."""
+        share: Any = self.momentum
+        if self.num_batches_tracked is not None:
+            number = self.num_batches_tracked + 1
+            mean.graph.donate(self.num_batches_tracked, number)
+            share = 1 / number.cast(mean.dtype)
+        for state, seen in ((self.running_mean, mean), (self.running_var, variance)):
+            if state is not None:
+                new = state * (1 - share) + seen * share
+                state.graph.donate(state, new.cast(state.dtype))
+
+    def adapt_state(self, state: dict[str, Any], prefix: str) -> None:
+        """PyTorch always counts batches."""
+        if self.num_batches_tracked is None:
+            state.pop(prefix + "num_batches_tracked", None)
+
+
+class InstanceNorm(_Statistics):
     """Mean 0 and variance 1 over the spatial dimensions of each channel."""
 
     def __init__(
-        self, graph: Graph, num_features: int, eps: float = 1e-5, affine: bool = False,
-        dtype: Any = "f32",
+        self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = False, track_running_stats: bool = False, dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
-        self.eps = eps
-        self.weight = init.filled(graph, (num_features,), 1, dtype) if affine else None
-        self.bias = init.filled(graph, (num_features,), 0, dtype) if affine else None
+        self._add(graph, num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.instance_norm(x, self.weight, self.bias, self.eps)
-
-
-class BatchNorm(Module):
-    """Each channel (dimension 1) normalised by running statistics; in training mode by those of the
-    batch, and the running ones become donated states of the graph."""
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(
-        self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float = 0.1,
-        affine: bool = True, dtype: Any = "f32",
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.eps, self.momentum = eps, momentum
-        self.weight = init.filled(graph, (num_features,), 1, dtype) if affine else None
-        self.bias = init.filled(graph, (num_features,), 0, dtype) if affine else None
-        self.register_buffer("running_mean", init.filled(graph, (num_features,), 0, dtype))
-        self.register_buffer("running_var", init.filled(graph, (num_features,), 1, dtype))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            self._update(x)
-        return ops.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, self.eps
+        own = self.training or self.running_mean is None
+        if own and self.running_mean is not None:
+            dims = list(range(2, x.ndim))
+            self._update(ops.mean(ops.mean(x, dims), 0), ops.mean(ops.var(x, dims), 0))
+        return ops.instance_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps
         )
 
-    def _update(self, x: Tensor) -> None:
-        dims = [0, *range(2, x.ndim)]
-        for state, batch in (
-            (self.running_mean, ops.mean(x, dims)),
-            (self.running_var, ops.var(x, dims)),
-        ):
-            new = state * (1 - self.momentum) + batch * self.momentum
-            x.graph.donate(state, new.cast(state.dtype))
 
-    def adapt_state(self, state: dict[str, Any], prefix: str) -> None:
-        """PyTorch also counts batches, which nothing here needs."""
-        state.pop(prefix + "num_batches_tracked", None)
+class BatchNorm(_Statistics):
+    """Each channel (dimension 1) normalised by running statistics; in training mode, or without
+    such, by those of the batch."""
+
+    def __init__(
+        self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._add(graph, num_features, eps, momentum, affine, track_running_stats, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = self.training or self.running_mean is None
+        if own and self.running_mean is not None:
+            dims = [0, *range(2, x.ndim)]
+            self._update(ops.mean(x, dims), ops.var(x, dims))
+        return ops.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps
+        )
+
+
+class SyncBatchNorm(BatchNorm):
+    """BatchNorm: a program runs in one process, whose batch is the whole."""
 
 
 BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm

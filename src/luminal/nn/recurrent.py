@@ -62,18 +62,20 @@ KINDS: dict[str, tuple[Step, int, int]] = {  # step, gates, states
 
 
 class _Recurrent(Module):
-    """Weights of one or more cells: weight_ih<suffix>, weight_hh, bias_ih, bias_hh."""
+    """Weights of one or more cells: weight_ih<suffix>, weight_hh, bias_ih, bias_hh, weight_hr."""
 
     def _add_weights(
         self, graph: Graph, inputs: int, hidden: int, gates: int, bias: bool, suffix: str,
-        dtype: Any,
+        dtype: Any, out: int | None = None,
     ) -> None:  # fmt: skip
-        bound = 1 / math.sqrt(hidden)
+        bound, out = 1 / math.sqrt(hidden), out or hidden
         shapes: dict[str, tuple[int, ...]] = {
-            "weight_ih": (gates * hidden, inputs), "weight_hh": (gates * hidden, hidden),
+            "weight_ih": (gates * hidden, inputs), "weight_hh": (gates * hidden, out),
         }  # fmt: skip
         if bias:
             shapes |= {"bias_ih": (gates * hidden,), "bias_hh": (gates * hidden,)}
+        if out != hidden:
+            shapes["weight_hr"] = (out, hidden)
         for name, shape in shapes.items():
             setattr(self, name + suffix, init.uniform(graph, shape, bound, dtype))
 
@@ -85,21 +87,19 @@ class _Recurrent(Module):
         )  # fmt: skip
 
 
-class _Cell(_Recurrent):
+class RNNCellBase(_Recurrent):
+    """One step of a recurrent layer."""
+
     kind = "tanh"
 
-    def __init__(
-        self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True,
-        nonlinearity: str = "tanh", dtype: Any = "f32",
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.step_kind = nonlinearity if self.kind == "tanh" else self.kind
-        gates = KINDS[self.step_kind][1]
-        self._add_weights(graph, input_size, hidden_size, gates, bias, "", dtype)
+    def _build(
+        self, graph: Graph, inputs: int, hidden: int, bias: bool, kind: str, dtype: Any
+    ) -> None:
+        self.hidden_size, self.step_kind = hidden, kind
+        self._add_weights(graph, inputs, hidden, KINDS[kind][1], bias, "", dtype)
 
     def forward(self, x: Tensor, state: Tensor | State | None = None) -> Any:
-        """x: (batch, input). The new state: h, or (h, c) of an LSTM; zeros at the start."""
+        """x: (batch, input) or (input,). The new state: h, or (h, c) of an LSTM; zeros at first."""
         step, _, states = KINDS[self.step_kind]
         if state is None:
             zero = ops.zeros(x.graph, (*x.shape[:-1], self.hidden_size), x.dtype)
@@ -108,88 +108,146 @@ class _Cell(_Recurrent):
         return new if states > 1 else new[0]
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """h' = tanh(W x + U h), or relu."""
 
-
-class LSTMCell(_Cell):
-    """One step of a long short-term memory."""
-
-    kind = "lstm"
-
-
-class GRUCell(_Cell):
-    """One step of a gated recurrent unit."""
-
-    kind = "gru"
-
-
-class _Layers(_Recurrent):
-    kind = "tanh"
-
     def __init__(
-        self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,
-        bias: bool = True, batch_first: bool = False, bidirectional: bool = False,
+        self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True,
         nonlinearity: str = "tanh", dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
-        self.hidden_size, self.num_layers, self.batch_first = hidden_size, num_layers, batch_first
+        self._build(graph, input_size, hidden_size, bias, nonlinearity, dtype)
+
+
+class LSTMCell(RNNCellBase):
+    """One step of a long short-term memory."""
+
+    def __init__(
+        self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = "f32"
+    ) -> None:
+        super().__init__()
+        self._build(graph, input_size, hidden_size, bias, "lstm", dtype)
+
+
+class GRUCell(RNNCellBase):
+    """One step of a gated recurrent unit."""
+
+    def __init__(
+        self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = "f32"
+    ) -> None:
+        super().__init__()
+        self._build(graph, input_size, hidden_size, bias, "gru", dtype)
+
+
+class RNNBase(_Recurrent):
+    """Layers of recurrent cells. Between them, in training, dropout."""
+
+    def _build(
+        self, graph: Graph, inputs: int, hidden: int, layers: int, bias: bool, batch_first: bool,
+        dropout: float, bidirectional: bool, kind: str, dtype: Any, proj_size: int = 0,
+    ) -> None:  # fmt: skip
+        self.hidden_size, self.num_layers, self.batch_first = hidden, layers, batch_first
+        self.dropout, self.proj_size, self.step_kind = dropout, proj_size, kind
         self.suffixes = ["", "_reverse"] if bidirectional else [""]
-        self.step_kind = nonlinearity if self.kind == "tanh" else self.kind
-        gates = KINDS[self.step_kind][1]
-        for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * len(self.suffixes)
+        out = proj_size or hidden
+        for layer in range(layers):
+            width = inputs if layer == 0 else out * len(self.suffixes)
             for suffix in self.suffixes:
                 name = f"_l{layer}{suffix}"
-                self._add_weights(graph, width, hidden_size, gates, bias, name, dtype)
+                self._add_weights(graph, width, hidden, KINDS[kind][1], bias, name, dtype, out)
 
     def forward(self, x: Tensor, state: Tensor | State | None = None) -> tuple[Tensor, Any]:
-        """x: (steps, batch, input), or (batch, steps, input) if batch_first. Outputs of the last
-        layer at every step, and the last states (layers, batch, hidden): h, or (h, c) for LSTM."""
-        if x.ndim != 3:
+        """x: (steps, batch, input), or (batch, steps, input) if batch_first, or (steps, input).
+        Outputs of the last layer at every step, and the last states (layers, batch, hidden): h, or
+        (h, c) for LSTM."""
+        if x.ndim not in (2, 3):
             raise Unsupported(f"recurrent layers take (steps, batch, input), got {x}")
-        x = x.transpose(0, 1) if self.batch_first else x
-        steps = [x.select(0, i) for i in range(static(x.shape[0], "the number of steps"))]
         given = (state,) if isinstance(state, Tensor) else state
+        if x.ndim == 3:
+            result, states = self._layers(x.transpose(0, 1) if self.batch_first else x, given)
+            result = result.transpose(0, 1) if self.batch_first else result
+        else:
+            alone = None if given is None else tuple(part.unsqueeze(1) for part in given)
+            result, states = self._layers(x.unsqueeze(1), alone)
+            result, states = result.squeeze(1), tuple(part.squeeze(1) for part in states)
+        return result, states if len(states) > 1 else states[0]
+
+    def _layers(self, x: Tensor, given: State | None) -> tuple[Tensor, State]:
+        """x: (steps, batch, input)."""
+        steps = [x.select(0, i) for i in range(static(x.shape[0], "the number of steps"))]
         last: list[State] = []
         for layer in range(self.num_layers):
+            if layer and self.training:
+                whole = ops.dropout(ops.stack(steps, 0), self.dropout)
+                steps = [whole.select(0, i) for i in range(len(steps))]
             outputs = [self._run(steps, f"_l{layer}{s}", given, last) for s in self.suffixes]
             steps = [ops.cat(parts, -1) if len(parts) > 1 else parts[0] for parts in zip(*outputs)]
-        result = ops.stack(steps, 1 if self.batch_first else 0)
-        states = tuple(ops.stack(parts, 0) for parts in zip(*last))
-        return result, states if len(states) > 1 else states[0]
+        return ops.stack(steps, 0), tuple(ops.stack(parts, 0) for parts in zip(*last))
 
     def _run(
         self, steps: Sequence[Tensor], suffix: str, given: State | None, last: list[State]
     ) -> list[Tensor]:
         """One layer in one direction; its last state is appended to `last`."""
         step, _, count = KINDS[self.step_kind]
+        weights, outputs = self._weights(suffix), []
+        narrow = self._parameters.get("weight_hr" + suffix)
         if given is None:
             first = steps[0]
-            zero = ops.zeros(first.graph, (first.shape[0], self.hidden_size), first.dtype)
-            state: State = (zero,) * count
+            widths = [self.proj_size or self.hidden_size, self.hidden_size][:count]
+            rows = [ops.zeros(first.graph, (first.shape[0], w), first.dtype) for w in widths]
+            state: State = tuple(rows)
         else:
             state = tuple(part.select(0, len(last)) for part in given)
-        weights, outputs = self._weights(suffix), []
         backwards = suffix.endswith("_reverse")
         for x in reversed(steps) if backwards else steps:
             state = step(x, state, weights)
+            if narrow is not None:
+                state = (ops.linear(state[0], narrow), *state[1:])
             outputs.append(state[0])
         last.append(state)
         return outputs[::-1] if backwards else outputs
 
 
-class RNN(_Layers):
+class RNN(RNNBase):
     """Plain recurrent layers."""
 
+    def __init__(
+        self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,
+        nonlinearity: str = "tanh", bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._build(
+            graph, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            nonlinearity, dtype,
+        )  # fmt: skip
 
-class LSTM(_Layers):
-    """Long short-term memory layers."""
 
-    kind = "lstm"
+class LSTM(RNNBase):
+    """Long short-term memory layers; with proj_size h is narrowed by a matrix weight_hr."""
+
+    def __init__(
+        self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, proj_size: int = 0, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._build(
+            graph, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            "lstm", dtype, proj_size,
+        )  # fmt: skip
 
 
-class GRU(_Layers):
+class GRU(RNNBase):
     """Gated recurrent layers."""
 
-    kind = "gru"
+    def __init__(
+        self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._build(
+            graph, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            "gru", dtype,
+        )  # fmt: skip

@@ -1,171 +1,195 @@
-"""Feed-forward and transformer blocks."""
+"""Transformers as `torch.nn` has them: layers, stacks of layers, encoder and decoder together.
+
+Bool masks are True where nothing is seen; others are added to the scores. src: (tokens, batch,
+features), or (batch, tokens, features) with batch_first.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
-from ..errors import Unsupported
+from .. import ops
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
-from ..ops.base import Size
-from .activation import BY_NAME
-from .attention import KVCache, MultiheadAttention, RotaryEmbedding
-from .linear import Dropout, Linear
-from .module import Module, ModuleList
-from .norm import LayerNorm, RMSNorm
+from .activation import activation_of
+from .attention import MultiheadAttention
+from .containers import ModuleList
+from .dropout import Dropout
+from .linear import Linear
+from .module import Module
+from .norm import LayerNorm
+
+Activation = str | Callable[[Tensor], Tensor]
+Mask = Tensor | None
 
 
-def _activation(name: str) -> Any:
-    if name not in BY_NAME:
-        raise Unsupported(f"activation {name!r}; there are {', '.join(BY_NAME)}")
-    return BY_NAME[name]
+class _Layer(Module):
+    """What both kinds of layers share: a feed-forward part, norms around residual parts."""
 
-
-class MLP(Module):
-    """Widen, activate, narrow. Gated as in Llama: activation(gate_proj x) * up_proj x between."""
-
-    def __init__(
-        self, graph: Graph, width: int, hidden: int, activation: str = "silu", gated: bool = True,
-        bias: bool = False, dtype: Any = "f32",
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.activation = _activation(activation)
-        self.gate_proj = Linear(graph, width, hidden, bias, dtype) if gated else None
-        self.up_proj = Linear(graph, width, hidden, bias, dtype)
-        self.down_proj = Linear(graph, hidden, width, bias, dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        up = self.up_proj(x)
-        if self.gate_proj is None:
-            return self.down_proj(self.activation(up))
-        return self.down_proj(self.activation(self.gate_proj(x)) * up)
-
-
-class DecoderBlock(Module):
-    """A block of a decoder-only model under Llama's names: RMS norm, causal attention with rotary
-    positions and grouped heads, RMS norm, gated MLP; residuals around both."""
-
-    def __init__(
-        self, graph: Graph, width: int, heads: int, kv_heads: int, hidden: int,
-        rotary: RotaryEmbedding, eps: float = 1e-5, head_dim: int | None = None,
-        attention_bias: bool = False, dtype: Any = "f32",
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.input_layernorm = RMSNorm(graph, width, eps, dtype=dtype)
-        self.self_attn = MultiheadAttention(
-            graph, width, heads, kv_heads, attention_bias, head_dim, rotary, "o_proj", dtype
-        )
-        self.post_attention_layernorm = RMSNorm(graph, width, eps, dtype=dtype)
-        self.mlp = MLP(graph, width, hidden, dtype=dtype)
-
-    def forward(self, x: Tensor, cache: KVCache | None = None, position: Size = 0) -> Tensor:
-        """x: (batch, tokens, width)."""
-        normed = self.input_layernorm(x)
-        x = x + self.self_attn(normed, is_causal=True, cache=cache, position=position)
-        return x + self.mlp(self.post_attention_layernorm(x))
-
-
-class TransformerEncoderLayer(Module):
-    """Self attention and a feed-forward part, under PyTorch's names; batch first."""
+    parts: int  # residual parts, the last being the feed-forward one
+    self_attn: MultiheadAttention
+    multihead_attn: MultiheadAttention
 
     def __init__(
         self, graph: Graph, d_model: int, nhead: int, dim_feedforward: int = 2048,
-        dropout: float = 0.1, activation: str = "relu", layer_norm_eps: float = 1e-5,
-        norm_first: bool = False, bias: bool = True, dtype: Any = "f32",
+        dropout: float = 0.1, activation: Activation = "relu", layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
-        self.self_attn = MultiheadAttention(graph, d_model, nhead, bias=bias, dtype=dtype)
+        names = ["self_attn", "multihead_attn"][: self.parts - 1]
+        for name in names:
+            attention = MultiheadAttention(
+                graph, d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype
+            )
+            setattr(self, name, attention)
         self.linear1 = Linear(graph, d_model, dim_feedforward, bias, dtype)
+        self.dropout = Dropout(dropout)
         self.linear2 = Linear(graph, dim_feedforward, d_model, bias, dtype)
-        self.norm1 = LayerNorm(graph, d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.norm2 = LayerNorm(graph, d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.dropout = Dropout(graph, dropout)
-        self.activation, self.norm_first = _activation(activation), norm_first
+        for part in range(1, self.parts + 1):
+            norm = LayerNorm(graph, d_model, layer_norm_eps, bias=bias, dtype=dtype)
+            setattr(self, f"norm{part}", norm)
+            setattr(self, f"dropout{part}", Dropout(dropout))
+        self.activation, self.norm_first = activation_of(activation), norm_first
 
-    def forward(self, x: Tensor, src_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """x: (batch, tokens, d_model). src_mask: bool (True may be seen) or a summand."""
-        if self.norm_first:
-            x = x + self._attend(self.norm1(x), src_mask, is_causal)
-            return x + self._feed_forward(self.norm2(x))
-        x = self.norm1(x + self._attend(x, src_mask, is_causal))
-        return self.norm2(x + self._feed_forward(x))
-
-    def _attend(self, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        return self.dropout(self.self_attn(x, attn_mask=mask, is_causal=is_causal))
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        hidden = self.dropout(self.activation(self.linear1(x)))
-        return self.dropout(self.linear2(hidden))
-
-
-class TransformerDecoderLayer(Module):
-    """Causal self attention, attention to an encoder's output, a feed-forward part; batch first."""
-
-    def __init__(
-        self, graph: Graph, d_model: int, nhead: int, dim_feedforward: int = 2048,
-        dropout: float = 0.1, activation: str = "relu", layer_norm_eps: float = 1e-5,
-        norm_first: bool = False, bias: bool = True, dtype: Any = "f32",
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.self_attn = MultiheadAttention(graph, d_model, nhead, bias=bias, dtype=dtype)
-        self.multihead_attn = MultiheadAttention(graph, d_model, nhead, bias=bias, dtype=dtype)
-        self.linear1 = Linear(graph, d_model, dim_feedforward, bias, dtype)
-        self.linear2 = Linear(graph, dim_feedforward, d_model, bias, dtype)
-        for name in ("norm1", "norm2", "norm3"):
-            setattr(self, name, LayerNorm(graph, d_model, layer_norm_eps, bias=bias, dtype=dtype))
-        self.dropout = Dropout(graph, dropout)
-        self.activation, self.norm_first = _activation(activation), norm_first
-
-    def forward(
-        self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None, tgt_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
-        """x: (batch, tokens, d_model), memory: (batch, source tokens, d_model)."""
-
-        def attend(y: Tensor) -> Tensor:
-            out = self.self_attn(y, attn_mask=tgt_mask, is_causal=tgt_is_causal)
-            return self.dropout(out)
-
-        def cross(y: Tensor) -> Tensor:
-            out = self.multihead_attn(y, memory, attn_mask=memory_mask)
-            return self.dropout(out)
-
-        def feed_forward(y: Tensor) -> Tensor:
-            hidden = self.dropout(self.activation(self.linear1(y)))
-            return self.dropout(self.linear2(hidden))
-
-        parts = zip((attend, cross, feed_forward), ("norm1", "norm2", "norm3"))
-        for part, name in parts:
-            norm = getattr(self, name)
-            x = x + part(norm(x)) if self.norm_first else norm(x + part(x))
+    def _chain(self, x: Tensor, *parts: Callable[[Tensor], Tensor]) -> Tensor:
+        """Residual parts, each with its norm before or after, then the feed-forward one."""
+        for number, part in enumerate((*parts, self._feed_forward), 1):
+            norm = getattr(self, f"norm{number}")
+            drop = getattr(self, f"dropout{number}")
+            x = x + drop(part(norm(x))) if self.norm_first else norm(x + drop(part(x)))
         return x
 
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
-class TransformerEncoder(Module):
-    """Layers one after the other, and a last norm if there is one."""
 
-    def __init__(
-        self, graph: Graph, layers: list[TransformerEncoderLayer], norm: Module | None = None
-    ) -> None:
-        super().__init__()
-        self.layers, self.norm = ModuleList(layers), norm
+class TransformerEncoderLayer(_Layer):
+    """Self attention and a feed-forward part."""
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    parts = 2
+
+    def forward(
+        self, src: Tensor, src_mask: Mask = None, src_key_padding_mask: Mask = None,
+        is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """src_mask: (tokens, tokens) or (batch heads, tokens, tokens); src_key_padding_mask:
+        (batch, tokens)."""
+        own = src_key_padding_mask, False, src_mask, True, is_causal
+        return self._chain(src, lambda x: self.self_attn(x, x, x, *own)[0])
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self attention, attention to an encoder's output, a feed-forward part."""
+
+    parts = 3
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Mask = None, memory_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None, memory_key_padding_mask: Mask = None,
+        tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """memory: what the encoder gave. Masks as those of an encoder layer."""
+        own = tgt_key_padding_mask, False, tgt_mask, True, tgt_is_causal
+        other = memory_key_padding_mask, False, memory_mask, True, memory_is_causal
+        return self._chain(
+            tgt,
+            lambda x: self.self_attn(x, x, x, *own)[0],
+            lambda x: self.multihead_attn(x, memory, memory, *other)[0],
+        )
+
+
+class _Stack(Module):
+    """num_layers copies of a layer, one after the other, and a last norm if there is one."""
+
+    def _fill(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+        self.layers = ModuleList(deepcopy(layer) for _ in range(num_layers))
+        self.num_layers, self.norm = num_layers, norm
+
+    def _through(self, x: Tensor, *inputs: Any) -> Tensor:
         for layer in self.layers:
-            x = layer(x, mask, is_causal)
+            x = layer(x, *inputs)
         return x if self.norm is None else self.norm(x)
 
 
-class TransformerDecoder(Module):
-    """Decoder layers one after the other, and a last norm if there is one."""
+class TransformerEncoder(_Stack):
+    """Copies of an encoder layer."""
 
     def __init__(
-        self, graph: Graph, layers: list[TransformerDecoderLayer], norm: Module | None = None
+        self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
     ) -> None:
         super().__init__()
-        self.layers, self.norm = ModuleList(layers), norm
+        self._fill(encoder_layer, num_layers, norm)
 
-    def forward(self, x: Tensor, memory: Tensor, **options: Any) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, memory, **options)
-        return x if self.norm is None else self.norm(x)
+    def forward(
+        self, src: Tensor, mask: Mask = None, src_key_padding_mask: Mask = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:  # fmt: skip
+        """As of one layer."""
+        return self._through(src, mask, src_key_padding_mask, bool(is_causal))
+
+
+class TransformerDecoder(_Stack):
+    """Copies of a decoder layer."""
+
+    def __init__(
+        self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
+    ) -> None:
+        super().__init__()
+        self._fill(decoder_layer, num_layers, norm)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Mask = None, memory_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None, memory_key_padding_mask: Mask = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """As of one layer."""
+        padding = tgt_key_padding_mask, memory_key_padding_mask
+        causal = bool(tgt_is_causal), memory_is_causal
+        return self._through(tgt, memory, tgt_mask, memory_mask, *padding, *causal)
+
+
+class Transformer(Module):
+    """An encoder, and a decoder that attends to what it gives."""
+
+    def __init__(
+        self, graph: Graph, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: Activation = "relu", custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        options = (
+            graph, d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
+            batch_first, norm_first, bias, dtype,
+        )  # fmt: skip
+
+        def norm() -> Module:
+            return LayerNorm(graph, d_model, layer_norm_eps, bias=bias, dtype=dtype)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*options), num_encoder_layers, norm()
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*options), num_decoder_layers, norm()
+        )
+
+    def forward(
+        self, src: Tensor, tgt: Tensor, src_mask: Mask = None, tgt_mask: Mask = None,
+        memory_mask: Mask = None, src_key_padding_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None, memory_key_padding_mask: Mask = None,
+        src_is_causal: bool | None = None, tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """src: what the encoder reads; tgt: what the decoder does."""
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        padding = tgt_key_padding_mask, memory_key_padding_mask
+        causal = tgt_is_causal, memory_is_causal
+        return self.decoder(tgt, memory, tgt_mask, memory_mask, *padding, *causal)
+
+    @staticmethod
+    def generate_square_subsequent_mask(graph: Graph, sz: int, dtype: Any = "f32") -> Tensor:
+        """(sz, sz): minus infinity above the diagonal, else 0."""
+        return ops.triu(ops.full(graph, (sz, sz), float("-inf"), dtype), 1)

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from . import (
     activation, elementwise, indexing, linalg, logits, math, methods, movement, reduction, scans,
-    shape, sorting, special,
+    searching, shape, sorting, special,
 )  # fmt: skip
 from .elementwise import (
     abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
@@ -38,28 +38,35 @@ from .logits import (
     gumbel_softmax, hardmax, log_softmax, softmax, softmin,
 )  # fmt: skip
 from .linalg import (
-    addmm, baddbmm, bilinear, bmm, cdist, cross, dot, einsum, kron, linear, matmul, mm, mv, outer,
-    tensordot,
+    addbmm, addmm, addmv, addr, baddbmm, bilinear, bmm, cdist, cross, dot, einsum, kron, linear,
+    matmul, mm, mv, outer, tensordot,
 )  # fmt: skip
 from .conv import (
     channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
-    pixel_shuffle, pixel_unshuffle, unfold,
+    fold, pixel_shuffle, pixel_unshuffle, unfold,
 )  # fmt: skip
 from .pooling import (
-    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
-    adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d, avg_pool2d, avg_pool3d, lp_pool2d,
-    max_pool1d, max_pool2d, max_pool3d,
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, avg_pool2d,
+    avg_pool3d, lp_pool1d, lp_pool2d, lp_pool3d,
+)  # fmt: skip
+from .maxima import (
+    adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, fractional_max_pool2d,
+    fractional_max_pool3d, max_pool1d, max_pool2d, max_pool3d, max_unpool1d, max_unpool2d,
+    max_unpool3d,
 )  # fmt: skip
 from .resize import (
-    interpolate, upsample,
+    interpolate, upsample, upsample_bilinear, upsample_nearest,
 )  # fmt: skip
 from .normalisation import (
     batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm,
 )  # fmt: skip
 from .indexing import (
-    bincount, bucketize, embedding, gather, index, index_add, index_copy, index_fill, index_put,
+    embedding, gather, index, index_add, index_copy, index_fill, index_put,
     index_select, masked_select, nonzero, one_hot, scatter, scatter_add, scatter_reduce,
-    searchsorted, select_scatter, take, take_along_dim,
+    select_scatter, take, take_along_dim,
+)  # fmt: skip
+from .searching import (
+    bincount, bucketize, histc, searchsorted,
 )  # fmt: skip
 from .scans import (
     cummax, cummin, cumprod, cumsum, diff, logcumsumexp,
@@ -68,7 +75,8 @@ from .sorting import (
     argsort, kthvalue, median, msort, quantile, sort, topk,
 )  # fmt: skip
 from .attention import (
-    alibi_slopes, apply_rotary, apply_rotary_pairs, rotate_half, scaled_dot_product_attention,
+    alibi_slopes, apply_rotary, apply_rotary_pairs, causal, rotate_half,
+    scaled_dot_product_attention,
 )  # fmt: skip
 from .loss import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss,
@@ -89,8 +97,11 @@ from .creation import (
     zeros_like,
 )  # fmt: skip
 from .random import (
-    bernoulli, dropout, exponential, gumbel, multinomial, normal, rand, randint, randn,
+    bernoulli, exponential, gumbel, manual_seed, multinomial, normal, rand, randint, randn,
     random_bits, randperm, uniform,
+)  # fmt: skip
+from .noise import (
+    alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout, rrelu,
 )  # fmt: skip
 from .special import (
     copysign, deg2rad, entr, heaviside, hypot, rad2deg, signbit, sinc, xlog1py, xlogy,
@@ -98,7 +109,7 @@ from .special import (
 
 _WITH_METHODS: tuple[ModuleType, ...] = (
     movement, elementwise, math, activation, reduction, logits, linalg, indexing, scans, sorting,
-    shape, special,
+    searching, shape, special,
 )  # fmt: skip
 
 methods.register(_WITH_METHODS)

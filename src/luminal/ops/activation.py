@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from ..graph.tensor import Tensor
-from .base import Value, dim_of, extent, floating, magnitude
+from .base import Value, dim_of, extent, floating, magnitude, tensor_of
 from .elementwise import (
     abs,
     add,
     clamp,
     div,
     gt,
+    le,
     logical_and,
     lt,
     maximum,
@@ -55,8 +56,8 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where it is above the threshold, else the value."""
-    return where(gt(x, threshold), x, value)
+    """x where it is above the threshold, else the value; NaN stays."""
+    return where(le(x, threshold), tensor_of(x.graph, value, x.dtype), x)
 
 
 @floating

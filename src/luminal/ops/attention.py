@@ -8,20 +8,23 @@ from ..errors import ShapeError
 from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import Size, extent, floating, literal, same_size
-from .elementwise import add, lt, mul, neg, where
+from .base import Size, Value, extent, floating, literal, same_size, size_value
+from .elementwise import add, eq, lt, mul, neg, where
 from .linalg import matmul
 from .logits import softmax
+from .math import rsqrt
+from .noise import dropout
+from .reduction import amax
 from .shape import cat
 
 
 @floating
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-    offset: Size = 0,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False, *, offset: Size = 0,
 ) -> Tensor:  # fmt: skip
-    """softmax(query key^T scale + mask) value.
+    """softmax(query key^T scale + mask) value; 0 in a row that a mask leaves nothing to see.
 
     query: (..., heads, queries, width), key and value: (..., kv heads, keys, width). attn_mask:
     bool (True may be seen) or a summand, broadcast to (..., heads, queries, keys). Causal: query i
@@ -29,14 +32,25 @@ def scaled_dot_product_attention(
     by views.
     """
     if enable_gqa and not same_size(query.shape[-3], key.shape[-3]):
-        return _grouped(query, key, value, attn_mask, is_causal, scale, offset)
-    factor = 1 / math.sqrt(int(extent(query, query.ndim - 1))) if scale is None else scale
+        return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale, offset)
+    factor = _factor(query) if scale is None else scale
     scores = mul(matmul(query, key.transpose(-1, -2)), factor)
     if is_causal:
         scores = where(causal(scores, offset), scores, float("-inf"))
-    if attn_mask is not None:
-        scores = _masked(scores, attn_mask)
-    return matmul(softmax(scores, -1), value)
+    if attn_mask is None:
+        return matmul(dropout(softmax(scores, -1), dropout_p), value)
+    scores = _masked(scores, attn_mask)
+    result = matmul(dropout(softmax(scores, -1), dropout_p), value)
+    blind = eq(amax(scores, -1, keepdim=True), float("-inf"))
+    return where(blind, 0.0, result)
+
+
+def _factor(query: Tensor) -> Value:
+    """1 / sqrt(width)."""
+    width = extent(query, query.ndim - 1)
+    if width.is_constant:
+        return 1 / math.sqrt(width.constant) if width.constant else 1.0
+    return rsqrt(size_value(query.graph, width, query.dtype))
 
 
 def causal(scores: Tensor, offset: Size = 0) -> Tensor:
@@ -53,8 +67,8 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _grouped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool,
-    scale: float | None, offset: Size,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float,
+    is_causal: bool, scale: float | None, offset: Size,
 ) -> Tensor:  # fmt: skip
     """Heads split into (kv heads, group); key and value have a dimension of size 1 there."""
     heads, kv = extent(query, query.ndim - 3), extent(key, key.ndim - 3)
@@ -65,8 +79,9 @@ def _grouped(
         shared = mask.shape[-3] == 1
         mask = mask.unsqueeze(-3) if shared else mask.unflatten(-3, (kv, heads // kv))
     result = scaled_dot_product_attention(
-        split, key.unsqueeze(-3), value.unsqueeze(-3), mask, is_causal, scale, False, offset
-    )
+        split, key.unsqueeze(-3), value.unsqueeze(-3), mask, dropout_p, is_causal, scale,
+        offset=offset,
+    )  # fmt: skip
     return result.flatten(-4, -3)
 
 

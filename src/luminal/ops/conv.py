@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import ShapeError
+from ..graph.dtype import i64
+from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import extent, operands, per_dim, same_size
+from .base import extent, literal, operands, per_dim, same_size
 from .elementwise import add
 from .linalg import contract
 
@@ -162,17 +164,46 @@ def unfold(
     return windows.permute(0, 1, 4, 5, 2, 3).flatten(4, 5).flatten(1, 3)
 
 
-def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+def fold(
+    x: Tensor, output_size: Numbers, kernel_size: Numbers, dilation: Numbers = 1,
+    padding: Numbers = 0, stride: Numbers = 1,
+) -> Tensor:  # fmt: skip
+    """Columns back as patches that are added up where they overlap, the transpose of `unfold`:
+    (batch, c kernel, positions), or without batch, to (batch, c, *output_size)."""
+    sizes, kernel = per_dim(output_size, 2, "output_size"), per_dim(kernel_size, 2, "kernel_size")
+    spread, steps = per_dim(dilation, 2, "dilation"), per_dim(stride, 2, "stride")
+    sides = per_dim(padding, 2, "padding")
+    wide = [n + 2 * p for n, p in zip(sizes, sides)]
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide, spread, kernel, steps)]
+    if x.ndim not in (2, 3) or extent(x, x.ndim - 1) != counts[0] * counts[1]:
+        raise ShapeError(f"fold: {x} are not the columns of {tuple(counts)} patches")
+    batch = x if x.ndim == 3 else x.unsqueeze(0)
+    parts = batch.unflatten(1, (-1, *kernel)).unflatten(
+        -1, counts
+    )  # (batch, c, kh, kw, rows, cols)
+    tap, block = (Index.of("i2"), Index.of("i3")), (Index.of("i4"), Index.of("i5"))
+    row, column = (t * d + b * s for t, d, b, s in zip(tap, spread, block, steps))
+    at = x.graph.iota(parts.shape, row * wide[1] + column, i64)
+    blank = literal(x.graph, 0, x.dtype).expand((*parts.shape[:2], wide[0] * wide[1]))
+    image = blank.scatter_node(at.flatten(2), parts.flatten(2), 2, "sum").unflatten(2, wide)
+    for d, (n, p) in enumerate(zip(sizes, sides), 2):
+        image = image.narrow(d, p, n)
+    return image if x.ndim == 3 else image.squeeze(0)
+
+
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., c r r, h, w) to (..., c, h r, w r)."""
-    split = x.unflatten(-3, (-1, factor, factor))  # (..., c, r, r, h, w)
+    r = upscale_factor
+    split = x.unflatten(-3, (-1, r, r))  # (..., c, r, r, h, w)
     n = split.ndim
     order = [*range(n - 4), n - 2, n - 4, n - 1, n - 3]
     return split.permute(order).flatten(n - 2, n - 1).flatten(n - 4, n - 3)
 
 
-def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h r, w r) to (..., c r r, h, w)."""
-    split = x.unflatten(-1, (-1, factor)).unflatten(-3, (-1, factor))  # (..., c, h, r, w, r)
+    r = downscale_factor
+    split = x.unflatten(-1, (-1, r)).unflatten(-3, (-1, r))  # (..., c, h, r, w, r)
     n = split.ndim
     order = [*range(n - 4), n - 3, n - 1, n - 4, n - 2]
     return split.permute(order).flatten(n - 5, n - 3)

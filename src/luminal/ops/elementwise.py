@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 from ..errors import DTypeError
@@ -97,7 +98,16 @@ def floor_divide(a: Value, b: Value) -> Tensor:
     if not x.dtype.is_float:
         return x.graph.apply("floor_div", [x, y])
     exact = round(x.graph.apply("div", [sub(x, x.graph.apply("mod", [x, y])), y]))
+    if not isinstance(b, Tensor) and b != 0 and math.isfinite(b):
+        return exact
+    exact = where(eq(abs(y), float("inf")), _floor_of_tiny(x, y), exact)
     return where(eq(y, 0), x.graph.apply("div", [x, y]), exact)
+
+
+def _floor_of_tiny(x: Tensor, y: Tensor) -> Tensor:
+    """floor(x / y) for an infinite y: -1 where the signs differ, else 0; NaN for infinite x."""
+    opposite = logical_and(ne(x, 0), ne(lt(x, 0), lt(y, 0)))
+    return sub(mul(x, 0.0), opposite.cast(x.dtype))
 
 
 def remainder(a: Value, b: Value) -> Tensor:

@@ -15,7 +15,6 @@ from ..graph.tensor import Tensor
 from .base import Value, broadcast, count, dim_of, extent, full_like, size_value, tensor_of
 from .elementwise import add, div, eq, lt, mul, where
 from .movement import basic
-from .reduction import reduce
 from .slicing import is_basic
 
 SCATTER_MODES = {
@@ -184,12 +183,6 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return index_copy(x, dim, place, src.unsqueeze(dim_of(x, dim)))
 
 
-def bincount(x: Tensor, minlength: int) -> Tensor:
-    """How often each of 0 .. minlength - 1 occurs; the static size must be said."""
-    zeros = tensor_of(x.graph, 0, i64).expand((minlength,))
-    return zeros.scatter_node(x.cast(i64), full_like(x, 1, i64), 0, "sum")
-
-
 # ---- several index tensors at once
 
 
@@ -298,15 +291,3 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 def nonzero(x: Tensor) -> Tensor:
     """Not in a static graph: the size of the result is data."""
     raise Unsupported("nonzero: how many elements are not zero is data; use where()")
-
-
-def searchsorted(sorted_sequence: Tensor, values: Tensor, right: bool = False) -> Tensor:
-    """How many elements of a sorted vector (or rows of them) lie before each value."""
-    rows = sorted_sequence if sorted_sequence.ndim == 1 else sorted_sequence.unsqueeze(-2)
-    before = values.unsqueeze(-1) >= rows if right else values.unsqueeze(-1) > rows
-    return reduce("sum", before.cast(i64), -1)
-
-
-def bucketize(values: Tensor, boundaries: Tensor, right: bool = False) -> Tensor:
-    """Which interval between the boundaries each value falls into."""
-    return searchsorted(boundaries, values, right)

@@ -82,13 +82,32 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def addmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha (a @ b)."""
+    """beta x + alpha (a @ b), narrow floats in f32 and rounded once; x does not count, not even as
+    NaN, where beta is 0. Integers take the whole part of both factors."""
+    kind = result_type(a, b)
+    if kind.is_float and kind.bytes < 4:
+        x, a, b = x.cast(f32), a.cast(f32), b.cast(f32)
+    elif not kind.is_float:
+        beta, alpha = int(beta), int(alpha)
     product = matmul(a, b)
     product = product if alpha == 1 else mul(product, alpha)
-    return add(product, x if beta == 1 else mul(x, beta))
+    if beta != 0:
+        product = add(product, x if beta == 1 else mul(x, beta))
+    return product.expand(broadcast_shapes(product.shape, x.shape)).cast(kind)
 
 
-baddbmm = addmm
+baddbmm = addmv = addmm
+
+
+def addbmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha times the sum of the products of two batches of matrices."""
+    rows = a.transpose(0, 1).flatten(1, 2)
+    return addmm(x, rows, b.flatten(0, 1), beta, alpha)
+
+
+def addr(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta x + alpha times the products of all pairs of elements of two vectors."""
+    return addmm(x, a.unsqueeze(1), b.unsqueeze(0), beta, alpha)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -131,20 +150,28 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
 
 
 def kron(a: Tensor, b: Tensor) -> Tensor:
-    """The Kronecker product of two tensors of equal rank."""
-    x, y = a, b
-    for d in range(a.ndim):
+    """The Kronecker product; the tensor of lower rank has dimensions of size 1 at the front."""
+    x = a.reshape((*(1,) * (b.ndim - a.ndim), *a.shape))
+    y = b.reshape((*(1,) * (a.ndim - b.ndim), *b.shape))
+    rank = x.ndim
+    for d in range(rank):
         x, y = x.unsqueeze(2 * d + 1), y.unsqueeze(2 * d)
     product = mul(x, y)
-    for d in range(a.ndim):
+    for d in range(rank):
         product = product.flatten(d, d + 1)
     return product
 
 
-def cross(a: Tensor, b: Tensor, dim: int = -1) -> Tensor:
-    """The vector product along a dimension of size 3."""
+def cross(a: Tensor, b: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product along a dimension of size 3, by default the first of that size."""
     x, y = operands(a, b)
+    if dim is None:
+        dim = next((d for d in range(x.ndim) if extent(x, d) == 3), 0)
     dim = dim_of(x, dim)
+    if not x.ndim or extent(x, dim) != 3:
+        raise ShapeError(
+            f"cross: a dimension of size 3 is needed, got {a} and {b}, dimension {dim}"
+        )
     turned = [(t.roll(-1, dim), t.roll(-2, dim)) for t in (x, y)]
     (x1, x2), (y1, y2) = turned
     return sub(mul(x1, y2), mul(x2, y1))

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..graph.dtype import dtype as dtype_of
 from ..graph.tensor import Tensor
-from .base import dim_of, floating
+from .base import dim_of, floating, positions
 from .elementwise import mul, neg, reciprocal, sub
 from .math import LOG2_E, log
+from .random import Seed, gumbel
 from .reduction import argmax, reduce
 
 
@@ -19,9 +20,14 @@ def exponentials(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return power, reduce("sum", power, dim, keepdim=True)
 
 
-def softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
+def chosen(x: Tensor, dim: int | None) -> int:
+    """The dimension; PyTorch takes the first of scalars, vectors and cubes, else the second."""
+    return (0 if x.ndim in (0, 1, 3) else 1) if dim is None else dim
+
+
+def softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """e^x / sum e^x along a dimension."""
-    return _softmax(x if dtype is None else x.cast(dtype_of(dtype)), dim)
+    return _softmax(x if dtype is None else x.cast(dtype_of(dtype)), chosen(x, dim))
 
 
 @floating
@@ -30,9 +36,9 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
     return mul(power, reciprocal(total))
 
 
-def log_softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
+def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """log(softmax(x)) without underflow."""
-    return _log_softmax(x if dtype is None else x.cast(dtype_of(dtype)), dim)
+    return _log_softmax(x if dtype is None else x.cast(dtype_of(dtype)), chosen(x, dim))
 
 
 @floating
@@ -42,18 +48,21 @@ def _log_softmax(x: Tensor, dim: int) -> Tensor:
     return sub(sub(x, highest), log(exponentials(x, dim)[1]))
 
 
-def softmin(x: Tensor, dim: int = -1) -> Tensor:
+def softmin(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """softmax(-x)."""
-    return softmax(neg(x), dim)
+    return softmax(neg(x), dim, dtype=dtype)
 
 
-def gumbel_softmax(x: Tensor, noise: Tensor, tau: float = 1.0, dim: int = -1) -> Tensor:
-    """softmax((x + noise) / tau) for Gumbel noise drawn by the caller (`random.gumbel`)."""
-    return softmax((x + noise) / tau, dim)
+def gumbel_softmax(
+    x: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
+    seed: Seed = None, stream: int | None = None,
+) -> Tensor:  # fmt: skip
+    """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is unused.)"""
+    noise = gumbel(x.graph, x.shape, seed, stream).cast(x.dtype)
+    soft = softmax((x + noise) / tau, dim)
+    return hardmax(soft, dim) if hard else soft
 
 
 def hardmax(x: Tensor, dim: int = -1) -> Tensor:
     """1 at the first maximum along a dimension, else 0."""
-    from .base import positions
-
     return (positions(x, dim_of(x, dim)) == argmax(x, dim, keepdim=True)).cast(x.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import extent, floating, full_like, magnitude
+from .base import broadcast, extent, floating, full_like, magnitude
 from .elementwise import (
     abs,
     add,
@@ -24,7 +24,7 @@ from .elementwise import (
 )
 from .indexing import gather, index_select
 from .logits import log_softmax
-from .math import exp, log, log1p, sqrt
+from .math import exp, log, log1p
 from .reduction import mean, norm, reduce
 from .reduction import sum as total
 
@@ -188,11 +188,9 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 
 @floating
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """a b / (|a| |b|)."""
-    product = total(mul(a, b), dim)
-    first = maximum(total(square(a), dim), eps * eps)
-    second = maximum(total(square(b), dim), eps * eps)
-    return div(product, sqrt(mul(first, second)))
+    """The product of a / max(|a|, eps) and b / max(|b|, eps), added up."""
+    parts = [div(t, maximum(norm(t, 2, dim, keepdim=True), eps)) for t in broadcast(a, b)]
+    return total(mul(*parts), dim)
 
 
 @floating

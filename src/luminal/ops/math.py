@@ -28,6 +28,7 @@ from .elementwise import (
     isinf,
     isnan,
     logical_and,
+    logical_not,
     logical_or,
     lt,
     mul,
@@ -209,9 +210,10 @@ def _pow_float(x: Tensor, y: Tensor) -> Tensor:
     size = _exact_whole(x, y, size)
     whole = logical_or(eq(floor(y), y), isinf(y))
     odd = logical_and(eq(remainder(y, 2.0), 1.0), whole)
-    signed = where(odd, neg(size), size)
-    of_negative = where(logical_or(whole, isinf(x)), signed, float("nan"))
-    result = where(lt(x, 0.0), of_negative, size)
+    negative = lt(_sign_of(x), 0.0)  # also of -0
+    signed = where(logical_and(odd, negative), neg(size), size)
+    undefined = logical_and(lt(x, 0.0), logical_not(logical_or(whole, isinf(x))))
+    result = where(undefined, float("nan"), signed)
     plain = logical_or(eq(y, 0.0), eq(x, 1.0))
     return where(logical_or(plain, logical_and(eq(x, -1.0), isinf(y))), 1.0, result)
 
@@ -335,7 +337,8 @@ def asinh(x: Tensor) -> Tensor:
     root = add(sqrt(add(square(size), 1.0)), 1.0)
     near = log1p(add(size, div(square(size), root)))
     result = where(gt(size, 1e6), add(log(size), LN_2), near)
-    return where(lt(x, 0.0), neg(result), result)
+    signed = where(lt(x, 0.0), neg(result), result)
+    return where(eq(x, 0.0), x, signed)  # -0 stays
 
 
 @floating
@@ -343,7 +346,8 @@ def acosh(x: Tensor) -> Tensor:
     """log(x + sqrt(x^2 - 1)), for x >= 1."""
     t = sub(x, 1.0)
     near = log1p(add(t, sqrt(mul(t, add(t, 2.0)))))
-    return where(gt(x, 1e6), add(log(x), LN_2), near)
+    result = where(gt(x, 1e6), add(log(x), LN_2), near)
+    return where(lt(x, 1.0), float("nan"), result)
 
 
 @floating

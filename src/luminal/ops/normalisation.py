@@ -79,9 +79,14 @@ def group_norm(
 
 @floating
 def instance_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """Mean 0 and variance 1 over the spatial dimensions of each channel."""
+    x: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Mean 0 and variance 1 over the spatial dimensions of each channel; without use_input_stats by
+    the running statistics. (These stay as they are: momentum is for modules, which update them.)"""
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
     result = moments(x, tuple(range(2, x.ndim)), eps)[0]
     return affine(result, per_channel(x, weight), per_channel(x, bias))
 
@@ -90,9 +95,10 @@ def instance_norm(
 def batch_norm(
     x: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
-    eps: float = 1e-5,
+    momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Normalise each channel (dimension 1): by the running statistics, or by those of the batch."""
+    """Normalise each channel (dimension 1): by the running statistics, or by those of the batch.
+    (They stay as they are: momentum is for modules, which update them.)"""
     scale, shift = per_channel(x, weight), per_channel(x, bias)
     if training or running_mean is None or running_var is None:
         dims = (0, *range(2, x.ndim))

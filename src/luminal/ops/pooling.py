@@ -1,7 +1,8 @@
-"""Pooling: a reduction over windows."""
+"""Pooling by means and norms: a reduction over windows. (Maxima are in `maxima`.)"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..errors import ShapeError
@@ -9,12 +10,12 @@ from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import extent, floating, full_like, per_dim
 from .conv import Numbers, pad_spatial
-from .elementwise import div, mul
+from .elementwise import abs, div, mul
 from .math import pow
 from .reduction import mean, reduce
 
 
-def _pool_windows(
+def pool_windows(
     n: int, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], ceil_mode: bool, fill: float,
 ) -> Tensor:  # fmt: skip
@@ -38,42 +39,6 @@ def _ceil_excess(size: Index, k: int, s: int, p: int, spread: int) -> int:
     return max(0, (count - 1) * s - room)
 
 
-def _max_pool(
-    n: int, x: Tensor, kernel_size: Numbers, stride: Numbers | None, padding: Numbers,
-    dilation: Numbers, ceil_mode: bool,
-) -> Tensor:  # fmt: skip
-    kernel = per_dim(kernel_size, n, "kernel_size")
-    steps = kernel if stride is None else per_dim(stride, n, "stride")
-    paddings, spread = per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation")
-    lowest = x.dtype.lowest
-    windows = _pool_windows(n, x, kernel, steps, paddings, spread, ceil_mode, lowest)
-    return reduce("max", windows, tuple(range(x.ndim, x.ndim + n)))
-
-
-def max_pool1d(
-    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
-    dilation: Numbers = 1, ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
-    """The largest element of each window; NaN wins."""
-    return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-def max_pool2d(
-    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
-    dilation: Numbers = 1, ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
-    """The largest element of each window; NaN wins."""
-    return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-def max_pool3d(
-    x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
-    dilation: Numbers = 1, ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
-    """The largest element of each window; NaN wins."""
-    return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
 @floating
 def _avg_pool(
     x: Tensor, n: int, kernel_size: Numbers, stride: Numbers | None, padding: Numbers,
@@ -83,7 +48,7 @@ def _avg_pool(
     steps = kernel if stride is None else per_dim(stride, n, "stride")
     paddings, ones = per_dim(padding, n, "padding"), (1,) * n
     inner = tuple(range(x.ndim, x.ndim + n))
-    windows = _pool_windows(n, x, kernel, steps, paddings, ones, ceil_mode, 0.0)
+    windows = pool_windows(n, x, kernel, steps, paddings, ones, ceil_mode, 0.0)
     total = reduce("sum", windows, inner)
     padded = any(p != 0 for p in paddings)
     if divisor is not None or not (ceil_mode or (padded and not count_include_pad)):
@@ -93,7 +58,7 @@ def _avg_pool(
     if count_include_pad:
         counted = pad_spatial(counted, [(p, p) for p in paddings], 1.0)
         paddings = (0,) * n
-    numbers = _pool_windows(n, counted, kernel, steps, paddings, ones, ceil_mode, 0.0)
+    numbers = pool_windows(n, counted, kernel, steps, paddings, ones, ceil_mode, 0.0)
     return div(total, reduce("sum", numbers, inner))
 
 
@@ -134,20 +99,52 @@ def avg_pool3d(
     )
 
 
-def lp_pool2d(
-    x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None
-) -> Tensor:
+@floating
+def _lp_pool(
+    x: Tensor, n: int, norm_type: float, kernel_size: Numbers, stride: Numbers | None,
+    ceil_mode: bool,
+) -> Tensor:  # fmt: skip
+    """The p-norm of each window, from the mean of its powers, as PyTorch has it."""
+    kernel = per_dim(kernel_size, n, "kernel_size")
+    if math.isinf(norm_type):
+        steps = kernel if stride is None else per_dim(stride, n, "stride")
+        op, fill = ("max", 0.0) if norm_type > 0 else ("min", math.inf)
+        rest = kernel, steps, (0,) * n, (1,) * n
+        inner = tuple(range(x.ndim, x.ndim + n))
+        return reduce(op, pool_windows(n, abs(x), *rest, ceil_mode, fill), inner)
+    size = _product(kernel)
+    total = _avg_pool(pow(x, norm_type), n, kernel_size, stride, 0, ceil_mode, True, None)
+    return pow(mul(total, size), 1.0 / norm_type)
+
+
+def lp_pool1d(
+    x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
     """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
-    kernel = per_dim(kernel_size, 2, "kernel_size")
-    steps = kernel if stride is None else per_dim(stride, 2, "stride")
-    windows = pow(x, norm_type).windows((x.ndim - 2, x.ndim - 1), kernel, steps)
-    return pow(reduce("sum", windows, (x.ndim, x.ndim + 1)), 1.0 / norm_type)
+    return _lp_pool(x, 1, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
+    return _lp_pool(x, 2, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
+    return _lp_pool(x, 3, norm_type, kernel_size, stride, ceil_mode)
 
 
 # ---- adaptive: window i of o covers floor(i n / o) .. ceil((i + 1) n / o) - 1
 
 
-def _adaptive_windows(x: Tensor, dim: int, size: int, fill: float) -> Tensor:
+def adaptive_windows(x: Tensor, dim: int, size: int, fill: float) -> Tensor:
     """A new last dimension walks inside the windows; `fill` where a window is shorter."""
     n = extent(x, dim)
     if n.is_constant and n.constant % size == 0:
@@ -162,19 +159,22 @@ def _adaptive_windows(x: Tensor, dim: int, size: int, fill: float) -> Tensor:
     return x.read(shape, index, [end - 1 - index[dim]], fill)
 
 
-def _adaptive(n: int, x: Tensor, output_size: Sequence[int | None] | int | None, op: str) -> Tensor:
-    sizes = (output_size,) * n if isinstance(output_size, (int, type(None))) else output_size
-    for d, size in enumerate(sizes, x.ndim - n):
+def adaptive_sizes(n: int, output_size: Sequence[int | None] | int | None) -> list[int | None]:
+    """One size for each of n dimensions; None keeps a dimension as it is."""
+    if isinstance(output_size, (int, type(None))):
+        return [output_size] * n
+    return list(output_size)
+
+
+def _adaptive(n: int, x: Tensor, output_size: Sequence[int | None] | int | None) -> Tensor:
+    for d, size in enumerate(adaptive_sizes(n, output_size), x.ndim - n):
         if size is None:
             continue
-        if op == "max":
-            windows = _adaptive_windows(x, d, size, x.dtype.lowest)
-            x = reduce("max", windows, x.ndim)
-        elif size == 1:
+        if size == 1:
             x = mean(x, d, keepdim=True)
         else:
-            counted = _adaptive_windows(full_like(x, 1.0), d, size, 0.0)
-            total = reduce("sum", _adaptive_windows(x, d, size, 0.0), x.ndim)
+            counted = adaptive_windows(full_like(x, 1.0), d, size, 0.0)
+            total = reduce("sum", adaptive_windows(x, d, size, 0.0), x.ndim)
             x = div(total, reduce("sum", counted, x.ndim))
     return x
 
@@ -182,31 +182,16 @@ def _adaptive(n: int, x: Tensor, output_size: Sequence[int | None] | int | None,
 @floating
 def adaptive_avg_pool1d(x: Tensor, output_size: int) -> Tensor:
     """Means over windows that give the size wanted."""
-    return _adaptive(1, x, output_size, "mean")
+    return _adaptive(1, x, output_size)
 
 
 @floating
 def adaptive_avg_pool2d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Means over windows that give the size wanted."""
-    return _adaptive(2, x, output_size, "mean")
+    return _adaptive(2, x, output_size)
 
 
 @floating
 def adaptive_avg_pool3d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
     """Means over windows that give the size wanted."""
-    return _adaptive(3, x, output_size, "mean")
-
-
-def adaptive_max_pool1d(x: Tensor, output_size: int) -> Tensor:
-    """Maxima over windows that give the size wanted."""
-    return _adaptive(1, x, output_size, "max")
-
-
-def adaptive_max_pool2d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Maxima over windows that give the size wanted."""
-    return _adaptive(2, x, output_size, "max")
-
-
-def adaptive_max_pool3d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Maxima over windows that give the size wanted."""
-    return _adaptive(3, x, output_size, "max")
+    return _adaptive(3, x, output_size)

@@ -1,9 +1,12 @@
 """Random numbers from a counter: every element is a function of (seed, stream, its position).
 
 The function is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011). The same seed gives the same numbers on every device, for any number of threads. A
-seed is a number, or a scalar tensor given at each run; each call takes the next stream of its graph
-unless one is named.
+1, 2, 3", 2011). The same seed gives the same numbers on every device, for any number of threads.
+
+Without a seed every run has other numbers: the graph counts its runs in a state, "random.run", and
+starts from the number given to `manual_seed`. A seed that is a number gives each run the same
+numbers, one that is a scalar tensor those of its value. Each call takes the next stream of its
+graph unless one is named.
 """
 
 from __future__ import annotations
@@ -34,12 +37,30 @@ from .elementwise import (
 )
 from .math import LN_2, cos, log, sqrt
 from .reduction import argmax
-from .sorting import argsort
+from .sorting import argsort, topk
 
-Seed = int | Tensor
+Seed = int | Tensor | None
 Shape = Size | Sequence[Size]
 
+RUN = "random.run"  # the name of the state that counts runs
+
 _streams: WeakKeyDictionary[Graph, int] = WeakKeyDictionary()
+_seeds: WeakKeyDictionary[Graph, int] = WeakKeyDictionary()
+
+
+def manual_seed(graph: Graph, seed: int) -> None:
+    """What the graph's calls without a seed, from here on, start from; 0 where nothing is said."""
+    _seeds[graph] = seed
+
+
+def run_counter(graph: Graph) -> Tensor:
+    """The number of the run, i64: a state that starts at 0. Set it to repeat a run."""
+    for state, _ in graph.states:
+        if state.node.attribute.name == RUN:
+            return state
+    state = graph.tensor((), i64, RUN).set(0)
+    graph.donate(state, add(state, 1))
+    return state
 
 
 def next_stream(graph: Graph) -> int:
@@ -75,25 +96,37 @@ def threefry(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> tupl
 
 
 def random_words(
-    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None
+    graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Two independent u32 tensors of random bits."""
     sizes = graph.shape(shape)
     flat = Index.of(0)
     for d, size in enumerate(sizes):
         flat = flat * size + Index.of(f"i{d}")
-    position = graph.iota(sizes, flat, i64)
-    low = position.cast(u32)
-    high = bitwise_right_shift(position, full_like(position, 32)).cast(u32)
+    low, high = _halves(graph.iota(sizes, flat, i64))
     stream = next_stream(graph) if stream is None else stream
-    number = seed.cast(u64) if isinstance(seed, Tensor) else literal(graph, seed, u64)
-    first = number.cast(u32).expand(sizes)
-    upper = bitwise_right_shift(number, literal(graph, 32, u64)).cast(u32).expand(sizes)
-    second = bitwise_xor(upper, full_like(upper, stream * 0x9E3779B9))
-    return threefry((first, second), (low, high))
+    first, second = _key(graph, seed)
+    second = bitwise_xor(second, full_like(second, stream * 0x9E3779B9))
+    return threefry((first.expand(sizes), second.expand(sizes)), (low, high))
 
 
-def random_bits(graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None) -> Tensor:
+def _key(graph: Graph, seed: Seed) -> tuple[Tensor, Tensor]:
+    """The two words of a seed; without one they are drawn anew from the number of the run."""
+    if isinstance(seed, Tensor):
+        return _halves(seed)
+    if seed is not None:
+        return _halves(literal(graph, seed, u64))
+    start = literal(graph, _seeds.get(graph, 0), u64)
+    return threefry(_halves(start), _halves(run_counter(graph)))
+
+
+def _halves(number: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower and the upper 32 bits, u32."""
+    bits = number.cast(u64)
+    return bits.cast(u32), bitwise_right_shift(bits, full_like(bits, 32)).cast(u32)
+
+
+def random_bits(graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None) -> Tensor:
     """Random u32."""
     return random_words(graph, shape, seed, stream)[0]
 
@@ -113,7 +146,7 @@ def _unit(words: tuple[Tensor, Tensor], kind: Any) -> Tensor:
 
 
 def rand(
-    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None, dtype: Any = "f32"
+    graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
 ) -> Tensor:
     """Uniform in [0, 1)."""
     kind = dtype_of(dtype)
@@ -130,7 +163,7 @@ def _below_one(x: Tensor) -> Tensor:
 
 
 def uniform(
-    graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, seed: Seed = 0,
+    graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
     """Uniform in [low, high)."""
@@ -138,7 +171,7 @@ def uniform(
 
 
 def randn(
-    graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None, dtype: Any = "f32"
+    graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
 ) -> Tensor:
     """Normal with mean 0 and variance 1, by Box and Muller."""
     kind = dtype_of(dtype)
@@ -149,7 +182,7 @@ def randn(
 
 
 def normal(
-    graph: Graph, shape: Shape, mean: float = 0.0, std: float = 1.0, seed: Seed = 0,
+    graph: Graph, shape: Shape, mean: float = 0.0, std: float = 1.0, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
     """Normal with a mean and a standard deviation."""
@@ -157,21 +190,21 @@ def normal(
 
 
 def exponential(
-    graph: Graph, shape: Shape, rate: float = 1.0, seed: Seed = 0, stream: int | None = None
+    graph: Graph, shape: Shape, rate: float = 1.0, seed: Seed = None, stream: int | None = None
 ) -> Tensor:
     """Exponential, of a rate."""
     unit = rand(graph, shape, seed, stream)
     return mul(graph.apply("log2", [sub(1.0, unit)]), -LN_2 / rate)
 
 
-def gumbel(graph: Graph, shape: Shape, seed: Seed = 0, stream: int | None = None) -> Tensor:
+def gumbel(graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None) -> Tensor:
     """Gumbel noise: -log(-log u)."""
     unit = add(rand(graph, shape, seed, stream), 2.0**-25)
     return neg(log(neg(log(unit))))
 
 
 def randint(
-    graph: Graph, low: int, high: int, shape: Shape, seed: Seed = 0, stream: int | None = None,
+    graph: Graph, low: int, high: int, shape: Shape, seed: Seed = None, stream: int | None = None,
     dtype: Any = "i64",
 ) -> Tensor:  # fmt: skip
     """Integers low .. high - 1. high - low < 2^32; the bias is below (high - low) / 2^32."""
@@ -182,32 +215,27 @@ def randint(
     return add(scaled.cast(i64), low).cast(dtype_of(dtype))
 
 
-def bernoulli(p: Tensor, seed: Seed = 0, stream: int | None = None) -> Tensor:
+def bernoulli(p: Tensor, *, seed: Seed = None, stream: int | None = None) -> Tensor:
     """1 with probability p, else 0."""
     unit = rand(p.graph, p.shape, seed, stream, f64 if p.dtype is f64 else f32)
     return lt(unit, p.cast(unit.dtype)).cast(p.dtype)
 
 
-def dropout(
-    x: Tensor, p: float = 0.5, training: bool = True, seed: Seed = 0, stream: int | None = None
-) -> Tensor:
-    """In training 0 with probability p, else x / (1 - p); otherwise x."""
-    if not 0 <= p <= 1:
-        raise DTypeError(f"dropout: the probability {p} is not in 0 .. 1")
-    if not training or p == 0:
-        return x
-    if p == 1:
-        return mul(x, 0)
-    kept = lt(rand(x.graph, x.shape, seed, stream), 1.0 - p)
-    return where(kept, mul(x, 1 / (1 - p)), 0)
-
-
-def randperm(graph: Graph, n: int, seed: Seed = 0, stream: int | None = None) -> Tensor:
+def randperm(graph: Graph, n: int, seed: Seed = None, stream: int | None = None) -> Tensor:
     """A random order of 0 .. n - 1."""
     return argsort(random_bits(graph, (n,), seed, stream))
 
 
-def multinomial(weights: Tensor, seed: Seed = 0, stream: int | None = None) -> Tensor:
-    """One index for each row of weights (not negative, need not add up to 1): (..., 1)."""
-    noise = gumbel(weights.graph, weights.shape, seed, stream)
-    return argmax(add(log(weights), noise), -1, keepdim=True)
+def multinomial(
+    weights: Tensor, num_samples: int = 1, replacement: bool = False, *, seed: Seed = None,
+    stream: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Indices drawn for each row of weights (not negative, need not add up to 1): (..., samples),
+    none twice unless with replacement. By the largest of log w + Gumbel noise."""
+    shape = list(weights.shape)
+    if replacement and num_samples != 1:
+        shape.insert(-1, num_samples)
+        noise = gumbel(weights.graph, shape, seed, stream)
+        return argmax(add(log(weights).unsqueeze(-2), noise), -1)
+    noise = gumbel(weights.graph, shape, seed, stream)
+    return topk(add(log(weights), noise), num_samples, -1).indices

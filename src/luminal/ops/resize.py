@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
 
 from ..errors import ShapeError, Unsupported
 from ..graph.dtype import i64
@@ -15,21 +18,22 @@ from .elementwise import add, mul, sub
 def interpolate(
     x: Tensor, size: Size | Sequence[Size] | None = None,
     scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
-    align_corners: bool | None = None,
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """x: (batch, channels, *spatial), as `torch.nn.functional.interpolate`.
 
     mode: nearest, nearest-exact, linear, bilinear, trilinear (one linear step for each dimension),
-    bicubic, area. A scale factor must give whole ratios or sizes; use `size` for others.
+    bicubic, area. A size n becomes floor(n scale_factor), and samples lie 1 / scale_factor apart;
+    with `size` or recompute_scale_factor, n / size apart.
     """
     n = x.ndim - 2
-    sizes = _sizes(x, n, size, scale_factor)
+    targets = _targets(x, n, size, scale_factor, bool(recompute_scale_factor))
     if mode == "area":
         from .pooling import _adaptive
 
-        return _adaptive(n, x, [int(s) for s in sizes], "mean")
+        return _adaptive(n, x, [int(target.size) for target in targets])
     linear = {"linear": 1, "bilinear": 2, "trilinear": 3}
-    for d, wanted in enumerate(sizes, 2):
+    for d, wanted in enumerate(targets, 2):
         if mode in ("nearest", "nearest-exact"):
             x = _nearest(x, d, wanted, exact=mode == "nearest-exact")
         elif linear.get(mode) == n:
@@ -41,35 +45,63 @@ def interpolate(
     return x
 
 
-def upsample(x: Tensor, scale_factor: int, mode: str = "nearest") -> Tensor:
-    """interpolate by a factor."""
-    return interpolate(x, scale_factor=scale_factor, mode=mode)
+def upsample(
+    x: Tensor, size: Size | Sequence[Size] | None = None,
+    scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """interpolate, under its older name."""
+    return interpolate(x, size, scale_factor, mode, align_corners)
 
 
-def _sizes(
+def upsample_nearest(
+    x: Tensor, size: Size | Sequence[Size] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:  # fmt: skip
+    """interpolate by the nearest element."""
+    return interpolate(x, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(
+    x: Tensor, size: Size | Sequence[Size] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:  # fmt: skip
+    """interpolate linearly in both dimensions, corners on corners."""
+    return interpolate(x, size, scale_factor, "bilinear", True)
+
+
+class Target(NamedTuple):
+    """A new size, and the distance of its samples: `up` elements in `down` steps."""
+
+    size: Index
+    up: Index
+    down: Index
+
+
+def _targets(
     x: Tensor, n: int, size: Size | Sequence[Size] | None,
-    factor: float | Sequence[float] | None,
-) -> list[Index]:  # fmt: skip
+    factor: float | Sequence[float] | None, recompute: bool,
+) -> list[Target]:  # fmt: skip
     if (size is None) == (factor is None):
         raise ShapeError("interpolate takes either size or scale_factor")
+    old = [extent(x, 2 + d) for d in range(n)]
     if size is not None:
         listed = [size] * n if isinstance(size, (int, str, Index)) else list(size)
-        return [x.graph.size(s) for s in listed]
+        return [Target(x.graph.size(s), here, x.graph.size(s)) for s, here in zip(listed, old)]
     factors = [factor] * n if isinstance(factor, (int, float)) else list(factor or ())
-    return [_scaled(extent(x, 2 + d), f) for d, f in enumerate(factors)]
+    return [_scaled(here, f, recompute) for here, f in zip(old, factors)]
 
 
-def _scaled(size: Index, factor: float) -> Index:
-    """floor(size factor), where the factor is a ratio of the two sizes."""
-    up, down = int(factor), round(1 / factor)
-    if up == factor:
-        return size * up
-    whole = not size.is_constant or size.constant % down == 0
-    if abs(down * factor - 1) < 1e-9 and whole:
-        return size // down
-    if size.is_constant and size.constant * factor == int(size.constant * factor):
-        return Index.of(int(size.constant * factor))
-    raise Unsupported(f"interpolate: factor {factor} of size {size} gives no whole size; use size=")
+def _scaled(size: Index, factor: float, recompute: bool) -> Target:
+    """floor(size factor), in floats for a fixed size, as PyTorch has it."""
+    ratio = Fraction(factor).limit_denominator(1 << 20)
+    if size.is_constant:
+        new = Index.of(math.floor(size.constant * factor))
+    else:
+        new = size * ratio.numerator // ratio.denominator
+    if recompute:
+        return Target(new, size, new)
+    return Target(new, Index.of(ratio.denominator), Index.of(ratio.numerator))
 
 
 def _read_along(x: Tensor, dim: int, size: Index, at: Index) -> Tensor:
@@ -78,19 +110,26 @@ def _read_along(x: Tensor, dim: int, size: Index, at: Index) -> Tensor:
     return x.read([*x.shape[:dim], size, *x.shape[dim + 1 :]], index)
 
 
-def _nearest(x: Tensor, dim: int, size: Index, exact: bool) -> Tensor:
-    """floor(i n / size), or floor((2 i + 1) n / (2 size))."""
-    n, here = extent(x, dim), Index.of(f"i{dim}")
-    at = ((here * 2 + 1) * n) // (size * 2) if exact else (here * n) // size
-    return _read_along(x, dim, size, at)
+def _nearest(x: Tensor, dim: int, target: Target, exact: bool) -> Tensor:
+    """floor(i up / down), or floor((2 i + 1) up / (2 down)), inside the image."""
+    here, (size, up, down) = Index.of(f"i{dim}"), target
+    at = ((here * 2 + 1) * up) // (down * 2) if exact else (here * up) // down
+    return _read_along(x, dim, size, _inside(x, dim, target, at))
 
 
-def _source(n: Index, size: Index, dim: int, align_corners: bool) -> tuple[Index, Index]:
+def _inside(x: Tensor, dim: int, target: Target, at: Index) -> Index:
+    """A factor may end outside, a ratio of sizes does not."""
+    n = extent(x, dim)
+    exact = n is target.up and target.size is target.down
+    return at if exact else at.minimum(n - 1)
+
+
+def _source(n: Index, target: Target, dim: int, align_corners: bool) -> tuple[Index, Index]:
     """Where sample i lies, as numerator and denominator."""
-    here = Index.of(f"i{dim}")
+    here, (size, up, down) = Index.of(f"i{dim}"), target
     if align_corners:
         return here * (n - 1), (size - 1).maximum(1)
-    return (here * 2 + 1) * n - size, size * 2
+    return (here * 2 + 1) * up - down, down * 2
 
 
 def _fraction(x: Tensor, dim: int, size: Index, rest: Index, whole: Index) -> Tensor:
@@ -102,10 +141,10 @@ def _fraction(x: Tensor, dim: int, size: Index, rest: Index, whole: Index) -> Te
 
 
 @floating
-def _linear(x: Tensor, dim: int, size: Index, align_corners: bool) -> Tensor:
+def _linear(x: Tensor, dim: int, target: Target, align_corners: bool) -> Tensor:
     """The two nearest elements, weighted by distance."""
-    n = extent(x, dim)
-    numerator, denominator = _source(n, size, dim, align_corners)
+    n, size = extent(x, dim), target.size
+    numerator, denominator = _source(n, target, dim, align_corners)
     numerator = numerator.maximum(0)
     low = numerator // denominator
     weight = _fraction(x, dim, size, numerator - low * denominator, denominator)
@@ -115,10 +154,10 @@ def _linear(x: Tensor, dim: int, size: Index, align_corners: bool) -> Tensor:
 
 
 @floating
-def _cubic(x: Tensor, dim: int, size: Index, align_corners: bool) -> Tensor:
+def _cubic(x: Tensor, dim: int, target: Target, align_corners: bool) -> Tensor:
     """The four nearest elements, by the cubic convolution with a = -0.75."""
-    n = extent(x, dim)
-    numerator, denominator = _source(n, size, dim, align_corners)
+    n, size = extent(x, dim), target.size
+    numerator, denominator = _source(n, target, dim, align_corners)
     low = numerator // denominator
     t = _fraction(x, dim, size, numerator - low * denominator, denominator)
     distances = [add(t, 1.0), t, sub(1.0, t), sub(2.0, t)]

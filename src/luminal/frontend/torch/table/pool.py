@@ -13,7 +13,7 @@ from ....graph.dtype import i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import extent, full_like, per_dim, static
-from ....ops.pooling import _adaptive_windows, _pool_windows
+from ....ops.pooling import adaptive_windows, pool_windows
 from .base import rule, widened
 
 Numbers = int | Sequence[int]
@@ -79,7 +79,7 @@ def max_places(
     sizes = per_dim(kernel, n, "kernel")
     steps = sizes if stride is None else per_dim(stride, n, "stride")
     rest = (sizes, steps, per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation"))
-    return _first_best(x, n, lambda part, fill: _pool_windows(n, part, *rest, ceil_mode, fill))[1]
+    return _first_best(x, n, lambda part, fill: pool_windows(n, part, *rest, ceil_mode, fill))[1]
 
 
 def _first_best(x: Tensor, n: int, windows: Any) -> tuple[Tensor, Tensor]:
@@ -108,7 +108,7 @@ def _adaptive_max(name: str, n: int) -> None:
     def maxima(x: Tensor, size: Sequence[int]) -> Any:
         def windows(image: Tensor, fill: float) -> Tensor:
             for d, wanted in enumerate(size, image.ndim - n):
-                image = _adaptive_windows(image, d, wanted, fill)
+                image = adaptive_windows(image, d, wanted, fill)
             return image
 
         return _first_best(x, n, windows)

@@ -197,7 +197,7 @@ def bernoulli(at: Recorder, x: Tensor, p: float = 0.5) -> Tensor:
 
 @source("bernoulli.default")
 def bernoulli_each(at: Recorder, x: Tensor) -> Tensor:
-    return ops.bernoulli(x, at.random_seed())
+    return ops.bernoulli(x, seed=at.random_seed())
 
 
 @source("uniform.default")
