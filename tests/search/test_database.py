@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from search_cases import prepared
 
+from luminal.errors import ArtifactError
 from luminal.search import database as module
 from luminal.search.database import Database, Trial, Tuned, key_of, user_path
 
@@ -33,18 +34,80 @@ def test_trials_and_rates(tmp_path):
     assert base.rates("machine") == {"fma": 3.0} and base.rates("other") is None
 
 
-def test_a_damaged_file_is_rebuilt(tmp_path):
+def harmed(path, place):
+    content = bytearray(path.read_bytes())
+    content[place : place + 100] = bytes(100)
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def test_a_damaged_file_is_set_aside(tmp_path):
     path = tmp_path / "t.sqlite"
-    for content in (b"not a database at all" * 100, b""):
-        path.write_bytes(content)
-        base = Database(path)
-        if content:
-            with pytest.warns(UserWarning, match="damaged"):
-                assert base.find("key") is None
+    base = Database(path)
+    base.keep("key", "gemm", FOUND)
+    content = harmed(path, 100)
+    with pytest.warns(UserWarning, match="damaged") as told:
+        assert base.find("key") is None
+    assert len(told) == 1
+    base.keep("key", "gemm", FOUND)
+    assert base.find("key") == FOUND
+    (aside,) = tmp_path.glob("*.damaged-*")
+    assert aside.read_bytes() == content
+    base.clear()
+    assert base.find("key") is None and path.exists() and aside.exists()
+
+
+def test_the_users_own_file_is_set_aside_whatever_is_in_it(tmp_path, monkeypatch):
+    path = tmp_path / "t.sqlite"
+    monkeypatch.setattr(module, "user_path", lambda: path)
+    path.write_bytes(b"not a database at all" * 100)
+    base = Database(path)
+    with pytest.warns(UserWarning, match="damaged"):
         base.keep("key", "gemm", FOUND)
-        assert base.find("key") == FOUND
-        base.clear()
-        assert not path.exists()
+    assert base.find("key") == FOUND and "set aside: 1" in base.describe()
+    base.clear()
+    assert [p.name for p in tmp_path.iterdir()] == ["t.sqlite"]
+
+
+@pytest.mark.parametrize("kind", ["weights", "database"])
+def test_a_file_that_is_no_tuning_database_is_left_as_it_is(tmp_path, kind):
+    path = tmp_path / "precious"
+    if kind == "weights":
+        path.write_bytes(b"GGUF" * 1000)
+    else:  # of another program
+        with sqlite3.connect(path) as connection:
+            connection.execute("create table bookmarks (address text)")
+        connection.close()
+    content = path.read_bytes()
+    base = Database(path)
+    with pytest.warns(UserWarning, match="not a tuning database") as told:
+        base.keep("key", "gemm", FOUND)
+        base.add_trials("key", [Trial({}, "ok", 1.0)])
+        assert base.find("key") is None
+    assert len(told) == 1
+    with pytest.raises(ArtifactError, match="left as it is"):
+        Database(path).clear()
+    assert path.read_bytes() == content and [p.name for p in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_folder_that_can_only_be_read(tmp_path, monkeypatch):
+    base = Database(tmp_path / "t.sqlite")
+    base.keep("key", "gemm", FOUND)
+    monkeypatch.setattr(module.os, "access", lambda *_: False)
+    assert base.find("key") == FOUND
+    assert [p.name for p in tmp_path.iterdir()] == ["t.sqlite"]
+
+
+def test_a_passing_fault_is_no_damage(tmp_path, monkeypatch):
+    base = Database(tmp_path / "t.sqlite")
+    base.keep("key", "gemm", FOUND)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.01)
+    with sqlite3.connect(base.path) as other:
+        other.execute("begin immediate")
+        with pytest.warns(UserWarning, match="locked"):
+            base.keep("more", "gemm", FOUND)
+    other.close()
+    assert Database(base.path).find("key") == FOUND and not list(tmp_path.glob("*damaged*"))
 
 
 def test_damage_in_the_middle(tmp_path):
@@ -63,12 +126,19 @@ def test_damage_in_the_middle(tmp_path):
     assert base.find("key") == FOUND
 
 
-def test_changed_rows_are_not_believed(tmp_path):
+@pytest.mark.parametrize("column", ["key", "part", "found", "kind"])
+def test_changed_rows_are_not_believed(tmp_path, column):
     base = Database(tmp_path / "t.sqlite")
     base.keep("key", "gemm", FOUND)
+    base.keep_plan("key", [1])
+    base.add_trials("key", [Trial({}, "ok", 1.0)])
+    base.keep_rates("key", {"fma": 1.0})
     with sqlite3.connect(base.path) as connection:
-        connection.execute("update tuned set choices = '{\"block m\": 64}'")
-    assert base.find("key") is None
+        connection.execute(f"update rows set {column} = {column} || ' '")
+    for key in ("key", "key "):
+        assert base.find(key) is None and base.plan(key) is None
+        assert base.trials(key) == [] and base.rates(key) is None
+    assert "0 kernels tuned, 0 candidates" in base.describe()
 
 
 def test_a_place_that_cannot_be_written(tmp_path):

@@ -95,8 +95,9 @@ def cache_clear(database: Path | None) -> None:
     from ..store import Store
 
     chosen = database or user_path()
-    Database(chosen).clear()
+    with clear_errors():
+        Database(chosen).clear()
     if database is None:
         for store in (Store.of(None), Store.of_weights(), Store.of_machine()):
             store.clear()
-    click.echo(f"{chosen}: removed")
+    click.echo(f"{chosen}: emptied")

@@ -2,7 +2,8 @@
 
 One SQLite file for each user, or one for a project where its path is given. Its rows only say which
 choices the default schedule shall take otherwise: every schedule is written and checked anew, so
-that no file can bring in a wrong kernel. A damaged file is removed, with a warning.
+that no file can bring in a wrong kernel. A row that is not what was written is not there; a file
+that SQLite finds damaged is set aside under another name; one that is no tuning database is left.
 """
 
 from __future__ import annotations
@@ -18,30 +19,36 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..folders import user_folder
+from ..errors import ArtifactError
+from ..folders import make_private, user_folder
 from ..kernel.kernel import Kernel
 from ..scheduling.decisions import Choices
 from ..sources import CHOOSING, version_of
 from .space import dump_point, load_point
 
-FORMAT = 2
+FORMAT = 3
 NAME = f"tuning-{FORMAT}.sqlite"
+DAMAGED = ".damaged-"  # in the names of files that were set aside
 BUSY_SECONDS = 10.0  # how long to wait for another writer
 MOST_KERNELS = 20_000  # then the oldest go
+KIND = 0x4C756D69, 0x54756E00 + FORMAT  # application_id and user_version: one flipped bit hits one
+PASSING = {  # no damage: of SQLite's result codes (https://sqlite.org/rescode.html), the low byte
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_AUTH,
+}  # fmt: skip
+FAULTS = sqlite3.Error, UnicodeDecodeError  # the second: of a message that quotes a damaged file
 
+# kind: "tuned", "trial", "plan" or "rates". part: of several rows of a key. found: JSON.
 SCHEMA = """
-create table if not exists tuned (
-    key text primary key, kernel text, choices text, seconds real, normal real, roofline real,
-    tried integer, runners text, proof text, made real
-);
-create table if not exists trials (
-    key text, choices text, status text, seconds real, primary key (key, choices)
-);
-create table if not exists plans (key text primary key, found text, proof text, made real);
-create table if not exists rates (machine text primary key, found text, made real);
+create table if not exists rows (
+    kind text, key text, part text, found text, proof text, made real, primary key (kind, key, part)
+) without rowid
 """
+
+Statement: TypeAlias = tuple[str, Sequence[object]]
 
 
 @dataclass(frozen=True)
@@ -82,204 +89,240 @@ class Database:
     @property
     def exists(self) -> bool:
         """There is a file to look into."""
-        return self.path is not None and not self._broken and self.path.exists()
+        return self.path is not None and not self._broken and _size(self.path) > 0
 
     # ---- what was found
 
     def find(self, key: str) -> Tuned | None:
         """The best known choices of a kernel."""
-        rows = self._read("select * from tuned where key = ?", key)
-        for _, _, choices, seconds, normal, roofline, tried, runners, proof, _ in rows:
-            if proof != _proof(key, choices):
-                continue
-            try:
-                others = [(load_point(json.dumps(c)), float(s)) for c, s in json.loads(runners)]
-                return Tuned(load_point(choices), seconds, normal, roofline, tried, others)
-            except (ValueError, TypeError):
-                continue
+        for _, found in self._rows("tuned", key):
+            _, choices, seconds, normal, roofline, tried, runners = found
+            others = [(dict(each), taken) for each, taken in runners]
+            return Tuned(choices, seconds, normal, roofline, tried, others)
         return None
 
     def keep(self, key: str, kernel: str, found: Tuned) -> None:
         """Remember the result of a search."""
-        choices = dump_point(found.choices)
-        runners = json.dumps([[dict(c), s] for c, s in found.runners])
-        row = (
-            key, kernel, choices, found.seconds, found.normal, found.roofline, found.tried, runners,
-            _proof(key, choices), time.time(),
-        )  # fmt: skip
-        with self._writing() as connection:
-            connection.execute(f"insert or replace into tuned values ({_marks(row)})", row)
-            self._shrink(connection)
+        numbers = found.seconds, found.normal, found.roofline, found.tried
+        runners = [[dict(choices), seconds] for choices, seconds in found.runners]
+        row = _row("tuned", key, [kernel, dict(found.choices), *numbers, runners])
+        self._write([row, *_shrunk("tuned")])
 
     def trials(self, key: str) -> list[Trial]:
         """What earlier searches have tried."""
-        rows = self._read("select choices, status, seconds from trials where key = ?", key)
-        found = []
-        for choices, status, seconds in rows:
-            try:
-                found.append(Trial(load_point(choices), str(status), float(seconds)))
-            except (ValueError, TypeError):
-                continue
-        return found
+        return [Trial(load_point(text), *found) for text, found in self._rows("trial", key)]
 
     def add_trials(self, key: str, trials: Sequence[Trial]) -> None:
         """Remember what was tried, so that a search can go on later."""
-        rows = [(key, dump_point(t.choices), t.status, t.seconds) for t in trials]
-        with self._writing() as connection:
-            connection.executemany("insert or replace into trials values (?, ?, ?, ?)", rows)
+        self._write(
+            [_row("trial", key, [t.status, t.seconds], dump_point(t.choices)) for t in trials]
+        )
 
     def plan(self, key: str) -> list[Any] | None:
         """What `keep_plan` has kept for a region."""
-        for text, proof in self._read("select found, proof from plans where key = ?", key):
-            if proof == _proof(key, text):
-                found = json.loads(text)
-                return found if isinstance(found, list) else None
-        return None
+        return next((found for _, found in self._rows("plan", key)), None)
 
     def keep_plan(self, key: str, found: Sequence[Any]) -> None:
         """Remember the plan of a region."""
-        text = json.dumps(found)
-        row = (key, text, _proof(key, text), time.time())
-        with self._writing() as connection:
-            connection.execute(f"insert or replace into plans values ({_marks(row)})", row)
-            self._shrink(connection)
+        self._write([_row("plan", key, list(found)), *_shrunk("plan")])
 
     def rates(self, machine: str) -> dict[str, float] | None:
         """The ceilings of a machine, as they were measured."""
-        for (text,) in self._read("select found from rates where machine = ?", machine):
-            try:
-                return {str(name): float(value) for name, value in json.loads(text).items()}
-            except (ValueError, AttributeError, TypeError):
-                continue
-        return None
+        return next((found for _, found in self._rows("rates", machine)), None)
 
     def keep_rates(self, machine: str, found: Mapping[str, float]) -> None:
-        with self._writing() as connection:
-            row = (machine, json.dumps(dict(found)), time.time())
-            connection.execute("insert or replace into rates values (?, ?, ?)", row)
+        self._write([_row("rates", machine, dict(found))])
 
     # ---- upkeep
 
     def clear(self) -> None:
-        """Forget everything."""
-        for suffix in ("", "-wal", "-shm") if self.path else ():
-            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        """Forget everything. Raises ArtifactError where the file is no tuning database."""
+        if self.path is None or not self.path.exists():
+            return
+        if _size(self.path) and not _ours(self.path) and not self._own:
+            raise ArtifactError(f"{self.path}: not a tuning database of luminal: left as it is")
+        if self._own:
+            for path in self._set_aside():
+                path.unlink(missing_ok=True)
+        self._write([("delete from rows", ())])
 
     def describe(self) -> str:
         """The file in a few lines, for people."""
         if self.path is None or not self.exists:
             return f"{self.path}: no searches yet"
-        (kernels, gain), *_ = self._read(
-            "select count(*), avg(normal / seconds) from tuned where seconds > 0"
-        ) or [(0, None)]
-        (tried,), *_ = self._read("select count(*) from trials") or [(0,)]
-        size = self.path.stat().st_size / 1024
-        lines = [f"{self.path}: {size:.0f} KiB, {kernels} kernels tuned, {tried} candidates tried"]
-        if gain:
-            lines.append(f"average gain over the default schedule: {gain:.2f} x")
-        best = self._read(
-            "select kernel, normal / seconds from tuned where seconds > 0 order by 2 desc limit 5"
-        )
-        return "\n".join(lines + [f"  {ratio:5.2f} x  {name}" for name, ratio in best])
-
-    def _shrink(self, connection: sqlite3.Connection) -> None:
-        for table in ("tuned", "plans"):
-            connection.execute(
-                f"delete from {table} where key in (select key from {table} order by made desc "
-                "limit -1 offset ?)",
-                (MOST_KERNELS,),
-            )
-        connection.execute("delete from trials where key not in (select key from tuned)")
+        tuned = [found for _, found in self._rows("tuned")]
+        tried = sum(1 for _ in self._rows("trial"))
+        head = f"{self.path}: {_size(self.path) / 1024:.0f} KiB, {len(tuned)} kernels tuned"
+        lines = [f"{head}, {tried} candidates tried"]
+        if self._set_aside():
+            lines.append(f"damaged ones that were set aside: {len(self._set_aside())}")
+        gains = sorted((normal / taken, name) for name, _, taken, normal, *_ in tuned if taken)
+        if gains:
+            average = sum(gain for gain, _ in gains) / len(gains)
+            lines.append(f"average gain over the default schedule: {average:.2f} x")
+        return "\n".join(lines + [f"  {gain:5.2f} x  {name}" for gain, name in gains[:-6:-1]])
 
     def state(self) -> str:
         """Another text whenever a search has found something."""
-        tables = ("tuned", "plans")
-        return repr([self._read(f"select count(*), max(made) from {table}") for table in tables])
+        query = "select count(*), max(made) from rows where kind = ?"
+        return repr([self._read(query, kind) for kind in ("tuned", "plan")])
 
-    # ---- the file
+    # ---- rows
+
+    def _rows(self, kind: str, key: str | None = None) -> Iterator[tuple[str, Any]]:
+        """(part, what was found) of all rows of a key, or of a kind, that are as they were
+        written."""
+        query, values = "select key, part, found, proof from rows where kind = ?", [kind]
+        if key is not None:
+            query, values = f"{query} and key = ?", [kind, key]
+        for own, part, text, proof in self._read(query, *values):
+            if proof == _proof(kind, own, part, text):
+                yield part, json.loads(text)
 
     def _read(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        if self.path is None or not self.exists:
+        if self.path is None or not self.exists or not self._usable(self.path):
             return []
         try:
             with _opened(self.path) as connection:
                 return connection.execute(query, values).fetchall()
-        except sqlite3.OperationalError as error:  # locked, not readable
-            self._give_up(error)
-        except sqlite3.DatabaseError as error:
-            self._put_aside(error)
+        except FAULTS as error:
+            self._fault(error)
         return []
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction. Where the file cannot be written it goes to memory, and is lost."""
-        connection = self._writable() or _created(":memory:")
-        try:
-            with connection:
-                yield connection
-        except sqlite3.OperationalError as error:
-            self._give_up(error)
-        except sqlite3.DatabaseError as error:
-            self._put_aside(error)
-        finally:
-            connection.close()
-
-    def _writable(self) -> sqlite3.Connection | None:
-        if self._broken or self.path is None:
-            return None
-        for attempt in range(2):
+    def _write(self, statements: Sequence[Statement]) -> None:
+        """One transaction; a second attempt on a new file where the first finds damage."""
+        for _ in range(2):
+            if self.path is None or self._broken:
+                return
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                return _created(str(self.path))
-            except (sqlite3.OperationalError, OSError) as error:
+                (make_private if self._own else _make)(self.path.parent)
+                if not self._usable(self.path):
+                    continue
+                with _created(self.path) as connection, connection:
+                    for statement, values in statements:
+                        connection.execute(statement, values)
+                return
+            except OSError as error:
                 self._give_up(error)
-                return None
-            except sqlite3.DatabaseError as error:
-                if attempt:
-                    raise
-                self._put_aside(error)
-        return None
+            except FAULTS as error:
+                self._fault(error)
 
-    def _give_up(self, error: Exception) -> None:
+    # ---- the file
+
+    @property
+    def _own(self) -> bool:
+        """It lies where nobody but us puts a file."""
+        return self.path == user_path()
+
+    def _usable(self, path: Path) -> bool:
+        """The file is ours, or there is none yet; no other program's is touched."""
+        if not _size(path) or _ours(path):
+            return True
+        if self._own:
+            self._put_aside("not a tuning database")
+        else:
+            self._give_up("not a tuning database of luminal: left as it is")
+        return False
+
+    def _fault(self, error: Exception) -> None:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        if code & 0xFF in PASSING:
+            self._give_up(error)
+        else:
+            self._put_aside(error)
+
+    def _give_up(self, why: object) -> None:
         if not self._broken:
-            warnings.warn(f"{self.path}: the tuning database is not used: {error}", stacklevel=4)
+            warnings.warn(f"{self.path}: the tuning database is not used: {why}", stacklevel=5)
         self._broken = True
 
-    def _put_aside(self, error: Exception) -> None:
+    def _put_aside(self, why: object) -> None:
         """Start anew: everything in the file can be found again."""
-        warnings.warn(f"{self.path}: a damaged tuning database was removed: {error}", stacklevel=4)
-        self.clear()
+        aside = f"{self.path}{DAMAGED}{time.time_ns():x}"
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                if Path(f"{self.path}{suffix}").exists():
+                    os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
+        except OSError as error:
+            self._give_up(f"{why}; {error}")
+            return
+        warnings.warn(f"a damaged tuning database is now {aside}: {why}", stacklevel=5)
+
+    def _set_aside(self) -> list[Path]:
+        assert self.path is not None
+        return sorted(self.path.parent.glob(f"{self.path.name}{DAMAGED}*"))
+
+
+def _size(path: Path) -> int:
+    """Bytes; 0 where there is no file."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _ours(path: Path) -> bool:
+    """A tuning database, damaged or not (https://sqlite.org/fileformat.html, 1.3)."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except OSError:
+        return False
+    numbers = int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big")
+    return any(number == wanted for number, wanted in zip(numbers, KIND))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(str(path), timeout=BUSY_SECONDS)
+def _opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
+    where = path.absolute().as_uri()
+    if not write and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        where += "?immutable=1"  # readers too write beside the file, else
+    connection = sqlite3.connect(where, timeout=BUSY_SECONDS, uri=True)
     try:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         yield connection
     finally:
         connection.close()
 
 
-def _created(path: str) -> sqlite3.Connection:
-    """A connection to a file with all tables; write-ahead, so that readers never wait."""
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
-    try:
+@contextmanager
+def _created(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a file with its table; write-ahead, so that readers never wait."""
+    with _opened(path, write=True) as connection:
+        if not _size(path):  # all of it in one transaction: nobody meets a file without its marks
+            connection.execute("begin immediate")
+            connection.execute(f"pragma application_id = {KIND[0]}")
+            connection.execute(f"pragma user_version = {KIND[1]}")
+            connection.execute(SCHEMA)
+            connection.commit()
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = normal")
-        connection.executescript(SCHEMA)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+        yield connection
 
 
-def _marks(row: Sequence[object]) -> str:
-    return ", ".join("?" * len(row))
+def _row(kind: str, key: str, found: Any, part: str = "") -> Statement:
+    text = json.dumps(found)
+    values = kind, key, part, text, _proof(kind, key, part, text), time.time()
+    return "insert or replace into rows values (?, ?, ?, ?, ?, ?)", values
 
 
-def _proof(key: str, choices: str) -> str:
-    """Ties the choices to their key: a flipped bit is no other schedule."""
-    return hashlib.sha256(f"{key} {choices}".encode()).hexdigest()[:16]
+def _shrunk(kind: str) -> list[Statement]:
+    """The youngest of a kind stay, and what was tried for those."""
+    old = "select key from rows where kind = ? order by made desc limit -1 offset ?"
+    kept = "select key from rows where kind = 'tuned'"
+    return [
+        (f"delete from rows where kind = ? and key in ({old})", (kind, kind, MOST_KERNELS)),
+        (f"delete from rows where kind = 'trial' and key not in ({kept})", ()),
+    ]
+
+
+def _proof(*texts: str) -> str:
+    """Ties what was found to its key: a flipped bit is no other schedule."""
+    return hashlib.sha256("\n".join(map(repr, texts)).encode()).hexdigest()[:32]
 
 
 # ---- keys
