@@ -9,7 +9,6 @@ Equal regions are optimised once, equal kernels are lowered once; the repeats on
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from . import cores
 from .artifact import file
 from .artifact.executables import engine_of, executable_of, saver
 from .artifact.identity import program_key
@@ -86,7 +86,7 @@ def compile_graph(
     backend = _backend(device)
     budget = Budget.of(search)
     _check_options(graph, threads)
-    report = Report("reference" if backend is None else "cpu", threads or available_cores())
+    report = Report("reference" if backend is None else "cpu", threads or cores.count())
     with report.stage("passes"):
         program = run_passes(
             program_of(graph), _passes(precision, backend) if passes is None else passes
@@ -343,13 +343,6 @@ def _legal(part: Kernel, target: Target) -> list[Kernel]:
 
 
 # ---- options
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _backend(device: str) -> Backend | None:

@@ -73,14 +73,14 @@ def bench(
     Results are checked against PyTorch; a wrong one is an error, never a time. Ends with 1 if any
     case of ours failed.
     """
-    from ..backend.cpu.target import cores
     from ..bench.compare import Options
     from ..bench.results import Results
     from ..bench.suite import select
+    from ..cores import count
 
     try:
         if what not in KINDS:
-            _language(what, threads or cores(), rounds, peers, json_file, prompt, tokens,
+            _language(what, threads or count(), rounds, peers, json_file, prompt, tokens,
                       {"quant": quant, "precision": precision or "quantised"})  # fmt: skip
             return
         chosen = select(what, only, short)
@@ -88,7 +88,7 @@ def bench(
             click.echo("\n".join(case.name for case in chosen))
             return
         options = Options(
-            threads or cores(), _peers(peers), precision or "f32",
+            threads or count(), _peers(peers), precision or "f32",
             int(search) if search.isdecimal() else search,
             rounds or (7 if short or everything else 15), marked=peers == "marked",
         )  # fmt: skip

@@ -57,11 +57,12 @@ def explain(model: Path | None, tokens: int, threads: int | None, database: Path
     """What became of MODEL, a directory of a BERT-like model (default: the packaged
     all-MiniLM-L6-v2): where compile time went; for each kernel what it fuses, its schedule, work,
     how it was tuned and the runners-up; then its time and share of the roofline."""
+    from .. import cores
     from ..backend import cpu
     from ..models import SentenceEncoder
     from ..search import profile
 
-    count = threads or cpu.cores()
+    count = threads or cores.count()
     with clear_errors():
         encoder = SentenceEncoder(model, threads=count, database=database)
         encoder.run(np.full((1, tokens), 1000), np.ones((1, tokens), np.bool_))

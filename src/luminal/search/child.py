@@ -12,6 +12,7 @@ import pickle
 import sys
 from typing import Any
 
+from .. import cores
 from ..kernel.kernel import Kernel
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
@@ -56,6 +57,7 @@ def _backend(name: str) -> Any:
 
 def main() -> None:
     """Serve until the other side is gone."""
+    cores.share_with_parent()
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed must not get among the messages

@@ -6,7 +6,7 @@ As a module it is a `backend.contract.Backend`.
 from .jit import build, load
 from .memory import empty
 from .render import counter_bytes, render, workspace_bytes
-from .target import cores, describe, fingerprint, host, lacking, named, needs
+from .target import describe, fingerprint, host, lacking, named, needs
 from .workers import Table as table
 from .workers import crew
 
@@ -22,7 +22,6 @@ def rates(threads: int) -> dict[str, float]:
 
 __all__ = [
     "build",
-    "cores",
     "counter_bytes",
     "crew",
     "describe",

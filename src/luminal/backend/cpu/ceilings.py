@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...cores import count
 from ...graph.dtype import f32
 from ...kernel.target import Target
 from ..contract import Entry
@@ -21,7 +22,7 @@ from . import jit, memory
 from .emitter import ELEMENTS, Emitter, Operand
 from .instructions import Emission, emissions
 from .render import attributes
-from .target import cores, host, host_machine
+from .target import host, host_machine
 from .workers import Table, crew
 
 ROUNDS = 200_000  # 0.4 ms: the call and its barrier take some microseconds
@@ -37,7 +38,7 @@ def measure(threads: int | None = None, seconds: float = 0.2) -> dict[str, float
     """Giga-operations a second (a multiply-add counts two) of each multiplying instruction, and
     GB/s: "read" from memory, "cache" from the second cache. The best of as many runs as fit into
     the seconds, for each entry: what else runs on the machine can only lower it."""
-    threads, found = threads or cores(), dict[str, float]()
+    threads, found = threads or count(), dict[str, float]()
     for name in ["fma", *(i.name for i in host(threads).instructions)]:
         run, operations = multiplier(name, threads)
         found[name] = operations / _seconds(run, seconds)
@@ -188,7 +189,7 @@ def _read_text(size: int, threads: int, streams: int, copy: bool = False) -> str
 
 def main() -> None:
     """Print the ceilings of one thread and of all."""
-    for threads in dict.fromkeys((1, cores())):
+    for threads in dict.fromkeys((1, count())):
         for name, value in measure(threads).items():
             unit = "GB/s" if name in ("read", "cache") else "Gop/s"
             print(f"{threads} threads  {name:10} {value:8.1f} {unit}")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...children import python
+from ...cores import count
 from ...errors import DeviceError
 from ...kernel.target import Target
 from ...lowering.library import GEMM
@@ -100,13 +101,6 @@ def host(threads: int = 1) -> Target:
     return replace(_host(), threads=threads)
 
 
-def cores() -> int:
-    """How many CPUs this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def fingerprint(target: Target) -> str:
     """What generated code and its speed depend on, as text: never the name of the CPU."""
     wanted = machine(target)
@@ -128,7 +122,7 @@ def lacking(needs: Sequence[str]) -> tuple[str, ...]:
 
 def describe() -> str:
     """The machine in a few lines, for people."""
-    target, flags = host(cores()), host_machine().flags
+    target, flags = host(count()), host_machine().flags
     names = [i.name for i in target.instructions]
     library = blas.found()
     return "\n".join(

@@ -5,8 +5,9 @@ One native call runs a whole plan. Where threads cannot sleep on a futex (not Li
 wait on a condition variable of Python instead: the same results, some 50 us later.
 
 Why pinned: on 2 quiet cores it makes no difference, but beside other busy processes the system puts
-caller and worker on one core (200 empty kernels: 4700 us instead of 29). Why a thread sleeps at a
-barrier after a while: on a busy machine that is 3 to 7 times as fast as spinning on.
+caller and worker on one core (200 empty kernels: 4700 us instead of 29). Beside other processes of
+this package they are not, where all cores are taken (`cores`). Why a thread sleeps at a barrier
+after a while: on a busy machine that is 3 to 7 times as fast as spinning on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ... import cores
 from ...errors import DeviceError
 from ..contract import Entry
 from . import crew_text, jit, memory
@@ -137,10 +139,8 @@ class Workers:
     def _places(self) -> list[int]:
         """A CPU for each thread, where there are enough. The caller is not held on its own: it is
         only moved there when a run begins while it stands in the way of a worker."""
-        if self._sleep != "futex" or not hasattr(os, "sched_getaffinity"):
-            return []
-        cpus = sorted(os.sched_getaffinity(0))
-        if not 1 < self._threads <= len(cpus) or cpus[-1] >= crew_text.CPUS:
+        cpus = cores.take(self._threads) if self._sleep == "futex" else []
+        if not cpus or max(cpus) >= crew_text.CPUS:
             return []
         self._control[crew_text.CONTROL["HOME"] + cpus[0] // 8] = 1 << (cpus[0] % 8)
         for cpu in cpus[1 : self._threads]:
