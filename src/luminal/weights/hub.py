@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from ..errors import WeightsError
-from .safetensors import regular
+from .fields import regular
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
 IDENTIFIER = re.compile(r"[\w.-]+/[\w.-]+")

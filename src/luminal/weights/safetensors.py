@@ -7,9 +7,10 @@ model has an index file, `*.safetensors.index.json`, whose `weight_map` tells ea
 
 from __future__ import annotations
 
-import json
 import math
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import WeightsError
+from .fields import MOST_JSON, Fields, parse_json, read_json, regular
 
 DTYPES = {
     "F64": np.dtype(np.float64),
@@ -33,14 +35,15 @@ DTYPES = {
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }
-MAX_HEADER = 100 << 20  # bytes; the reference implementation has the same limit
+MOST_BYTES = 2**62
+MOST_RANK = 32
 
 
 class Safetensors(Mapping[str, np.ndarray]):
     """The tensors of a file, an index file, or a directory, as read-only memory-mapped arrays.
 
-    Raises WeightsError for a file that is truncated, malformed or of an unknown dtype, before any
-    tensor is read.
+    Raises WeightsError for a file that is truncated, malformed or of an unknown dtype, or whose
+    tensors overlap or leave gaps, before any tensor is read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -82,76 +85,95 @@ def _files(path: Path) -> list[Path]:
         raise WeightsError(f"{path}: no such file")
     if not regular(path).name.endswith(".index.json"):
         return [path]
-    try:
-        shards = sorted(set(json.loads(path.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WeightsError(f"{path}: not an index of shards: {error}") from None
-    return [_shard(path, name) for name in shards]
+    index = Fields(read_json(path), str(path)).fields("weight_map")
+    return [_shard(path, name) for name in sorted({index.text(name) for name in index.values})]
 
 
-def _shard(index: Path, name: Any) -> Path:
+def _shard(index: Path, name: str) -> Path:
     """The file of a shard, which lies in the folder of the index or below. (A link may stand there:
     the hub's own cache is made of them.)"""
-    parts = PurePosixPath(name).parts if isinstance(name, str) else ()
+    parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or Path(name).is_absolute() or ".." in Path(name).parts:
         raise WeightsError(f"{index}: shard {name!r} is outside of the model's folder")
-    if not (index.parent / name).exists():
+    if not os.path.exists(index.parent / name):
         raise WeightsError(f"{index}: shard {name} is missing")
     return regular(index.parent / name)
 
 
-def regular(path: Path) -> Path:
-    """The path, if a file is there: what is read from a pipe or a device may never end."""
-    if not path.is_file():
-        raise WeightsError(f"{path}: not a regular file")
-    return path
-
-
 def _read(file: Path) -> dict[str, np.ndarray]:
-    size = file.stat().st_size
+    size = regular(file).stat().st_size
     header, start = _header(file, size)
+    spans = {
+        name: _span(Fields(entry, f"{file}: tensor {name!r}"))
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
+    _check_cover(file, spans, size - start)
     data = np.memmap(file, np.uint8, "r", start) if size > start else np.zeros(0, np.uint8)
-    arrays = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            arrays[name] = _tensor(file, name, entry, data)
-    return arrays
+    return {name: _array(data, span) for name, span in spans.items()}
 
 
 def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:
-    """The parsed header and the position of the data."""
+    """The header, of which every entry is an object, and the position of the data."""
     with open(file, "rb") as stream:
         first = stream.read(8)
         length = int.from_bytes(first, "little")
-        if len(first) < 8 or length > min(MAX_HEADER, size - 8):
+        if len(first) < 8 or length > min(MOST_JSON, size - 8):
             raise WeightsError(f"{file}: not a safetensors file, or truncated ({size} bytes)")
-        try:
-            header = json.loads(stream.read(length))
-        except ValueError as error:
-            raise WeightsError(f"{file}: the header is not JSON: {error}") from None
-    if not isinstance(header, dict):
-        raise WeightsError(f"{file}: the header is not a JSON object")
+        header = parse_json(stream.read(length), f"{file}: the header", once=True)
+    whole = Fields(header, f"{file}: the header")
+    for name in header:
+        entry = whole.fields(name)
+        if name == "__metadata__":
+            for key in entry.values:
+                entry.text(key)
     return header, 8 + length
 
 
-def _tensor(file: Path, name: str, entry: Any, data: np.ndarray) -> np.ndarray:
-    try:
-        kind, shape = entry["dtype"], tuple(int(n) for n in entry["shape"])
-        begin, end = (int(n) for n in entry["data_offsets"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise WeightsError(f"{file}: entry {name!r} is malformed: {error}") from None
-    if kind not in DTYPES:
-        raise WeightsError(f"{file}: tensor {name!r} has unknown dtype {kind!r}")
-    wanted = math.prod(shape) * DTYPES[kind].itemsize
-    if min(shape, default=0) < 0 or begin < 0 or end - begin != wanted:
+@dataclass(frozen=True)
+class _Span:
+    """Where a tensor lies in the data."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def _span(entry: Fields) -> _Span:
+    dtype, shape = DTYPES[entry.text("dtype", among=DTYPES)], entry.counts("shape", high=MOST_BYTES)
+    begin, end = entry.counts("data_offsets", 2, high=MOST_BYTES)
+    wanted = math.prod(shape) * dtype.itemsize
+    if end - begin != wanted:
         raise WeightsError(
-            f"{file}: tensor {name!r} of {kind} {shape} needs {wanted} bytes, has {end - begin}"
+            f"{entry.where}: {dtype} {shape} needs {wanted} bytes, has {end - begin}"
         )
-    if end > len(data):
-        raise WeightsError(
-            f"{file}: truncated: tensor {name!r} ends at byte {end}, the data at {len(data)}"
-        )
-    raw = data[begin:end]
-    if raw.ctypes.data % DTYPES[kind].itemsize:
+    whole = math.prod(max(1, n) for n in shape) * dtype.itemsize  # what NumPy looks at
+    if len(shape) > MOST_RANK or whole > MOST_BYTES:
+        raise WeightsError(f"{entry.where}: no array has the shape {shape}")
+    return _Span(dtype, tuple(shape), begin, end)
+
+
+def _check_cover(file: Path, spans: Mapping[str, _Span], size: int) -> None:
+    """The tensors cover the data: no byte belongs to two of them, or to none."""
+    place = 0
+    for name, span in sorted(spans.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if span.end > size:
+            raise WeightsError(
+                f"{file}: truncated: tensor {name!r} ends at byte {span.end}, the data at {size}"
+            )
+        if span.begin != place:
+            raise WeightsError(
+                f"{file}: tensor {name!r} begins at byte {span.begin} of the data, where those "
+                f"before it end at {place}"
+            )
+        place = span.end
+    if place != size:
+        raise WeightsError(f"{file}: {size} bytes of data, of which tensors take {place}")
+
+
+def _array(data: np.ndarray, span: _Span) -> np.ndarray:
+    raw = data[span.begin : span.end]
+    if raw.ctypes.data % span.dtype.itemsize:
         raw = raw.copy()  # old writers did not align
-    return raw.view(DTYPES[kind]).reshape(shape)
+    return raw.view(span.dtype).reshape(span.shape)

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...errors import Unsupported, WeightsError
 from ...weights import Safetensors
-from .config import DecoderConfig, Values
+from ...weights.fields import Fields
+from .config import DecoderConfig, end_tokens
 from .families import Family, family_of
 
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
 SLICE = 1 << 20  # weights looked at together
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object. Raises WeightsError."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{file}: not a readable JSON file: {error}") from None
-    if not isinstance(values, dict):
-        raise WeightsError(f"{file}: not a JSON object")
-    return values
 
 
 def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
@@ -35,8 +23,8 @@ def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
     file = directory / "config.json"
     if not file.exists():
         raise WeightsError(f"{directory}: no config.json in this directory")
-    values = Values(read_json(file), str(file))
-    quantised = values.get("quantization_config")
+    values = Fields.load(file)
+    quantised = values.values.get("quantization_config")
     if quantised is not None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
         raise Unsupported(
@@ -46,11 +34,8 @@ def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
     family = family_of(values)
     config = family.config(values)
     more = directory / "generation_config.json"
-    ends = read_json(more).get("eos_token_id") if more.exists() else None
-    if ends is None:
-        return family, config
-    listed = tuple(ends) if isinstance(ends, list) else (ends,)
-    return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + listed)))
+    ends = end_tokens(Fields.load(more)) if more.exists() else ()
+    return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + ends)))
 
 
 def read_state(directory: Path, family: Family, config: DecoderConfig) -> dict[str, np.ndarray]:

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ...errors import WeightsError
+from ...weights.fields import Fields
+
+ROPE_DIVISORS = ("factor", "low_freq_factor", "high_freq_factor",
+                 "original_max_position_embeddings", "beta_fast", "beta_slow")  # fmt: skip
+ROPE_NUMBERS = ("attention_factor", "mscale", "mscale_all_dim")
+ROPE_LISTS = ("factors", "long_factor", "short_factor")
 
 
 @dataclass(frozen=True)
@@ -82,38 +90,13 @@ class DecoderConfig:
         return experts is not None and (experts.layers is None or layer in experts.layers)
 
 
-class Values:
-    """A config.json with messages that say what is wrong. `where` names the file."""
-
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self.values, self.where = values, where
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value, or the default where it is missing or null."""
-        value = self.values.get(name)
-        return default if value is None else value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        """A number. Raises WeightsError where it is missing."""
-        value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise WeightsError(f"{self.where}: {name} must be a number, not {value!r}")
-        return value
-
-    def count(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1. Raises WeightsError."""
-        value = self.number(name, default)
-        if value != int(value) or value < 1:
-            raise WeightsError(f"{self.where}: {name} must be a whole number, not {value!r}")
-        return int(value)
-
-
-def common(values: Values, **more: Any) -> DecoderConfig:
+def common(values: Fields, **more: Any) -> DecoderConfig:
     """A Llama-like config under Hugging Face's names; `more`: what a family does otherwise."""
     heads, width = values.count("num_attention_heads"), values.count("hidden_size")
     layers = values.count("num_hidden_layers")
+    bias = values.flag("attention_bias")
     settings: dict[str, Any] = {
-        "family": values.get("model_type"),
+        "family": values.text("model_type"),
         "vocabulary": values.count("vocab_size"),
         "width": width,
         "layers": layers,
@@ -125,47 +108,70 @@ def common(values: Values, **more: Any) -> DecoderConfig:
         "windows": (None,) * layers,
         "rotary": ("all",) * layers,
         "ropes": {"all": rope(values)},
-        "eps": values.number("rms_norm_eps", 1e-6),
-        "activation": values.get("hidden_act", "silu"),
-        "attention_bias": bool(values.get("attention_bias", False)),
-        "output_bias": bool(values.get("attention_bias", False)),
-        "mlp_bias": bool(values.get("mlp_bias", False)),
-        "tied": bool(values.get("tie_word_embeddings", False)),
+        "eps": values.number("rms_norm_eps", 1e-6, low=0, high=1),
+        "activation": values.text("hidden_act", "silu"),
+        "attention_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": values.flag("mlp_bias"),
+        "tied": values.flag("tie_word_embeddings"),
         "end_tokens": end_tokens(values),
-        "begin_token": values.get("bos_token_id"),
+        "begin_token": values.count_if("bos_token_id", low=0),
     }
     settings |= more
     config = DecoderConfig(**settings)
     if config.heads % config.kv_heads:
         raise WeightsError(f"{values.where}: {heads} heads, {config.kv_heads} key and value heads")
+    if config.experts is not None and config.experts.chosen > config.experts.count:
+        raise WeightsError(f"{values.where}: {config.experts.chosen} chosen of "
+                           f"{config.experts.count} experts")  # fmt: skip
     return config
 
 
-def end_tokens(values: Values) -> tuple[int, ...]:
+def end_tokens(values: Fields) -> tuple[int, ...]:
     """eos_token_id is a number, a list, or missing."""
-    found = values.get("eos_token_id", [])
-    return tuple(found) if isinstance(found, list) else (int(found),)
+    if isinstance(values.values.get("eos_token_id"), list):
+        return tuple(values.counts("eos_token_id"))
+    found = values.count_if("eos_token_id", low=0)
+    return () if found is None else (found,)
 
 
-def rope(values: Values, kind: str | None = None) -> Rope:
+def rope(values: Fields, kind: str | None = None) -> Rope:
     """Rotary positions from rope_parameters (of a layer type) or the older rope_scaling."""
-    given = dict(values.get("rope_parameters", values.get("rope_scaling", {})))
+    name = "rope_parameters" if values.has("rope_parameters") else "rope_scaling"
+    given = values.fields(name)
     if kind is not None:
-        given = dict(given.get(kind, {}))
-    theta = given.get("rope_theta", values.get("rope_theta", 10000.0))
-    scaling = str(given.get("rope_type") or given.get("type") or "default")
-    share = given.get("partial_rotary_factor", values.get("partial_rotary_factor", 1.0))
-    return Rope(float(theta), {"su": "longrope"}.get(scaling, scaling), given, float(share))
+        given = given.fields(kind)
+    theta, share = (
+        (given if given.has(field) else values).number(field, usual, low=low, high=high)
+        for field, usual, low, high in (
+            ("rope_theta", 10000.0, 1.5, 1e30), ("partial_rotary_factor", 1.0, 0.0, 1.0)
+        )
+    )  # fmt: skip
+    scaling = given.text("rope_type", given.text("type", "default"))
+    scaling = {"su": "longrope"}.get(scaling, scaling)
+    return Rope(theta, scaling, _rope_parameters(given), share)
 
 
-def layer_windows(values: Values, alternating: int | None = None) -> tuple[int | None, ...]:
+def _rope_parameters(given: Fields) -> dict[str, Any]:
+    """The numbers of a way to stretch positions that are there; lists of numbers as arrays."""
+    found: dict[str, Any] = {n: given.number(n, low=0) for n in ROPE_NUMBERS if given.has(n)}
+    found |= {n: given.number(n, low=1e-6) for n in ROPE_DIVISORS if given.has(n)}
+    found |= {n: np.array(given.numbers(n)) for n in ROPE_LISTS if given.has(n)}
+    if given.has("truncate"):
+        found["truncate"] = given.flag("truncate")
+    for name in ROPE_LISTS:
+        if name in found and not (found[name] > 0).all():
+            raise given.wrong(name, "a list of numbers above 0")
+    return found
+
+
+def layer_windows(values: Fields, alternating: int | None = None) -> tuple[int | None, ...]:
     """The window of each layer: from layer_types where it stands, else every layer has the window,
     or all but every `alternating`-th."""
-    layers, window = values.count("num_hidden_layers"), values.get("sliding_window")
-    kinds = values.get("layer_types")
-    if kinds is None:
+    layers, window = values.count("num_hidden_layers"), values.count_if("sliding_window")
+    if values.has("layer_types"):
+        kinds = values.texts("layer_types", layers)
+    else:
         every = alternating or layers + 1
         kinds = ["full" if (n + 1) % every == 0 else "sliding_attention" for n in range(layers)]
-    if len(kinds) != layers:
-        raise WeightsError(f"{values.where}: {len(kinds)} layer_types for {layers} layers")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import Unsupported, WeightsError
+from ...weights.fields import Fields
 from ...weights.gguf import GGUF, GGUFTensor
 from ...weights.gguf_blocks import PLAIN, split_halves, unpack
-from .config import DecoderConfig, Rope, Values
+from .config import DecoderConfig, Rope
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
-from .gguf_text import CONTROL, USER, gguf_tokenizer
+from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
 from .storage import FLOATS, FORMATS, Storage, pack_halves
 from .text import Tokenizer
 from .weights import Deferred, Maker
@@ -73,7 +74,8 @@ class GGUFSource:
 
     def __init__(self, path: Path) -> None:
         self.file = GGUF(path)
-        self.architecture = str(self.file.metadata.get("general.architecture"))
+        self.given = Fields(self.file.metadata, str(path))
+        self.architecture = self.given.text("general.architecture")
         if self.architecture not in FAMILY_OF:
             known = ", ".join(FAMILY_OF)
             name = self.architecture
@@ -96,74 +98,79 @@ class GGUFSource:
                 raise Unsupported(f"{self.file.path}: {theirs} differs from layer to layer")
             values[ours] = value
         values["vocab_size"] = self.file["token_embd.weight"].shape[0]
-        values["eos_token_id"] = given.get("tokenizer.ggml.eos_token_id")
-        values["bos_token_id"] = given.get("tokenizer.ggml.bos_token_id")
+        for name in ("eos", "bos"):
+            values[f"{name}_token_id"] = given.get(f"tokenizer.ggml.{name}_token_id")
         values["rope_scaling"] = self._scaling()
         values["norm_topk_prob"] = True
-        values["query_pre_attn_scalar"] = self._query_scale(values)
+        fields = Fields(values, str(self.file.path))
+        values["query_pre_attn_scalar"] = self._query_scale(fields)
         values |= {theirs: values.get(ours) for ours, theirs in GPT2_NAMES.items()}
-        config = family.config(Values(values, str(self.file.path)))
+        config = family.config(fields)
         if config.norm == "rms1":  # the converter adds the one
             config = replace(config, norm="rms")
         return replace(config, end_tokens=self._ends(config), ropes=self._ropes(config))
 
     def _family(self) -> str:
         """The name of the family. Mixtures of Llama's shape have its architecture."""
-        if self.architecture == "llama" and self.file.metadata.get("llama.expert_count"):
+        experts = self.given.count("llama.expert_count", 0, low=0)
+        if self.architecture == "llama" and experts:
             return "mixtral"
         return FAMILY_OF[self.architecture]
 
     def _tied(self) -> bool:
         return "output.weight" not in self.file
 
-    def _query_scale(self, values: Mapping[str, Any]) -> float | None:
+    def _query_scale(self, values: Fields) -> float | None:
         """What the square root is taken of: Gemma's only."""
-        given, size = self.file.metadata.get(f"{self.architecture}.attention.scale"), None
-        if given:
-            return float(given) ** -2
-        if self.architecture in ("gemma2", "gemma3"):
-            size = values["head_dim"]
-        if size is not None and size < QUERY_WIDTH:
-            return float(values["hidden_size"] / values["num_attention_heads"])
+        given = self.given.number(f"{self.architecture}.attention.scale", 0, low=0, high=1e3)
+        if given > 1e-6:
+            return float(given**-2)
+        if self.architecture not in ("gemma2", "gemma3") or not values.has("head_dim"):
+            return None
+        size = values.count("head_dim")
+        if size < QUERY_WIDTH:
+            return values.count("hidden_size") / values.count("num_attention_heads")
         return size
 
     def _ends(self, config: DecoderConfig) -> tuple[int, ...]:
         """The tokens that metadata names, and those that are called so."""
-        given, prefix = self.file.metadata, "tokenizer.ggml"
-        named = [given.get(f"{prefix}.{name}_token_id") for name in ("eot", "eom")]
-        kinds, tokens = given.get(f"{prefix}.token_type"), given.get(f"{prefix}.tokens", ())
-        special = [] if kinds is None else np.flatnonzero(np.isin(kinds, (CONTROL, USER))).tolist()
-        called = [n for n in special if n < len(tokens) and tokens[n] in ENDS]
-        found = [*config.end_tokens, *(int(n) for n in named if n is not None), *called]
+        given, prefix = self.given, "tokenizer.ggml"
+        named = [given.count_if(f"{prefix}.{name}_token_id", low=0) for name in ("eot", "eom")]
+        tokens = texts(given, "tokens")
+        kinds = given.counts_if(f"{prefix}.token_type", len(tokens)) or []
+        called = [n for n, kind in enumerate(kinds)
+                  if kind in (CONTROL, USER) and tokens[n] in ENDS]  # fmt: skip
+        found = [*config.end_tokens, *(n for n in named if n is not None), *called]
         return tuple(dict.fromkeys(found))
 
     def _scaling(self) -> dict[str, Any] | None:
-        given, prefix = self.file.metadata, f"{self.architecture}.rope.scaling"
+        given, prefix = self.given, f"{self.architecture}.rope.scaling"
         if LONG in self.file:
             return {
                 "rope_type": "longrope",
                 "long_factor": self.file[LONG].array(),
                 "short_factor": self.file[SHORT].array(),
-                "attention_factor": given.get(f"{prefix}.attn_factor"),
+                "attention_factor": given.number_if(f"{prefix}.attn_factor"),
             }
-        kind = given.get(f"{prefix}.type", "none")
+        kind = given.text(f"{prefix}.type", "none")
         if kind == "none":
             return None
         if kind not in ("linear", "yarn"):
             raise Unsupported(f"{self.file.path}: rope scaling {kind!r} in a GGUF file")
         return {
             "rope_type": kind,
-            "factor": given.get(f"{prefix}.factor", 1.0),
-            "original_max_position_embeddings": given.get(f"{prefix}.original_context_length"),
+            "factor": given.number(f"{prefix}.factor", 1.0),
+            "original_max_position_embeddings": given.count_if(f"{prefix}.original_context_length"),
         }
 
     def _ropes(self, config: DecoderConfig) -> Mapping[str, Rope]:
         """Llama 3.1 has a tensor of what each frequency is divided by."""
         if FREQUENCIES not in self.file:
             return config.ropes
-        factors = self.file[FREQUENCIES].array()
+        factors = Fields({FREQUENCIES: self.file[FREQUENCIES].array()}, str(self.file.path))
+        parameters = {"factors": np.array(factors.numbers(FREQUENCIES))}
         return {
-            name: replace(rope, kind="factors", parameters={"factors": factors})
+            name: replace(rope, kind="factors", parameters=parameters)
             for name, rope in config.ropes.items()
         }
 
@@ -176,15 +183,20 @@ class GGUFSource:
     def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         makers: dict[str, Maker] = {}
         exact: dict[str, str] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for name, tensor in self.file.items():
             if name not in (FREQUENCIES, LONG, SHORT):
                 for ours, part in self._parts(tensor).items():
+                    shapes[ours] = part.shape
                     makers.update(self._makers(ours, part, quant, exact))
-        return Deferred(makers, self.file.bytes, self.file.release), Storage(quant or "f32", exact)
+        state = Deferred(makers, self.file.bytes, shapes, self.file.release)
+        return state, Storage(quant or "f32", exact)
 
     def _parts(self, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
         """A tensor under our names: several where it is some of ours below each other."""
         config, pieces = self.config, tensor.name.split(".")
+        if len(pieces) < 2:
+            raise self._misplaced(tensor.name)
         inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         rows: dict[str, int] = {}
         if pieces[-2] == "attn_qkv":
@@ -193,7 +205,7 @@ class GGUFSource:
             rows = {"ffn_gate": config.hidden, "ffn_up": config.hidden}
         if not rows:
             return {self._name(tensor.name): tensor}
-        if sum(rows.values()) != tensor.shape[0]:
+        if tensor.shape[:1] != (sum(rows.values()),):
             raise WeightsError(f"{self.file.path}: tensor {tensor.name!r} of shape {tensor.shape}")
         ends = list(accumulate(rows.values()))
         return {
@@ -237,8 +249,11 @@ class GGUFSource:
             return f"{WHOLE[stem]}.{part}"
         pieces = stem.split(".")
         if len(pieces) != 3 or pieces[0] != "blk" or pieces[2] not in PARTS:
-            raise WeightsError(f"{self.file.path}: tensor {name!r} has no place in the model")
+            raise self._misplaced(name)
         return f"model.layers.{pieces[1]}.{PARTS[pieces[2]]}.{part}"
+
+    def _misplaced(self, name: str) -> WeightsError:
+        return WeightsError(f"{self.file.path}: tensor {name!r} has no place in the model")
 
     def _unpermuted(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Llama's files have queries and keys with the features of a pair side by side; here the

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import Unsupported, WeightsError
-from ...weights.gguf import GGUF
+from ...weights.fields import Fields
+from ...weights.gguf import GGUF, Texts
+from ..tokenizing import refused, tokenizers
 from .templates import gguf_templates
-from .text import Tokenizer, tokenizers
+from .text import Tokenizer
 
+PREFIX = "tokenizer.ggml"
+MOST_CHARACTERS = 4096  # of a token
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # kinds of tokens
 GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3_SPLIT = (
@@ -26,35 +30,54 @@ SPLITS = {  # tokenizer.ggml.pre: how a text is cut before pairs are merged
 
 
 def gguf_tokenizer(file: GGUF) -> Tokenizer:
-    """Raises WeightsError where the file has none, Unsupported for a kind that is not known."""
-    given = file.metadata
-    tokens = list(given.get("tokenizer.ggml.tokens", ()))
+    """Raises WeightsError where the file has none or a damaged one, Unsupported for a kind that is
+    not known."""
+    given = Fields(file.metadata, str(file.path))
+    tokens = list(texts(given, "tokens"))
     if not tokens:
         raise WeightsError(f"{file.path}: no tokenizer in this file")
-    kind = given.get("tokenizer.ggml.model")
-    if kind == "gpt2":
-        raw = _byte_level(given, tokens, str(file.path))
-    elif kind == "llama":
-        raw = _sentencepiece(given, tokens)
-    else:
+    kind = given.text(f"{PREFIX}.model")
+    if kind not in ("gpt2", "llama"):
         raise Unsupported(f"{file.path}: tokenizer {kind!r}; there are 'gpt2' and 'llama'")
-    _add_special(raw, given, tokens)
-    settings = {
-        f"{name}_token": tokens[int(given[f"tokenizer.ggml.{name}_token_id"])]
-        for name in ("bos", "eos")
-        if f"tokenizer.ggml.{name}_token_id" in given
-    }
-    _add_begin(raw, given, settings, kind == "llama")
-    return Tokenizer(raw, gguf_templates(given, settings))
+    settings = {}
+    for name in ("bos", "eos"):
+        number = _token(given, name, tokens)
+        if number is not None:
+            settings[f"{name}_token"] = tokens[number]
+    try:
+        raw = (_byte_level if kind == "gpt2" else _sentencepiece)(given, tokens)
+        _add_special(raw, given, tokens)
+        _add_begin(raw, given, tokens, kind == "llama")
+    except BaseException as error:
+        raise refused(error, f"{file.path}: not a tokenizer") from None
+    return Tokenizer(raw, gguf_templates(file.metadata, settings))
 
 
-def _byte_level(given: Mapping[str, Any], tokens: list[str], where: str) -> Any:
+def texts(given: Fields, name: str) -> Sequence[str]:
+    """A list of texts, or none."""
+    found = given.values.get(f"{PREFIX}.{name}")
+    if found is None:
+        return []
+    if not isinstance(found, Texts):
+        raise given.wrong(f"{PREFIX}.{name}", "a list of texts")
+    return found
+
+
+def _token(given: Fields, name: str, tokens: list[str]) -> int | None:
+    """The id of a special token."""
+    field = f"{PREFIX}.{name}_token_id"
+    return given.count(field, low=0, high=len(tokens) - 1) if given.has(field) else None
+
+
+def _byte_level(given: Fields, tokens: list[str]) -> Any:
     """Byte-level BPE with its merges, as in GPT-2, Llama 3, Qwen."""
     package = tokenizers()
-    split = given.get("tokenizer.ggml.pre", "default")
+    split = given.text(f"{PREFIX}.pre", "default")
     if split not in SPLITS:
-        raise Unsupported(f"{where}: pre-tokenizer {split!r}; there are {', '.join(SPLITS)}")
-    merges = [tuple(merge.split(" ", 1)) for merge in given.get("tokenizer.ggml.merges", [])]
+        raise Unsupported(f"{given.where}: pre-tokenizer {split!r}; there are {', '.join(SPLITS)}")
+    merges = [tuple(merge.split(" ", 1)) for merge in texts(given, "merges")]
+    if any(len(merge) != 2 for merge in merges):
+        raise given.wrong(f"{PREFIX}.merges", "pairs of tokens")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     whole = split in ("llama-bpe", "llama3", "llama-v3")
     raw = package.Tokenizer(package.models.BPE(vocabulary, merges, ignore_merges=whole))
@@ -66,16 +89,19 @@ def _byte_level(given: Mapping[str, Any], tokens: list[str], where: str) -> Any:
     return raw
 
 
-def _sentencepiece(given: Mapping[str, Any], tokens: list[str]) -> Any:
+def _sentencepiece(given: Fields, tokens: list[str]) -> Any:
     """SentencePiece BPE by scores, bytes for what has no token, as in Llama 2 and Gemma."""
     package = tokenizers()
+    longest = max(map(len, tokens))
+    if longest > MOST_CHARACTERS:
+        raise WeightsError(f"{given.where}: a token of {longest} characters")
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    unknown = tokens[int(given.get("tokenizer.ggml.unknown_token_id", 0))]
-    merges = _merges(tokens, given["tokenizer.ggml.scores"], vocabulary)
+    unknown = tokens[_token(given, "unknown", tokens) or 0]
+    merges = _merges(tokens, given.numbers(f"{PREFIX}.scores", len(tokens)), vocabulary)
     raw = package.Tokenizer(
         package.models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     )
-    prefix = bool(given.get("tokenizer.ggml.add_space_prefix", True))
+    prefix = given.flag(f"{PREFIX}.add_space_prefix", True)
     spaces = [package.normalizers.Prepend("▁")] if prefix else []
     raw.normalizer = package.normalizers.Sequence([*spaces, package.normalizers.Replace(" ", "▁")])
     steps = [package.decoders.Replace("▁", " "), package.decoders.ByteFallback(),
@@ -98,24 +124,25 @@ def _merges(tokens: list[str], scores: Any, vocabulary: Mapping[str, int]) -> li
     return [(left, right) for _, _, _, left, right in sorted(found)]
 
 
-def _add_special(raw: Any, given: Mapping[str, Any], tokens: list[str]) -> None:
+def _add_special(raw: Any, given: Fields, tokens: list[str]) -> None:
     """Tokens that stand for themselves wherever they occur; control tokens are not shown."""
-    package, kinds = tokenizers(), given.get("tokenizer.ggml.token_type")
-    if kinds is None:
+    package, field = tokenizers(), f"{PREFIX}.token_type"
+    if not given.has(field):
         return
-    added = [
-        package.AddedToken(tokens[n], special=bool(kinds[n] == CONTROL), normalized=False)
-        for n in np.flatnonzero((kinds == CONTROL) | (kinds == USER))
-    ]
-    raw.add_tokens(added)
+    kinds = given.counts(field, len(tokens))
+    raw.add_tokens([
+        package.AddedToken(token, special=kind == CONTROL, normalized=False)
+        for token, kind in zip(tokens, kinds)
+        if kind in (CONTROL, USER)
+    ])  # fmt: skip
 
 
-def _add_begin(raw: Any, given: Mapping[str, Any], settings: dict[str, str], usual: bool) -> None:
+def _add_begin(raw: Any, given: Fields, tokens: list[str], usual: bool) -> None:
     """The begin token before every text, where the model wants it."""
-    begin = settings.get("bos_token")
-    if begin is None or not given.get("tokenizer.ggml.add_bos_token", usual):
+    number = _token(given, "bos", tokens)
+    if number is None or not given.flag(f"{PREFIX}.add_bos_token", usual):
         return
-    number = int(given["tokenizer.ggml.bos_token_id"])
+    begin = tokens[number]
     raw.post_processor = tokenizers().processors.TemplateProcessing(
         single=f"{begin} $A", pair=f"{begin} $A {begin} $B", special_tokens=[(begin, number)]
     )

@@ -10,6 +10,7 @@ from ...errors import InputError, LuminalError, Unsupported, WeightsError
 from ...weights.hub import locate
 from .cache import cache_bytes
 from .config import DecoderConfig
+from .shapes import check_shapes
 from .source import Source, open_source
 from .storage import Storage
 from .text import Tokenizer
@@ -44,9 +45,11 @@ def load(
     context. Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
-    source = open_source(locate(path_or_id))
+    path = locate(path_or_id)
+    source = open_source(path)
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
+    check_shapes(source.config, state.shapes, str(path))
     kv = kv or ("f16" if storage.narrow and precision != "f32" else "f32")
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))

@@ -26,7 +26,7 @@ def scaled(rope: Rope, width: int, config: DecoderConfig, context: int) -> tuple
         if rope.kind in ("default", "dynamic"):  # dynamic: only beyond the model's own context
             return plain, 1.0
         if rope.kind == "factors":
-            return plain / rope.parameters["factors"], 1.0
+            return plain / _listed(rope, "factors", plain), 1.0
         if rope.kind == "linear":
             return plain / rope.parameters["factor"], 1.0
         if rope.kind == "llama3":
@@ -45,6 +45,8 @@ def _llama3(rope: Rope, plain: np.ndarray) -> np.ndarray:
     """Low frequencies are divided by the factor, high ones stay, those between are blended."""
     given = rope.parameters
     factor, low, high = given["factor"], given["low_freq_factor"], given["high_freq_factor"]
+    if high <= low:
+        raise WeightsError(f"rope scaling 'llama3': factors of frequencies from {low} to {high}")
     turns = given["original_max_position_embeddings"] * plain / (2 * math.pi)
     blend = np.clip((turns - low) / (high - low), 0, 1)
     return (1 - blend) * plain / factor + blend * plain
@@ -87,9 +89,19 @@ def _longrope(
     by the context that the program is compiled for, not by the length of a prompt."""
     given = rope.parameters
     original = given.get("original_max_position_embeddings") or config.context
-    factors = given["long_factor" if context > original else "short_factor"]
+    factors = _listed(rope, "long_factor" if context > original else "short_factor", plain)
     stretch = config.context / original
     factor = given.get("attention_factor")
     if factor is None:
-        factor = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
-    return plain / np.asarray(factors, np.float64), float(factor)
+        grown = math.log(stretch) / math.log(max(2, original)) if stretch > 1 else 0.0
+        factor = math.sqrt(1 + grown)
+    return plain / factors, float(factor)
+
+
+def _listed(rope: Rope, name: str, plain: np.ndarray) -> np.ndarray:
+    """One number for each frequency."""
+    found = np.asarray(rope.parameters[name], np.float64)
+    if found.shape != plain.shape:
+        raise WeightsError(f"rope scaling {rope.kind!r}: {name} has the shape {found.shape}, there "
+                           f"are {len(plain)} frequencies")  # fmt: skip
+    return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, WeightsError
-from .checkpoint import read_json
+from ...weights.fields import read_json
 
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
 MOST_STEPS = 10_000_000  # turns of loops in one rendering: a second or two

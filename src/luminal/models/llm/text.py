@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError, WeightsError
-from .checkpoint import read_json
+from ...errors import InputError
+from ...weights.fields import read_json
+from ..tokenizing import read_tokenizer, refused
 from .templates import Message, Templates, Tool, read_templates
 
 UNFINISHED = "\ufffd"  # what a decoder shows for bytes that are no whole character
@@ -37,10 +38,15 @@ class Tokenizer:
             return list(self.raw.encode(text, add_special_tokens=special).ids)
         except TypeError:
             raise InputError(f"no text: {text[:40]!r}") from None
+        except BaseException as error:
+            raise refused(error, "this model's tokenizer cannot encode the text") from None
 
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """The text of token ids; special tokens are shown only if asked for."""
-        return str(self.raw.decode(list(ids), skip_special_tokens=not special))
+        try:
+            return str(self.raw.decode(list(ids), skip_special_tokens=not special))
+        except BaseException as error:
+            raise refused(error, "this model's tokenizer cannot decode the tokens") from None
 
     def token(self, text: str) -> int | None:
         """The id of a token, if there is one."""
@@ -64,26 +70,12 @@ class Tokenizer:
 def load_tokenizer(directory: Path) -> Tokenizer:
     """The tokenizer of a model's directory. Raises WeightsError."""
     file = directory / "tokenizer.json"
-    if not file.exists():
-        raise WeightsError(f"{directory}: no tokenizer.json; a fast tokenizer is needed for text")
-    try:
-        raw = tokenizers().Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises bare Exception
-        raise WeightsError(f"{file}: not a tokenizer: {error}") from None
+    raw = read_tokenizer(file)
     raw.no_truncation()
     raw.no_padding()
     config = directory / "tokenizer_config.json"
     values = read_json(config) if config.exists() else {}
     return Tokenizer(raw, read_templates(directory, values))
-
-
-def tokenizers() -> Any:
-    """The tokenizers package. Raises WeightsError where it is not installed."""
-    try:
-        import tokenizers as package
-    except ImportError:
-        raise WeightsError("texts need the tokenizers package: pip install luminal[text]") from None
-    return package
 
 
 class Pieces:

@@ -34,19 +34,23 @@ class Deferred(Mapping[str, np.ndarray]):
     """Tensors by name, each made and checked when it is asked for. Raises WeightsError there where
     one holds an infinity or a NaN.
 
-    bytes: of all, roughly. release: gives back memory that earlier ones took, if need be.
+    bytes: of all, roughly. shapes: of the tensors as the checkpoint has them, under our names.
+    release: gives back memory that earlier ones took, if need be.
     """
 
     def __init__(
-        self, makers: Mapping[str, Maker], bytes: int, release: Callable[[], None] | None = None
-    ) -> None:
+        self, makers: Mapping[str, Maker], bytes: int, shapes: Mapping[str, tuple[int, ...]],
+        release: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         self._makers, self.bytes, self._release = dict(makers), bytes, release
+        self.shapes = shapes
 
     @staticmethod
     def of(state: Mapping[str, np.ndarray]) -> Deferred:
         """Arrays that are there already, in a file that is mapped, say."""
         makers = {name: lambda value=value: value for name, value in state.items()}
-        return Deferred(makers, sum(value.nbytes for value in state.values()))
+        shapes = {name: value.shape for name, value in state.items()}
+        return Deferred(makers, sum(value.nbytes for value in state.values()), shapes)
 
     def __getitem__(self, name: str) -> np.ndarray:
         if self._release is not None:

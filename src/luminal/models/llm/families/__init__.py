@@ -6,7 +6,7 @@ A new family is one short file with a `Family` in it, and its line here.
 from __future__ import annotations
 
 from ....errors import Unsupported
-from ..config import Values
+from ....weights.fields import Fields
 from .family import Family
 from .gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
 from .gpt2 import GPT2
@@ -24,9 +24,9 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def family_of(values: Values) -> Family:
+def family_of(values: Fields) -> Family:
     """The family that a config.json names by model_type. Raises Unsupported."""
-    name = values.get("model_type")
+    name = values.text("model_type")
     if name not in FAMILIES:
         raise Unsupported(
             f"{values.where}: unknown architecture {name!r}; there are {', '.join(FAMILIES)}"

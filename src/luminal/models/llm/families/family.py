@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..config import DecoderConfig, Values
+from ....errors import WeightsError
+from ....weights.fields import Fields
+from ..config import DecoderConfig
 
 State: TypeAlias = dict[str, np.ndarray]
 
@@ -24,7 +26,7 @@ class Family:
     checkpoint (views; nothing is read)."""
 
     name: str
-    config: Callable[[Values], DecoderConfig]
+    config: Callable[[Fields], DecoderConfig]
     adapt: Callable[[State, DecoderConfig], State] = unchanged
 
 
@@ -38,7 +40,10 @@ def renamed(state: State, parts: Mapping[str, str]) -> State:
 
 def split_rows(state: State, name: str, parts: Mapping[str, int]) -> None:
     """A packed tensor cut along its rows: {new name: rows}, in order."""
-    packed, start = state.pop(name), 0
+    packed, start = state.pop(name, None), 0
+    if packed is None or packed.shape[:1] != (sum(parts.values()),):
+        got = "missing" if packed is None else f"of shape {packed.shape}"
+        raise WeightsError(f"tensor {name!r} is {got}; it needs {sum(parts.values())} rows")
     for part, rows in parts.items():
         state[part] = packed[start : start + rows]
         start += rows
@@ -50,5 +55,7 @@ def stack_experts(state: State, prefix: str, count: int, names: Mapping[str, str
     for theirs, ours in names.items():
         pieces = [state.pop(f"{prefix}experts.{n}.{theirs}.weight", None) for n in range(count)]
         found = [piece for piece in pieces if piece is not None]
+        if len({piece.shape for piece in found}) > 1:
+            raise WeightsError(f"the experts of {prefix}{ours} differ in their shapes")
         if len(found) == count:
             state[f"{prefix}{ours}.weight"] = np.stack(found)

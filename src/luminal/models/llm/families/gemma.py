@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..config import DecoderConfig, Rope, Values, common, layer_windows, rope
+from ....weights.fields import Fields
+from ..config import DecoderConfig, Rope, common, layer_windows, rope
 from .family import Family, State, renamed
 
 # "Post attention" is what follows attention for Gemma, what precedes the MLP for Llama.
@@ -17,31 +18,31 @@ SANDWICH = {
 }
 
 
-def _shared(values: Values, **more: Any) -> DecoderConfig:
-    kind = values.get("hidden_activation", "gelu_pytorch_tanh")
+def _shared(values: Fields, **more: Any) -> DecoderConfig:
+    kind = values.text("hidden_activation", "gelu_pytorch_tanh")
     settings = {
         "norm": "rms1",
         "activation": kind,
         "embedding_scale": math.sqrt(values.count("hidden_size")),
-        "tied": bool(values.get("tie_word_embeddings", True)),
+        "tied": values.flag("tie_word_embeddings", True),
         "head_dim": values.count("head_dim", 256),
     }
     return common(values, **settings | more)
 
 
-def _gemma2(values: Values) -> DecoderConfig:
+def _gemma2(values: Fields) -> DecoderConfig:
     return _shared(
         values,
         sandwich=True,
         windows=layer_windows(values, alternating=2),
-        attention_scale=values.number("query_pre_attn_scalar", 256) ** -0.5,
-        attention_cap=values.get("attn_logit_softcapping"),
-        logit_cap=values.get("final_logit_softcapping"),
+        attention_scale=values.number("query_pre_attn_scalar", 256, low=1e-6) ** -0.5,
+        attention_cap=values.number_if("attn_logit_softcapping", low=1e-6),
+        logit_cap=values.number_if("final_logit_softcapping", low=1e-6),
     )
 
 
-def _gemma3(values: Values) -> DecoderConfig:
-    windows = layer_windows(values, alternating=values.get("sliding_window_pattern", 6))
+def _gemma3(values: Fields) -> DecoderConfig:
+    windows = layer_windows(values, alternating=values.count("sliding_window_pattern", 6))
     return _shared(
         values,
         sandwich=True,
@@ -49,25 +50,25 @@ def _gemma3(values: Values) -> DecoderConfig:
         windows=windows,
         rotary=tuple("global" if window is None else "local" for window in windows),
         ropes=_two_ropes(values),
-        attention_scale=values.number("query_pre_attn_scalar", 256) ** -0.5,
-        attention_cap=values.get("attn_logit_softcapping"),
-        logit_cap=values.get("final_logit_softcapping"),
+        attention_scale=values.number("query_pre_attn_scalar", 256, low=1e-6) ** -0.5,
+        attention_cap=values.number_if("attn_logit_softcapping", low=1e-6),
+        logit_cap=values.number_if("final_logit_softcapping", low=1e-6),
     )
 
 
-def _two_ropes(values: Values) -> dict[str, Rope]:
+def _two_ropes(values: Fields) -> dict[str, Rope]:
     """Layers with a window turn with a base of their own."""
-    if "full_attention" in values.get("rope_parameters", {}):
+    if values.fields("rope_parameters").has("full_attention"):
         local, whole = rope(values, "sliding_attention"), rope(values, "full_attention")
         return {"local": local, "global": whole}
-    local = Rope(values.number("rope_local_base_freq", 10000.0))
+    local = Rope(values.number("rope_local_base_freq", 10000.0, low=1.5))
     return {"local": local, "global": rope(values)}
 
 
-def _gemma3_inside(values: Values) -> DecoderConfig:
+def _gemma3_inside(values: Fields) -> DecoderConfig:
     """The language part of the model that also sees images."""
-    inner = values.get("text_config", {})
-    return _gemma3(Values({"model_type": "gemma3", **inner}, values.where))
+    inner = values.fields("text_config").values
+    return _gemma3(Fields({"model_type": "gemma3", **inner}, values.where))
 
 
 def _sandwich(state: State, config: DecoderConfig) -> State:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ....errors import Unsupported
-from ..config import DecoderConfig, Values, common
+from ....weights.fields import Fields
+from ..config import DecoderConfig, common
 from .family import Family, State, renamed, split_rows
 
 PARTS = {
@@ -18,26 +19,26 @@ NAMES = {
 }  # fmt: skip
 
 
-def _config(values: Values) -> DecoderConfig:
-    if values.get("scale_attn_by_inverse_layer_idx", False):
+def _config(values: Fields) -> DecoderConfig:
+    if values.flag("scale_attn_by_inverse_layer_idx"):
         raise Unsupported(f"{values.where}: attention scaled by the number of the layer")
     plain = dict(values.values)
     plain.update({ours: plain.get(theirs) for ours, theirs in NAMES.items()})
     plain["intermediate_size"] = plain["intermediate_size"] or 4 * values.count("n_embd")
-    translated = Values(plain, values.where)
+    translated = Fields(plain, values.where)
     return common(
         translated,
         norm="layer",
-        eps=values.number("layer_norm_epsilon", 1e-5),
-        activation=values.get("activation_function", "gelu_new"),
+        eps=values.number("layer_norm_epsilon", 1e-5, low=0, high=1),
+        activation=values.text("activation_function", "gelu_new"),
         gated=False,
         attention_bias=True,
         output_bias=True,
         mlp_bias=True,
         learned_positions=True,
-        attention_scale=None if values.get("scale_attn_weights", True) else 1.0,
+        attention_scale=None if values.flag("scale_attn_weights", True) else 1.0,
         rotary=(None,) * translated.count("num_hidden_layers"),
-        tied=bool(values.get("tie_word_embeddings", True)),
+        tied=values.flag("tie_word_embeddings", True),
     )
 
 
@@ -55,8 +56,10 @@ def _adapt(state: State, config: DecoderConfig) -> State:
         for part in ("weight", "bias"):
             names = [f"{attention}{letter}_proj.{part}" for letter in "qkv"]
             split_rows(state, f"{attention}c_attn.{part}", dict.fromkeys(names, config.width))
-            state[f"{attention}o_proj.{part}"] = state.pop(f"{attention}c_proj.{part}")
-            state[f"{mlp}down_proj.{part}"] = state.pop(f"{mlp}c_proj.{part}")
+            moved = {f"{attention}c_proj": f"{attention}o_proj", f"{mlp}c_proj": f"{mlp}down_proj"}
+            for theirs, ours in moved.items():
+                if f"{theirs}.{part}" in state:
+                    state[f"{ours}.{part}"] = state.pop(f"{theirs}.{part}")
     return state
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from ..config import DecoderConfig, Experts, Values, common
+from ....weights.fields import Fields
+from ..config import DecoderConfig, Experts, common
 from .family import Family, State, renamed, stack_experts
 
 
-def _config(values: Values) -> DecoderConfig:
+def _config(values: Fields) -> DecoderConfig:
     experts = Experts(
         count=values.count("num_local_experts"),
         chosen=values.count("num_experts_per_tok"),
         hidden=values.count("intermediate_size"),
     )
-    window = values.get("sliding_window")
+    window = values.count_if("sliding_window")
     return common(values, windows=(window,) * values.count("num_hidden_layers"), experts=experts)
 
 

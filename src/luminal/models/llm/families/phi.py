@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..config import DecoderConfig, Values, common, rope
+from ....weights.fields import Fields
+from ..config import DecoderConfig, common, rope
 from .family import Family, State, split_rows
 
 
-def _config(values: Values) -> DecoderConfig:
+def _config(values: Fields) -> DecoderConfig:
     turning = rope(values)
-    original = values.get("original_max_position_embeddings")
+    original = values.count_if("original_max_position_embeddings")
     if original is not None and "original_max_position_embeddings" not in turning.parameters:
         extra = {"original_max_position_embeddings": original}
         turning = replace(turning, parameters={**turning.parameters, **extra})
-    window = values.get("sliding_window")
+    window = values.count_if("sliding_window")
     windows = (window,) * values.count("num_hidden_layers")
     return common(values, ropes={"all": turning}, windows=windows)
 

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from ..config import DecoderConfig, Experts, Values, common, layer_windows
+from ....weights.fields import Fields
+from ..config import DecoderConfig, Experts, common, layer_windows
 from .family import Family, State, stack_experts
 
 
-def _windows(values: Values) -> tuple[int | None, ...]:
+def _windows(values: Fields) -> tuple[int | None, ...]:
     """The layers from max_window_layers on have the window, if it is switched on."""
-    layers, first = values.count("num_hidden_layers"), int(values.number("max_window_layers", 0))
-    if not values.get("use_sliding_window", False):
+    layers, first = values.count("num_hidden_layers"), values.count("max_window_layers", 0, low=0)
+    if not values.flag("use_sliding_window"):
         return (None,) * layers
-    if values.get("layer_types") is not None:
+    if values.has("layer_types"):
         return layer_windows(values)
-    return tuple(values.get("sliding_window") if n >= first else None for n in range(layers))
+    window = values.count_if("sliding_window")
+    return tuple(window if n >= first else None for n in range(layers))
 
 
-def _qwen2(values: Values) -> DecoderConfig:
+def _qwen2(values: Fields) -> DecoderConfig:
     return common(
         values, windows=_windows(values), attention_bias=True, output_bias=False, mlp_bias=False
     )
 
 
-def _qwen3(values: Values) -> DecoderConfig:
+def _qwen3(values: Fields) -> DecoderConfig:
     return common(values, windows=_windows(values), qk_norm=True)
 
 
-def _moe_layers(values: Values) -> frozenset[int]:
-    dense, step = values.get("mlp_only_layers", []), values.count("decoder_sparse_step", 1)
+def _moe_layers(values: Fields) -> frozenset[int]:
+    dense, step = values.counts_if("mlp_only_layers"), values.count("decoder_sparse_step", 1)
     layers = range(values.count("num_hidden_layers"))
-    return frozenset(n for n in layers if n not in dense and (n + 1) % step == 0)
+    return frozenset(n for n in layers if n not in (dense or ()) and (n + 1) % step == 0)
 
 
-def _qwen3_moe(values: Values) -> DecoderConfig:
+def _qwen3_moe(values: Fields) -> DecoderConfig:
     experts = Experts(
-        count=values.count("num_experts", values.get("num_local_experts")),
+        count=values.count("num_experts", values.count_if("num_local_experts")),
         chosen=values.count("num_experts_per_tok"),
         hidden=values.count("moe_intermediate_size"),
-        normalise=bool(values.get("norm_topk_prob", False)),
+        normalise=values.flag("norm_topk_prob"),
         layers=_moe_layers(values),
     )
     return common(values, windows=_windows(values), qk_norm=True, experts=experts)
