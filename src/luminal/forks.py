@@ -20,7 +20,7 @@ OUTER, RUN, INNER = range(3)  # in the order in which a thread takes them
 
 _places: dict[int, tuple[int, weakref.ref[Any], str]] = {}
 _forking = threading.RLock()
-_held: list[tuple[Any, str, Any, bool]] = []
+_held: list[list[Any]] = []  # owner, name, lock, whether it is ours
 
 
 def guard(owner: Any, name: str, rank: int) -> None:
@@ -75,9 +75,9 @@ def _before() -> None:
         owner = found()
         lock = getattr(owner, name, None)
         if lock is not None and not isinstance(lock, _Torn):
+            _held.append([owner, name, lock, False])
             setattr(owner, name, _Gate(lock))
-            free = lock.acquire(timeout=max(0.0, end - time.monotonic()))
-            _held.append((owner, name, lock, free))
+            _held[-1][3] = lock.acquire(timeout=max(0.0, end - time.monotonic()))
 
 
 def _in_parent() -> None:
