@@ -52,6 +52,7 @@ class Native:
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
+        self._kept_states = sorted(self._states.keys() & self._kept)
         self._state_shapes: dict[int, tuple[int, ...]] = {}
         self._shared = {new: old for old, new in plan.in_place}
         elsewhere = persistent | self._shared.keys()
@@ -191,11 +192,16 @@ class Native:
                 self._lay(memory, self._new_block(memory))
         assert self._binding is not None
         self._crew.run(self._binding.table)
+        if self._states:
+            self._replace_states()
+
+    def _replace_states(self) -> None:
+        """Each has its new value in the next run."""
         for old, new in self._copied:
             self._array(old)[...] = self._value(new)
         for old, new in self._swapped:
             self._swap(old, new)
-        for old in self._states.keys() & self._kept:  # what is made of it is made anew
+        for old in self._kept_states:  # what is made of it is made anew
             self._constants.give(old, self._array(old))
 
     def output(self, number: int) -> np.ndarray:
