@@ -82,5 +82,9 @@ class Illegal(CompileError):
     """A schedule that cannot be lowered; a search drops the candidate."""
 
 
+class WrongResult(LuminalError, RuntimeError):
+    """A compiled program does not compute what it means: a fault of the compiler."""
+
+
 class VerifyError(CompileError):
     """An intermediate representation breaks its own rules."""

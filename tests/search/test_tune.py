@@ -8,7 +8,7 @@ from search_cases import TARGET, prepared
 from luminal import Graph, ops
 from luminal.backend import cpu
 from luminal.cli.tune import cache
-from luminal.errors import InputError
+from luminal.errors import InputError, WrongResult
 from luminal.progress import Line
 from luminal.scheduling.decisions import Decision
 from luminal.search import Budget, Database, Task, Tuned, Tuning
@@ -171,15 +171,23 @@ def test_a_winner_must_win_the_race():
     assert found.choices == {} and found.seconds == 1.0 and len(found.runners) == 4
 
 
-def test_a_wrong_default_is_reported(tmp_path, monkeypatch):
-    wrong = Result("wrong", "everything")
-    monkeypatch.setattr("luminal.search.measure.Measurer.open", lambda *_: wrong)
+def test_a_default_that_cannot_be_built_is_reported(tmp_path, monkeypatch):
+    refused = Result("refused", "no reason")
+    monkeypatch.setattr("luminal.search.measure.Measurer.open", lambda *_: refused)
     tuned = tuning(tmp_path / "t.sqlite")
     kernel = prepared("gemm")
     with tuned:
         tuned.search([Task(kernel)], Budget(2))
     choices, notes = tuned.known(kernel)
-    assert choices == {} and "the default schedule is wrong: everything" in notes[0]
+    assert choices == {} and "the default schedule is refused: no reason" in notes[0]
+
+
+def test_a_wrong_default_is_an_error(tmp_path, monkeypatch):
+    """Whatever is compiled without a search is wrong as well."""
+    wrong = Result("wrong", "Y[3] is 0 instead of nan")
+    monkeypatch.setattr("luminal.search.measure.Measurer._attempt", lambda *_: wrong)
+    with pytest.raises(WrongResult, match=r"(?s)Y\[3\] is 0 instead of nan\naxes"):
+        run(database=tmp_path / "t.sqlite", search=2)
 
 
 def test_decisions_are_hashable_records():

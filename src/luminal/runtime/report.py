@@ -70,13 +70,20 @@ class Report:
             f"regions: {self.regions}, of which {self.distinct_regions} distinct",
             f"kernels: {len(self.kernels)} distinct, {len(self.calls)} calls in a run, "
             f"{len(fixed)} when parameters are set",
-            "each came through the e-graph and the one lowering",
+            self._origins(),
             *self.search,
         ]
         for made in self.kernels:
             lines += ["", *describe(made, self.count(made))]
             lines += [f"    {note}" for note in self.notes.get(made.name, ())]
         return "\n".join(lines)
+
+    def _origins(self) -> str:
+        """How the kernels were made."""
+        libraries = [made.schedule.library for made in self.kernels if made.schedule.library]
+        lowered = f"{len(self.kernels) - len(libraries)} lowered from schedules"
+        names = ", ".join(dict.fromkeys(libraries))
+        return f"{lowered}, {len(libraries)} library calls ({names})" if libraries else lowered
 
     def count(self, made: Compiled) -> int:
         """How often a run calls this kernel."""

@@ -59,8 +59,8 @@ class KernelSearch:
         self._refused = 0
 
     def run(self, earlier: Sequence[Trial]) -> Tuned:
-        """The best point. `earlier`: what other searches have tried. Raises CompileError where the
-        default itself is wrong."""
+        """The best point. `earlier`: what other searches have tried. Raises WrongResult where the
+        default itself is wrong, CompileError where it cannot be built."""
         default = self.space.default
         result = self.measurer.open(self.space.kernel, default)
         if result.status != "ok":

@@ -4,6 +4,7 @@ candidate. The child is started anew where it was lost."""
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import queue
 import subprocess
@@ -12,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..children import calling_main
-from ..errors import CompileError
+from ..errors import CompileError, WrongResult
 from ..kernel.kernel import Kernel
+from ..kernel.show import kernel_text
 from ..kernel.target import Target
 from .space import Candidate
 from .trial import Result
@@ -61,6 +63,7 @@ class Child:
             calling_main("luminal.search.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # the oracle's: spinning disturbs
         )
         self._answers = queue.Queue()
         reader = threading.Thread(
@@ -114,10 +117,14 @@ class Measurer:
         return found
 
     def open(self, kernel: Kernel, default: Candidate) -> Result:
-        """Take up a kernel. The result of its default schedule, which all others are held
-        against."""
+        """Take up a kernel. The result of its default schedule. Raises WrongResult where that is
+        wrong: what is compiled without a search is wrong, too."""
         self._kernel, self._default = kernel, default
-        return self._reopen()
+        result = self._reopen()
+        if result.status == "wrong":
+            raise WrongResult(f"the kernel {kernel.name} computes wrong results, a fault of the "
+                              f"compiler: {result.detail}\n{kernel_text(kernel)}")  # fmt: skip
+        return result
 
     def _reopen(self) -> Result:
         self._built = {}

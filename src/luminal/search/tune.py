@@ -24,9 +24,9 @@ from ..rewrite.optimise import Chooser
 from ..scheduling.decisions import Choices, Decision, Decisions
 from ..scheduling.prepare import prepare
 from .database import Database, Tuned, compiler_version, key_of, user_path
-from .inputs import checkable
 from .kernel_search import KernelSearch, Limit
 from .measure import Lost, Measurer
+from .oracle import checkable
 from .plans import Chosen, measured_plans, recalled
 from .progress import Progress
 from .roofline import roofline

@@ -7,6 +7,7 @@ program order sees its start, one behind it sees its end. Sums of floats are mad
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,15 +20,24 @@ from ...graph.index import Index
 from ...graph.scalars import REDUCTIONS, compute, identity
 from ...kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Load, Read, Store, Value
 from .arrays import Array, grid, hold, write
+from .rounding import Rounding, finite
 
 
-def evaluate(kernel: Kernel, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+def evaluate(
+    kernel: Kernel,
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    at: Mapping[str, Array] | None = None,
+    rounding: Rounding | None = None,
+) -> None:
     """Run a kernel on its buffers, in place.
 
-    `arrays`: buffer -> array of its shape and dtype (row-major meaning; never packed).
-    Raises CompileError where a load or a store that is not guarded lies outside its buffer.
+    `arrays`: buffer -> array of its shape and dtype (row-major meaning; never packed). `at`: axis
+    -> the positions that are walked, of axes that nothing is reduced over; all if it has none.
+    `rounding`: results as far off as rounding may leave them. Raises CompileError where a load or a
+    store that is not guarded lies outside its buffer.
     """
-    run = _Run(kernel, arrays, sizes)
+    run = _Run(kernel, arrays, sizes, at or {}, rounding)
     for value in kernel.values:
         run.value(value)
 
@@ -36,12 +46,15 @@ class _Run:
     """One evaluation: the values so far, over a grid of all axes."""
 
     def __init__(
-        self, kernel: Kernel, arrays: Mapping[str, Array], sizes: Mapping[str, int]
-    ) -> None:
-        self.kernel, self.arrays = kernel, arrays
+        self, kernel: Kernel, arrays: Mapping[str, Array], sizes: Mapping[str, int],
+        at: Mapping[str, Array], rounding: Rounding | None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.arrays, self.at, self.rounding = kernel, arrays, at, rounding
         self.names = list(kernel.axes)
         self.extents = {a: int(e.evaluate(sizes)) for a, e in kernel.axes.items()}
+        self.extents |= {axis: len(positions) for axis, positions in at.items()}
         self.grid = grid(self.extents, sizes)
+        self.grid |= {a: where.reshape(self.grid[a].shape) for a, where in at.items()}
         self.by_name = {v.name: v for v in kernel.values}
         self.done: dict[str, Array] = {}
 
@@ -94,6 +107,9 @@ class _Run:
             over = tuple(self.names.index(a) for a in value.over)
             none = _number(op, value.dtype, terms.dtype)
             total = REDUCTIONS[op].reduce(terms, axis=over, keepdims=True, initial=none)
+            if self.rounding and value.dtype.is_float and op in ("sum", "prod"):
+                squares = np.square(finite(terms)).sum(axis=over, keepdims=True)
+                total = self.rounding.reduced(value.dtype, total, squares, self._count(value))
         start = self._start(value).astype(total.dtype, copy=False)
         with np.errstate(all="ignore"):
             return np.asarray(REDUCTIONS[op](start, total))
@@ -102,7 +118,11 @@ class _Run:
         assert value.reduction is not None
         op = value.reduction.op
         terms = self._terms(value, active)
-        running = REDUCTIONS[op].accumulate(terms, axis=self.names.index(value.over[0]))
+        axis = self.names.index(value.over[0])
+        running = REDUCTIONS[op].accumulate(terms, axis=axis)
+        if self.rounding and value.dtype.is_float and op in ("sum", "prod"):
+            squares = np.square(finite(terms)).cumsum(axis=axis)
+            running = self.rounding.reduced(value.dtype, running, squares, self._count(value))
         with np.errstate(all="ignore"):
             start = self._start(value).astype(terms.dtype, copy=False)
             return np.asarray(REDUCTIONS[op](start, running))
@@ -129,7 +149,13 @@ class _Run:
         x, y = sorted((f.astype(np.float64) for f in factors), key=np.size)
         inner, outer = self._domain(value, value.over), self._domain(value, value.axes)
         total = np.where(outer, self._masked(y, x, inner, value.over), 0.0)
+        if self.rounding and value.dtype.is_float:
+            squares = self._masked(np.square(finite(y)), np.square(finite(x)), inner, value.over)
+            total = self.rounding.reduced(value.dtype, total, squares, self._count(value))
         return total if value.dtype.is_float else total.astype(np.int64).astype(value.dtype.numpy)
+
+    def _count(self, value: Value) -> int:
+        return math.prod(self.extents[a] for a in value.over)
 
     def _masked(self, x: Array, y: Array, active: Any, over: Sequence[str]) -> Array:
         """The contraction over the active points only. What is not finite is counted apart, for
@@ -178,6 +204,8 @@ class _Run:
         """The value of an expression; `active`: the points at which it is looked at."""
         if isinstance(expression, Apply):
             args = [self._expression(a, active) for a in expression.args]
+            if self.rounding and expression.dtype.is_float:
+                return self.rounding.applied(expression.op, expression.dtype, args)
             return np.asarray(compute(expression.op, expression.dtype, *args))
         if isinstance(expression, Load):
             return self._load(expression, active)
@@ -257,7 +285,7 @@ class _Run:
         named = all(i == Index.of(a) for i, a in zip(store.index, axes) if a)
         wanted = {a for a in value.axes if self.extents[a] != 1}
         return (
-            store.mode == "set" and named and "" not in axes and not store.slots
+            not self.at and store.mode == "set" and named and "" not in axes and not store.slots
             and len(set(axes)) == len(axes) and wanted <= set(axes) <= set(value.axes)
         )  # fmt: skip
 
