@@ -11,13 +11,14 @@ from luminal.cli.tune import cache
 from luminal.errors import InputError, WrongResult
 from luminal.progress import Line
 from luminal.scheduling.decisions import Decision
-from luminal.search import Budget, Database, Task, Tuned, Tuning
+from luminal.search import Budget, Database, Task, Tuned, Tuning, user_path
 from luminal.search import tune as module
 from luminal.search.kernel_search import KernelSearch, Limit
 from luminal.search.progress import Progress
 from luminal.search.space import Space
 from luminal.search.strategies import Evolve
 from luminal.search.trial import Result
+from luminal.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -201,8 +202,25 @@ def test_cache_commands(tmp_path):
     shown = runner.invoke(cache, ["info", "--database", str(path)])
     assert shown.exit_code == 0 and "1 kernels tuned" in shown.output and "2.00 x" in shown.output
     cleared = runner.invoke(cache, ["clear", "--database", str(path)])
-    assert cleared.exit_code == 0 and not path.exists()
-    assert "no searches yet" in runner.invoke(cache, ["info", "--database", str(path)]).output
+    assert cleared.exit_code == 0 and Database(path).find("key") is None
+    assert "0 kernels" in runner.invoke(cache, ["info", "--database", str(path)]).output
+    (tmp_path / "precious").write_bytes(b"GGUF" * 100)
+    for command in ("info", "clear"):
+        runner.invoke(cache, [command, "--database", str(tmp_path / "precious")])
+    assert (tmp_path / "precious").read_bytes() == b"GGUF" * 100
+
+
+def test_cache_commands_cover_all_that_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    Store.of_machine().remembered("key", lambda: bytes(100))
+    Database(user_path()).keep("key", "gemm", Tuned({"a": 1}, 1.0, 2.0))
+    runner = CliRunner()
+    shown = runner.invoke(cache, ["info"]).output
+    assert "1 kernels tuned" in shown and "facts, 1 files" in shown and "weights, 0 files" in shown
+    assert runner.invoke(cache, ["clear"]).exit_code == 0
+    shown = runner.invoke(cache, ["info"]).output
+    assert "0 kernels tuned" in shown and "facts, 0 files" in shown
 
 
 def column_products():
