@@ -18,8 +18,10 @@ from typing import TypeAlias
 
 from . import cores
 from .artifact import file
+from .artifact.codec import encode
 from .artifact.executables import engine_of, executable_of, saver
 from .artifact.identity import program_key
+from .artifact.recording import recorder, replay
 from .artifact.saved import Saved
 from .backend import cpu
 from .backend.contract import Backend, Code
@@ -98,19 +100,36 @@ def compile_graph(
     saved = _kept(program, tuning, budget, report, Store.of(cache), elsewhere)
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
-    return executable_of_graph(graph, interface, engine, saved.report, saver(saved))
+    save = saver(saved, recorder(program, interface, report.threads))
+    return executable_of_graph(graph, interface, engine, saved.report, save)
 
 
-def load(path: str | Path, threads: int | None = None) -> Executable:
+def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Executable:
     """A program that `Executable.save` has written, with its parameters, which stay in the file.
 
-    Inputs and outputs go by name. threads: as many as it was compiled for if None. Raises
-    ArtifactError for a file that is damaged or not for this machine, OSError.
+    Inputs and outputs go by name. threads: as many as it was compiled for if None. trust: run the
+    machine code in the file, which can do whatever this process can, as a shared library's; False:
+    compile the graph in the file anew, on whatever machine this is (parameters that were given by
+    `set_parameters` must then be set again). Raises ArtifactError for a file that is damaged or not
+    for this machine, OSError.
     """
+    if not trust:
+        return _recompiled(Path(path), threads)
     saved = file.read(Path(path))
     backend = _backend(saved.report.device)
     assert backend is not None
     return executable_of(saved, backend, threads or saved.report.threads)
+
+
+def _recompiled(path: Path, threads: int | None) -> Executable:
+    _check_threads(threads)
+    recording, arrays = file.read_recording(path)
+    program, interface = replay(recording, arrays)
+    report = Report("cpu", threads or recording.threads)
+    tuning = Tuning(cpu, cpu.target(report.threads))
+    saved = _kept(program, tuning, None, report, Store.of(None), None)
+    whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
+    return executable_of(whole, cpu, report.threads)
 
 
 def _kept(
@@ -360,7 +379,11 @@ def _passes(precision: str, backend: Backend | None) -> list[Pass]:
 
 
 def _check_options(graph: Graph, threads: int | None) -> None:
-    if threads is not None and (isinstance(threads, bool) or threads < 1):
-        raise DeviceError(f"threads={threads!r}: a number of threads is 1 or more")
+    _check_threads(threads)
     if not graph.outputs and not graph.states:
         raise InputError("the graph has no output: call .output() on a tensor before compile()")
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and (isinstance(threads, bool) or threads < 1):
+        raise DeviceError(f"threads={threads!r}: a number of threads is 1 or more")

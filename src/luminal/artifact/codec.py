@@ -1,8 +1,8 @@
 """Programs as plain data: a closed set of classes to JSON and back.
 
 Every value is one row of a table and refers to earlier rows by number, so that what is shared is
-written once and read once. Reading builds objects of these classes and nothing else: no file can
-make it run code. Indices and dtypes, which are compared by identity, are interned again.
+written once and read once. Reading builds objects of these classes and nothing else: it runs no
+code of the file. Indices and dtypes, which are compared by identity, are interned again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from ..errors import CompileError
 from ..graph.dtype import BY_NAME, DType
 from ..graph.graph import Requirement
 from ..graph.index import Extremum, Floor, Index
+from ..graph.node import Scan, Scatter, View
 from ..kernel import kernel, program
 from ..kernel.schedule import Loop, Schedule
 from ..kernel.target import MatrixInstruction, Target
 from ..runtime import contract, plan, report
-from . import saved
+from . import recording, saved
 
 CLASSES = (
     Requirement, Loop, Schedule, Target, MatrixInstruction,
@@ -28,6 +29,7 @@ CLASSES = (
     program.Val, program.Claim, program.Program,
     plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Plan, report.Report,
     contract.Port, contract.Result, contract.Interface, saved.Saved,
+    View, Scan, Scatter, recording.Step, recording.Recording,
 )  # fmt: skip
 NAMES = {made: f"{made.__module__.rpartition('.')[2]}.{made.__name__}" for made in CLASSES}
 CONTAINERS: dict[type, str] = {tuple: "tuple", list: "list", frozenset: "set"}

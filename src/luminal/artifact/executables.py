@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from ..errors import ArtifactError
 from ..runtime.contract import Interface
 from ..runtime.executable import Arrays, Executable, Save
 from ..runtime.native import Native
+from .codec import encode
 from .file import write
+from .recording import Recording
 from .saved import Saved
 
 
@@ -59,10 +62,11 @@ class Held:
         return self.array
 
 
-def saver(saved: Saved) -> Save:
-    """Writes the file of a program's executable."""
+def saver(saved: Saved, record: Callable[[], Recording] | None = None) -> Save:
+    """Writes the file of a program's executable. record: the graph, unless the program has it."""
 
     def save(interface: Interface, arrays: Arrays, made: Arrays, path: Path) -> None:
-        write(replace(saved, interface=interface, arrays=arrays, made=made), path)
+        rows = saved.recording if record is None else encode(record())
+        write(replace(saved, interface=interface, arrays=arrays, made=made, recording=rows), path)
 
     return save

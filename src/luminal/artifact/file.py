@@ -7,7 +7,8 @@ before anything in a file is used; whether this machine can run its code is for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ..container import Blob, whole
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
 from .codec import decode, encode
+from .recording import FAULTS, Recording
 from .saved import Saved
 
 MAGIC = b"luminal\n"
@@ -35,6 +37,7 @@ def write(saved: Saved, path: Path, key: str | None = None) -> None:
         "codes": len(saved.codes),
         "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in arrays],
         "made": len(made),  # of the arrays, the last
+        "recording": saved.recording,
     }
     with whole(path, OPEN if key is None else 0o600) as file:
         writer = container.Writer(file, MAGIC)
@@ -49,20 +52,46 @@ def read(path: Path, key: str | None = None) -> Saved:
     """The program in a file; its arrays stay in the file, mapped. key: that it is kept under.
     Raises ArtifactError, OSError."""
     about, blobs = container.read(path, MAGIC, key)
-    try:
+    with _clear(path):
         saved = decode(about["rows"])
         if not isinstance(saved, Saved):
             raise ValueError(f"a {type(saved).__name__} is no program")
-        count = int(about["codes"])
-        codes = tuple(blob.bytes() for blob in blobs[:count])
-        described = zip(about["arrays"], blobs[count:], strict=True)
-        arrays = [(n, _array(kind, shape, blob)) for (n, kind, shape), blob in described]
-        given = len(arrays) - int(about["made"])
+        codes = tuple(blob.bytes() for blob in blobs[: int(about["codes"])])
+        arrays, made = _arrays(about, blobs)
+        recording = about["recording"]
+    return replace(saved, codes=codes, arrays=arrays, made=made, recording=recording)
+
+
+def read_recording(path: Path) -> tuple[Recording, dict[int, np.ndarray]]:
+    """The graph in a file, and the values that its sources have there; nothing else of the file is
+    looked at. Raises ArtifactError, OSError."""
+    about, blobs = container.read(path, MAGIC)
+    with _clear(path):
+        if not about["recording"]:
+            raise ValueError("there is no graph in it")
+        recording = decode(about["recording"])
+        if not isinstance(recording, Recording):
+            raise ValueError(f"a {type(recording).__name__} is no graph")
+        return recording, _arrays(about, blobs)[0]
+
+
+@contextlib.contextmanager
+def _clear(path: Path) -> Iterator[None]:
+    """What a damaged or forged description ends in, as an ArtifactError."""
+    try:
+        yield
     except ArtifactError:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except FAULTS as error:
         raise ArtifactError(f"{path}: damaged: {error}") from error
-    return replace(saved, codes=codes, arrays=dict(arrays[:given]), made=dict(arrays[given:]))
+
+
+def _arrays(about: Any, blobs: Sequence[Blob]) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Those of ports, and those that were made of parameters."""
+    described = zip(about["arrays"], blobs[int(about["codes"]) :], strict=True)
+    arrays = [(n, _array(kind, shape, blob)) for (n, kind, shape), blob in described]
+    given = len(arrays) - int(about["made"])
+    return dict(arrays[:given]), dict(arrays[given:])
 
 
 def _array(kind: str, shape: Sequence[int], blob: Blob) -> Any:

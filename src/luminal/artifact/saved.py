@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from ..runtime.report import Report
 class Saved:
     """report: with the plan. needs: what the backend says that a machine must have. codes: the
     object file of each kernel. interface: None where the graph itself is at hand. arrays: by port.
-    made: what a program has made of parameters that it does not hold any more, as bytes.
+    made: what a program has made of parameters that it does not hold any more, as bytes. recording:
+    the rows of a `Recording` (see recording.py), where there is an interface.
     """
 
     report: Report
@@ -28,6 +30,7 @@ class Saved:
     interface: Interface | None = None
     arrays: Mapping[int, np.ndarray] = field(default_factory=dict)
     made: Mapping[int, np.ndarray] = field(default_factory=dict)
+    recording: Sequence[Any] = ()
 
     @property
     def plan(self) -> Plan:
@@ -39,7 +42,8 @@ class Saved:
         memories = [replace(memory, value=None) for memory in self.plan.memories]
         kernels = [replace(made, program=_outline(made.program)) for made in self.plan.kernels]
         plan = replace(self.plan, memories=memories, kernels=kernels)
-        return replace(self, report=replace(self.report, plan=plan), codes=(), arrays={}, made={})
+        bare = replace(self, codes=(), arrays={}, made={}, recording=())
+        return replace(bare, report=replace(self.report, plan=plan))
 
 
 def _outline(program: Program) -> Program:

@@ -1,0 +1,137 @@
+"""A program's graph as plain data, from which a process that does not trust its machine code
+records and compiles it anew. Everything goes through the checks that a user's own graph goes
+through; an index that is not proven to lie inside what it reads gets conditions that make it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArtifactError, LuminalError
+from ..graph.dtype import DType
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.node import Node, Shape, View
+from ..graph.passes import Program
+from ..graph.space import Range
+from ..runtime.contract import Interface, Port, Result
+from ..runtime.recorded import interface_of
+
+FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node that is no source. inputs: numbers of nodes, sources first."""
+
+    op: str
+    inputs: tuple[int, ...]
+    attribute: Any
+    shape: Shape
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Recording:
+    """requirements: (index, what it means). outputs: (name, node). states: (source, node)."""
+
+    threads: int
+    sizes: Mapping[str, Range]
+    usual: Mapping[str, tuple[int, ...]]
+    requirements: tuple[tuple[Index, str], ...]
+    sources: tuple[Port, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[tuple[str, int], ...]
+    states: tuple[tuple[int, int], ...]
+
+
+def recorder(program: Program, interface: Interface, threads: int) -> Callable[[], Recording]:
+    """Makes the recording of a program when it is asked for; holds on to nodes, not to values."""
+    graph = program.graph
+    sizes, usual = dict(graph.space.sizes), dict(graph.usual)
+    sources = [tensor.node for tensor in graph.sources]
+    requirements = tuple((known.index, known.message) for known in graph.requirements)
+    bare = Program(Graph(), program.outputs, program.states)
+
+    def record() -> Recording:
+        numbers = {node: number for number, node in enumerate(sources)}
+        steps = []
+        for node in bare.nodes():
+            if node not in numbers:
+                numbers[node] = len(numbers)
+                inputs = tuple(numbers[source] for source in node.inputs)
+                steps.append(Step(node.op, inputs, node.attribute, node.shape, node.dtype))
+        names = [result.name for result in interface.results]
+        outputs = tuple((name, numbers[node]) for name, node in zip(names, bare.outputs))
+        states = tuple((numbers[old], numbers[new]) for old, new in bare.states)
+        return Recording(
+            threads, sizes, usual, requirements, interface.ports, tuple(steps), outputs, states
+        )
+
+    return record
+
+
+def replay(recording: Recording, arrays: Mapping[int, np.ndarray]) -> tuple[Program, Interface]:
+    """The program, recorded anew. arrays: of constants, by number. Raises ArtifactError."""
+    try:
+        return _replayed(recording, arrays)
+    except (LuminalError, *FAULTS) as error:
+        message = str(error).partition("\n")[0]
+        raise ArtifactError(f"no graph can be recorded from this file: {message}") from None
+
+
+def _replayed(recording: Recording, arrays: Mapping[int, np.ndarray]) -> tuple[Program, Interface]:
+    if type(recording.threads) is not int or recording.threads < 1:
+        raise ValueError(f"{recording.threads!r} threads")
+    graph = Graph()
+    for name, (low, high) in recording.sizes.items():
+        graph.dim(name, int(low), int(high), recording.usual.get(name))
+    for index, message in recording.requirements:
+        graph.require(graph.size(index), message)
+    nodes = [_source(graph, n, port, arrays) for n, port in enumerate(recording.sources)]
+    for step in recording.steps:
+        node = _node(graph, step, tuple(nodes[number] for number in step.inputs))
+        if (node.shape, node.dtype) != (step.shape, step.dtype):
+            raise ValueError(f"{node} is not of {step.dtype} {step.shape}")
+        nodes.append(node)
+    outputs = tuple(nodes[number] for _, number in recording.outputs)
+    states = tuple((nodes[old], nodes[new]) for old, new in recording.states)
+    for old, new in states:
+        graph.donate(graph.wrap(old), graph.wrap(new))
+    program = Program(graph, outputs, states)
+    named = zip((name for name, _ in recording.outputs), outputs)
+    results = [Result(name, n.dtype, n.shape, number) for number, (name, n) in enumerate(named)]
+    return program, replace(interface_of(graph, program), results=tuple(results))
+
+
+def _source(graph: Graph, number: int, port: Port, arrays: Mapping[int, np.ndarray]) -> Node:
+    if port.kind == "constant":
+        node = graph.constant(arrays[number], port.name).node
+    else:
+        make = {"input": graph.tensor, "parameter": graph.parameter}[port.kind]
+        node = make(port.shape, port.dtype, port.name).node
+    if (node.shape, node.dtype) != (port.shape, port.dtype):
+        raise ValueError(f"source {port.name!r} is not of {port.dtype} {port.shape}")
+    return node
+
+
+def _node(graph: Graph, step: Step, inputs: tuple[Node, ...]) -> Node:
+    if step.op == "literal":
+        return graph.literal(step.attribute, step.dtype).node
+    if step.op == "iota":
+        return graph.iota(step.shape, step.attribute, step.dtype).node
+    if step.op == "view":
+        return graph.view(inputs[0], _inside(graph, step.attribute, inputs[0]))
+    return graph.add(step.op, inputs, step.attribute, step.dtype)
+
+
+def _inside(graph: Graph, view: View, source: Node) -> View:
+    """The view where its index lies inside the source; what is proven is dropped again."""
+    last = [size - 1 - place for place, size in zip(view.index, source.shape, strict=True)]
+    fill = graph.literal(0 if view.fill is None else view.fill, source.dtype).node.attribute
+    conditions = *view.conditions, *view.index, *last
+    return View(graph.shape(view.shape), view.index, conditions, fill)
