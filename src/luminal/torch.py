@@ -5,7 +5,9 @@
     luminal.torch.reset()    forget all compiled programs and the report
 
 In inference, weights are packed once and again when PyTorch's version counter says that they have
-changed. It does not count writes through `.data`: call `reset()` after such a write.
+changed. It does not count writes through `.data`, which are seen at once where they change most of
+a weight, else after some calls, with a warning: call `reset()` after such a write, or compile with
+`options={"freeze": False}`, which reads weights at each call.
 
 Needs PyTorch, which luminal itself does not.
 """

@@ -70,6 +70,32 @@ def test_one_element_written_through_data_is_read_after_reset():
         close(run(x), model(x), 1e-4)
 
 
+def rows_written(model):
+    model[0].weight.data[200:300] = 0
+
+
+def rows_swapped(model):
+    model[0].weight.data[5:9] = model[0].weight.data[5:9].flip(0)
+
+
+@pytest.mark.parametrize("change", [rows_written, rows_swapped])
+def test_a_few_elements_written_through_data(change):
+    """At once where weights are read at each call, else late, with a warning."""
+    model, x = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU()), torch.randn(64, 1000)
+    frozen, read = compiled(model), compiled(model, options={"freeze": False})
+    with torch.no_grad():
+        close(frozen(x), model(x), 1e-4)
+        close(read(x), model(x), 1e-4)
+        change(model)
+        close(read(x), model(x), 1e-4)
+        with pytest.warns(RuntimeWarning, match="past PyTorch's version counter") as told:
+            for _ in range(3000):
+                frozen(x)
+                if len(told):
+                    break
+        close(frozen(x), model(x), 1e-4)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"precision": "f4"}, {"threads": "two"}, {"threads": 0}, {"search": "long"}],

@@ -99,7 +99,7 @@ def compile_graph(
     with their shapes."""
     with _lock:
         report.count_graph()
-        statics = static_nodes(module.graph) if frozen else frozenset()
+        statics = static_nodes(module.graph, options.freeze) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
         views = dict.fromkeys(returned_views(module.graph), "a view for PyTorch to make")
         empty = Recorder(statics, draws=not frozen, checked=options.range_checks)
@@ -137,12 +137,12 @@ def _follows(node: fx.Node, refused: Mapping[fx.Node, str]) -> bool:
     return source in refused and not isinstance(node.target, torch._ops.OpOverload)
 
 
-def static_nodes(graph: fx.Graph) -> frozenset[fx.Node]:
+def static_nodes(graph: fx.Graph, weights: bool) -> frozenset[fx.Node]:
     """Weights and constants: inputs that AOTAutograd knows to stay, and that are not mutated."""
     context = TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     constants = [node for node in graph.nodes if node.op == "get_attr"]
-    if metadata is None:
+    if metadata is None or not weights:
         return frozenset(constants)
     mutated = {n for n, info in enumerate(metadata.input_info) if info.mutates_data}
     given = [node for node in graph.nodes if node.op == "placeholder"]

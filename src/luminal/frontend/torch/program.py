@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -38,6 +39,8 @@ class Options:
     an error; else it warns. range_checks: an index out of range and a whole number divided by zero
     raise eager's errors; False: nobody looks. check: each program's first results, and the first
     for each choice of sizes, are compared with PyTorch's; a wrong value raises CompileError.
+    freeze: in inference, weights are packed once, and again when they have changed; False: they are
+    read anew at each call, so that a change by any route is seen at once.
     """
 
     search: int | str = 0
@@ -48,6 +51,7 @@ class Options:
     strict: bool = False
     range_checks: bool = True
     check: bool = False
+    freeze: bool = True
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
@@ -57,7 +61,7 @@ class Options:
             if name not in known:
                 raise InputError(f"there is no option {name!r}; the options are {', '.join(known)}")
         chosen = Options(**given)
-        for name in ("strict", "range_checks", "check"):
+        for name in ("strict", "range_checks", "check", "freeze"):
             if not isinstance(getattr(chosen, name), bool):
                 raise InputError(f"{name}={getattr(chosen, name)!r}: it is True or False")
         Budget.of(chosen.search)
@@ -203,12 +207,20 @@ class Program(torch.nn.Module):
         sizes = {name: int(values[count + place]) for name, place in self._numbers}
         with self._lock:
             self._set_weights(values)
-            if self._launches:
-                return self._launch(values, sizes)
-            arrays = [_array(values[place], self._ins[place]) for place in self._given]
-            if self._seed_place is not None:
-                arrays.insert(self._seed_place, np.asarray(draw_seed(), np.int64))
-            results = self._run(*arrays, **sizes)
+            start = time.perf_counter()
+            try:
+                return self._run_once(values, sizes)
+            finally:
+                if self._static:
+                    self._known.look(time.perf_counter() - start)
+
+    def _run_once(self, values: Sequence[Any], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
+        if self._launches:
+            return self._launch(values, sizes)
+        arrays = [_array(values[place], self._ins[place]) for place in self._given]
+        if self._seed_place is not None:
+            arrays.insert(self._seed_place, np.asarray(draw_seed(), np.int64))
+        results = self._run(*arrays, **sizes)
         listed = results if isinstance(results, tuple) else (results,)
         if self._wrong is not None and listed[self._wrong]:
             raise _EagerRaises

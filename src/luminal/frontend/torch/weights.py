@@ -1,13 +1,16 @@
 """Which weights have changed since a program took them in.
 
-PyTorch counts what is written into a tensor, but not what is written through `.data` (as moving
-averages and clipped weights are). So a few elements of each weight are compared as well, which
-shows whatever changes most of a weight; `forget_weights` is for a few elements changed that way.
+PyTorch counts what is written into a tensor, but not what is written through `.data` or an array
+over its memory. So a few elements of each weight are compared as well, which shows at once whatever
+changes most of a weight. And all their memory is read over and over, a piece after each call, in a
+hundredth of the time of the calls: what was changed in a few elements only is found late, and said.
 """
 
 from __future__ import annotations
 
 import ctypes
+import time
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +19,9 @@ import torch
 SAMPLES = 4  # of each weight, each of a word
 WORD = 4  # bytes
 NONE = np.empty(0, np.uint32)
+SHARE = 0.01  # of the time of a call, for looking through memory
+PIECE = 1 << 20  # bytes, looked through at once: some 40 us
+COLUMNS = 1021  # sums of every 1021st word: a prime, so that rows which change places are seen
 
 _forgotten = 0  # how often all weights were to be read anew
 
@@ -27,6 +33,7 @@ class Known:
         self._states: list[tuple[int, int, int] | None] = [None] * count
         self._words = [NONE] * count
         self._samples = b""
+        self._memory = Memory()
 
     def changed(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """The numbers of those to be taken in again; they are known from now on."""
@@ -35,18 +42,73 @@ class Known:
             # the same memory, which the caller holds: the words may be read
             if self._read() == self._samples:
                 return []
-            self._samples = self._read()
-            return list(range(len(tensors)))
-        pairs = enumerate(zip(states, self._states))
-        found = [n for n, (state, known) in pairs if state is None or state != known]
+            found = list(range(len(tensors)))
+        else:
+            pairs = enumerate(zip(states, self._states))
+            found = [n for n, (state, known) in pairs if state is None or state != known]
         self._states = states
         for number in found:
             self._words[number] = _words(tensors[number])
+            self._memory.take(number, tensors[number])
         self._samples = self._read()
         return found
 
+    def look(self, seconds: float) -> None:
+        """Go on looking through the memory of the weights, after a call that took so long; what
+        has changed is taken in at the next call."""
+        number = self._memory.look(seconds * SHARE)
+        if number is not None:
+            self._states[number] = None
+            warnings.warn(STALE, RuntimeWarning, stacklevel=2)
+
     def _read(self) -> bytes:
         return np.concatenate(self._words).tobytes() if self._words else b""
+
+
+STALE = (
+    "a weight was written past PyTorch's version counter (through .data, or an array over its "
+    "memory) and is taken in now; earlier calls may have used its old values. Call "
+    "luminal.torch.reset() after such writes, or compile with options={'freeze': False}"
+)
+
+
+class Memory:
+    """All bytes of the weights in pieces, each with a digest. It keeps none of them alive: `look`
+    must be called only while the tensors that were taken are there."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[int, np.ndarray, int]] = []
+        self._next = 0
+        self._seconds = 0.0  # that may still be spent
+
+    def take(self, number: int, tensor: torch.Tensor) -> None:
+        """A weight as it is now, in place of an earlier one of this number."""
+        kept = [piece for piece in self._pieces if piece[0] != number]
+        whole = _bytes(tensor) if not tensor.is_inference() else np.empty(0, np.uint8)
+        starts = range(0, len(whole), PIECE)
+        parts = [whole[start : start + PIECE] for start in starts]
+        self._pieces = kept + [(number, part, _digest(part)) for part in parts]
+
+    def look(self, seconds: float) -> int | None:
+        """The number of a weight that has changed, as far as can be seen in this time and what
+        was left of earlier ones."""
+        self._seconds += seconds
+        start = time.perf_counter()
+        while self._pieces and self._seconds > 0:
+            self._next = (self._next + 1) % len(self._pieces)
+            number, part, digest = self._pieces[self._next]
+            changed = _digest(part) != digest
+            now = time.perf_counter()
+            self._seconds, start = self._seconds - (now - start), now
+            if changed:
+                return number
+        return None
+
+
+def _digest(part: np.ndarray) -> int:
+    words = len(part) // (8 * COLUMNS) * COLUMNS
+    sums = np.add.reduce(part[: 8 * words].view(np.uint64).reshape(-1, COLUMNS), axis=0)
+    return hash((sums.tobytes(), part[8 * words :].tobytes()))
 
 
 def version(tensor: torch.Tensor) -> tuple[int, int, int] | None:
@@ -63,12 +125,18 @@ def forget_weights() -> None:
 
 
 def _words(tensor: torch.Tensor) -> np.ndarray:
-    """A view of words far apart, from the first element to the last. It does not keep the tensor's
-    memory alive: it must be read only while the tensor is there."""
-    spans = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())]
-    elements = 1 + sum(spans) if tensor.numel() else 0
-    count = elements * tensor.itemsize // WORD
+    """A view of words far apart, from the first element to the last; see `_bytes`."""
+    whole = _bytes(tensor)
+    count = len(whole) // WORD
     if not count:
         return NONE
-    memory = (ctypes.c_uint32 * count).from_address(tensor.data_ptr())
-    return np.ctypeslib.as_array(memory)[:: max(1, (count - 1) // (SAMPLES - 1))][:SAMPLES]
+    words = whole[: count * WORD].view(np.uint32)
+    return words[:: max(1, (count - 1) // (SAMPLES - 1))][:SAMPLES]
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    """A view of a tensor's memory, from the first element to the last. It does not keep the memory
+    alive: it must be read only while the tensor is there."""
+    spans = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())]
+    count = (1 + sum(spans)) * tensor.itemsize if tensor.numel() else 0
+    return np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(tensor.data_ptr()))
