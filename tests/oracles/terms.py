@@ -1,6 +1,7 @@
 """The meaning of terms over named axes in NumPy: the oracle of the rewriting stages.
 
-An element that a read takes from outside its buffer is poison (NaN), so that a missing guard shows.
+An element that a read takes from outside its buffer is undefined, and so is what is computed from
+it; a guard and a select take the side that they choose. Undefined elements are poison (NaN).
 """
 
 from __future__ import annotations
@@ -59,11 +60,14 @@ class Values:
         self.terms, self.inputs, self.sizes = terms, inputs, sizes
         self.extents = {a: int(e.evaluate(sizes)) for a, e in terms.space.axes.items()}
         self.values: list[np.ndarray] = []
+        self.defined: list[np.ndarray] = []  # where a value is, in the form of the value
         with np.errstate(all="ignore"):
             for number, term in enumerate(terms.nodes):
                 value = self._term(term, self.order(number))
                 assert value.dtype == term.dtype.numpy, (term, value.dtype)
                 self.values.append(value)
+                found = self._defined(term, self.order(number))
+                self.defined.append(np.broadcast_to(found, value.shape))
 
     def order(self, term: int) -> tuple[str, ...]:
         return tuple(sorted(self.terms.axes[term], key=axis_key))
@@ -74,9 +78,16 @@ class Values:
 
     def at(self, term: int, axes: Sequence[str]) -> np.ndarray:
         """A term's value with these axes, repeated along those that it does not depend on."""
+        return self._spread(self.values[term], term, axes)
+
+    def defined_at(self, term: int, axes: Sequence[str]) -> np.ndarray:
+        """Where a term's value is defined, with these axes."""
+        return self._spread(self.defined[term], term, axes)
+
+    def _spread(self, array: np.ndarray, term: int, axes: Sequence[str]) -> np.ndarray:
         mine = self.order(term)
         assert set(mine) <= set(axes), (mine, axes)
-        value = self.values[term].transpose([mine.index(a) for a in axes if a in mine])
+        value = array.transpose([mine.index(a) for a in axes if a in mine])
         value = value.reshape([self.extents[a] if a in mine else 1 for a in axes])
         return np.broadcast_to(value, self._shape(axes))
 
@@ -139,8 +150,36 @@ class Values:
             found.append(np.clip(here, 0, self.extents[axis] - 1))
         return found, legal
 
+    def _defined(self, term: Term, axes: tuple[str, ...]) -> Any:
+        below = [self.defined[c] for c in term.children]
+        if term.op in ("store", "load"):
+            return below[0]
+        if term.op in ("read", "gather"):
+            found = self._taken(term, axes, self.defined[term.children[0]], np.False_)
+            return found & self.defined_at(term.children[1], axes) if below[1:] else found
+        if term.op == "scatter":
+            return self.defined_at(term.children[0], axes) & bool(below[1].all() & below[2].all())
+        if term.op == "guard":
+            holds = self._holds(term.attribute, axes)
+            return np.where(holds, *(self.defined_at(c, axes) for c in term.children))
+        if term.op == "select":
+            chosen = self.at(term.children[0], axes)
+            condition, *sides = (self.defined_at(c, axes) for c in term.children)
+            return condition & np.where(chosen, *sides)
+        if term.op == "scan":
+            found = self.defined_at(term.children[0], axes)
+            return np.logical_and.accumulate(found, axes.index(term.attribute[1]))
+        if is_reduction(term):
+            found = self.defined_at(term.children[0], (*axes, *term.attribute))
+            return found.all(tuple(range(len(axes), found.ndim)))
+        return np.logical_and.reduce([self.defined_at(c, axes) for c in term.children] or [True])
+
     def _read(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
-        buffer, mapping = self.values[term.children[0]], term.attribute
+        return self._taken(term, axes, self.values[term.children[0]], poison(term.dtype))
+
+    def _taken(self, term: Term, axes: tuple[str, ...], buffer: np.ndarray, outside: Any) -> Any:
+        """Elements of a buffer, and what stands for those outside."""
+        mapping = term.attribute
         assert isinstance(mapping, Map)
         entries = sorted(mapping.entries, key=lambda e: axis_key(e[0]))
         total = tuple(a for a, _ in entries) == self.order(term.children[0])
@@ -149,9 +188,9 @@ class Values:
         indices, legal = self._indices(entries, axes, slot, clamp=True)
         legal = legal & self._holds(mapping.conditions, axes)
         if buffer.size == 0:
-            return np.full(legal.shape, poison(term.dtype), term.dtype.numpy)
+            return np.full(legal.shape, outside, buffer.dtype)
         value = np.broadcast_to(buffer[tuple(indices)], legal.shape)
-        return np.where(legal, value, np.asarray(poison(term.dtype), term.dtype.numpy))
+        return np.where(legal, value, np.asarray(outside, buffer.dtype))
 
     def _scatter(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
         mapping: ScatterMap = term.attribute

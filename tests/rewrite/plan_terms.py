@@ -9,6 +9,8 @@ from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.extract import Classes, ENode
 from luminal.rewrite.language import SCALAR
+from luminal.rewrite.maps import within
+from luminal.rewrite.normal import axis_key
 from luminal.rewrite.terms import Map, Term, Terms
 
 
@@ -55,10 +57,12 @@ class Meaning:
         return add("guard", children, item, dtype)
 
     def _total(self, found: Map, buffer: int) -> Map:
-        """The map on the axes that this very buffer has."""
+        """The map on the axes that this very buffer has, defined where the map was."""
         entries, axes = dict(found.entries), self.terms.axes[buffer]
         whole = sorted(axes, key=lambda a: (len(a), a))
-        return Map(tuple((a, entries.get(a, Index.of(a))) for a in whole), found.conditions)
+        left = Map(tuple(e for e in found.entries if e[0] not in axes), found.conditions)
+        conditions = tuple(found.conditions) + tuple(within(self.terms.space, left))
+        return Map(tuple((a, entries.get(a, Index.of(a))) for a in whole), conditions)
 
     def _online(self, node: ENode, children: tuple[int, ...]) -> int:
         add, over = self.terms.add, self.encoding.names(int(node.literals[0]))
@@ -78,7 +82,8 @@ class Meaning:
 
 
 def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
-    """Alternatives that differ from their class where the class is defined."""
+    """Alternatives that differ from their class: in a value, or in where they are defined. (An
+    equality of values where both are defined would not be transitive.)"""
     meaning = Meaning(classes)
     pairs = [
         (c, node, meaning.term(c, node))
@@ -91,12 +96,12 @@ def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
     for c, node, term in pairs:
         if classes.is_buffer[c] or node.op == "One":
             continue
-        axes = meaning.terms.axes[term] | meaning.terms.axes[meaning.of[c]]
-        axes = tuple(sorted(axes | {a for i in classes.needs[c] for a in i.names()}))
-        axes = tuple(a for a in axes if a in meaning.terms.space.axes)
-        defined = values._holds(sorted(classes.needs[c], key=str), axes)
-        a, b = (values.at(t, axes)[defined].astype(np.float64) for t in (term, meaning.of[c]))
+        mine = meaning.of[c]
+        axes = tuple(sorted(meaning.terms.axes[term] | meaning.terms.axes[mine], key=axis_key))
+        defined, same = values.defined_at(mine, axes), values.defined_at(term, axes)
+        a, b = (values.at(t, axes)[defined & same].astype(np.float64) for t in (term, mine))
         signs = tolerance > 1e-4 or np.array_equal(np.signbit(a[a == 0]), np.signbit(b[a == 0]))
-        if not np.allclose(a, b, tolerance, tolerance, equal_nan=True) or not signs:
+        equal = np.allclose(a, b, tolerance, tolerance, equal_nan=True) and signs
+        if not equal or (defined != same).any():
             wrong.append(f"class {c}: {node}")
     return wrong

@@ -89,7 +89,8 @@ def random_step(draw: Draw, pool: list[Tensor], index: Tensor) -> Tensor:
     """A new tensor made of those in the pool."""
     x = draw(st.sampled_from(pool))
     kind = draw(st.sampled_from(("view", "view", "view", "add", "mul", "self", "reduce", "scan",
-                                 "gather", "scatter", "where", "transposed")))  # fmt: skip
+                                 "gather", "scatter", "where", "transposed", "assign",
+                                 "assign")))  # fmt: skip
     if kind == "view" and x.ndim:
         return random_view(draw, x)
     if kind == "self" and x.ndim:
@@ -105,6 +106,8 @@ def random_step(draw: Draw, pool: list[Tensor], index: Tensor) -> Tensor:
         return random_indexed(draw, kind, x, pool, index)
     if kind == "where" and x.ndim:
         return random_where(draw, x, fitted(draw, draw(st.sampled_from(pool)), x.shape))
+    if kind == "assign" and x.ndim and all(x.shape):
+        return random_assignment(draw, x, draw(st.sampled_from(pool)))
     if kind == "transposed" and x.ndim == 2 and x.shape[0] == x.shape[1]:
         return x._binary("add", x.permute(1, 0))
     return x
@@ -145,15 +148,42 @@ def random_where(draw: Draw, x: Tensor, y: Tensor) -> Tensor:
     return graph.apply("select", [condition, x, y])
 
 
+def random_assignment(draw: Draw, x: Tensor, values: Tensor) -> Tensor:
+    """x with a block of it replaced, as `x[1:3, 0] = values` does, or added to."""
+    starts = [ints(draw, 0, int(size) - 1) for size in x.shape]
+    stops = [ints(draw, start + 1, int(size)) for start, size in zip(starts, x.shape)]
+    ends = list(zip(starts, stops))
+    block = tuple(stop - start for start, stop in ends)
+    written = fitted(draw, values, block)
+    if draw(st.booleans()):
+        written = written._binary("add", x[tuple(slice(*end) for end in ends)])
+    widths = [(start, int(size) - stop) for (start, stop), size in zip(ends, x.shape)]
+    there = x.graph.literal(True).expand(*block).pad(widths, False)
+    return x.graph.apply("select", [there, written.pad(widths, 0), x])
+
+
+def random_constant(draw: Draw, graph: Graph, shape: tuple[int, ...]) -> Tensor:
+    """Values made in the graph: one number, positions, or two numbers by a mask."""
+    kind = draw(st.sampled_from(("number", "number", "positions", "mask")))
+    numbers = [graph.literal(float(ints(draw, -1, 2)), "f64").expand(*shape) for _ in range(2)]
+    if kind == "positions":
+        return graph.iota(shape, f"i{ints(draw, 0, len(shape) - 1)} - 1").cast("f64")
+    return random_where(draw, *numbers) if kind == "mask" else numbers[0]
+
+
 @st.composite
 def programs(draw: Draw, steps: int = 6) -> tuple[Graph, list[Any], dict[Any, np.ndarray]]:
-    """(graph, output nodes, values of the sources): small integers in f64, so sums are exact."""
+    """(graph, output nodes, values of the sources): small integers in f64, so sums are exact. Half
+    of what they start from is made in the graph."""
     graph = Graph()
     rng = np.random.default_rng(ints(draw, 0, 999))
     pool: list[Tensor] = []
     feeds: dict[Any, np.ndarray] = {}
     for _ in range(2):
         shape = draw(st.lists(st.sampled_from((1, 2, 3, 4, 6)), min_size=1, max_size=3))
+        if draw(st.booleans()):
+            pool.append(random_constant(draw, graph, tuple(shape)))
+            continue
         pool.append(graph.tensor(tuple(shape), dtype="f64"))
         feeds[pool[-1].node] = rng.integers(-4, 5, shape).astype(np.float64)
     index = graph.tensor((5,), dtype="i64")

@@ -148,10 +148,23 @@ def scattered_values_read_at_one_place(m: Maker) -> list[int]:
 
 @case
 def factors_leave_sums(m: Maker) -> list[int]:
-    p, q, r = m.input("a0", "a1"), m.input("a1"), m.input("a0")
+    p, q = m.input("a0", "a1"), m.input("a1", "a3")
+    r = m.input("a0", constant=True)
     products = [
-        m("div", p, r), m("mul", m("mul", r, p), q), m("mul", q, m("mul", r, p)),
-        m("mul", m("div", p, r), q), m("mul", q, m("div", p, r)), m("mul", r, p),
+        m("div", m("mul", p, q), r), m("mul", m("mul", r, p), q), m("mul", q, m("mul", r, p)),
+        m("mul", m("div", p, r), q), m("mul", q, m("div", p, r)), m("mul", r, m("mul", p, q)),
+        m("mul", m("mul", p, q), r), m("mul", m("mul", p, r), q), m("mul", q, m("mul", p, r)),
+    ]  # fmt: skip
+    return [m.over("sum", x, "a1") for x in products]
+
+
+@case
+def normalisers_of_weights_leave_sums(m: Maker) -> list[int]:
+    x, q, r = m.input("a0", "a1"), m.input("a1", "a3"), m.input("a0")
+    p = m("exp2", m("add", x, m("mul", m.over("max", x, "a1"), -1.0)))
+    products = [
+        m("mul", m("mul", p, r), q), m("mul", m("mul", r, p), q), m("mul", q, m("mul", p, r)),
+        m("mul", q, m("mul", r, p)), m("mul", m("div", p, r), q), m("mul", q, m("div", p, r)),
     ]  # fmt: skip
     return [m.over("sum", x, "a1") for x in products]
 

@@ -205,6 +205,8 @@ class Builder:
                 if node.op == "less":
                     return (j - i - 1,) if truth else (i - j,)
                 return (i - j, j - i) if truth else None
+        if node.op == "guard":
+            return self._of_guard(node, truth)
         negated = self._negated(node)
         if negated is not None:
             return self.domain(negated, not truth)
@@ -212,6 +214,15 @@ class Builder:
             first, second = (self.domain(c, truth) for c in node.children)
             return None if first is None or second is None else first + second
         return None
+
+    def _of_guard(self, node: Term, truth: bool) -> Domain | None:
+        """A mask written in a place: one bool inside, the other outside."""
+        inside, outside = (self.node(c) for c in node.children)
+        if (inside.op, outside.op) != ("const", "const"):
+            return None
+        if inside.attribute is truth:
+            return tuple(node.attribute)
+        return (-1 - node.attribute[0],) if len(node.attribute) == 1 else None
 
     def _apart(self, i: Index, j: Index) -> bool:
         """Proven: the difference of two indices is a number of i64, and so are those beside it."""

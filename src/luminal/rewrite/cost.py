@@ -258,13 +258,17 @@ class _Priced:
         return (max(memory, compute) + 0.2 * min(memory, compute)) * self._alone() + model.launch
 
     def _alone(self) -> float:
-        """Where a later reduction collapses all that a product keeps (the norm of the one row that
-        a matrix product gives), one thread does the work of all."""
-        first = min((self.level[c] for c in self.products), default=0)
-        kept = [self.axes[c] for c, node in self.piece.body
-                if c in self.products or (node.over and self.level[c] > first)]  # fmt: skip
-        common = reduce(and_, kept) if kept else 0
-        return ALONE if self.products and self.pricer.points(common) < ALONE else 1.0
+        """Where a later reduction collapses all that the first ones keep (the norm of the one row
+        that a matrix product gives), one thread does the work of all."""
+        reductions = [c for c, node in self.piece.body if node.over]
+        first = min((self.level[c] for c in self.products or reductions), default=0)
+        own = self.products or [c for c in reductions if self.level[c] == first]
+        later = [c for c in reductions if self.level[c] > first]
+        shared, common = (
+            self.pricer.points(reduce(and_, (self.axes[c] for c in some), ~0) if some else 0)
+            for some in (own, [*own, *later])
+        )
+        return ALONE if shared >= ALONE > common else 1.0
 
     def _work(self) -> tuple[float, float]:
         inside = {x for c, node in self.piece.body if node.over for x in self._chain(c)}

@@ -55,7 +55,9 @@ class Encoding:
             self._extend,
             self._both,
             self._fill,
-            self._whole,
+            self._inside,
+            self._outside,
+            self._near,
         )
 
     # ---- sets of axes
@@ -166,7 +168,13 @@ class Encoding:
         if mask & ~self.mask(axis for axis, _ in found.entries):
             raise CompileError(f"{found} leaves out axes of {self.names(mask)}, which it reads")
         entries = tuple((a, i) for a, i in found.entries if mask >> self.bit[a] & 1)
-        conditions = found.conditions if entries else ()
+        if len(entries) == len(found.entries):
+            conditions: Domain | None = found.conditions
+        else:
+            left = Map(tuple(e for e in found.entries if e not in entries), found.conditions)
+            conditions = conditions_of(self.space, left)
+        if conditions is None:
+            conditions = (Index.of(-1),)
         if not conditions and all(i is Index.of(a) for a, i in entries):
             return -1
         return self.number("map", Map(entries, conditions))
@@ -209,16 +217,23 @@ class Encoding:
                 return None
         return self.number("map", Map(entries, found.conditions))
 
-    def _whole(self, first: int, second: int) -> int | None:
-        a, b = self.items[first], self.items[second]
-        if a.entries != b.entries or len(a.conditions) > 1 or len(b.conditions) > 1:
-            return None
-        if a.conditions and b.conditions and a.conditions[0] is not -1 - b.conditions[0]:
-            return None
-        condition = a.conditions[0] if a.conditions else -1 - b.conditions[0]
-        domain = self.number("domain", self.space.domain((condition,)))
-        self.facts.append(("whole_domain", (first, second), domain))
-        return self.number("map", Map(a.entries))
+    def _inside(self, domain: int, number: int) -> int | None:
+        return self._given(self.items[domain], number)
+
+    def _outside(self, domain: int, number: int) -> int | None:
+        conditions = self.items[domain]
+        single = conditions is not None and len(conditions) == 1
+        return self._given((-1 - conditions[0],), number) if single else None
+
+    def _near(self, number: int, mask: int) -> int | None:
+        found = self.items[number].entries
+        entries = tuple((a, i) for a, i in found if mask >> self.bit[a] & 1)
+        return self.number("map", Map(entries))
+
+    def _given(self, known: Domain | None, number: int) -> int | None:
+        found = self.items[number]
+        open_ = tuple(c for c in found.conditions if not self.space.implies(known or (), c))
+        return self.number("map", Map(found.entries, open_)) if open_ != found.conditions else None
 
 
 def _mentioned(item: Interned) -> frozenset[str] | None:

@@ -15,12 +15,10 @@ from functools import cached_property
 from typing import Any
 
 from ..graph.dtype import ALL, DType
-from ..graph.index import Index
 from .encode import Encoding
 from .engine import Engine
 from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
-from .maps import conditions_of
-from .terms import SLOT, Domain, Leaf, Region
+from .terms import Leaf, Region
 
 INFINITE = math.inf
 
@@ -48,7 +46,6 @@ class Classes:
     axes: mask; fixed: known before the program runs; constant: also made from a buffer, and of a
     size that does not change: worth keeping in memory.
     first: operands before what is made of them: the first alternative made of earlier classes.
-    needs: the conditions under which the value is defined at all.
     """
 
     region: Region
@@ -61,12 +58,10 @@ class Classes:
     first: dict[int, int] = field(default_factory=dict)
     dtype: list[DType] = field(init=False)
     constant: list[bool] = field(init=False)
-    needs: list[frozenset[Index]] = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.alternatives)
         self.dtype, self.constant = [ALL[0]] * count, [False] * count
-        self.needs = [frozenset()] * count
 
     @property
     def order(self) -> Iterable[int]:
@@ -135,25 +130,38 @@ def classes_of(
     terms = {term: output for (term,), output in tables["term"]}
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
+        alternatives = _anywhere(alternatives, encoding)
         inside = [_inside(m, options, axes, is_buffer) for m, options in zip(axes, alternatives)]
         alternatives = [
             _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
         ]
     classes = Classes(region, encoding, alternatives, is_buffer, axes, fixed, roots)
-    _complete(classes)
+    classes.first = first_choices(classes.alternatives)
+    _find_dtypes(classes)
+    _find_constants(classes)
     return classes
 
 
-def _complete(classes: Classes) -> None:
-    """Find what follows from the alternatives; leave out those that are less defined."""
-    first = classes.first = first_choices(classes.alternatives)
-    _find_dtypes(classes)
-    _find_constants(classes)
-    before = list(classes.alternatives)
-    _find_needs(classes)
-    classes.first = first_choices(classes.alternatives)
-    if len(classes.first) < len(first):  # what is left only leads in circles
-        classes.alternatives, classes.first = before, first
+def _anywhere(alternatives: list[list[ENode]], encoding: Encoding) -> list[list[ENode]]:
+    """A read of a buffer without axes takes its one element, also where the read is undefined:
+    what is undefined no plan uses. (In the e-graph that would be no equality.)"""
+
+    def single(n: ENode) -> bool:
+        return n.op == "Read" and not encoding.items[int(n.literals[0])].entries
+
+    def spread(n: ENode, seen: tuple[int, ...]) -> list[ENode]:
+        if not single(n):
+            return [n]
+        (buffer,) = n.children
+        held = [s.children[0] for s in alternatives[buffer] if s.op == "Store"]
+        inner = [m for c in held if c not in seen for m in alternatives[c]]
+        found = [x for m in inner for x in spread(m, (*seen, *held))]
+        return found or [ENode("Load", (), n.children)]
+
+    return [
+        list(dict.fromkeys(x for n in options for x in spread(n, (c,))))
+        for c, options in enumerate(alternatives)
+    ]
 
 
 def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bool]) -> list[ENode]:
@@ -246,67 +254,6 @@ def _find_constants(classes: Classes) -> None:
         )
         static = all(space.axes[a].is_constant for a in names(classes.axes[c]))
         classes.constant[c] = classes.fixed[c] and from_memory[c] and static
-
-
-def _find_needs(classes: Classes) -> None:
-    """Where each class is defined: its most defined alternative; less defined ones are dropped.
-
-    An operand that comes later in the order says nothing in the first round."""
-    known: set[int] = set()
-    changed = True
-    while changed:
-        changed = False
-        for c in classes.order:
-            options = [n for n in classes.alternatives[c] if known.issuperset(n.children)]
-            best = min((_needs(classes, n) for n in options), key=len)
-            if c not in known or len(best) < len(classes.needs[c]):
-                classes.needs[c] = best
-                known.add(c)
-                changed = True
-    for c in classes.order:
-        options = classes.alternatives[c]
-        if any(n.op in ("Read", "Gather", "Guard") for n in options):
-            best = classes.needs[c]
-            classes.alternatives[c] = [
-                n for n in options
-                if known.issuperset(n.children) and _implied(classes, _needs(classes, n), best)
-            ]  # fmt: skip
-
-
-def _implied(classes: Classes, needs: frozenset[Index], best: frozenset[Index]) -> bool:
-    return all(classes.encoding.space.implies(best, c) for c in needs - best)
-
-
-def _needs(classes: Classes, node: ENode) -> frozenset[Index]:
-    encoding = classes.encoding
-    if node.op in ("Read", "Gather"):
-        own = _needs_of_read(classes, node)
-        return own | (classes.needs[node.children[1]] if node.op == "Gather" else frozenset())
-    if node.op == "Guard":
-        domain: Domain = classes.item(node) or ()
-        first, second = (classes.needs[x] for x in node.children)
-        rest = frozenset(c for c in first if not encoding.space.implies(domain, c))
-        if len(domain) == 1:
-            second = frozenset(
-                c for c in second if not encoding.space.implies((-1 - domain[0],), c)
-            )
-        return rest | second
-    needs = frozenset().union(*(classes.needs[x] for x in node.children))
-    if node.over:
-        bound = frozenset(encoding.names(node.over))
-        return frozenset(c for c in needs if not c.names() & bound)
-    return needs
-
-
-def _needs_of_read(classes: Classes, node: ENode) -> frozenset[Index]:
-    """Inside the buffer, and where the buffer holds something defined."""
-    space, found = classes.encoding.space, classes.item(node)
-    entries = dict(found.entries)
-    held = [space.substitute(c, entries) for c in classes.needs[node.children[0]]]
-    held = [c for c in held if SLOT not in c.names()]
-    own = conditions_of(space, found)
-    both = None if own is None else space.domain([*own, *held])
-    return frozenset((Index.of(-1),) if both is None else both)
 
 
 # ---- seeds: one alternative for every class, bottom up, so never a cycle

@@ -45,13 +45,15 @@ REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
 # Tables that Python fills on request: a rule asks with (need kind a b) and fires a round later.
 REQUESTS = (
     "compose",  # map, map -> the map of reading through both
-    "restrict",  # map, mask -> the map on the axes of its buffer; -1: the identity
+    "restrict",  # map, mask -> the map on the axes of its buffer, as defined; -1: the identity
     "domain_at",  # domain, map -> the domain seen through the map
     "index_at",  # index, map -> the index seen through the map, if it stays inside
     "extend",  # map, mask -> the map that keeps reduced axes as they are; -1: not allowed
     "both",  # domain, domain -> the conjunction
     "fill",  # map, index -> the map with its slot replaced, if it stays inside
-    "whole",  # map, map -> the one map of two reads under complementary conditions
+    "inside",  # domain, map -> the map without conditions that hold in the domain
+    "outside",  # domain, map -> the map without conditions that hold outside of it
+    "near",  # map, mask -> the map on some axes of its buffer, without conditions
 )
 
 
@@ -65,7 +67,6 @@ def declarations() -> tuple[str, ...]:
     """Sorts, facts and request tables, one command a text."""
     values = _sort("E", [op for op in OPERATIONS if op not in BUFFER_SORT])
     buffers = _sort("T", [op for op in OPERATIONS if op in BUFFER_SORT])
-    tables = (*REQUESTS, "whole_domain")
     return (
         f"(datatype* {values} {buffers})",
         "(function term (i64) E :no-merge)",
@@ -78,5 +79,5 @@ def declarations() -> tuple[str, ...]:
         "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...
         "(function state (i64) i64 :no-merge)",  # of a domain: 0 never, 1 always, 2 it depends
         "(relation need (i64 i64 i64))",
-        *(f"(function {name} (i64 i64) i64 :no-merge)" for name in tables),
+        *(f"(function {name} (i64 i64) i64 :no-merge)" for name in REQUESTS),
     )

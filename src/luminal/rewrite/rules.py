@@ -5,11 +5,19 @@ runs and an array; `(fixed x)`: known before the program runs. `(at x)` is x, ke
 through the map m; `e` is the class of the left side. A law asks for index arithmetic that Python
 does (`encode.py`) and another one fires when the answer is in its table.
 
+Values are partial functions: a read outside of its buffer, or where a condition of its map fails,
+is undefined, and so is what is computed from it (a guard takes the side it chooses). Both sides of
+a law are defined at the same points: "equal where both are defined" is not transitive, and a class
+held together by it proves false equalities.
+
 A law in `read`, `guard`, `push` and `exact` holds for every value, inf, NaN and -0.0 included.
-`algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings: they may
-differ where a step in between overflows, underflows or is infinite. `online` makes weights of zero
-in a row of minus infinities alone, where the program as written has NaN. No law loses digits
-(variance as E[x^2] - m^2 would).
+`algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings. None of them
+undoes scaling that a program computes: a factor leaves a sum only if it is a load-time constant in
+a contraction (kernels of quantised products do the same), or divides weights of at most 1 (flash
+attention). What may overflow where the program as written does not: products and sums with such
+constants (a folded batch norm), and sums of weighted values near the largest number. `online` makes
+weights of zero in a row of minus infinities alone, where the program as written has NaN. No law
+loses digits (variance as E[x^2] - m^2 would).
 """
 
 from __future__ import annotations
@@ -36,8 +44,10 @@ GUARD = """
 (Guard d p p) --> p
 (Guard d (Guard f p q) q) asks (need 5 d f)
 (Guard d (Guard f p q) q) --> (Guard g p q)  if (= g (both d f))
-(Guard d (Read t m) (Read t n)) asks (need 7 m n)  if (!= m n)
-(Guard d (Read t m) (Read t n)) --> (Read t w)  if (= d (whole_domain m n)) (= w (whole m n))
+(Guard d (Read t m) q) asks (need 7 d m)
+(Guard d (Read t m) q) --> (Guard d (Read t i) q)  if (= i (inside d m))
+(Guard d p (Read t m)) asks (need 8 d m)
+(Guard d p (Read t m)) --> (Guard d p (Read t o))  if (= o (outside d m))
 """
 
 PUSH = """
@@ -74,18 +84,18 @@ EXACT = """
 
 ALGEBRA = """
 (Mul (Mul x (Const d p)) (Const d q)) --> (Mul x (Const d (* p q)))  if (moderate p) (moderate q)
-(Sum k (Mul p q)) --> (Mul (Sum k p) q)  if (inv k q)
-(Sum k (Mul q p)) --> (Mul (Sum k p) q)  if (inv k q)
-(Sum k (Div p q)) --> (Div (Sum k p) q)  if (inv k q)
+(Sum k (Mul (Mul p q) r)) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
+(Sum k (Mul r (Mul p q))) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
+(Sum k (Div (Mul p q) r)) --> (Div (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
 (Sum k x) asks (under k x)
 (Mul p q) asks (under k p)  if (under k e) (dep k p)
 (Mul p q) asks (under k q)  if (under k e) (dep k q)
-(Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (dep k q) (dep k p)
-(Mul (Mul r p) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (dep k q) (dep k p)
-(Mul q (Mul p r)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (dep k q) (dep k p)
-(Mul q (Mul r p)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (dep k q) (dep k p)
-(Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (dep k q) (dep k p)
-(Mul q (Div p r)) --> (Div (Mul q p) r)  if (under k e) (inv k r) (dep k q) (dep k p)
+(Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
+(Mul (Mul r p) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
+(Mul q (Mul p r)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
+(Mul q (Mul r p)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
+(Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
+(Mul q (Div p r)) --> (Div (Mul q p) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
 """
 
 FOLD = """
@@ -105,6 +115,12 @@ ONLINE = """
 (Sum k (Wexp k x c)) --> (OSum k x c (One))
 (Sum k (Mul (Wexp k x c) f)) --> (OSum k x c f)
 (Sum k (Mul f (Wexp k x c))) --> (OSum k x c f)
+(Sum k (Mul (Mul (Wexp k x c) r) q)) --> (Mul (OSum k x c q) r)  if (inv k r)
+(Sum k (Mul (Mul r (Wexp k x c)) q)) --> (Mul (OSum k x c q) r)  if (inv k r)
+(Sum k (Mul q (Mul (Wexp k x c) r))) --> (Mul (OSum k x c q) r)  if (inv k r)
+(Sum k (Mul q (Mul r (Wexp k x c)))) --> (Mul (OSum k x c q) r)  if (inv k r)
+(Sum k (Mul (Div (Wexp k x c) r) q)) --> (Div (OSum k x c q) r)  if (inv k r)
+(Sum k (Mul q (Div (Wexp k x c) r))) --> (Div (OSum k x c q) r)  if (inv k r)
 """
 
 FAMILIES: dict[str, str] = {
@@ -128,7 +144,7 @@ _ABBREVIATIONS = (
         r"(!= 0.0 \1) (< -1e15 \1) (< \1 1e15) (< 1e-15 (* \1 \1))",
     ),
 )
-_KEPT = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (= m (restrict m a)) (= x {})"
+_KEPT = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a)) (= x {})"
 _INSIDE = "(= 0 (& (ax {}) (not-i64 {})))"
 
 
@@ -137,20 +153,41 @@ def laws(family: str) -> list[str]:
     return FAMILIES[family].strip().splitlines()
 
 
-def rule(law: str, family: str) -> str:
-    """A law as a rule of the engine."""
+def rules(law: str, family: str) -> list[str]:
+    """A law as rules of the engine."""
     head, _, conditions = law.partition("  if ")
     before, arrow, after = head.partition(" --> ")
     if not arrow:
         before, _, after = head.partition(" asks ")
     kept = re.fullmatch(r"\(at (\(.*\))\)", before)
-    body = _KEPT.format(kept[1]) if kept else f"(= e {before})"
-    action = f"(union e {after})" if arrow else _bound(after)
-    if kept and arrow:
-        body += "".join(map(_inside, re.findall(r"\((at|Store) (\w)\)", after)))
-    elif not kept and "(axT t)" in after:  # actions may not look into tables
-        body += " (= a (axT t))"
-    text = f"(rule ({body} {conditions}) ({action}) :ruleset {family})"
+    if not kept:
+        body = f"(= e {before}) {conditions}"
+        if "(axT t)" in after:  # actions may not look into tables
+            body += " (= a (axT t))"
+        return [_rule(body, f"(union e {after})" if arrow else _bound(after), family)]
+    body = f"{_KEPT.format(kept[1])} {conditions}"
+    if not arrow:
+        return [_rule(body, _bound(after), family)]
+    body += "".join(map(_inside, re.findall(r"\((at|Store) (\w)\)", after)))
+    if not after.endswith("(at p) (at q))") or after.startswith(("(Guard", "(Ternary")):
+        return [_rule(body, f"(union e {after})", family)]
+    return [_rule(body + more, action, family) for more, action in _two_operands(after)]
+
+
+def _two_operands(after: str) -> Iterator[tuple[str, str]]:
+    """An operation of two values is defined where both are. One that has all axes keeps the
+    conditions of the map; the other, if it has fewer, is read without them."""
+    yield " (= (ax p) (ax q))", f"(union e {after})"
+    yield " (!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))", f"(union e {after})"
+    for wide, narrow in ("pq", "qp"):
+        body = f" (= a (ax {wide})) (= b (ax {narrow})) (!= a b)"
+        yield body, "(need 9 m b)"
+        near = after.replace(f"(at {narrow})", f"(Read (Store {narrow}) n)")
+        yield f"{body} (= n (near m b))", f"(union e {near})"
+
+
+def _rule(body: str, action: str, family: str) -> str:
+    text = f"(rule ({body}) ({action}) :ruleset {family})"
     for pattern, replacement in _ABBREVIATIONS:
         text = pattern.sub(replacement, text)
     return text
@@ -208,5 +245,5 @@ def program(families: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
     """Declarations and rules for an engine, one command a text."""
     analysis = (f"{text[:-1]} :ruleset analysis)" for text in _analysis())
     rulesets = (f"(ruleset {name})" for name in ("analysis", *families))
-    texts = (rule(law, family) for family in families for law in laws(family))
+    texts = (r for family in families for law in laws(family) for r in rules(law, family))
     return (*declarations(), *rulesets, *analysis, *texts)
