@@ -223,13 +223,17 @@ def _raced(source: Source, rivals: Mapping[str, Rival], tuning: Tuning, report: 
     """The fastest whole program; the first where none is clearly faster."""
     if len(rivals) == 1:
         return next(iter(rivals.values()))
-    engines = []
+    engines, built = [], []
     for plans, tuning.least in rivals.values():
         plan, codes = _build(source, plans, tuning, report.again())
         engines.append(Native(plan, codes, tuning.backend, report.threads))
+        built.append(plan)
     sizes = source.program.graph.space.usual(tuning.target.hint)
-    number, times = fastest(engines, _inputs(source, sizes), sizes, report.threads)
-    texts = [f"{name} {time:.3f}" for name, time in zip(rivals, times)]
+    kernels = [made.kernel for made in built[0].kernels]
+    inputs, outputs = _inputs(source, sizes), len(built[0].outputs)
+    number, times = fastest(engines, inputs, sizes, report.threads, outputs, kernels)
+    texts = [f"{name} {time:.3f}" if time < math.inf else f"{name} WRONG"
+             for name, time in zip(rivals, times)]  # fmt: skip
     report.search.append(f"whole programs, in times of the first: {', '.join(texts)}")
     return list(rivals.values())[number]
 

@@ -4,9 +4,11 @@ import time
 
 import numpy as np
 import pytest
+from search_cases import cases, prepared
 
 from luminal import Graph, ops
 from luminal.backend import cpu
+from luminal.errors import WrongResult
 from luminal.graph.dtype import f32, i64
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import chooser
@@ -14,6 +16,7 @@ from luminal.rewrite.regions import regions
 from luminal.search import Budget, Chosen, Tuning, clearly_better, compared, fastest
 from luminal.search.plans import measured_plans, recalled
 from luminal.search.turns import in_turns, ratios, winner
+from luminal.search.whole import close, tolerance
 
 
 def network():
@@ -117,10 +120,10 @@ def test_a_region_that_is_chosen_once_is_known(tmp_path):
 
 
 class Program:
-    """An engine that takes its time."""
+    """An engine that takes its time. fault: what its output is spoiled by."""
 
-    def __init__(self, seconds):
-        self.seconds, self.given = seconds, {}
+    def __init__(self, seconds, fault=None):
+        self.seconds, self.given, self.fault = seconds, {}, fault
 
     def set(self, port, array):
         self.given[port] = array
@@ -131,15 +134,52 @@ class Program:
     def run(self):
         time.sleep(self.seconds)
 
+    def output(self, number):
+        found = 2.0 * self.given[0]
+        if self.fault:
+            self.fault(found)
+        return found
+
 
 def test_whole_programs_race():
     slow, quick = Program(4e-3), Program(2e-3)
     inputs = {0: (f32, (3, 5)), 2: (i64, (7,))}
-    number, times = fastest([slow, quick], inputs, {"s": 3}, threads=2)
+    number, times = fastest([slow, quick], inputs, {"s": 3}, 2, 1, [])
     assert number == 1 and times[0] == 1.0 and 0.3 < times[1] < 0.8
     assert quick.given[0].shape == (3, 5) and quick.given[2].dtype == np.int64
     assert quick.sizes == {"s": 3}
-    assert fastest([quick, slow], inputs, {}, threads=2)[0] == 0
+    assert fastest([quick, slow], inputs, {}, 2, 1, [])[0] == 0
+
+
+def swapped(y):
+    y[[0, 1]] = y[[1, 0]]
+
+
+def off_by_one(y):
+    y[-1, -1] = 0.0
+
+
+def nan(y):
+    y[1, 1] = np.nan
+
+
+@pytest.mark.parametrize("fault", [swapped, off_by_one, nan])
+def test_a_program_with_other_results_takes_no_part(fault):
+    inputs, gemm = {0: (f32, (8, 64))}, [prepared("gemm")]
+    slow, wrong = Program(1e-3), Program(0.0, fault)
+    number, times = fastest([slow, wrong], inputs, {}, 2, 1, gemm)
+    assert number == 0 and times[1] == np.inf
+    with pytest.raises(WrongResult, match="with default schedules"):
+        fastest([wrong, slow, slow], inputs, {}, 2, 1, gemm)
+
+
+def test_the_tolerance_comes_from_dtypes_and_lengths_of_sums():
+    short, long = (tolerance([cases.gemm(4, 4, k)], {}) for k in (16, 1 << 16))
+    assert 1e-7 < short < long < 1e-2
+    assert tolerance([prepared("gemm int8")], {}) < 0.26
+    right = np.linspace(-1, 1, 1000)
+    assert close(right + 1e-6, right, long) and not close(right + 0.1, right, long)
+    assert close(np.arange(9), np.arange(9), 0.0) and not close(np.arange(9), np.ones(9, int), 0.1)
 
 
 def test_sides_take_turns_and_a_lucky_round_wins_nothing():
