@@ -321,6 +321,8 @@ def test_the_reference_device_gives_the_same() -> None:
         ({"search": "soon"}, InputError, "search='soon': expected a number or a time"),
         ({"precision": "int3"}, Unsupported, "precision='int3'"),
         ({"threads": 0}, DeviceError, "threads=0"),
+        ({"threads": "2"}, DeviceError, "threads='2'"),
+        ({"threads": 10**6}, DeviceError, "a number of threads is 1 to 1024"),
     ],
 )
 def test_options_that_do_not_exist(options: Any, kind: type[Exception], reason: str) -> None:

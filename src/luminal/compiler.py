@@ -57,6 +57,7 @@ from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fast
 from .store import Store
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
+MOST_THREADS = 1024
 CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
 Rival: TypeAlias = tuple[Mapping[str, Chosen], float]  # plans; least gain of a kernel's choices
 
@@ -87,7 +88,9 @@ def compile_graph(
     """
     backend = _backend(device)
     budget = Budget.of(search)
-    _check_options(graph, threads)
+    if not graph.outputs and not graph.states:
+        raise InputError("the graph has no output: call .output() on a tensor before compile()")
+    threads = checked_threads(threads)
     report = Report("reference" if backend is None else "cpu", threads or cores.count())
     with report.stage("passes"):
         program = run_passes(
@@ -118,14 +121,13 @@ def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Ex
     saved = file.read(Path(path))
     backend = _backend(saved.report.device)
     assert backend is not None
-    return executable_of(saved, backend, threads or saved.report.threads)
+    return executable_of(saved, backend, checked_threads(threads) or saved.report.threads)
 
 
 def _recompiled(path: Path, threads: int | None) -> Executable:
-    _check_threads(threads)
     recording, arrays = file.read_recording(path)
     program, interface = replay(recording, arrays)
-    report = Report("cpu", threads or recording.threads)
+    report = Report("cpu", checked_threads(threads) or recording.threads)
     tuning = Tuning(cpu, cpu.target(report.threads))
     saved = _kept(program, tuning, None, report, Store.of(None), None)
     whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
@@ -382,12 +384,8 @@ def _passes(precision: str, backend: Backend | None) -> list[Pass]:
     return default_passes(precision, half)
 
 
-def _check_options(graph: Graph, threads: int | None) -> None:
-    _check_threads(threads)
-    if not graph.outputs and not graph.states:
-        raise InputError("the graph has no output: call .output() on a tensor before compile()")
-
-
-def _check_threads(threads: int | None) -> None:
-    if threads is not None and (isinstance(threads, bool) or threads < 1):
-        raise DeviceError(f"threads={threads!r}: a number of threads is 1 or more")
+def checked_threads(threads: int | None) -> int | None:
+    """A number of threads, or None for as many as there are cores. Raises DeviceError."""
+    if threads is None or (type(threads) is int and 1 <= threads <= MOST_THREADS):
+        return threads
+    raise DeviceError(f"threads={threads!r:.40}: a number of threads is 1 to {MOST_THREADS}")

@@ -89,6 +89,8 @@ TWICE = b'{"a": %s, "a": %s}' % ((json.dumps(ENTRY).encode(),) * 2)
         ({"a": {**ENTRY, "data_offsets": [0, 8, 8]}}, "must be a list of 2 whole numbers"),
         ({"a": {"dtype": "F32"}}, "shape must be a list of whole numbers, not nothing"),
         ({"a": 3}, "a must be an object, not 3"),
+        ({"a": None}, "a: dtype must be one of"),
+        (b'{"\\ud800": {}}', "surrogates not allowed"),
         (b"[1, 2]", "not a JSON object"),
         (b"{nonsense", "not JSON"),
         (b"\xff\xff", "not JSON"),
@@ -126,6 +128,8 @@ def test_unaligned_data_is_right(tmp_path):
 
 
 def test_missing(tmp_path):
+    with pytest.raises(WeightsError, match="no such file"):
+        Safetensors(tmp_path / ("a" * 3000))
     with pytest.raises(WeightsError, match="no such file"):
         Safetensors(tmp_path / "nothing.safetensors")
     with pytest.raises(WeightsError, match=r"no \*\.safetensors"):

@@ -16,7 +16,7 @@ from .. import nn, ops
 from ..errors import Unsupported, WeightsError
 from ..graph import Graph, Tensor
 from ..weights import Safetensors
-from ..weights.fields import Fields, read_json
+from ..weights.fields import Fields, exists, read_json
 
 Head = Callable[[Tensor], Tensor]  # vectors (batch, features) to others
 NO_LIMIT = 1e9  # tokens
@@ -185,4 +185,4 @@ def _dense(graph: Graph, place: Path) -> Head:
 
 def _read(file: Path, kind: Any) -> Any:
     """A JSON file of this kind; None where there is none. Raises WeightsError."""
-    return read_json(file, kind) if file.exists() else None
+    return read_json(file, kind) if exists(file) else None

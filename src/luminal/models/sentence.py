@@ -13,6 +13,7 @@ from .. import nn
 from ..errors import InputError, WeightsError
 from ..graph import Graph
 from ..weights import Safetensors
+from ..weights.fields import exists
 from .bert import Bert, BertConfig
 from .pooling import Pooling
 from .tokenizing import read_tokenizer, refused
@@ -53,7 +54,7 @@ class SentenceEncoder:
         database: str | Path | bool | None = None,
     ) -> None:
         self.directory = Path(directory) if directory is not None else default_directory()
-        if not self.directory.is_dir():
+        if not exists(self.directory) or not self.directory.is_dir():
             raise WeightsError(f"{self.directory}: no such directory")
         self.config = BertConfig.load(self.directory / "config.json")
         self._file = Safetensors(self.directory)

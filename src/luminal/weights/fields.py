@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import reprlib
 import stat
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,11 @@ LIMITS = {  # of sizes that configurations name: with more of them, nothing woul
     "num_attention_heads": 1 << 16, "num_key_value_heads": 1 << 16, "n_head": 1 << 16,
 }  # fmt: skip
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something at a path; at one that is no path for the system, there is not."""
+    return os.path.exists(path)
 
 
 def regular(file: Path) -> Path:
@@ -58,6 +64,8 @@ def parse_json(text: bytes, where: str, kind: type[Kind] = dict, once: bool = Fa
     WeightsError."""
     try:
         found = json.loads(text.decode("utf-8"), object_pairs_hook=_unique if once else None)
+        if b"\\ud" in text.lower():  # half a surrogate pair is no character
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise WeightsError(f"{where}: JSON that is nested too deeply") from None
     except ValueError as error:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from ..errors import WeightsError
-from .fields import regular
+from .fields import exists, regular
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
 IDENTIFIER = re.compile(r"[\w.-]+/[\w.-]+")
@@ -18,7 +18,7 @@ def locate(path_or_id: str | Path) -> Path:
     "owner/name/file.gguf". Downloads resume, show their progress and respect the hub's offline
     mode. Raises WeightsError."""
     path = Path(path_or_id).expanduser()
-    if path.exists():
+    if exists(path):
         return path if path.is_dir() else regular(path)
     name = str(path_or_id)
     file = FILE.fullmatch(name)

@@ -8,7 +8,6 @@ model has an index file, `*.safetensors.index.json`, whose `weight_map` tells ea
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import WeightsError
-from .fields import MOST_JSON, Fields, parse_json, read_json, regular
+from .fields import MOST_JSON, Fields, exists, parse_json, read_json, regular
 
 DTYPES = {
     "F64": np.dtype(np.float64),
@@ -37,6 +36,7 @@ DTYPES = {
 }
 MOST_BYTES = 2**62
 MOST_RANK = 32
+METADATA = "__metadata__"  # an entry of the header that is no tensor: texts
 
 
 class Safetensors(Mapping[str, np.ndarray]):
@@ -73,7 +73,7 @@ class Safetensors(Mapping[str, np.ndarray]):
 
 def _files(path: Path) -> list[Path]:
     """The shards behind a path, in a fixed order."""
-    if path.is_dir():
+    if exists(path) and path.is_dir():
         indices = sorted(path.glob("*.safetensors.index.json"))
         single = sorted(path.glob("*.safetensors"))
         if indices:
@@ -81,7 +81,7 @@ def _files(path: Path) -> list[Path]:
         if not single:
             raise WeightsError(f"{path}: no *.safetensors file in this directory")
         return single
-    if not path.exists():
+    if not exists(path):
         raise WeightsError(f"{path}: no such file")
     if not regular(path).name.endswith(".index.json"):
         return [path]
@@ -95,7 +95,7 @@ def _shard(index: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or Path(name).is_absolute() or ".." in Path(name).parts:
         raise WeightsError(f"{index}: shard {name!r} is outside of the model's folder")
-    if not os.path.exists(index.parent / name):
+    if not exists(index.parent / name):
         raise WeightsError(f"{index}: shard {name} is missing")
     return regular(index.parent / name)
 
@@ -103,31 +103,25 @@ def _shard(index: Path, name: str) -> Path:
 def _read(file: Path) -> dict[str, np.ndarray]:
     size = regular(file).stat().st_size
     header, start = _header(file, size)
-    spans = {
-        name: _span(Fields(entry, f"{file}: tensor {name!r}"))
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
+    spans = {name: _span(header.fields(name)) for name in header.values if name != METADATA}
     _check_cover(file, spans, size - start)
     data = np.memmap(file, np.uint8, "r", start) if size > start else np.zeros(0, np.uint8)
     return {name: _array(data, span) for name, span in spans.items()}
 
 
-def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:
-    """The header, of which every entry is an object, and the position of the data."""
+def _header(file: Path, size: int) -> tuple[Fields, int]:
+    """The header and the position of the data."""
     with open(file, "rb") as stream:
         first = stream.read(8)
         length = int.from_bytes(first, "little")
         if len(first) < 8 or length > min(MOST_JSON, size - 8):
             raise WeightsError(f"{file}: not a safetensors file, or truncated ({size} bytes)")
         header = parse_json(stream.read(length), f"{file}: the header", once=True)
-    whole = Fields(header, f"{file}: the header")
-    for name in header:
-        entry = whole.fields(name)
-        if name == "__metadata__":
-            for key in entry.values:
-                entry.text(key)
-    return header, 8 + length
+    found = Fields(header, f"{file}: the header")
+    metadata = found.fields(METADATA)
+    for key in metadata.values:
+        metadata.text(key)
+    return found, 8 + length
 
 
 @dataclass(frozen=True)
