@@ -43,6 +43,7 @@ from .views import place, product
 TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
 MOST_TERMS = 4
+MOST_NODES = 64  # that are looked at to take a weight apart
 STREAMED = 16  # rows up to which reading weights takes longer than multiplying them
 ROWS = 128  # rows where a size is not known, and has no usual value
 
@@ -136,6 +137,7 @@ class _Whole:
 
     def __init__(self, graph: Graph, shape: Shape, dims: tuple[int, ...], dim: int) -> None:
         self.graph, self.shape, self.dims, self.dim = graph, shape, dims, dim
+        self.left = MOST_NODES
 
     def contraction(self, w: Node, x: Node, floats: bool) -> Node | None:
         size = self.shape[self.dim]
@@ -164,6 +166,9 @@ class _Whole:
         """The node as a sum of terms."""
         found: list[Term] | None = None
         space = self.graph.positions(self.shape)
+        self.left -= 1
+        if self.left < 0:
+            return [Term(floats=(Placed(node, index),))]
         if node.op == "view" and not node.attribute.conditions:
             mapping = {position(d): i for d, i in enumerate(index)}
             below = (space.simplify(space.substitute(i, mapping)) for i in node.attribute.index)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from ..graph.index import Index
+from ..graph.order import post_order
 
 Composite: TypeAlias = tuple[int, ...]
 Dims: TypeAlias = tuple[Composite | None, ...]
@@ -61,12 +62,15 @@ class Axes:
         return tuple([c if c is None else self.resolve(c) for c in dims])
 
     def _find(self, axis: int) -> Composite:
-        below = self._stands.get(axis)
+        stands = self._stands
+        below = stands.get(axis)
         if below is None:
             return (axis,)
-        found = self.resolve(below)
-        self._stands[axis] = found
-        return found
+        if not stands.keys().isdisjoint(below):
+            for a in post_order([axis], lambda a: stands.get(a, ())):
+                if a in stands:
+                    stands[a] = tuple(c for b in stands[a] for c in stands.get(b, (b,)))
+        return stands[axis]
 
     def separate(self, axes: Iterable[int]) -> None:
         """These (current) axes occur in one value."""

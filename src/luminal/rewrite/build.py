@@ -12,6 +12,7 @@ from .normal import axis_key
 from .terms import Domain, Map, Term, Terms
 
 FARTHEST = 1 << 62  # of two indices that are compared by their difference
+MOST_GUARDS = 100  # in each other, through which a read is moved
 MOST_PARTS = 32  # of a condition that is taken apart into guards
 
 
@@ -88,7 +89,7 @@ class Builder:
             return self.index(self.space.substitute(node.attribute, mapping), node.dtype)
         if node.op == "cast" and self.node(node.children[0]).op == "index":
             return self.scalar("cast", (self.read(node.children[0], mapping),), node.dtype)
-        if node.op == "guard":
+        if node.op == "guard" and self._parts(term) <= MOST_GUARDS:
             conditions = [self.space.substitute(c, mapping) for c in node.attribute]
             body, other = (self.read(child, mapping) for child in node.children)
             return self.guard(conditions, body, other)
@@ -134,7 +135,7 @@ class Builder:
                 result = self._arithmetic(op, [i for i in indices if i is not None])
                 if result is not None and self.fits(result, dtype) and self.fits(result, i64):
                     return self.index(result, dtype)
-        return self.terms.add(op, children, None, dtype)
+        return self._counted(self.terms.add(op, children, None, dtype))
 
     def _arithmetic(self, op: str, args: list[Index]) -> Index | None:
         """The operation on indices, if its result is a quasi-affine index again."""
@@ -181,14 +182,24 @@ class Builder:
 
     def _parts(self, condition: int) -> int:
         """How many conditions this one is made of, counted as a tree."""
-        if condition not in self._sizes:
-            node = self.node(condition)
-            joined = node.op in ("and", "or")
-            self._sizes[condition] = sum(map(self._parts, node.children)) if joined else 1
-        return self._sizes[condition]
+        return self._sizes.get(condition, 1)
+
+    def _counted(self, term: int) -> int:
+        """The term, and of how many conditions or guards it is made, its operands counted before."""
+        node = self.node(term)
+        inner = self._negated(node)
+        if inner is not None:
+            self._sizes[term] = self._parts(inner)
+        elif node.op in ("and", "or"):
+            self._sizes[term] = sum(map(self._parts, node.children))
+        elif node.op == "guard":
+            self._sizes[term] = 1 + max(map(self._parts, node.children))
+        return term
 
     def domain(self, condition: int, truth: bool) -> Domain | None:
         """Where a bool term has this value, as a conjunction; None if it is not one."""
+        if self._parts(condition) > MOST_PARTS:
+            return None
         key = (condition, truth)
         if key not in self._domains:
             self._domains[key] = self._domain(self.node(condition), truth)
@@ -262,7 +273,7 @@ class Builder:
         if inner.op == "guard" and inner.children[1] == other:
             both = self.space.irredundant(domain + inner.attribute)
             return self._guard(tuple(sorted(both, key=str)), inner.children[0], other)
-        return self.terms.add("guard", (body, other), domain, self.node(body).dtype)
+        return self._counted(self.terms.add("guard", (body, other), domain, self.node(body).dtype))
 
     def _inside(self, term: int, domain: Domain) -> int:
         """The term as it is inside a domain."""
@@ -275,7 +286,7 @@ class Builder:
                 if left == node.attribute:
                     return term
                 if left:
-                    return self.terms.add("guard", node.children, left, node.dtype)
+                    return self._counted(self.terms.add("guard", node.children, left, node.dtype))
                 term = node.children[0]
             node = self.node(term)
         return term

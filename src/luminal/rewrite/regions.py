@@ -14,6 +14,7 @@ from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
+MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
 PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
 MAX_AXES = 62  # bits of an axis mask in the e-graph
 
@@ -158,7 +159,17 @@ def _too_large(facts: Facts, cuts: set[int], groups: list[Group]) -> set[int]:
         axes = {a for t in group.terms for a in facts.terms.axes[t]}
         if _weight(facts, group) > MAX_TERMS or len(axes) > MAX_AXES:
             found |= _layer_inputs(facts, group) or _half(facts, group)
+        elif _depth(facts, group) > MAX_DEPTH:
+            found |= _half(facts, group)
     return found - cuts
+
+
+def _depth(facts: Facts, group: Group) -> int:
+    """The most terms of a group above each other."""
+    depth: dict[int, int] = {}
+    for t in group.terms:
+        depth[t] = 1 + max((depth.get(c, 0) for c in facts.terms.nodes[t].children), default=0)
+    return max(depth.values(), default=0)
 
 
 def _weight(facts: Facts, group: Group) -> float:
