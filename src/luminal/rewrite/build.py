@@ -185,7 +185,7 @@ class Builder:
         return self._sizes.get(condition, 1)
 
     def _counted(self, term: int) -> int:
-        """The term, and of how many conditions or guards it is made, its operands counted before."""
+        """The term. Counts its conditions, or the guards in each other; operands come first."""
         node = self.node(term)
         inner = self._negated(node)
         if inner is not None:
