@@ -7,10 +7,21 @@ import re
 
 import numpy as np
 import pytest
-from plan_nets import NETS, close, expected, inputs_for, program, run_plan
+from plan_nets import (
+    NETS,
+    close,
+    expected,
+    extent,
+    inputs_for,
+    leaves,
+    program,
+    region_of,
+    run_plan,
+)  # fmt: skip
 from plan_terms import differences
 from rule_cases import CASES, masked_rows, rule_case
 
+from luminal.graph.graph import Graph
 from luminal.rewrite.engine import Engine
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.optimise import optimise
@@ -80,3 +91,19 @@ def test_every_rule_fires_somewhere():
 def test_e_stands_for_the_class_itself_only():
     for law in (law for family in FAMILIES for law in laws(family)):
         assert not re.search(r"[ (]e[ )]", re.split(" --> | asks ", law)[0]), law
+
+
+def test_scaling_that_a_program_computes_stays_where_it_is():
+    """Sums of scaled numbers do not overflow, and what is infinite times zero stays NaN."""
+    graph = Graph()
+    x, w, s = graph.tensor((4, 3)), graph.tensor((3, 5)), graph.tensor((4, 1))
+    outputs = [(x * 0.25).sum(0), (x * float("inf")).sum(0), (x * s) @ w]
+    case = region_of(graph, [t.node for t in outputs])
+    huge = np.full((4, 3), 1e38, np.float32)
+    huge[0, 0] = 0.0
+    small = np.full((4, 1), 1e-38, np.float32)
+    arrays = {0: huge, 1: np.ones((3, 5), np.float32), 2: small}
+    arrays = {n: arrays[n].reshape([extent(case.region.terms, a, {}) for a in leaf.axes])
+              for n, leaf in leaves(case.region.terms).items()}  # fmt: skip
+    with np.errstate(all="ignore"):
+        assert close(run_plan(optimise(case.region), case, arrays), expected(case, arrays))

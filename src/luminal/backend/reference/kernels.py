@@ -158,9 +158,10 @@ class _Run:
         return math.prod(self.extents[a] for a in value.over)
 
     def _masked(self, x: Array, y: Array, active: Any, over: Sequence[str]) -> Array:
-        """The contraction over the active points only. What is not finite is counted apart, for
-        zero in the place of an inactive x leaves NaN where y is infinite."""
-        if active is True or (np.isfinite(x).all() and np.isfinite(y).all()):
+        """The contraction over the active points only. What is not finite is counted apart: a
+        contraction may take factors out of its sums, and zero in the place of an inactive x
+        leaves NaN where y is infinite."""
+        if np.isfinite(x).all() and np.isfinite(y).all():
             return self._contract(x if active is True else np.where(active, x, 0.0), y, over)
 
         def any_of(*pairs: tuple[Any, Any]) -> Array:
