@@ -33,20 +33,31 @@ def scaled_dot_product_attention(
     """
     if enable_gqa and not same_size(query.shape[-3], key.shape[-3]):
         return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale, offset)
-    factor = _factor(query) if scale is None else scale
-    scores = mul(matmul(query, key.transpose(-1, -2)), factor)
+    scores = attention_scores(query, key, attn_mask, is_causal, scale, offset)
+    result = matmul(dropout(softmax(scores, -1), dropout_p), value)
+    return result if attn_mask is None else where(_blind(scores), 0.0, result)
+
+
+def attention_scores(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False,
+    scale: float | None = None, offset: Size = 0,
+) -> Tensor:  # fmt: skip
+    """query key^T scale + mask: (..., queries, keys), -inf where nothing may be seen."""
+    scores = mul(matmul(query, key.transpose(-1, -2)), attention_scale(query, scale))
     if is_causal:
         scores = where(causal(scores, offset), scores, float("-inf"))
-    if attn_mask is None:
-        return matmul(dropout(softmax(scores, -1), dropout_p), value)
-    scores = _masked(scores, attn_mask)
-    result = matmul(dropout(softmax(scores, -1), dropout_p), value)
-    blind = eq(amax(scores, -1, keepdim=True), float("-inf"))
-    return where(blind, 0.0, result)
+    return scores if attn_mask is None else _masked(scores, attn_mask)
 
 
-def _factor(query: Tensor) -> Value:
-    """1 / sqrt(width)."""
+def _blind(scores: Tensor) -> Tensor:
+    """The rows in which nothing may be seen."""
+    return eq(amax(scores, -1, keepdim=True), float("-inf"))
+
+
+def attention_scale(query: Tensor, scale: float | None = None) -> Value:
+    """The scale given, or 1 / sqrt(width)."""
+    if scale is not None:
+        return scale
     width = extent(query, query.ndim - 1)
     if width.is_constant:
         return 1 / math.sqrt(width.constant) if width.constant else 1.0
@@ -63,7 +74,7 @@ def causal(scores: Tensor, offset: Size = 0) -> Tensor:
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype is boolean:
         return where(mask, scores, float("-inf"))
-    return add(scores, mask)
+    return add(scores, mask.cast(scores.dtype))
 
 
 def _grouped(

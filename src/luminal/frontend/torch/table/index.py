@@ -16,7 +16,6 @@ from ....ops.base import (
     dim_of,
     extent,
     full_like,
-    result_type,
     static,
     tensor_of,
 )
@@ -296,38 +295,7 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @rule("bucketize.Tensor", "bucketize.Scalar")
 def bucketize(x: Value, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
-    values = x if isinstance(x, Tensor) else tensor_of(boundaries.graph, x, boundaries.dtype)
-    return _search(boundaries, values, right)
+    return ops.bucketize(x, boundaries, out_int32=out_int32, right=right)
 
 
-@rule("searchsorted.Tensor", "searchsorted.Scalar")
-def searchsorted(
-    rows: Tensor, values: Value, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    if sorter is not None:
-        rows = ops.gather(rows, -1, sorter)
-    if not isinstance(values, Tensor):
-        values = tensor_of(rows.graph, values, rows.dtype)
-    return _search(rows, values, right or side == "right")
-
-
-def _search(rows: Tensor, values: Tensor, right: bool) -> Tensor:
-    """ATen's binary search, step by step: the result is its own for rows out of order, too."""
-    kind = result_type(rows, values)
-    shape, size = values.shape, static(extent(rows, rows.ndim - 1), "the boundaries")
-    if rows.ndim == 1:
-        values = values.reshape(-1)
-    elif not values.ndim:
-        values = values.reshape((1,) * rows.ndim)
-    probes, wanted = rows.cast(kind), values.cast(kind)
-    before = ops.gt if right else ops.ge
-    low, high = full_like(values, 0, i64), full_like(values, size, i64)
-    for _ in range(size.bit_length()):
-        middle = ops.floor_divide(ops.add(low, high), 2)
-        probe = ops.gather(probes, -1, ops.clamp(middle, 0, size - 1))
-        open_ = ops.lt(low, high)
-        above = ops.logical_and(open_, before(probe, wanted))
-        below = ops.logical_and(open_, ops.logical_not(before(probe, wanted)))
-        low, high = ops.where(below, ops.add(middle, 1), low), ops.where(above, middle, high)
-    return low.reshape(shape)
+same("searchsorted.Tensor searchsorted.Scalar", ops.searchsorted)

@@ -7,8 +7,8 @@ from typing import Any
 from .... import ops
 from ....graph.dtype import boolean
 from ....graph.tensor import Tensor
+from ....ops.attention import attention_scores
 from ....ops.base import extent, static
-from .attention import _factor
 from .base import rule, widened
 
 # ---- nn.TransformerEncoderLayer and nn.MultiheadAttention, where nothing is trained
@@ -35,7 +35,7 @@ def multi_head_attention(
         weight, bias = (w.narrow(0, place * embed_dim, embed_dim) for w in (qkv_weight, qkv_bias))
         heads.append(ops.linear(x, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2))
     q, k, v = heads  # (batch, heads, sequence, width)
-    scores = ops.mul(ops.matmul(q, k.transpose(-1, -2)), _factor(q, None))
+    scores = attention_scores(q, k)
     if mask is not None:
         scores = ops.where(_blocked(mask, mask_type), float("-inf"), scores)
     weights = ops.softmax(scores, -1)

@@ -6,9 +6,8 @@ import numpy as np
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import f32
 from ....graph.tensor import Tensor
-from ....ops.base import extent, result_type, static
+from ....ops.base import extent, static
 from ....ops.linalg import inverse_of_lower
 from .base import rule, same
 
@@ -17,34 +16,9 @@ LARGEST_TRIANGLE = 256  # rows; its inverse takes more work than PyTorch's subst
 same("mm.default", ops.mm)
 same("bmm.default", ops.bmm)
 same("mv.default", ops.mv)
+same("addmm.default baddbmm.default addmv.default", ops.addmm)
+same("addbmm.default", ops.addbmm)
 same("dot.default vdot.default", ops.dot)
-
-
-@rule("addmm.default", "baddbmm.default")
-def addmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha a b; x does not count where beta is 0."""
-    kind = result_type(a, b)
-    if kind.is_float and kind.bytes < 4:
-        x, a, b = x.cast(f32), a.cast(f32), b.cast(f32)
-    elif not kind.is_float:
-        beta, alpha = int(beta), int(alpha)
-    product = ops.matmul(a, b)
-    product = product if alpha == 1 else ops.mul(product, alpha)
-    if beta != 0:
-        product = ops.add(product, x if beta == 1 else ops.mul(x, beta))
-    return product.cast(kind)
-
-
-@rule("addmv.default")
-def addmv(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    return addmm(x, a, b, beta, alpha)
-
-
-@rule("addbmm.default")
-def addbmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """The products of a batch, added up."""
-    rows = a.transpose(0, 1).reshape((a.shape[1], -1))
-    return addmm(x, rows, b.reshape((-1, b.shape[2])), beta, alpha)
 
 
 @rule("_cdist_forward.default")

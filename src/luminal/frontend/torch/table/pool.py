@@ -9,11 +9,9 @@ import numpy as np
 
 from .... import ops
 from ....errors import Unsupported
-from ....graph.dtype import i64
-from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import extent, full_like, per_dim, static
-from ....ops.pooling import adaptive_windows, pool_windows
+from ....ops.base import static
+from ....ops.maxima import fractional_max_pool
 from .base import rule, widened
 
 Numbers = int | Sequence[int]
@@ -64,101 +62,29 @@ def _max(name: str, n: int) -> None:
         x: Tensor, kernel: Numbers, stride: Numbers = (), padding: Numbers = 0,
         dilation: Numbers = 1, ceil_mode: bool = False,
     ) -> Any:  # fmt: skip
-        def both(image: Tensor) -> Any:
-            args = (kernel, stride or None, padding, dilation, ceil_mode)
-            return pool(image, *args), max_places(image, n, *args)
-
-        return _batched(both, n, x)
-
-
-def max_places(
-    x: Tensor, n: int, kernel: Numbers, stride: Numbers | None, padding: Numbers,
-    dilation: Numbers, ceil_mode: bool,
-) -> Tensor:  # fmt: skip
-    """Where in the flattened image the first largest element of each window stands."""
-    sizes = per_dim(kernel, n, "kernel")
-    steps = sizes if stride is None else per_dim(stride, n, "stride")
-    rest = (sizes, steps, per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation"))
-    return _first_best(x, n, lambda part, fill: pool_windows(n, part, *rest, ceil_mode, fill))[1]
-
-
-def _first_best(x: Tensor, n: int, windows: Any) -> tuple[Tensor, Tensor]:
-    """(the largest element of each window, where in the flattened image the first one stands).
-    windows: of an image and of what stands outside it; the last n dimensions walk inside."""
-    flat = Index.of(0)
-    for d in range(x.ndim - n, x.ndim):
-        flat = flat * extent(x, d) + Index.of(f"i{d}")
-    elements = windows(x, x.dtype.lowest)
-    return _best(elements, windows(x.graph.iota(x.shape, flat, i64), i64.highest), n)
-
-
-def _best(elements: Tensor, numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Over the last n dimensions: (the largest element, the smallest number of one so large)."""
-    inner = tuple(range(elements.ndim - n, elements.ndim))
-    best = ops.amax(elements, inner, keepdim=True)
-    hit = ops.eq(elements, best)
-    if elements.dtype.is_float:
-        hit = ops.logical_or(hit, ops.isnan(elements))
-    places = ops.amin(ops.where(hit, numbers, full_like(numbers, i64.highest)), inner)
-    return best.squeeze(inner), places
+        return pool(x, kernel, stride or None, padding, dilation, ceil_mode, return_indices=True)
 
 
 def _adaptive_max(name: str, n: int) -> None:
+    pool = getattr(ops, f"adaptive_max_pool{n}d")
+
     @rule(name)
     def maxima(x: Tensor, size: Sequence[int]) -> Any:
-        def windows(image: Tensor, fill: float) -> Tensor:
-            for d, wanted in enumerate(size, image.ndim - n):
-                image = adaptive_windows(image, d, wanted, fill)
-            return image
-
-        return _first_best(x, n, windows)
-
-
-_adaptive_max("adaptive_max_pool2d.default", 2)
-_adaptive_max("adaptive_max_pool3d.default", 3)
-_max("max_pool2d_with_indices.default", 2)
-_max("max_pool3d_with_indices.default", 3)
+        return pool(x, size, return_indices=True)
 
 
 def _fractional(name: str, drawn: Sequence[int]) -> None:
     """drawn: which of the numbers drawn for a plane rules each dimension."""
-    n = len(drawn)
 
     @rule(name)
     def maxima(x: Tensor, kernel: Sequence[int], size: Sequence[int], samples: Tensor) -> Any:
-        """Windows of one size, whose distances are drawn (Graham, "Fractional max-pooling")."""
-
-        planes = samples.shape[:2]
-
-        def both(image: Tensor) -> Any:
-            flat = full_like(samples.select(-1, 0), 0, i64).reshape((*planes, *(1,) * (2 * n)))
-            for d, number in enumerate(drawn):
-                length = static(extent(image, 2 + d), "an image")
-                starts = _starts(samples.select(-1, number), length, size[d], kernel[d])
-                places = ops.add(starts.unsqueeze(-1), ops.arange(x.graph, kernel[d]))
-                shape = [1] * (2 * n)  # windows, then elements of a window
-                shape[d], shape[n + d] = size[d], kernel[d]
-                flat = ops.add(ops.mul(flat, length), places.reshape((*planes, *shape)))
-            numbers = flat.expand((*image.shape[:2], *flat.shape[2:]))
-            elements = ops.gather(image.flatten(2), 2, numbers.flatten(2))
-            return _best(elements.reshape(numbers.shape), numbers, n)
-
-        return _batched(both, n, x)
+        return _batched(fractional_max_pool, len(drawn), x, kernel, size, samples, drawn)
 
 
-def _starts(sample: Tensor, length: int, windows: int, kernel: int) -> Tensor:
-    """Where the windows along a dimension begin: (batch, channels, windows). The last is at the
-    end."""
-    last = full_like(sample, length - kernel, i64).unsqueeze(-1)
-    if windows == 1:
-        return last
-    step = (length - kernel) / (windows - 1)
-    before = ops.arange(sample.graph, windows - 1).cast(sample.dtype)
-    reached = ops.mul(ops.add(before, sample.unsqueeze(-1)), step).cast(i64)
-    first = ops.mul(sample, step).cast(i64).unsqueeze(-1)
-    return ops.cat([ops.sub(reached, first), last], -1)
-
-
+_max("max_pool2d_with_indices.default", 2)
+_max("max_pool3d_with_indices.default", 3)
+_adaptive_max("adaptive_max_pool2d.default", 2)
+_adaptive_max("adaptive_max_pool3d.default", 3)
 _fractional("fractional_max_pool2d.default", (1, 0))
 _fractional("fractional_max_pool3d.default", (0, 1, 2))
 

@@ -175,20 +175,7 @@ def mode(at: Recorder, x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return tuple(moved if keepdim else [part.squeeze(dim) for part in moved])
 
 
-@rule("histc.default")
-def histc(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Tensor:
-    """How many elements lie in each of equal bins between low and high (of the data, if equal)."""
-    flat = x.reshape(-1)
-    first, last = (ops.base.literal(x.graph, end, x.dtype) for end in (low, high))
-    if low == high:
-        first, last = ops.amin(flat), ops.amax(flat)
-        same = ops.eq(first, last)
-        first, last = (ops.where(same, ops.add(e, d), e) for e, d in ((first, -1), (last, 1)))
-    place = ops.div(ops.mul(ops.sub(flat, first), bins), ops.sub(last, first))
-    inside = ops.logical_and(ops.ge(flat, first), ops.le(flat, last))
-    at = ops.minimum(ops.where(inside, place, 0).cast(i64), bins - 1)
-    empty = ops.base.literal(x.graph, 0, i64).expand((bins,))
-    return ops.scatter_add(empty, 0, at, inside.cast(i64))
+same("histc.default", ops.histc)
 
 
 @rule("linalg_vector_norm.default")
