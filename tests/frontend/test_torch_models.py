@@ -96,3 +96,20 @@ def test_sizes_that_guards_make_equal_are_one() -> None:
         torch.testing.assert_close(compiled(x), skip(x))
     found = report()
     assert found.graphs == 1 and not found.fallbacks
+
+
+def test_attention_with_a_sink_and_a_growing_cache():
+    """As gpt-oss has it: the sink takes part in the softmax, its column is dropped."""
+
+    def attend(q, new, cache, sink):
+        keys = torch.cat([cache, new], 1)
+        scores = torch.cat([(q * keys).sum(2), sink], 1)
+        weights = (scores - scores.amax(1, keepdim=True)).softmax(1)[:, :-1]
+        return keys, weights.unsqueeze(2) * keys
+
+    run, caches = torch.compile(attend, backend=backend, dynamic=True), [torch.randn(2, 3, 4)] * 2
+    for _ in range(5):
+        q, new, sink = torch.randn(2, 1, 4), torch.randn(2, 1, 4), torch.randn(2, 1)
+        results = [f(q, new, c, sink) for f, c in zip((run, attend), caches)]
+        caches = [keys for keys, _ in results]
+        close(results[0][1], results[1][1])
