@@ -23,6 +23,7 @@ from luminal import forks, ops
 from luminal.backend.cpu.target import _asked_elsewhere
 from luminal.children import calling_main, safe_path
 from luminal.errors import CompileError, LuminalError
+from luminal.once import computed_once
 from luminal.search.measure import Child
 
 
@@ -154,6 +155,31 @@ def test_forks_while_another_thread_compiles() -> None:
     with _another_thread(_compiled):
         for _ in range(3):
             _in_child(_compile_and_run)
+
+
+@forking
+def test_forks_while_another_thread_computes_a_property() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow:
+        @computed_once
+        def value(self) -> int:
+            begun.set()
+            ended.wait(60)
+            return 5
+
+    thread = threading.Thread(target=lambda: Slow().value)
+    thread.start()
+    begun.wait(60)
+    other = Slow()
+
+    def use() -> None:
+        ended.set()
+        assert other.value == 5 and other.__dict__ == {"value": 5}
+
+    _in_child(use)
+    ended.set()
+    thread.join()
 
 
 @forking

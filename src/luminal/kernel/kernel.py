@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TypeAlias, Union
 
 from ..graph.dtype import DType, i64
 from ..graph.index import Index
 from ..graph.space import Range, Space
+from ..once import computed_once
 from .schedule import Layout
 
 MOST_TERMS = 1000  # of a tree that values written into each other make
@@ -159,7 +159,7 @@ class Value:
             for _, expression in self.store.slots:
                 yield expression
 
-    @cached_property
+    @computed_once
     def parts(self) -> tuple[Expression, ...]:
         """What it reads, and everything below."""
         return tuple(e for expression in self.expressions() for e in walk(expression))

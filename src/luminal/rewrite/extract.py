@@ -11,10 +11,10 @@ import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from ..graph.dtype import ALL, DType
+from ..once import computed_once
 from .encode import Encoding
 from .engine import Engine
 from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
@@ -31,7 +31,7 @@ class ENode:
     literals: tuple[int | float, ...]
     children: tuple[int, ...]
 
-    @cached_property
+    @computed_once
     def over(self) -> int:
         """The mask of reduced axes; 0 where nothing is reduced."""
         if self.op not in REDUCTIONS:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..graph.space import Range
 from ..kernel.kernel import Kernel
 from ..kernel.program import Program
 from ..kernel.schedule import Layout, Schedule
+from ..once import computed_once
 from ..scheduling.ranges import Ranges
 
 Touched: TypeAlias = tuple[frozenset[int], frozenset[int]]  # memories read, written
@@ -91,7 +91,7 @@ class Compiled:
     def name(self) -> str:
         return self.program.name
 
-    @cached_property
+    @computed_once
     def uses(self) -> tuple[frozenset[str], frozenset[str]]:
         """The buffers that it reads, and those it writes (a store that combines also reads)."""
         stores = [value.store for value in self.kernel.values if value.store]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard, cast, overload
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ... import forks
 from ...errors import InputError, LuminalError
+from ...once import computed_once
 from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
@@ -197,7 +198,7 @@ class LLM:
         chosen.check(self.config.vocabulary)
         return Wishes(limit, texts, self.config.end_tokens, likely, chosen, form)
 
-    @cached_property
+    @computed_once
     def _grammars(self) -> Grammars:
         return Grammars(self.tokenizer, self.config.end_tokens)
 
