@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import numpy as np
@@ -83,10 +84,12 @@ def start(engine: Engine) -> Callable[..., contextlib.AbstractContextManager[Run
     """Starts a server; each has a thread of its own for the same model."""
 
     @contextlib.contextmanager
-    def start(api_key: str | None = None, queue: int = 48, patience: int = 5) -> Iterator[Running]:
+    def start(
+        api_key: str | None = None, queue: int = 48, patience: int = 5, **guard: Any
+    ) -> Iterator[Running]:  # fmt: skip
         own = Engine(engine.program, engine.tokenizer, queue)
         own.config = engine.config
-        app = create_app(own, NAME, Embedder(threads=1), api_key)
+        app = create_app(own, NAME, Embedder(threads=1), api_key, **guard)
         options = Options(port=0, patience=patience)
         running = Running(make_server(app, options), own, api_key or "none")
         try:

@@ -188,7 +188,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"logit_bias": {"a": 1}}, "logit_bias"),
     ({"logit_bias": {"5": 101}}, "logit_bias"),
     ({"logit_bias": {"99999": 1}}, "logit_bias"),
-    ({"unknown": 1}, "unknown"),
+    ({"functions": [TOOL]}, "functions is not built here"),
+    ({"logit_bias": {str(n): 1 for n in range(2000)}}, "at most 1024"),
+    ({"stop_token_ids": [-1] * 100_000}, "stop_token_ids.0"),
     ({"model": None}, "model"),
 ]
 

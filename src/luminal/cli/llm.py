@@ -76,12 +76,14 @@ def _with(options: list[Callable[[Command], Command]]) -> Callable[[Command], Co
 
 
 def _load(model: str, options: dict[str, Any]) -> LLM:
+    started, terminal = time.perf_counter(), sys.stderr.isatty()
+    if terminal:  # at once: the imports take a while
+        click.echo(f"loading {model} ...", err=True)
     from ..models.llm import LLM
 
-    started = time.perf_counter()
     llm = LLM(model, **options)
-    if sys.stderr.isatty():
-        click.echo(f"loaded {model} in {time.perf_counter() - started:.1f} s", err=True)
+    if terminal:
+        click.echo(f"loaded in {time.perf_counter() - started:.1f} s", err=True)
     return llm
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,14 @@ from .faults import clear_errors
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="LUMINAL_API_KEY", default=None, help="Ask clients for this key.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
+              help="A name of this server, beside localhost; repeatable.")  # fmt: skip
+@click.option("--allow-origin", "origins", multiple=True, metavar="ORIGIN",
+              help="Whose web pages may ask (CORS): https://example.org; repeatable.")  # fmt: skip
 @click.option("--name", default=None, help="The model's name for clients (default: of its path).")
 @click.option("--quant", default=None, help="Quantise on load: q8 (int8), q4, bf16, f16.")
+@click.option("--precision", type=click.Choice(["quantised", "f32", "bf16", "int8"]), default=None,
+              help="Default: quantised: 8-bit activations where weights are integers.")  # fmt: skip
 @click.option("--context", type=click.IntRange(1), default=None, help="Most tokens of a request.")
 @click.option("--max-batch", "batch", type=click.IntRange(1), default=32, show_default=True,
               help="Replies made at once.")  # fmt: skip
@@ -40,15 +47,19 @@ from .faults import clear_errors
 def serve(model: str, **options: Any) -> None:
     """Serve MODEL (a directory, a .gguf file, or a name on the hub) under OpenAI's interface."""
     logging.basicConfig(format="luminal: %(message)s")
+    logging.getLogger("luminal").setLevel(logging.INFO)
+    started = time.perf_counter()
+    click.echo(f"luminal: loading {model}", err=True)
     try:
         from ..server.run import Options, build
     except ImportError as error:
         click.echo(f"luminal: {error}: pip install luminal[serve]", err=True)
         sys.exit(1)
-    given = Options(**options)
+    given = Options(**{name: value for name, value in options.items() if value is not None})
     with clear_errors():
         server = build(model, given)
     key = " (with an API key)" if given.api_key else ""
+    click.echo(f"luminal: ready after {time.perf_counter() - started:.1f} s", err=True)
     click.echo(f"luminal: serving {model} on http://{given.host}:{given.port}/v1{key}", err=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.run()

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse
 from ..errors import InputError, LuminalError
 from ..models.llm import Busy
 
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error",
-         500: "server_error", 503: "server_error"}  # fmt: skip
+KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+         429: "rate_limit_error", 500: "server_error", 503: "server_error"}  # fmt: skip
 
 
 class Fault(Exception):
@@ -40,7 +40,7 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or None
         return Fault(400, f"{where or 'body'}: {first['msg']}", "invalid_value", where)
     if isinstance(error, Busy):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..models.llm import Piece, Tokenizer
-from ..models.llm.text import UNFINISHED
+from ..models.llm import Known, Piece, Tokenizer
 from .thinking import ThinkingReader
 from .tools import CallReader
 
@@ -117,19 +116,23 @@ class ChatForm:
 
     def _entry(self, token: int, logprob: float) -> Object:
         """A token whose text is no whole characters has no bytes here."""
-        text = self._tokenizer.decode([token], special=True)
-        known = None if UNFINISHED in text else list(text.encode())
-        return {"token": text, "logprob": logprob, "bytes": known}
+        text = self._tokenizer.name(token)
+        whole = text == self._tokenizer.decode([token], special=True)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode()) if whole else None}
 
 
 class TextForm:
-    """/v1/completions. logprobs: whether they were asked for."""
+    """/v1/completions. logprobs: whether they were asked for. echoes: the prompts of the choices,
+    which come before the replies; None: they do not."""
 
     prefix, whole, part = "cmpl", "text_completion", "text_completion"
 
-    def __init__(self, tokenizer: Tokenizer, logprobs: bool) -> None:
-        self._tokenizer, self._logprobs = tokenizer, logprobs
+    def __init__(
+        self, tokenizer: Tokenizer, logprobs: bool, echoes: Sequence[str] | None = None
+    ) -> None:
+        self._tokenizer, self._logprobs, self._echoes = tokenizer, logprobs, echoes
         self._offsets: dict[int, int] = {}  # of the next token in the text of a choice
+        self._told: set[int] = set()  # choices whose prompt was told
 
     def opening(self, number: int) -> Object | None:
         return None
@@ -139,25 +142,40 @@ class TextForm:
 
     def choice(self, number: int, pieces: Sequence[Piece]) -> Object:
         text = "".join(piece.text for piece in pieces)
+        if self._echoes is not None and number not in self._told:
+            self._told.add(number)
+            text = self._echoes[number] + text
         return _choice(number, pieces[-1].finish, self._lists(number, pieces), text=text)
 
     def _lists(self, number: int, pieces: Sequence[Piece]) -> Object | None:
         if not self._logprobs:
             return None
         lists: Object = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        for piece in pieces:
-            if piece.token is None:
-                continue
-            text, offset = self._text(piece.token), self._offsets.get(number, 0)
+        for known in _known(pieces):
+            text, offset = self._tokenizer.name(known.token), self._offsets.get(number, 0)
             lists["tokens"].append(text)
-            lists["token_logprobs"].append(piece.logprob)
-            lists["top_logprobs"].append({self._text(t): known for t, known in piece.likely})
+            lists["token_logprobs"].append(known.logprob)
+            lists["top_logprobs"].append(self._likely(known))
             lists["text_offset"].append(offset)
             self._offsets[number] = offset + len(text)
         return lists
 
-    def _text(self, token: int) -> str:
-        return self._tokenizer.decode([token], special=True)
+    def _likely(self, known: Known) -> dict[str, float] | None:
+        """By text, the token itself always; None where nothing is known."""
+        if known.logprob is None:
+            return None
+        found: dict[str, float] = {}
+        for token, logprob in ((known.token, known.logprob), *known.likely):
+            found.setdefault(self._tokenizer.name(token), logprob)
+        return found
+
+
+def _known(pieces: Sequence[Piece]) -> Iterator[Known]:
+    """Of the prompt, then of the reply."""
+    for piece in pieces:
+        yield from piece.prompt
+        if piece.token is not None:
+            yield Known(piece.token, piece.logprob, piece.likely)
 
 
 def _why(finish: str | None, calls: int) -> str | None:
@@ -170,10 +188,11 @@ def _choice(number: int, finish: str | None, logprobs: Object | None = None, **m
 
 
 class Answer:
-    """The frame around choices. prompt: tokens of all prompts."""
+    """The frame around choices. prompt: tokens of all prompts. usage: whether a stream ends with
+    the counts."""
 
-    def __init__(self, form: Form, model: str, prompt: int) -> None:
-        self._form, self._prompt = form, prompt
+    def __init__(self, form: Form, model: str, prompt: int, usage: bool = False) -> None:
+        self._form, self._prompt, self._usage_wanted = form, prompt, usage
         self._frame = {"id": f"{form.prefix}-{uuid.uuid4().hex}", "created": int(time.time()),
                        "model": model}  # fmt: skip
 
@@ -184,20 +203,21 @@ class Answer:
         return {**self._frame, "object": self._form.whole, "choices": choices,
                 "usage": self._usage(made)}  # fmt: skip
 
-    def opening(self, number: int) -> Object | None:
-        """The first chunk of a choice, if the form has one."""
-        choice = self._form.opening(number)
-        return None if choice is None else self._chunk([choice])
-
-    def delta(self, number: int, piece: Piece) -> Object | None:
-        """A chunk; none for a piece that shows nothing."""
-        choice = self._form.delta(number, piece)
-        shown = piece.text or piece.finish or choice["logprobs"]
-        return self._chunk([choice]) if shown else None
-
-    def closing(self, made: int) -> Object:
-        """The chunk with the counts."""
-        return {**self._chunk([]), "usage": self._usage(made)}
+    async def stream(
+        self, pieces: AsyncIterator[tuple[int, Piece]], count: int
+    ) -> AsyncIterator[Object]:
+        """The chunks, one for every piece that shows anything. count: of the choices."""
+        made = 0
+        for number in range(count):
+            if (opening := self._form.opening(number)) is not None:
+                yield self._chunk([opening])
+        async for number, piece in pieces:
+            made += piece.token is not None
+            choice = self._form.delta(number, piece)
+            if choice.get("text") or choice.get("delta") or piece.finish or choice["logprobs"]:
+                yield self._chunk([choice])
+        if self._usage_wanted:
+            yield {**self._chunk([]), "usage": self._usage(made)}
 
     def _chunk(self, choices: list[Object]) -> Object:
         return {**self._frame, "object": self._form.part, "choices": choices}

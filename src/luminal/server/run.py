@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import uvicorn
 
 from ..models.llm import Engine
+from ..models.llm.loading import PRECISION
 from .app import create_app
+from .connections import Connection
 from .embedding import Embedder
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close them
@@ -21,8 +24,9 @@ class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; kv: how the cache keeps numbers ("f32", "f16" or "int8"; None: as for
-    `LLM`). embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is
-    installed). patience: seconds that running replies get when the server is told to stop.
+    `LLM`). precision: as for `LLM`. hosts, origins: as for `Guard`. embeddings: directory of a
+    BERT-like model (None: the packaged MiniLM, if it is installed). patience: seconds that running
+    replies get when the server is told to stop.
     """
 
     host: str = "127.0.0.1"
@@ -36,6 +40,9 @@ class Options:
     cache: int | None = None
     chunk: int = 128
     kv: str | None = None
+    precision: str = PRECISION
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
     threads: int | None = None
     search: int = 0
     embeddings: Path | None = None
@@ -48,11 +55,12 @@ def build(model: str, options: Options) -> uvicorn.Server:
     engine = Engine.load(
         model, options.quant, context=options.context, search=options.search,
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
-        queue=options.queue, kv=options.kv,
+        queue=options.queue, kv=options.kv, precision=options.precision,
     )  # fmt: skip
     name = options.name or Path(model).name.removesuffix(".gguf")
     embedder = Embedder(options.embeddings, options.threads)
-    app = create_app(engine, name, embedder, options.api_key)
+    hosts = (*options.hosts, options.host, socket.gethostname())
+    app = create_app(engine, name, embedder, options.api_key, hosts, options.origins)
     return server(app, options)
 
 
@@ -63,6 +71,7 @@ def server(app: Any, options: Options) -> uvicorn.Server:
     config = uvicorn.Config(
         app, host=options.host, port=options.port, log_level="warning", access_log=False,
         timeout_graceful_shutdown=options.patience, timeout_keep_alive=KEEP_ALIVE, backlog=512,
+        http=Connection,
     )  # fmt: skip
     return uvicorn.Server(config)
 

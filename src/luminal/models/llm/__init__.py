@@ -6,7 +6,7 @@ from .engine import Busy, Engine
 from .grammar import Grammars, json_grammar
 from .llm import LLM, Completion
 from .program import DecoderProgram
-from .reply import Piece, Wishes
+from .reply import Known, Piece, Wishes
 from .sampling import Sampling
 from .storage import Storage
 from .text import Tokenizer
@@ -21,6 +21,7 @@ __all__ = [
     "Engine",
     "Experts",
     "Grammars",
+    "Known",
     "Piece",
     "Rope",
     "Sampling",

@@ -29,7 +29,7 @@ def recorded(
     graph, longest = Graph(), -(-context // page)
     tokens = graph.dim("tokens", 1, chunk, hint=(min(8, chunk), chunk))
     listed = graph.dim("pages", 1, longest, hint=min(32, longest))
-    wanted = graph.dim("wanted", 1, batch, hint=min(8, batch))
+    wanted = graph.dim("wanted", 1, chunk, hint=min(8, batch))
     ids = graph.tensor((tokens,), "i64", "ids")
     positions = graph.tensor((tokens,), "i64", "positions")
     slots = graph.tensor((tokens,), "i64", "slots")
@@ -78,7 +78,7 @@ class BatchProgram:
         )  # fmt: skip
 
     def run(self, parts: Sequence[Part]) -> np.ndarray:
-        """Logits (parts that are the last of their sequence, vocabulary) f32, in order."""
+        """Logits (tokens whose logits are wanted, vocabulary) f32, in order."""
         program, counts = self._program, [part.count for part in parts]
         starts = np.array([part.start for part in parts])
         ends = np.cumsum(counts)  # of the parts among the tokens of the run
@@ -88,7 +88,7 @@ class BatchProgram:
         table = np.array([row + (0,) * (longest - len(row)) for row in rows], np.int64)
         table = np.repeat(table, counts, 0)  # (tokens, pages)
         pages = np.take_along_axis(table, positions[:, None] // self.page, 1)[:, 0]
-        last = [end - 1 for end, part in zip(ends, parts) if part.last]
+        last = [n for end, part in zip(ends, parts) for n in range(end - part.wanted, end)]
         program["ids"] = np.concatenate(
             [part.sequence.tokens[part.start : part.start + part.count] for part in parts]
         ).astype(np.int64)

@@ -33,7 +33,7 @@ class Ticket:
 
     def __init__(self, reply: Reply, listener: Listener) -> None:
         self.reply, self.listener = reply, listener
-        self.sequence = Sequence(reply.tokens)
+        self.sequence = Sequence(reply.tokens, wanted=0 if reply.scored else None)
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class Engine:
             raise InputError(f"the prompt has {len(ids)} tokens, the context {self.context}")
         if min(ids) < 0 or max(ids) >= self.config.vocabulary:
             raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
-        if wishes.limit < 1:
-            raise InputError("a reply has at least one token")
+        if wishes.limit < 0:
+            raise InputError(f"a reply of {wishes.limit} tokens")
         wishes.sampling.check(self.config.vocabulary)
 
     def _check_queue(self, more: int) -> None:
@@ -198,22 +198,27 @@ class Engine:
 
     def _advance(self, parts: list[Part], logits: np.ndarray) -> None:
         """Note what was computed, and choose the next token where a sequence was run to its end."""
-        ended = [part.sequence for part in parts if part.last]
+        told = [part for part in parts if part.wanted]
+        starts = np.cumsum([part.wanted for part in told])[:-1]
         with self._change:
             here = [part for part in parts if part.sequence in self._tickets]
             self._scheduler.ran(here)
             self._runs += 1
             self._computed += sum(part.count for part in parts)
-            replies = [self._tickets.get(sequence) for sequence in ended]
-        for ticket, row in zip(replies, logits):
+            tickets = [self._tickets.get(part.sequence) for part in told]
+        for ticket, part, rows in zip(tickets, told, np.split(logits, starts)):
             if ticket is not None:
                 try:
-                    self._reply(ticket, row)
+                    self._reply(ticket, rows, part.last)
                 except Exception as error:  # one reply's failure is no other's
                     self._fail([ticket], error)
 
-    def _reply(self, ticket: Ticket, logits: np.ndarray) -> None:
-        pieces = ticket.reply.push(logits)
+    def _reply(self, ticket: Ticket, logits: np.ndarray, last: bool) -> None:
+        """More of a prompt, whose last token it may be."""
+        ticket.reply.score(logits[: len(logits) - last])
+        if not last:
+            return
+        pieces = ticket.reply.push(logits[-1])
         self._generated += sum(piece.token is not None for piece in pieces)
         if ticket.reply.finish is not None:
             self.cancel(ticket)

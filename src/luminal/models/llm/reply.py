@@ -13,24 +13,36 @@ from .text import Pieces, StopTexts, Tokenizer
 
 
 @dataclass(frozen=True)
+class Known:
+    """A token with its logarithm (None for the first one), and the likeliest ones with theirs."""
+
+    token: int
+    logprob: float | None = None
+    likely: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Piece:
     """A step of a reply. text: what may be shown now, often of several tokens or none. token: the
     one chosen (None for the last piece). finish: why the reply ends ("stop" or "length"). likely:
-    the likeliest tokens with their logarithms, if asked for."""
+    the likeliest tokens with their logarithms, if asked for. prompt: what is known of the prompt's
+    tokens, in the first piece, if asked for."""
 
     text: str
     token: int | None = None
     logprob: float | None = None
     finish: str | None = None
     likely: tuple[tuple[int, float], ...] = ()
+    prompt: tuple[Known, ...] = ()
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a reply should be. limit: the most tokens. stop: texts that end it. ends: tokens that
-    end it. logprobs: None, or how many likely tokens to tell beside the chosen one. form: makes
-    what constrains the tokens of one reply, if anything does. show: special tokens that are told in
-    its text."""
+    """What a reply should be. limit: the most tokens; least: no end token comes before so many.
+    stop: texts that end it. ends: tokens that end it. logprobs: None, or how many likely tokens to
+    tell beside the chosen one. form: makes what constrains the tokens of one reply, if anything
+    does. show: special tokens that are told in its text. scores: whether the tokens of the prompt
+    are told with their logarithms too."""
 
     limit: int = 256
     stop: Sequence[str] = ()
@@ -39,6 +51,8 @@ class Wishes:
     sampling: Sampling = field(default_factory=Sampling)
     form: Callable[[], Constraint] | None = None
     show: Sequence[int] = ()
+    least: int = 0
+    scores: bool = False
 
 
 class Reply:
@@ -56,10 +70,16 @@ class Reply:
         self._pieces = None if tokenizer is None else Pieces(tokenizer, wishes.show)
         self._stops = StopTexts(wishes.stop)
         self._form = None if wishes.form is None else wishes.form()
+        self._scores = [Known(token) for token in tokens[:1]]
 
     @property
     def generated(self) -> list[int]:
         return self.tokens[self.prompt :]
+
+    @property
+    def scored(self) -> bool:
+        """Whether logits of all tokens of the prompt are needed."""
+        return self._wishes.scores and self._wishes.logprobs is not None
 
     @property
     def left(self) -> int:
@@ -68,12 +88,16 @@ class Reply:
 
     def push(self, logits: np.ndarray) -> list[Piece]:
         """The pieces that the next token makes, chosen from logits (vocabulary,) f32."""
-        token = self._sampler.choose(logits if self._form is None else self._form.masked(logits))
+        scores = self._take_scores()
+        if self.left < 1:
+            return [*scores, self.end("length")]
+        token = self._sampler.choose(self._allowed(logits))
         if token in self._wishes.ends:
-            return [self.end("stop")]
+            return [*scores, self.end("stop")]
         self.tokens.append(token)
         text = "" if self._pieces is None else self._stops.push(self._pieces.push(token))
-        made = [Piece(text, token, *self._logprobs(logits, token))]
+        known = self._known(logits, token)
+        made = [*scores, Piece(text, token, known.logprob, None, known.likely)]
         complete = self._form is not None and not self._form.push(token)
         if self._stops.found or complete:
             made.append(self.end("stop"))
@@ -90,12 +114,32 @@ class Reply:
         self.finish = "stop" if self._stops.found else finish
         return Piece(held, finish=self.finish)
 
-    def _logprobs(
-        self, logits: np.ndarray, token: int
-    ) -> tuple[float | None, None, tuple[tuple[int, float], ...]]:
-        """(of the token, no finish, of the likeliest): the fields of a piece."""
+    def _allowed(self, logits: np.ndarray) -> np.ndarray:
+        """Logits of the tokens that may come; a form decides itself where it ends."""
+        if self._form is not None:
+            return self._form.masked(logits)
+        ends = [end for end in self._wishes.ends if end < len(logits)]
+        if ends and len(self.tokens) - self.prompt < self._wishes.least:
+            logits = logits.copy()
+            logits[ends] = -np.inf
+        return logits
+
+    def score(self, logits: np.ndarray) -> None:
+        """Logits (tokens, vocabulary) after the next tokens of the prompt."""
+        for row in logits:
+            self._scores.append(self._known(row, self.tokens[len(self._scores)]))
+
+    def _take_scores(self) -> list[Piece]:
+        """The piece of the prompt, once."""
+        scores, self._scores = self._scores, []
+        return [Piece("", prompt=tuple(scores))] if scores and self._wishes.scores else []
+
+    def _known(self, logits: np.ndarray, token: int) -> Known:
         if self._wishes.logprobs is None:
-            return None, None, ()
+            return Known(token)
         known = log_probabilities(logits)
-        likeliest = np.argsort(-known, kind="stable")[: self._wishes.logprobs]
-        return float(known[token]), None, tuple((int(t), float(known[t])) for t in likeliest)
+        count = min(self._wishes.logprobs, len(known))
+        first = np.argpartition(-known, count - 1)[:count] if count else np.arange(0)
+        likeliest = first[np.argsort(-known[first], kind="stable")]
+        likely = tuple((int(other), float(known[other])) for other in likeliest)
+        return Known(token, float(known[token]), likely)

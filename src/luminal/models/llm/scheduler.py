@@ -18,12 +18,14 @@ from .pages import Pages, extend_keys
 @dataclass(eq=False)
 class Sequence:
     """tokens: the prompt, then what was generated. cached: how many have keys and values. pages:
-    where those are. keys: of its first full pages."""
+    where those are. keys: of its first full pages. wanted: from which token on logits are wanted
+    though others follow it; None: only those of the last one."""
 
     tokens: list[int]
     cached: int = 0
     pages: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
+    wanted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ class Part:
     def last(self) -> bool:
         """The next token is chosen from this part's last logits."""
         return self.start + self.count == len(self.sequence.tokens)
+
+    @property
+    def wanted(self) -> int:
+        """Of how many of its last tokens logits are wanted."""
+        first = self.sequence.wanted
+        if first is None:
+            return int(self.last)
+        return max(self.start + self.count - max(first, self.start), int(self.last))
 
 
 class Scheduler:
@@ -94,6 +104,8 @@ class Scheduler:
         for part in parts:
             sequence = part.sequence
             sequence.cached = part.start + part.count
+            if sequence.wanted is not None:
+                sequence.wanted = max(sequence.wanted, sequence.cached)
             for number in range(part.start // self.page, sequence.cached // self.page):
                 self.pages.remember(sequence.pages[number], self._keys(sequence)[number])
 
@@ -102,7 +114,8 @@ class Scheduler:
         if not self.waiting or len(self.running) == self.batch:
             return False
         sequence = self.waiting[0]
-        usable = (len(sequence.tokens) - 1) // self.page  # the last token must run
+        first = len(sequence.tokens) - 1 if sequence.wanted is None else sequence.wanted
+        usable = first // self.page  # what logits are wanted of must run
         found = self.pages.find(self._keys(sequence)[:usable])
         self.pages.hold(found)
         spare = 1 if self.running else 0  # for the others to grow

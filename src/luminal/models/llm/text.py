@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ...weights.fields import read_json
 from ..tokenizing import read_tokenizer, refused
 from .templates import Message, Templates, Tool, read_templates
 
+LONG = 1 << 14  # characters from which other threads go on meanwhile; a batch lets go of the GIL
 UNFINISHED = "\ufffd"  # what a decoder shows for bytes that are no whole character
 
 
@@ -35,6 +37,8 @@ class Tokenizer:
         """Token ids; with the tokens that the model wants around every text if `special`. Raises
         InputError for half a surrogate pair, which is no character."""
         try:
+            if len(text) > LONG:
+                return list(self.raw.encode_batch_fast([text], add_special_tokens=special)[0].ids)
             return list(self.raw.encode(text, add_special_tokens=special).ids)
         except TypeError:
             raise InputError(f"no text: {text[:40]!r}") from None
@@ -47,6 +51,16 @@ class Tokenizer:
             return str(self.raw.decode(list(ids), skip_special_tokens=not special))
         except BaseException as error:
             raise refused(error, "this model's tokenizer cannot decode the tokens") from None
+
+    @cached_property
+    def longest(self) -> int:
+        """The most characters that one token stands for."""
+        return max(map(len, self.raw.get_vocab(with_added_tokens=True)), default=1)
+
+    def name(self, token: int) -> str:
+        """A token's text; where that is no whole characters, as the vocabulary writes it."""
+        text = self.decode([token], special=True)
+        return (self.raw.id_to_token(token) or text) if UNFINISHED in text else text
 
     def token(self, text: str) -> int | None:
         """The id of a token, if there is one."""

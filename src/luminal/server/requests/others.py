@@ -1,0 +1,98 @@
+"""The bodies of the other paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from .base import TOKEN, TOKENS, Body, Generation, Part
+from .chat import Conversation, Message
+
+TEXTS = Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
+
+
+class Completion(Generation):
+    """/v1/completions: texts, or tokens. echo: the prompt comes first, with its logarithms if those
+    are asked for; max_tokens may be 0 then."""
+
+    suffix: Literal[""] | None = None
+    prompt: str | TOKENS | TEXTS | Annotated[list[TOKENS], Field(min_length=1, fail_fast=True)]
+    max_tokens: int | None = Field(16, ge=0)
+    logprobs: int | None = Field(None, ge=0, le=20)
+    echo: bool = False
+
+    @model_validator(mode="after")
+    def _replies(self) -> Completion:
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("max_tokens: 0 is for echo only")
+        return self
+
+    @property
+    def likely(self) -> int | None:
+        return self.logprobs
+
+    def prompts(self) -> Sequence[str | list[int]]:
+        """One or several."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        several = [entry for entry in self.prompt if not isinstance(entry, int)]
+        return several or [[entry for entry in self.prompt if isinstance(entry, int)]]
+
+
+class Embeddings(Body):
+    """/v1/embeddings."""
+
+    model: str
+    input: str | TEXTS
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, ge=1)
+    user: Any = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.input] if isinstance(self.input, str) else self.input
+
+
+class Document(Part):
+    text: str
+
+
+class Rerank(Body):
+    """/v1/rerank: the documents by how well they fit the query."""
+
+    model: str
+    query: str
+    documents: Annotated[
+        list[str | Document], Field(min_length=1, max_length=2047, fail_fast=True)
+    ]
+    top_n: int | None = Field(None, ge=1)
+    return_documents: bool = True
+
+    @property
+    def texts(self) -> list[str]:
+        return [each if isinstance(each, str) else each.text for each in self.documents]
+
+
+class Tokenize(Conversation, Body):
+    """/tokenize: a text, or a conversation."""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(fail_fast=True)] = Field(default_factory=list)
+    prompt: str | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Tokenize:
+        if (self.prompt is None) == (not self.messages):
+            raise ValueError("either a prompt or messages")
+        return self
+
+
+class Detokenize(Body):
+    """/detokenize."""
+
+    model: str | None = None
+    tokens: Annotated[list[TOKEN], Field(fail_fast=True)]

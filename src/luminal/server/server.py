@@ -1,0 +1,305 @@
+"""What each path does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from ..errors import InputError
+from ..models.llm import Engine, Grammars, Piece, Tokenizer, Wishes
+from ..models.llm.grammar import Constraint
+from .asking import Answers, Gone, unless_gone
+from .embedding import Embedder
+from .events import EventStream
+from .faults import Fault, fault_of
+from .forms import Answer, ChatForm, Object, Parting, TextForm
+from .metrics import Metrics
+from .requests import (
+    MOST_CHOICES,
+    Body,
+    Chat,
+    Completion,
+    Detokenize,
+    Embeddings,
+    Generation,
+    Rerank,
+    Responses,
+    Tokenize,
+)
+from .responses import ResponsesAnswer
+from .thinking import ThinkingForm
+from .tools import CallForm
+
+LOG = logging.getLogger("luminal.server")
+MOST_BYTES = 8 << 20  # of a body
+MOST_VALUES = {b"[": 1 << 16, b"{": 1 << 16, b",": 1 << 20}  # nothing else runs while it is checked
+BODY_SECONDS = 60  # until all of a body is there
+WORKERS = 2  # threads that tokenise and render
+LEFT = 499  # the status under which clients that left are counted
+Handler = Callable[[Request], Awaitable[Response]]
+Kind = TypeVar("Kind", bound=Body)
+Result = TypeVar("Result")
+
+
+class Framed(Protocol):
+    """An answer in the form of an endpoint."""
+
+    def whole(self, replies: Sequence[Sequence[Piece]]) -> Object:
+        """At once."""
+
+    def stream(
+        self, pieces: AsyncIterator[tuple[int, Piece]], count: int
+    ) -> AsyncIterator[Object]:
+        """In events."""
+
+
+class Server:
+    """The handlers of the paths. All work on texts is done by threads of its own."""
+
+    def __init__(self, engine: Engine, name: str, embedder: Embedder | None) -> None:
+        if engine.tokenizer is None:
+            raise InputError("a server needs a model with a tokenizer")
+        self.engine, self.name, self.embedder = engine, name, embedder
+        self.tokenizer: Tokenizer = engine.tokenizer
+        self.metrics = Metrics(engine)
+        self._calls = CallForm.of(self.tokenizer)
+        self._thinking = ThinkingForm.of(self.tokenizer)
+        self._grammars = Grammars(self.tokenizer, engine.config.end_tokens)
+        self._started = int(time.time())
+        self._workers = ThreadPoolExecutor(WORKERS, "luminal-text")
+
+    def close(self) -> None:
+        """The threads end."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def guarded(self, path: str, act: Handler) -> Handler:
+        """A handler with faults answered, and requests counted."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                response = await act(request)
+            except (Gone, ClientDisconnect):
+                self.metrics.cancelled.inc()
+                response = Response(status_code=LEFT)
+            except asyncio.CancelledError:  # its time is over
+                response = Fault(503, "the server stops", "stopping").response()
+            except Exception as error:
+                fault = fault_of(error)
+                if fault.status >= 500:
+                    LOG.error("%s", fault.message, exc_info=error)
+                response = fault.response()
+            self.metrics.requests.labels(path, str(response.status_code)).inc()
+            return response
+
+        return handle
+
+    async def _aside(self, work: Callable[..., Result], *given: Any) -> Result:
+        """What the work returns, done by a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, work, *given)
+
+    # ---- small ones
+
+    async def health(self, request: Request) -> Response:
+        """200 while the server takes requests."""
+        return JSONResponse({"status": "ok"})
+
+    async def show_metrics(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._about(n) for n in self._names()]})
+
+    async def model(self, request: Request) -> Response:
+        return JSONResponse(self._about(request.path_params["model"]))
+
+    def _names(self) -> list[str]:
+        embedder = self.embedder
+        return [self.name] + ([embedder.name] if embedder is not None and embedder.there else [])
+
+    def _about(self, name: str) -> Object:
+        self._check_model(name, self._names())
+        return {"id": name, "object": "model", "created": self._started, "owned_by": "luminal"}
+
+    def _check_model(self, name: str, known: Sequence[str]) -> None:
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise Fault(404, f"no model {name[:80]!r} for this; there is {there}",
+                        "model_not_found", "model")  # fmt: skip
+
+    def _embedder_for(self, name: str) -> Embedder:
+        self._check_model(name, self._names()[1:])
+        assert self.embedder is not None
+        return self.embedder
+
+    async def embed(self, request: Request) -> Response:
+        given = await _body(request, Embeddings)
+        embedder, packed = self._embedder_for(given.model), given.encoding_format == "base64"
+        made = await asyncio.to_thread(embedder.answer, given.texts, packed, given.dimensions)
+        return JSONResponse(made)
+
+    async def rerank(self, request: Request) -> Response:
+        given = await _body(request, Rerank)
+        embedder = self._embedder_for(given.model)
+        shown = given.texts if given.return_documents else None
+        rank = partial(embedder.rank, given.query, given.texts, given.top_n, shown)
+        return JSONResponse(await asyncio.to_thread(rank))
+
+    async def tokenize(self, request: Request) -> Response:
+        given = await _body(request, Tokenize)
+        if given.prompt is None:
+            _, ids = await self._conversation(given.options())
+        else:
+            ids = await self._encoded(given.prompt, given.add_special_tokens)
+        names = {"token_strs": [self.tokenizer.name(token) for token in ids]}
+        return JSONResponse({"count": len(ids), "max_model_len": self.engine.context, "tokens": ids,
+                             **(names if given.return_token_strs else {})})  # fmt: skip
+
+    async def detokenize(self, request: Request) -> Response:
+        given = await _body(request, Detokenize)
+        text = await self._aside(self.tokenizer.decode, given.tokens, True)
+        return JSONResponse({"prompt": text})
+
+    # ---- prompts
+
+    async def _encoded(self, text: str, special: bool = True) -> list[int]:
+        """Tokens of a text; one that is too long for certain is not looked at. Raises Fault."""
+        most = self.engine.context * self.tokenizer.longest
+        if len(text) > most:
+            raise _too_long(f"more than {self.engine.context}", self.engine.context)
+        return await self._aside(self.tokenizer.encode, text, special)
+
+    async def _conversation(self, options: Object) -> tuple[str, list[int]]:
+        """(text, tokens) of a conversation. options: those of `Templates.render`."""
+        text = await self._aside(partial(self.tokenizer.render, **options))
+        return text, await self._encoded(text, special=False)
+
+    def _check_prompts(self, prompts: Sequence[list[int]], n: int) -> None:
+        if len(prompts) * n > MOST_CHOICES:
+            raise Fault(400, f"{len(prompts)} prompts with {n} choices each: at most "
+                        f"{MOST_CHOICES} in all", "invalid_value", "n")  # fmt: skip
+        longest, context = max(map(len, prompts)), self.engine.context
+        if longest > context:
+            raise _too_long(str(longest), context)
+
+    # ---- replies
+
+    async def chat(self, request: Request) -> Response:
+        given = await _body(request, Chat)
+        self._check_model(given.model, [self.name])
+        text, ids = await self._conversation(given.options())
+        form = ChatForm(self.tokenizer, given.logprobs, partial(self._parting, given, text))
+        answer = Answer(form, self.name, len(ids), given.stream_options.include_usage)
+        return await self._answer(request, given, answer, [ids])
+
+    async def respond(self, request: Request) -> Response:
+        given = await _body(request, Responses)
+        self._check_model(given.model, [self.name])
+        chat = given.chat()
+        text, ids = await self._conversation(chat.options())
+        answer = ResponsesAnswer(given, self._parting(chat, text), len(ids))
+        return await self._answer(request, chat, answer, [ids], named=True)
+
+    async def complete(self, request: Request) -> Response:
+        given = await _body(request, Completion)
+        self._check_model(given.model, [self.name])
+        asked = given.prompts()
+        if len(asked) > MOST_CHOICES:
+            raise Fault(400, f"{len(asked)} prompts: at most {MOST_CHOICES}", "invalid_value",
+                        "prompt")  # fmt: skip
+        prompts = [await self._encoded(p) if isinstance(p, str) else p for p in asked]
+        self._check_prompts(prompts, given.n)
+        echoes = None
+        if given.echo:
+            texts = [p if isinstance(p, str) else self.tokenizer.decode(p, True) for p in asked]
+            echoes = [text for text in texts for _ in range(given.n)]
+        form = TextForm(self.tokenizer, given.logprobs is not None, echoes)
+        usage = given.stream_options.include_usage
+        answer = Answer(form, self.name, sum(map(len, prompts)), usage)
+        return await self._answer(request, given, answer, prompts, echo=given.echo)
+
+    def _parting(self, given: Chat, prompt: str) -> Parting:
+        """Of one reply to a chat."""
+        thinking = None if self._thinking is None else self._thinking.reader(prompt)
+        calls = self._calls.reader(given.functions) if given.functions else None
+        return Parting(calls, thinking, None if given.parallel_tool_calls else 1)
+
+    async def _answer(
+        self, request: Request, given: Generation, answer: Framed, prompts: Sequence[list[int]],
+        named: bool = False, echo: bool = False,
+    ) -> Response:  # fmt: skip
+        """Whole or in a stream; of each prompt n choices. named: events have names."""
+        self._check_prompts(prompts, given.n)
+        make = await self._wishes(given, echo)
+        asked = [(ids, make(choice)) for ids in prompts for choice in range(given.n)]
+        answers = Answers(self.engine, asked)
+        timed = self._timed(answers)
+        if given.stream:
+            return EventStream(answer.stream(timed, len(asked)), answers, self.metrics, named)
+        try:
+            made = await unless_gone(request.receive, _gathered(timed, len(asked)))
+            return JSONResponse(answer.whole(made))
+        finally:
+            answers.give_up()
+
+    async def _wishes(self, given: Generation, echo: bool) -> Callable[[int], Wishes]:
+        """What each choice should be, by its number."""
+        form = await self._aside(self._form_of, given)
+        limit = self.engine.context if given.limit is None else given.limit
+        calls = self._calls.tokens.values() if given.functions else ()
+        show = (*calls, *(self._thinking.tokens if self._thinking is not None else ()))
+        ends = self.engine.config.end_tokens
+        return lambda choice: given.wishes(limit, ends, choice, form, show, echo)
+
+    def _form_of(self, given: Generation) -> Callable[[], Constraint] | None:
+        """What makes the constraint of a reply, if its form is prescribed."""
+        grammar = given.grammar(self._calls)
+        return None if grammar is None else self._grammars.form(grammar)
+
+    async def _timed(self, answers: Answers) -> AsyncIterator[tuple[int, Piece]]:
+        """The pieces, with the times to the first and to the last one noted."""
+        started, first = time.perf_counter(), True
+        async for number, piece in answers.pieces():
+            if first:
+                self.metrics.first.observe(time.perf_counter() - started)
+                first = False
+            yield number, piece
+        self.metrics.whole.observe(time.perf_counter() - started)
+
+
+def _too_long(count: str, context: int) -> Fault:
+    return Fault(400, f"the prompt has {count} tokens; this server's context is {context}",
+                 "context_length_exceeded", "messages")  # fmt: skip
+
+
+async def _body(request: Request, kind: type[Kind]) -> Kind:
+    """A request's JSON, checked. Raises Fault or ValidationError."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                data += part
+                if len(data) > MOST_BYTES:
+                    most = f"the body is larger than {MOST_BYTES >> 20} MiB"
+                    raise Fault(413, most, "body_too_large")
+    except TimeoutError:
+        raise Fault(408, f"no whole body in {BODY_SECONDS} s", "body_too_slow") from None
+    for sign, count in MOST_VALUES.items():
+        if data.count(sign) > count:
+            raise Fault(413, f"the body has more than {count} {sign.decode()!r}", "body_too_large")
+    return kind.model_validate_json(bytes(data))
+
+
+async def _gathered(pieces: AsyncIterator[tuple[int, Piece]], count: int) -> list[list[Piece]]:
+    """The pieces of each reply."""
+    replies: list[list[Piece]] = [[] for _ in range(count)]
+    async for number, piece in pieces:
+        replies[number].append(piece)
+    return replies
