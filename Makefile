@@ -23,7 +23,7 @@ run: $(VENV)/base
 	$(BIN)/python examples/quickstart.py
 	$(BIN)/luminal embed "The weather is lovely today." "It's so sunny outside!" \
 	    "He drove to the stadium."
-	$(BIN)/luminal search README.md "how do I run the tests?"
+	$(BIN)/luminal search docs/decisions.md "protecting users from corrupted downloads"
 
 test: $(VENV)/dev lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"

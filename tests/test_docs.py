@@ -6,9 +6,12 @@
 import contextlib
 import io
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from luminal.errors import DISTRIBUTION
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "docs/architecture.md")
@@ -31,6 +34,16 @@ def test_document(name):
     assert blocks, f"{name} has no Python block"
     for match, printed in blocks:
         assert match["text"] is None or printed == match["text"], match["code"]
+
+
+def test_what_is_said_to_be_installed_is_ours():
+    """Every optional part that a message names is one of the distribution, under its name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    named = set(re.findall(r"to_install\(['\"](\w+)['\"]\)", source))
+    assert named and named <= set(project["optional-dependencies"])
+    assert not re.search(r"pip install \"?luminal\b(?!-compiler)", source)
 
 
 def test_quickstart(capsys):

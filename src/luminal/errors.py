@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 Location: TypeAlias = tuple[str, int]  # file, line
 
+DISTRIBUTION = "luminal-compiler"  # on the package index, where another package has our name
 _PACKAGE = str(Path(__file__).resolve().parent)
 _AT = "\n  at "
 
@@ -18,6 +19,11 @@ def user_location() -> Location:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def to_install(extra: str) -> str:
+    """What to type for an optional part."""
+    return f'pip install "{DISTRIBUTION}[{extra}]"'
 
 
 class LuminalError(Exception):

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .. import __version__
 from ..backend.cpu import ceilings, host
 from .paired import Call
 
-PACKAGES = ("luminal", "numpy", "llvmlite", "torch", "onnxruntime", "openvino", "jax")
+PACKAGES = ("numpy", "llvmlite", "torch", "onnxruntime", "openvino", "jax")
 OPERANDS = {"f32": (), "bf16": ("bf16",), "int8": ("i8", "u8", "i16")}  # of instructions that help
 STAT = Path("/proc/stat")
 TASKS = Path("/proc/self/task")
@@ -77,7 +78,7 @@ def cpu_name() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that are installed."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "luminal": __version__}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

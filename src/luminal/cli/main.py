@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 import numpy as np
 
+from .. import __version__
 from ..errors import LuminalError
 from .bench import bench
 from .faults import tell
@@ -29,7 +30,7 @@ THREADS_OPTION = click.option(
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="luminal")
+@click.version_option(__version__, prog_name="luminal")
 def main() -> None:
     """A deep-learning compiler that works by search."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ..errors import to_install
 from .faults import clear_errors
 
 
@@ -53,7 +54,7 @@ def serve(model: str, **options: Any) -> None:
     try:
         from ..server.run import Options, build
     except ImportError as error:
-        click.echo(f"luminal: {error}: pip install luminal[serve]", err=True)
+        click.echo(f"luminal: {error}: {to_install('serve')}", err=True)
         sys.exit(1)
     given = Options(**{name: value for name, value in options.items() if value is not None})
     with clear_errors():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import LuminalError, WeightsError
+from ..errors import LuminalError, WeightsError, to_install
 from ..weights.fields import regular
 
 MOST_TOKENIZER = 128 << 20  # bytes of a tokenizer.json; those of 262,144 tokens have 33 MB
@@ -39,5 +39,5 @@ def tokenizers() -> Any:
     try:
         import tokenizers as package
     except ImportError:
-        raise WeightsError("texts need the tokenizers package: pip install luminal[text]") from None
+        raise WeightsError(f"texts need the tokenizers package: {to_install('text')}") from None
     return package

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..errors import WeightsError
+from ..errors import WeightsError, to_install
 from .fields import exists, regular
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
@@ -28,7 +28,7 @@ def locate(path_or_id: str | Path) -> Path:
         import huggingface_hub as hub
     except ImportError:
         raise WeightsError(
-            f"{name}: no such directory; to download models: pip install luminal[hub]"
+            f"{name}: no such directory; to download models: {to_install('hub')}"
         ) from None
     try:
         if file is not None:

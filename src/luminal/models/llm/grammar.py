@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import forks
-from ...errors import InputError, LuminalError
+from ...errors import InputError, LuminalError, to_install
 from .text import Tokenizer
 
 SPACES = r"( |\n[ \t]{0,40})?"  # between the parts of JSON: a model must not go on for ever
@@ -85,5 +85,5 @@ def _library() -> Any:
         return importlib.import_module("llguidance")
     except ImportError:
         raise InputError(
-            "replies of a prescribed form need llguidance: pip install luminal[serve]"
+            f"replies of a prescribed form need llguidance: {to_install('serve')}"
         ) from None

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError, WeightsError
+from ...errors import InputError, WeightsError, to_install
 from ...weights.fields import read_json
 
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
@@ -96,7 +96,7 @@ def _compiled(template: str) -> Any:
         from jinja2 import TemplateError, nodes
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
-        raise InputError("chat templates need jinja2: pip install luminal[text]") from None
+        raise InputError(f"chat templates need jinja2: {to_install('text')}") from None
 
     def fail(message: str) -> None:
         raise TemplateError(message)
