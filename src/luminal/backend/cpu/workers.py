@@ -30,6 +30,7 @@ from . import crew_text, jit, memory
 from .target import host, host_machine
 
 SPIN_SECONDS = 5e-4  # a worker without a plan waits so long before it sleeps
+LOOSE_SECONDS = 1e-4  # one that is not pinned, and may be on the caller's core
 PATIENCE_SECONDS = 2e-5  # at a barrier: then the core is left to whatever holds up the others
 
 CallType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -103,11 +104,12 @@ class Workers:
         self._control = memory.zeros((crew_text.CONTROL_BYTES,), np.uint8)
         self._address = self._control.ctypes.data
         self._set("THREADS", self._threads)
-        self._set("SPINS", int(SPIN_SECONDS / native.pause_seconds))
         self._set("PATIENCE", int(PATIENCE_SECONDS / native.pause_seconds))
         uses_futex = self._sleep == "futex"
         self._lead = native.lead if uses_futex else self._lead_by_condition
         cpus = self._places()
+        spin = SPIN_SECONDS if cpus else LOOSE_SECONDS
+        self._set("SPINS", int(spin / native.pause_seconds))
         for thread in range(1, self._threads):
             target = self._work if uses_futex else self._work_by_condition
             member = threading.Thread(
