@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from meaning import check
 from oracles.terms import run_regions
@@ -11,6 +12,7 @@ from programs import programs
 from luminal import ops
 from luminal.backend import reference
 from luminal.graph.graph import Graph
+from luminal.rewrite.cuts import cuts_of, facts_of
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.regions import MAX_AXES, MAX_TERMS, PLAIN, regions
@@ -259,3 +261,13 @@ def test_usual_sizes_are_part_of_a_key():
         return piece.key
 
     assert len({key(None), key(1), key(1024)}) == 3 and key(1) == key(1)
+
+
+@pytest.mark.parametrize("op", [ops.argmax, lambda x, dim: ops.sort(x, dim).values])
+def test_what_is_compared_with_itself_is_computed_once(op):
+    """Sums of floats in two orders differ, and then no element equals the maximum."""
+    graph = Graph()
+    x = graph.tensor((4, 5, 6)).sum(-1) * 0.5
+    normal = normalise(graph.space, [op(x, 1).node])
+    products = {t for t, term in enumerate(normal.terms.nodes) if term.op == "mul"}
+    assert products & cuts_of(facts_of(normal))

@@ -7,6 +7,8 @@
   branches meet again before any contraction.
 - What is moved again and again: elementwise values that are read at another place, combined, read
   at another place ... double the work with each such step (sorting networks, stencils in time).
+- What is compared with itself, as a maximum is with its elements (argmax) and elements with each
+  other (ranks of a sort): computed twice, in other orders of summation, it may differ from itself.
 - What is expensive and several regions need.
 """
 
@@ -25,6 +27,7 @@ from .terms import Terms, is_reduction
 SINK = -1
 MOVEMENT = ("guard", "read", "load", "store")
 LEAVES = ("input", "const", "index")
+CHOOSING = ("max", "min", "select", "cast")  # operations that give one of their operands
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
 USUAL = 128  # of a size without a hint
 AGAIN = 1.5  # reads of a point, for which a product is stored
@@ -110,7 +113,7 @@ def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> froze
 def cuts_of(facts: Facts) -> set[int]:
     """The values that every sensible plan stores."""
     paths = Paths(facts)
-    found = _read_repeatedly(facts) | _forks(facts, paths)
+    found = _read_repeatedly(facts) | _forks(facts, paths) | _compared(facts)
     found |= _products_wanted_again(facts, paths, found)
     return found | _many_steps(facts, found)
 
@@ -127,6 +130,26 @@ def _read_repeatedly(facts: Facts) -> set[int]:
             continue
         if term.op == "gather" or not injective(term.attribute, terms.space):
             found |= _sources(facts, term.children[0])
+    return found
+
+
+def _compared(facts: Facts) -> set[int]:
+    """Floats that both sides of a comparison give unchanged, on different ways."""
+    nodes = facts.terms.nodes
+
+    def below(t: int) -> tuple[int, ...]:
+        return nodes[t].children if nodes[t].op in (*MOVEMENT, *CHOOSING) else ()
+
+    def given(t: int) -> set[int]:
+        ends = (x for x in post_order([t], below) if not below(x))
+        return {x for x in ends if nodes[x].op not in LEAVES and nodes[x].dtype.is_float}
+
+    found: set[int] = set()
+    for t in facts.live:
+        if nodes[t].op in ("less", "equal"):
+            first, second = nodes[t].children
+            if first != second:
+                found |= given(first) & given(second)
     return found
 
 
