@@ -35,7 +35,9 @@ def scaled_dot_product_attention(
         return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale, offset)
     scores = attention_scores(query, key, attn_mask, is_causal, scale, offset)
     result = matmul(dropout(softmax(scores, -1), dropout_p), value)
-    return result if attn_mask is None else where(_blind(scores), 0.0, result)
+    if attn_mask is None:
+        return result
+    return where(_blind(scores, attn_mask, is_causal, offset), 0.0, result)
 
 
 def attention_scores(
@@ -49,9 +51,15 @@ def attention_scores(
     return scores if attn_mask is None else _masked(scores, attn_mask)
 
 
-def _blind(scores: Tensor) -> Tensor:
-    """The rows in which nothing may be seen."""
-    return eq(amax(scores, -1, keepdim=True), float("-inf"))
+def _blind(scores: Tensor, mask: Tensor, is_causal: bool, offset: Size) -> Tensor:
+    """The rows in which nothing may be seen: by the mask alone, for a value that is read before
+    and after a product would be stored, and attention would be no single kernel."""
+    hidden = float("-inf")
+    seen = where(mask, 0.0, hidden) if mask.dtype is boolean else mask
+    seen = seen.cast(scores.dtype)
+    if is_causal:
+        seen = where(causal(scores, offset), seen, hidden)
+    return eq(amax(seen, -1, keepdim=True), hidden)
 
 
 def attention_scale(query: Tensor, scale: float | None = None) -> Value:
