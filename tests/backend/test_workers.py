@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from luminal import cores
 from luminal.backend import cpu
 from luminal.backend.contract import Entry
 from luminal.backend.cpu.workers import Table, Workers
@@ -195,11 +197,13 @@ def test_one_crew_for_each_number_of_threads() -> None:
         Workers(0)
 
 
-def test_a_run_costs_microseconds(code) -> None:
-    """The best of many, so that other work on the machine does not count; mostly 0.6 and 1 us."""
+def test_a_run_costs_microseconds(code, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of many, so that other work on the machine does not count; mostly 0.6 and 1 us. What
+    cores other processes have is not looked at."""
+    monkeypatch.setattr(cores, "_claims", cores.Claims(tmp_path / "cores"))
     plan = Plan(code, "n")
-    for threads, limit in ((1, 5e-6), (2, 20e-6)):
-        crew, samples = cpu.crew(threads), []
+    for crew, limit in ((cpu.crew(1), 5e-6), (Workers(2), 20e-6)):
+        samples = []
         for _ in range(500):
             start = time.perf_counter()
             crew.run(plan.table)
