@@ -63,10 +63,10 @@ def attention(cached: bool, batch: int = 1) -> list[Plan]:
     position = graph.dim("position", 0, 1023, hint=512) if cached else 0
     with nn.uninitialised():
         rotary = nn.RotaryEmbedding(graph, 64, 1024)
-        layer = nn.MultiheadAttention(graph, 512, 8, bias=False, rotary=rotary)
+        layer = nn.CachedAttention(graph, 512, 8, bias=False, rotary=rotary)
     memory = nn.KVCache(graph, batch, 8, 1024, 64) if cached else None
     x = graph.tensor((batch, tokens, 512))
-    layer(x, is_causal=True, cache=memory, position=position).output()
+    layer(x, memory, position).output()
     return plans_of(graph)
 
 
