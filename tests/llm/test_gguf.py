@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +95,24 @@ def test_damaged_files(tmp_path: Path) -> None:
     file.write_bytes(whole)
     with pytest.raises(Unsupported, match="unknown architecture 'some'"):
         LLM(file)
+
+
+@pytest.mark.parametrize(
+    "kind, value, message",
+    [
+        (9, struct.pack("<IQ", 8, 2**63), "a count of 9223372036854775808"),
+        (9, struct.pack("<IQQ", 8, 1, 2**64 - 1), "truncated in a list of 1 texts"),
+        (8, struct.pack("<Q", 2**63), "a count of 9223372036854775808"),
+        (9, struct.pack("<IQ", 9, 1) * 10_000, "lists in lists"),
+        (9, struct.pack("<IQ", 9, 2**28), "lists in lists"),
+        (99, b"", "metadata of unknown type 99"),
+    ],
+)
+def test_hostile_metadata(kind: int, value: bytes, message: str, tmp_path: Path) -> None:
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a"
+    (tmp_path / "t.gguf").write_bytes(head + struct.pack("<I", kind) + value)
+    with pytest.raises(WeightsError, match=message):
+        GGUF(tmp_path / "t.gguf")
 
 
 # ---- whole models

@@ -69,6 +69,44 @@ def test_configs_of_sentence_models(field: str, value: Any, message: str, tmp_pa
     caught.match(message)
 
 
+GGUF: list[tuple[str, int, Any, str]] = [
+    ("tokenizer.ggml.bos_token_id", 4, 24, "bos_token_id must be a whole number from 0 to 23"),
+    ("tokenizer.ggml.tokens", 9, (8, [b"\xff"] * 24), "text 1 of a list is not UTF-8"),
+    ("tokenizer.ggml.tokens", 9, (4, [1] * 24), "tokens must be a list of at most"),
+    ("tokenizer.ggml.token_type", 9, (5, [1]), "token_type must be a list of 24 whole numbers"),
+    ("tokenizer.ggml.merges", 9, (8, [b"ab"]), "merges must be pairs of tokens"),
+    ("tokenizer.ggml.model", 4, 1, "model must be a text, not 1"),
+    ("llama.block_count", 8, b"one", "num_hidden_layers must be a whole number"),
+    ("llama.block_count", 10, 2**63, "num_hidden_layers must be a whole number from 1 to 4096"),
+    ("llama.block_count", 4, 2, "9 missing: model.layers.1"),
+    ("llama.rope.freq_base", 6, NAN, "rope_theta must be a number"),
+    ("general.alignment", 4, 0, "general.alignment must be a whole number"),
+    ("general.architecture", 9, (4, []), "general.architecture must be a text"),
+]
+
+
+@pytest.mark.parametrize("key, kind, value, message", GGUF)
+def test_metadata_of_gguf_files(
+    key: str, kind: int, value: Any, message: str, tmp_path: Path
+) -> None:
+    entries = [e if e[0] != key else (key, kind, value) for e in m.gguf_entries("gpt2")]
+    file = tmp_path / "m.gguf"
+    file.write_bytes(m.gguf(entries, m.gguf_tensors()))
+    with pytest.raises(LuminalError, match=message) as caught:
+        found = load(file)
+        assert isinstance(found.text, LuminalError)  # a model is of use without a tokenizer
+        raise found.text
+    caught.match(str(file))
+
+
+def test_tensors_that_overlap_in_a_gguf_file(tmp_path: Path) -> None:
+    raw = m.gguf(m.gguf_entries("gpt2"), m.gguf_tensors())
+    place = raw.index(b"blk.0.ffn_down.weight") + len(b"blk.0.ffn_down.weight") + 4 + 16 + 4
+    (tmp_path / "m.gguf").write_bytes(raw[:place] + bytes(8) + raw[place + 8 :])
+    with pytest.raises(WeightsError, match=r"tensors .* and .* overlap"):
+        load(tmp_path / "m.gguf")
+
+
 def test_fields() -> None:
     given = Fields({"a": 2.0, "b": None, "c": {"d": [1, 2]}, "e": "x"}, "file")
     assert given.count("a") == 2 and given.number("b", 0.5) == 0.5 and not given.has("b")

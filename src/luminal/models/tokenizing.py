@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import LuminalError, WeightsError, to_install
 from ..weights.fields import regular
 
-MOST_TOKENIZER = 128 << 20  # bytes of a tokenizer.json; those of 262,144 tokens have 33 MB
+MOST_TOKENIZER = 64 << 20  # bytes of a tokenizer.json; those of 262,144 tokens have 33 MB
 
 
 def read_tokenizer(file: Path) -> Any:

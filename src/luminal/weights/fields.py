@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import WeightsError
 
-MOST_JSON = 16 << 20  # bytes; a list of lists becomes 20 times as many in memory
+MOST_JSON = 24 << 20  # bytes; a list of lists takes 24 times as many in memory
 MOST = 2**31 - 1
 LIMITS = {  # of sizes that configurations name: with more of them, nothing would ever be made
     "num_hidden_layers": 4096, "n_layer": 4096, "head_dim": 4096, "num_local_experts": 4096,

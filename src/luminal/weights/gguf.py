@@ -31,6 +31,7 @@ SCALARS = {
 TEXT, ARRAY = 8, 9
 LENGTH = struct.Struct("<Q")
 LIMIT = 1 << 28  # entries of one array or list; more is a damaged file
+MOST_ENTRIES = 1 << 20  # of the head: metadata, tensors, lists in lists
 MOST_DEPTH = 4  # of lists in lists
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K",
@@ -153,6 +154,7 @@ class _Reader:
 
     def __init__(self, path: Path, data: np.ndarray) -> None:
         self.path, self.data, self.place = path, data, 0
+        self.lists = 0  # in other lists, so far
 
     def bytes(self, count: int) -> bytes:
         if count < 0 or self.place + count > len(self.data):
@@ -165,9 +167,9 @@ class _Reader:
     def scalar(self, form: str) -> Any:
         return struct.unpack(form, self.bytes(struct.calcsize(form)))[0]
 
-    def count(self) -> int:
+    def count(self, most: int = LIMIT) -> int:
         number = int(self.scalar("<Q"))
-        if number > LIMIT:
+        if number > most:
             raise WeightsError(f"{self.path}: damaged: a count of {number} at {self.place - 8}")
         return number
 
@@ -195,7 +197,7 @@ class _Reader:
         version = self.scalar("<I")
         if version not in VERSIONS:
             raise WeightsError(f"{self.path}: GGUF version {version}; 2 and 3 can be read")
-        return self.count(), self.count()
+        return self.count(MOST_ENTRIES), self.count(MOST_ENTRIES)
 
     def value(self, kind: int, depth: int = 0) -> Any:
         """A metadata value: a number, a text, or a list (of numbers: an array)."""
@@ -206,7 +208,8 @@ class _Reader:
             if inner == TEXT:
                 return self.texts(count)
             if inner not in SCALARS:
-                if depth == MOST_DEPTH:
+                self.lists += count
+                if depth == MOST_DEPTH or self.lists > MOST_ENTRIES:
                     raise WeightsError(f"{self.path}: damaged: lists in lists at {self.place}")
                 return [self.value(inner, depth + 1) for _ in range(count)]
             form = np.dtype(SCALARS[inner])

@@ -16,6 +16,7 @@ from .text import Tokenizer
 
 PREFIX = "tokenizer.ggml"
 MOST_CHARACTERS = 4096  # of a token
+MOST_TEXTS = 1 << 22  # tokens, or pairs that are merged
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # kinds of tokens
 GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3_SPLIT = (
@@ -58,8 +59,8 @@ def texts(given: Fields, name: str) -> Sequence[str]:
     found = given.values.get(f"{PREFIX}.{name}")
     if found is None:
         return []
-    if not isinstance(found, Texts):
-        raise given.wrong(f"{PREFIX}.{name}", "a list of texts")
+    if not isinstance(found, Texts) or len(found) > MOST_TEXTS:
+        raise given.wrong(f"{PREFIX}.{name}", f"a list of at most {MOST_TEXTS} texts")
     return found
 
 
