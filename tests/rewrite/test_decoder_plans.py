@@ -141,11 +141,11 @@ def test_states_are_updated_in_place(batch):
     graph = Graph()
     tokens = graph.dim("tokens", 1, 8, hint=1)
     position = graph.dim("position", 0, 15, hint=8)
-    layer = nn.MultiheadAttention(graph, 16, 2, bias=False, rotary=nn.RotaryEmbedding(graph, 8, 16))
+    layer = nn.CachedAttention(graph, 16, 2, bias=False, rotary=nn.RotaryEmbedding(graph, 8, 16))
     caches = [nn.KVCache(graph, batch, 2, 16, 8, name=f"cache{n}") for n in range(2)]
     x = y = graph.tensor((batch, tokens, 16))
     for memory in caches:
-        y = layer(y, is_causal=True, cache=memory, position=position)
+        y = layer(y, memory, position)
     y.output()
     compiled, reference = graph.compile(threads=2), graph.compile(device="reference")
     assert len(compiled._report.plan.in_place) == 4
