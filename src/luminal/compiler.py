@@ -54,6 +54,7 @@ from .scheduling.default import default_schedule
 from .scheduling.divide import divided
 from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
+from .search.compare import Difference, check_results, compare_outputs
 from .store import Store
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
@@ -73,6 +74,7 @@ def compile_graph(
     database: str | Path | bool | None = None,
     cache: str | Path | bool | None = None,
     elsewhere: Callable[[], None] | None = None,
+    check: bool = False,
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
@@ -84,7 +86,8 @@ def compile_graph(
     project, read before the user's and written instead; False: none. cache: the folder where
     compiled programs are kept for later processes, the user's if None; False: none is read or
     kept. elsewhere: has another process compile this graph; called where no program of it is kept.
-    Raises DeviceError, Unsupported, InputError.
+    check: hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
+    Raises DeviceError, Unsupported, InputError; where `check` finds a fault, WrongResult.
     """
     backend = _backend(device)
     budget = Budget.of(search)
@@ -103,6 +106,9 @@ def compile_graph(
     saved = _kept(program, tuning, budget, report, Store.of(cache), elsewhere)
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
+    if check:
+        with saved.report.stage("compare"):
+            check_results(program, interface, engine_of(saved, backend, report.threads))
     save = saver(saved, recorder(program, interface, report.threads))
     return executable_of_graph(graph, interface, engine, saved.report, save)
 
@@ -122,6 +128,18 @@ def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Ex
     backend = _backend(saved.report.device)
     assert backend is not None
     return executable_of(saved, backend, checked_threads(threads) or saved.report.threads)
+
+
+def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
+    """What a saved program computes otherwise than it means: the kernels that are wrong, or else
+    the outputs that differ from the graph in the file. Raises as `load`."""
+    saved = file.read(path)
+    backend = _backend(saved.report.device)
+    assert backend is not None
+    engine = engine_of(saved, backend, threads or saved.report.threads)
+    recording, arrays = file.read_recording(path)
+    program, interface = replay(recording, arrays)
+    return engine.check() or compare_outputs(program, interface, engine, arrays)
 
 
 def _recompiled(path: Path, threads: int | None) -> Executable:

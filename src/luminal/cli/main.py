@@ -13,6 +13,7 @@ import numpy as np
 from .. import __version__
 from ..errors import LuminalError
 from .bench import bench
+from .check import check
 from .faults import tell
 from .llm import chat, describe_model, run
 from .serve import serve
@@ -44,6 +45,7 @@ main.add_command(chat)
 main.add_command(serve)
 main.add_command(tune)
 main.add_command(explain)
+main.add_command(check)
 main.add_command(cache)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ..graph.dtype import DType
 from ..graph.graph import Requirement
 from ..graph.node import Shape
 from ..graph.space import Range
+
+if TYPE_CHECKING:
+    from ..search.compare import Difference
 
 Load: TypeAlias = Callable[[], Iterable[tuple[Any, np.ndarray]]]  # (parameter, its values)
 Spill: TypeAlias = Callable[[int, np.ndarray], np.ndarray]  # the same array, in a file
@@ -55,6 +58,9 @@ class Engine(Protocol):
 
     def run(self) -> None:
         """Run once with what was set and bound."""
+
+    def check(self) -> list[Difference]:
+        """The kernels whose machine code computes something else than they mean."""
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """(kernel, best seconds) of each call of a run, alone and warm."""

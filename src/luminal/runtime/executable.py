@@ -33,6 +33,7 @@ from ..graph.values import (
     implied_sizes,
     settle_sizes,
 )
+from ..search.compare import Difference
 from .contract import Engine, Interface, Load, Piece, Spill
 from .report import Report
 
@@ -264,6 +265,12 @@ class Executable:
             if not self._ran:
                 raise InputError("run() the program before timing its kernels")
             return self._engine.time_calls(repeat)
+
+    def check(self) -> list[Difference]:
+        """The kernels whose machine code computes something else than they mean in NumPy, on random
+        and on hostile inputs, with the first wrong element of each; none is right. Kernels that the
+        reference cannot hold in memory are left out. Takes about a second for each kernel."""
+        return self._engine.check()
 
     def explain(self) -> str:
         """What was compiled: stages with times, kernels with what they fuse, their schedules."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend.contract import Backend, Code, Crew, Entry, Table
+from ..search.compare import Difference, compare_kernels
 from .arena import Life, place
 from .constants import Constants
 from .contract import Piece, Spill
@@ -347,6 +348,10 @@ class Native:
 
     def _run_call(self, number: int) -> None:
         self._crew.run(self._backend.table([self._entry(number, True)]))
+
+    def check(self) -> list[Difference]:
+        kernels = zip(self._plan.kernels, self._codes)
+        return compare_kernels(kernels, self._backend, self._crew.threads)
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, alone and warm: the best of `repeat`. Run once before."""

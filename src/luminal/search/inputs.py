@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ..graph.dtype import DType
-from ..kernel.kernel import Buffer, Kernel
+from ..kernel.kernel import Kernel
 
 Arrays = dict[str, np.ndarray]
 Positions = Mapping[int, np.ndarray]  # extent -> those that are looked at, of dimensions so long
@@ -31,23 +31,24 @@ def arrays(
     """Contents of all buffers; also of outputs, which must not show through. Hostile elements lie
     where the oracle looks."""
     rng = np.random.default_rng(seed)
-    return {b.name: _array(b, sizes, rng, kind, at or {}) for b in kernel.buffers}
+    shapes = {b.name: tuple(int(n.evaluate(sizes)) for n in b.shape) for b in kernel.buffers}
+    return {b.name: contents(b.dtype, shapes[b.name], rng, kind, at or {}) for b in kernel.buffers}
 
 
-def _array(
-    buffer: Buffer, sizes: Mapping[str, int], rng: np.random.Generator, kind: str, at: Positions
+def contents(
+    dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, kind: str, at: Positions
 ) -> np.ndarray:
-    shape = tuple(int(extent.evaluate(sizes)) for extent in buffer.shape)
-    array = np.resize(_drawn(buffer.dtype, min(PERIOD, math.prod(shape)), rng), shape)
-    if kind == "calm" or not array.size or buffer.dtype.kind == "bool":
+    """An array of one of the kinds."""
+    array = np.resize(_drawn(dtype, min(PERIOD, math.prod(shape)), rng), shape)
+    if kind == "calm" or not array.size or dtype.kind == "bool":
         return array
     lines = array if len(shape) > 1 else array.reshape(-1, 1)  # of a vector only elements
-    if kind == "points" or not buffer.dtype.is_float:
-        specials = _specials(buffer.dtype)
+    if kind == "points" or not dtype.is_float:
+        specials = _specials(dtype)
         count = min(len(specials), array.size // 4 + 1)
         lines[_places(lines.shape, count, rng, at)] = rng.permutation(specials)[:count]
         return array
-    fillings = _fillings(buffer.dtype)
+    fillings = _fillings(dtype)
     count = min(len(fillings), math.prod(lines.shape[:-1]) // 4)
     lines[_places(lines.shape[:-1], count, rng, at)] = fillings[:count, None]
     return array

@@ -11,7 +11,7 @@ output's positions is evaluated: ends, tails and random ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,11 @@ class Judge:
 
     def fault(self, outputs: Arrays) -> str:
         """What is wrong with these outputs; empty if nothing is."""
+        return next(iter(self.faults(outputs).values()), "")
+
+    def faults(self, outputs: Arrays) -> dict[str, str]:
+        """output -> what is wrong with it, of those that are wrong."""
+        found = {}
         for name, looked in self.looked.items():
             wanted, slack = self.wanted[name], self.slack[name]
             got = outputs[name][looked]
@@ -69,8 +74,8 @@ class Judge:
                 first = wrong[0]
                 at = [int(i) for i in np.argwhere(looked)[first]]
                 one = f"{name}{at} is {got[first]} instead of {wanted[first]}"
-                return f"{one}, {len(wrong)} elements wrong"
-        return ""
+                found[name] = f"{one}, {len(wrong)} elements wrong"
+        return found
 
     def completed(self, right: Arrays) -> Judge:
         """Where only a sample is evaluated, the other elements are held against outputs that this
@@ -119,17 +124,25 @@ def judge(
     looked = _looked(kernel, given, sizes, at)
     right = expected(kernel, given, sizes, at)
     hostile = not all(_finite(array) for array in given.values())
-    others = (_skipping(kernel), _unbounded(kernel)) if hostile else (kernel, kernel)
+    others = (_unbounded(kernel), _skipping(kernel)) if hostile else (kernel, kernel)
     ways = [expected(other, given, sizes, at, Rounding(seed + number, sign))
             for number in range(WAYS) for other, sign in zip(others, (1, -1))]  # fmt: skip
+    return judged(looked, right, ways, {name: _units(kernel, name) for name in looked})
+
+
+def judged(
+    looked: Arrays, right: Arrays, ways: Sequence[Arrays], units: Mapping[str, float]
+) -> Judge:
+    """A judge of the elements that all ways to compute them make numbers or none alike. units: the
+    relative error that is always allowed."""
     wanted, slack = {}, {}
     for name, mask in looked.items():
         values = right[name][mask]
         off = np.max([_distance(way[name][mask], values) for way in ways], axis=0)
-        judged = np.isfinite(off)
-        mask[mask] = judged
-        wanted[name], off = values[judged], off[judged]
-        slack[name] = _units(kernel, name) * _magnitude(wanted[name]) + SPREAD * _lucky(off)
+        alike = np.isfinite(off)
+        mask[mask] = alike
+        wanted[name], off = values[alike], off[alike]
+        slack[name] = units[name] * _magnitude(wanted[name]) + SPREAD * _lucky(off)
     return Judge(looked, wanted, slack)
 
 
@@ -215,13 +228,16 @@ def _near(got: np.ndarray, wanted: np.ndarray, slack: np.ndarray) -> np.ndarray:
 
 
 def _units(kernel: Kernel, output: str) -> float:
+    dtypes = (kernel.buffer(output).dtype, *(v.dtype for v in kernel.values))
+    return allowed(dtypes[0], dtypes)
+
+
+def allowed(output: DType, dtypes: Iterable[DType]) -> float:
     """Relative error that is always allowed: some units of the coarsest dtype that is computed
     in."""
-    dtype = kernel.buffer(output).dtype
-    if not dtype.is_float:
+    if not output.is_float:
         return 0.0
-    floats = {dtype, *(v.dtype for v in kernel.values if v.dtype.is_float)}
-    return max(_epsilon(d) * UNITS[d.bytes] for d in floats)
+    return max(_epsilon(d) * UNITS[d.bytes] for d in (output, *dtypes) if d.is_float)
 
 
 def _epsilon(dtype: DType) -> float:

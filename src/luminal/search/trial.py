@@ -113,14 +113,9 @@ class Bench:
         it is right where large outputs were sampled, it is what the others are held against
         elsewhere."""
         for case in self.cases:
-            launch = Launch(built, self.backend, self.target.threads, case.sizes, [case.given])
-            launch.run(self.crew)
-            if launch.overrun():
-                return f"a write behind the end of {launch.overrun()}"
-            outputs = launch.arrays(self.kernel.outputs)
-            fault = case.judge.fault(outputs)
+            fault, outputs = tried(built, self.backend, self.target.threads, case)
             if fault:
-                return f"{fault} ({case.kind} inputs)"
+                return fault
             if complete and case.sampled and case.kind == "calm":
                 case.judge = case.judge.completed(outputs)
         return ""
@@ -160,6 +155,17 @@ class Bench:
         launch = Launch(built, self.backend, self.target.threads, self.sizes, sets, keep=True)
         launch.calibrate(self.crew)
         return launch
+
+
+def tried(built: Built, backend: Backend, threads: int, case: Case) -> tuple[str, Arrays]:
+    """(what is wrong with the results of one case, empty if nothing is; the results)."""
+    launch = Launch(built, backend, threads, case.sizes, [case.given])
+    launch.run(backend.crew(threads))
+    outputs = launch.arrays(case.judge.looked)
+    if launch.overrun():
+        return f"a write behind the end of {launch.overrun()}", outputs
+    fault = case.judge.fault(outputs)
+    return (f"{fault} ({case.kind} inputs)" if fault else ""), outputs
 
 
 class Launch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ...errors import InputError
 from ...graph.infer import text
 from ...graph.node import REDUCE_OPS, Node, Scatter, View, position
 from ...graph.order import reachable
-from ...graph.scalars import SCALARS, compute
+from ...graph.scalars import REDUCTIONS, SCALARS, compute
 from ...graph.values import (
     check_requirements,
     check_shape,
@@ -21,6 +22,7 @@ from ...graph.values import (
     sizes_of,
 )
 from .arrays import Sizes, accumulate, grid, hold, reduce, write
+from .rounding import Rounding, finite
 
 if TYPE_CHECKING:
     from ...graph.graph import Graph
@@ -42,9 +44,9 @@ def run(
 
 def evaluate(
     graph: Graph, nodes: Iterable[Node], feeds: Mapping[Any, Any] | None = None,
-    sizes: Sizes | None = None,
+    sizes: Sizes | None = None, rounding: Rounding | None = None,
 ) -> dict[Node, np.ndarray]:  # fmt: skip
-    """Values of these nodes."""
+    """Values of these nodes. rounding: as far off as rounding may leave them."""
     wanted = list(nodes)
     order = reachable(wanted)
     values = _sources(graph, order, feeds or {})
@@ -53,7 +55,7 @@ def evaluate(
     for node in order:
         if node.op != "input":
             operands = [values[source] for source in node.inputs]
-            values[node] = meaning(node, operands, bound)
+            values[node] = meaning(node, operands, bound, rounding)
             for source in set(node.inputs) - set(wanted):
                 if last[source] == node.number:
                     del values[source]
@@ -89,7 +91,9 @@ def _sizes(
     return sizes
 
 
-def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:
+def meaning(
+    node: Node, operands: list[np.ndarray], sizes: Sizes, rounding: Rounding | None = None
+) -> np.ndarray:
     """The value of one node from those of its inputs."""
     shape = tuple(int(size.evaluate(sizes)) for size in node.shape)
     if node.op == "literal":
@@ -104,7 +108,11 @@ def meaning(node: Node, operands: list[np.ndarray], sizes: Sizes) -> np.ndarray:
         return _gather(operands[0], operands[1], node.attribute)
     if node.op == "scatter":
         return _scatter(node, *operands)
-    if node.op in REDUCE_OPS and node.attribute is not None:
+    reduces = node.op in REDUCE_OPS and node.attribute is not None
+    inexact = node.op in ("sum", "prod") if reduces else node.op in SCALARS
+    if rounding is not None and node.dtype.is_float and inexact:
+        return _rounded(node, operands, rounding)
+    if reduces:
         return reduce(node.op, operands[0], node.attribute, node.dtype)
     assert node.op in SCALARS, node.op
     return np.asarray(compute(node.op, node.dtype, *operands))
@@ -115,6 +123,16 @@ def _iota(node: Node, positions: Mapping[str, Any]) -> np.ndarray:
     values = {name: np.asarray(n, np.int64) for name, n in positions.items()}
     with np.errstate(over="ignore"):
         return np.asarray(node.attribute.evaluate(values)).astype(node.dtype.numpy)
+
+
+def _rounded(node: Node, operands: list[np.ndarray], rounding: Rounding) -> np.ndarray:
+    if node.op in SCALARS:
+        return rounding.applied(node.op, node.dtype, operands)
+    dims, terms = node.attribute, operands[0].astype(np.float64)
+    total = REDUCTIONS[node.op].reduce(terms, axis=dims)
+    squares = np.square(finite(terms)).sum(axis=dims)
+    count = math.prod(terms.shape[dim] for dim in dims)
+    return np.asarray(rounding.reduced(node.dtype, total, squares, count)).astype(node.dtype.numpy)
 
 
 def _positions(shape: tuple[int, ...], sizes: Sizes) -> dict[str, Any]:

@@ -23,16 +23,19 @@ EXTENDED = DType("extended", np.dtype(np.longdouble).itemsize, "float", np.dtype
 class Rounding:
     """One way of being off; two with the same seed and other signs are off the other way each. A
     sum whose parts might overflow is NaN in one and infinite in the other; a product that another
-    factor first would keep finite does not overflow in the second."""
+    factor first would keep finite does not overflow in the second. skips: products with zero are
+    zero, as where masked elements are never looked at."""
 
-    def __init__(self, seed: int, sign: int) -> None:
-        self._rng, self._sign = np.random.default_rng(seed), sign
+    def __init__(self, seed: int, sign: int, skips: bool = False) -> None:
+        self._rng, self._sign, self._skips = np.random.default_rng(seed), sign, skips
 
     def applied(self, op: str, dtype: DType, args: list[Array]) -> Array:
         """The result of an operation, some units in the last place off unless it is exact."""
         wide = EXTENDED if dtype is f64 else f64
         args = [a if a.dtype.kind in "iub" else a.astype(wide.numpy) for a in args]
         exact = compute(op, wide, *args)
+        if self._skips and op == "mul":
+            exact = np.where((args[0] == 0) | (args[1] == 0), 0.0, exact)
         with np.errstate(all="ignore"):
             rounded = exact.astype(dtype.numpy)
             inexact = np.isfinite(exact) & (rounded.astype(wide.numpy) != exact)

@@ -9,6 +9,7 @@ import numpy as np
 from ... import nn
 from ...errors import InputError
 from ...graph import Graph
+from ...search.compare import Difference
 from .cache import ContiguousCache, clear, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -118,6 +119,10 @@ class DecoderProgram:
     def peak_bytes(self) -> int:
         """Bytes of memory for packed weights, cache and all else that a run needs."""
         return self._program.peak_bytes
+
+    def check(self) -> list[Difference]:
+        """The kernels that are wrong: see `Executable.check`."""
+        return self._program.check()
 
     def explain(self) -> str:
         """What was compiled."""
