@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,8 +78,8 @@ class Store:
             return None
         path = self.folder / (key + self.suffix)
         try:
-            _refuse_unsafe(self.folder)
-            _refuse_unsafe(path)
+            if self._unsafe(self.folder) or self._unsafe(path):
+                return None
             found = read(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -100,7 +101,8 @@ class Store:
             return False
         try:
             make_private(self.folder)
-            _refuse_unsafe(self.folder)
+            if self._unsafe(self.folder):
+                return False
             self._shrink(self.most_bytes - size)
             disk = shutil.disk_usage(self.folder)
             if size <= max(0.0, disk.free - SPARE * disk.total):
@@ -136,6 +138,13 @@ class Store:
             if total > most if whole else now - used > ABANDONED:
                 gone.append(path)
         self._remove(gone)
+
+    def _unsafe(self, path: Path) -> bool:
+        """Somebody else may have written what is there. Raises OSError where there is nothing."""
+        why = why_unsafe(path)
+        if why is not None:
+            _tell(f"{path} is not used to keep {self.kind}: {why}")
+        return why is not None
 
     # ---- which files are ours
 
@@ -204,11 +213,10 @@ def _own(name: str) -> Path | None:
     return None if folder is None else folder / name
 
 
-def _refuse_unsafe(path: Path) -> None:
-    """Raises OSError: also where there is no such path."""
-    why = why_unsafe(path)
-    if why is not None:
-        raise PermissionError(f"{path}: {why}")
+@cache
+def _tell(text: str) -> None:
+    """A warning, once."""
+    warnings.warn(text, stacklevel=4)
 
 
 def _read_fact(path: Path, key: str) -> bytes:
