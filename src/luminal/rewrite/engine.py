@@ -63,7 +63,7 @@ class Engine:
         self.parent: list[int] = []
         self.merged: set[int] = set()  # classes that became part of others since the last repair
         self.numbers: list[int] = []  # class of each inserted term
-        self.looked: dict[tuple[str, int, int], int] = {}  # rows of a table that a rule has seen
+        self.looked: dict[tuple[str, int], list[int]] = {}  # by rule: rows that its atoms have seen
         self.fired: set[tuple[str, int]] = set()  # rules, by ruleset and number
         self.requested = 0  # rows of `need` when they were last looked at
 
@@ -122,18 +122,23 @@ class Engine:
     def _matches(self, name: str, number: int, rule: Rule) -> dict[tuple[Any, ...], None]:
         """New matches, once each: those with a new row in the place of at least one atom."""
         matches: dict[tuple[Any, ...], None] = {}
-        for place, table_name in enumerate(rule.tables):
-            table, key = self.tables_by_name[table_name], (name, number, place)
-            looked = self.looked.get(key, 0)
-            if looked < len(table.changed):
-                self.looked[key] = len(table.changed)
-                match, sides = rule.matcher(place)
-                others = [self.tables_by_name[other] for other, _ in sides]
-                using = [
-                    table.rows if known is None else table.index(known)
-                    for table, (_, known) in zip(others, sides)
-                ]
-                match(table.since(looked), matches, *using)
+        tables = [self.tables_by_name[table] for table in rule.tables]
+        if not all(table.rows for table in tables):
+            return matches
+        ages, key = [len(table.changed) for table in tables], (name, number)
+        looked, self.looked[key] = self.looked.get(key), ages
+        if looked is None:  # every row is new: one place finds all
+            starts = {min(range(len(ages)), key=ages.__getitem__): 0}
+        else:
+            starts = {n: old for n, (old, age) in enumerate(zip(looked, ages)) if old < age}
+        for place, start in starts.items():
+            match, sides = rule.matcher(place)
+            others = [self.tables_by_name[other] for other, _ in sides]
+            using = [
+                table.rows if known is None else table.index(known)
+                for table, (_, known) in zip(others, sides)
+            ]
+            match(tables[place].since(start), matches, *using)
         return matches
 
     # ---- what comes out
