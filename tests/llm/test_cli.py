@@ -52,6 +52,21 @@ def test_info_of_a_model_and_of_the_machine() -> None:
     assert run("info")[0] == 0
 
 
+def test_language_models_are_explained_and_tuned(tmp_path: Path) -> None:
+    directory, database = checkpoint("llama3")[0], tmp_path / "tuning.sqlite"
+    options = ("--threads", 1, "--context", 64, "--database", database)
+    code, out, error = run("explain", directory, "--tokens", 8, *options)
+    assert code == 0, error
+    assert "a prompt: tokens = 8, wanted = 1, position = 0" in out
+    assert "one more token: tokens = 1, wanted = 1, position = 8" in out
+    code, out, error = run("tune", directory, "--search", "1s", *options)
+    assert code == 0 and "tuned" in out, error
+    code, _, error = run("explain", "--quant", "q8")
+    assert code == 1 and error == "luminal: --quant is for language models\n"
+    code, _, error = run("explain", directory, "--tokens", 100, *options)
+    assert code == 1 and "at most 64 run at once" in error
+
+
 def test_errors_are_one_line(tmp_path: Path) -> None:
     for command in (["run", tmp_path, "x"], ["chat", tmp_path], ["info", tmp_path]):
         code, _, error = run(*command)

@@ -44,16 +44,16 @@ def _differences(model: Path | None, threads: int | None) -> list[Difference]:
         from ..compiler import check_saved
 
         return check_saved(model, threads)
-    if model is not None and _is_language_model(model):
+    if model is not None and is_language_model(model):
         from ..models import LLM
 
-        return LLM(model, threads=threads).program.check()
+        return LLM(model, threads=threads).program.executable.check()
     from ..models import SentenceEncoder
 
     return SentenceEncoder(model, threads=threads).program.check()
 
 
-def _is_language_model(model: Path) -> bool:
+def is_language_model(model: Path) -> bool:
     """A GGUF file, or a directory whose architecture generates text."""
     if not model.is_dir():
         return True

@@ -28,7 +28,7 @@ HELP = """\
 /exit            leave (or Ctrl-D); Ctrl-C stops a reply
 """
 
-LOADING = [
+MODEL_OPTIONS = [
     click.option("--quant", default=None, help="Quantise on load: q8 (int8), q4, bf16, f16."),
     click.option(
         "--precision",
@@ -43,6 +43,9 @@ LOADING = [
         default=None,
         help="Keys and values of earlier tokens. Default: f16 where weights are narrow too.",
     ),
+]
+LOADING = [
+    *MODEL_OPTIONS,
     click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
     click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),
 ]
@@ -66,7 +69,7 @@ SAMPLING = [
 ]
 
 
-def _with(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+def with_options(options: list[Callable[[Command], Command]]) -> Callable[[Command], Command]:
     def apply(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
@@ -97,8 +100,8 @@ def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 @click.command()
 @click.argument("model")
 @click.argument("prompt")
-@_with(LOADING)
-@_with(SAMPLING)
+@with_options(LOADING)
+@with_options(SAMPLING)
 @click.option("--stop", multiple=True, help="End the reply before this text; may be repeated.")
 @click.option("--chat/--no-chat", default=None, help="Use the chat template (default: if any).")
 @click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
@@ -147,8 +150,8 @@ def _show(
 
 @click.command()
 @click.argument("model")
-@_with(LOADING)
-@_with(SAMPLING)
+@with_options(LOADING)
+@with_options(SAMPLING)
 @click.option("--system", default=None, help="A system message to begin with.")
 def chat(model: str, max_tokens: int, system: str | None, **options: Any) -> None:
     """Talk with MODEL. /help lists the commands; Ctrl-C stops a reply, Ctrl-D leaves."""

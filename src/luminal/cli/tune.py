@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+from ..errors import InputError
+from .check import is_language_model
 from .faults import clear_errors
+from .llm import MODEL_OPTIONS, with_options
+
+if TYPE_CHECKING:
+    from ..compiler import Executable
 
 DATABASE_OPTION = click.option(
     "--database",
@@ -18,8 +27,42 @@ DATABASE_OPTION = click.option(
 )
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path), required=False)
+MODEL_HELP = """MODEL: a directory of a BERT-like model (default: the packaged all-MiniLM-L6-v2),
+    or a language model: a directory, a .gguf file, a name on the hub."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A compiled model. runs: what is run for so many tokens, by what it is called."""
+
+    program: Executable
+    runs: Mapping[str, Callable[[int], object]]
+
+    @staticmethod
+    def of(model: str | None, loading: dict[str, Any], **options: Any) -> Subject:
+        """Raises as the models do, InputError for options of another kind of model."""
+        given = {name: value for name, value in loading.items() if value is not None}
+        if model is not None and is_language_model(Path(model)):
+            from ..models import LLM
+
+            program = LLM(model, **given, **options).program
+            return Subject(program.executable, {"a prompt": program.prefill, "one more token":
+                           program.step})  # fmt: skip
+        if given:
+            raise InputError(f"--{next(iter(given))} is for language models")
+        from ..models import SentenceEncoder
+
+        encoder = SentenceEncoder(model, **options)
+
+        def run(tokens: int) -> None:
+            encoder.run(np.full((1, tokens), 1000), np.ones((1, tokens), np.bool_))
+
+        return Subject(encoder.program, {"a text": run})
+
+
+@click.command(help=f"Search faster kernels for a model. {MODEL_HELP} Later compilations take them "
+               "from the database.")  # fmt: skip
+@click.argument("model", required=False)
 @click.option(
     "--search",
     default="60s",
@@ -28,46 +71,51 @@ DATABASE_OPTION = click.option(
 )
 @click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
 @click.option("--seed", type=int, default=0, help="Of the search.")
+@with_options(MODEL_OPTIONS)
 @DATABASE_OPTION
 def tune(
-    model: Path | None, search: str, threads: int | None, seed: int, database: Path | None
-) -> None:
-    """Search faster kernels for MODEL, a directory of a BERT-like model (default: the packaged
-    all-MiniLM-L6-v2). Later compilations take them from the database."""
-    from ..models import SentenceEncoder
-
+    model: str | None, search: str, threads: int | None, seed: int, database: Path | None,
+    **loading: Any,
+) -> None:  # fmt: skip
     start = time.perf_counter()
     budget = int(search) if search.isdecimal() else search
     with clear_errors():
-        encoder = SentenceEncoder(
-            model, threads=threads, search=budget, seed=seed, database=database
+        found = Subject.of(
+            model, loading, threads=threads, search=budget, seed=seed, database=database
         )
-    for line in encoder.program.explain().splitlines():
+    for line in found.program.explain().splitlines():
         if line.startswith("k") or line.strip().startswith(("tuned", "not tuned", "stored")):
             click.echo(line)
     click.echo(f"{time.perf_counter() - start:.0f} s")
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.command(help=f"What became of a model. {MODEL_HELP} Where compile time went; for each "
+               "kernel what it fuses, its schedule, work, how it was tuned and the runners-up;"
+               " then its time and share of the roofline.")  # fmt: skip
+@click.argument("model", required=False)
 @click.option("--tokens", type=click.IntRange(1), default=128, help="Length of the text.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
+@with_options(MODEL_OPTIONS)
 @DATABASE_OPTION
-def explain(model: Path | None, tokens: int, threads: int | None, database: Path | None) -> None:
-    """What became of MODEL, a directory of a BERT-like model (default: the packaged
-    all-MiniLM-L6-v2): where compile time went; for each kernel what it fuses, its schedule, work,
-    how it was tuned and the runners-up; then its time and share of the roofline."""
+def explain(
+    model: str | None, tokens: int, threads: int | None, database: Path | None, **loading: Any
+) -> None:
     from .. import cores
     from ..backend import cpu
-    from ..models import SentenceEncoder
     from ..search import profile
 
     count = threads or cores.count()
     with clear_errors():
-        encoder = SentenceEncoder(model, threads=count, database=database)
-        encoder.run(np.full((1, tokens), 1000), np.ones((1, tokens), np.bool_))
-    click.echo(encoder.program.explain() + "\n")
-    click.echo(profile(encoder.program, cpu.target(count), cpu.rates(count)))
+        found = Subject.of(model, loading, threads=count, database=database)
+        click.echo(found.program.explain())
+        for title, run in found.runs.items():
+            run(tokens)
+            click.echo(f"\n{title}: {_sizes(found.program)}")
+            click.echo(profile(found.program, cpu.target(count), cpu.rates(count)))
+
+
+def _sizes(program: Executable) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in program.run_sizes.items())
 
 
 @click.group()

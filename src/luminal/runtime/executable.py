@@ -254,6 +254,13 @@ class Executable:
         return self._report.kernels
 
     @property
+    def run_sizes(self) -> dict[str, int]:
+        """The run-time sizes of the last run. Raises InputError before one."""
+        if self._sizes is None:
+            raise InputError("run() the program: it has no sizes before")
+        return dict(self._sizes)
+
+    @property
     def peak_bytes(self) -> int:
         """Memory held for the last run's sizes: temporaries, outputs and packed constants."""
         return self._engine.peak_bytes

@@ -18,16 +18,17 @@ def streams(kernel: Kernel, target: Target, sizes: Mapping[str, int] | None = No
 
 
 def roofline(
-    kernel: Kernel, target: Target, rates: Mapping[str, float], warm: bool = False
-) -> float:
+    kernel: Kernel, target: Target, rates: Mapping[str, float], warm: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> float:  # fmt: skip
     """The least seconds of one call. rates: Giga-operations a second of instructions, and GB/s of
-    "read" and "cache". warm: what fits the last cache is there."""
-    done = work(kernel)
+    "read" and "cache". warm: what fits the last cache is there. sizes: None: the usual ones."""
+    done = work(kernel, sizes)
     instructions = {name: rate for name, rate in rates.items() if name not in ("read", "cache")}
     narrow = any(b.dtype.bytes < 4 for b in kernel.buffers)
     peak = max(instructions.values()) if narrow else instructions["fma"]
     compute = done.flops / (1e9 * peak)
-    if not streams(kernel, target):
+    if not streams(kernel, target, sizes):
         return compute
     source = "cache" if warm and done.bytes < target.l3 else "read"
     return max(compute, done.bytes / (1e9 * rates[source]))

@@ -53,15 +53,16 @@ class BatchProgram:
     def __init__(
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
         chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
-        threads: int | None = None, device: str = "auto", search: int = 0,
-        precision: str = PRECISION, identity: str | None = None, kv: str = "f32",
+        threads: int | None = None, precision: str = PRECISION, identity: str | None = None,
+        kv: str = "f32", **options: Any,
     ) -> None:  # fmt: skip
+        """options: of `Graph.compile`."""
         self.config, self.context, self.page, self.pages = config, context, page, pages
         self.chunk, self.batch = chunk, batch
         arguments = {"config": config, "context": context, "pages": pages, "page": page,
                      "chunk": chunk, "batch": batch, "storage": storage or Storage(),
                      "kv": kv}  # fmt: skip
-        options = {"device": device, "threads": threads, "search": search, "precision": precision}
+        options |= {"threads": threads, "precision": precision}
         made, self._program = compiled(recorded, arguments, options)
         give(self._program, made.model, state, identity)
         clear(self._program, made.states)

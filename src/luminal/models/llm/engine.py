@@ -10,6 +10,7 @@ from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
@@ -77,16 +78,15 @@ class Engine:
     @classmethod
     def load(
         cls, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
-        context: int | None = None, search: int = 0, threads: int | None = None,
-        device: str = "auto", batch: int = 32, chunk: int = 128, cache: int | None = None,
-        queue: int | None = None, kv: str | None = None,
+        context: int | None = None, batch: int = 32, chunk: int = 128, cache: int | None = None,
+        queue: int | None = None, kv: str | None = None, **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
-        the paged cache holds for all together (by default four contexts). Raises as `LLM`."""
+        the paged cache holds for all together (by default four contexts). options: of
+        `Graph.compile`. Raises as `LLM`."""
         found = load(path_or_id, quant, context, cache, kv, precision)
         program = BatchProgram.of(
-            found, batch, chunk, cache, threads=threads, device=device, search=search,
-            precision=precision, kv=found.kv,
+            found, batch, chunk, cache, precision=precision, kv=found.kv, **options
         )  # fmt: skip
         text = found.text if isinstance(found.text, Tokenizer) else None
         return cls(program, text, queue)

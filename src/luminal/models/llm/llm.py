@@ -53,7 +53,8 @@ class LLM:
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
     kept (`cache.Rows`): "f32"; "f16", usual unless precision is "f32" or the weights are; or
-    "int8", which moves logits by about 1% of their size. Raises WeightsError, Unsupported or
+    "int8", which moves logits by about 1% of their size. search, seed, database: as in
+    `Graph.compile`. Raises WeightsError, Unsupported or
     InputError before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
@@ -62,15 +63,17 @@ class LLM:
 
     def __init__(
         self, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
-        context: int | None = None, search: int = 0, threads: int | None = None,
+        context: int | None = None, search: int | str = 0, threads: int | None = None,
         device: str = "auto", progress: bool | None = None, kv: str | None = None,
+        seed: int = 0, database: str | Path | bool | None = None,
     ) -> None:  # fmt: skip
         found = load(path_or_id, quant, context, kv=kv, precision=precision)
         self.config: DecoderConfig = found.config
         self.context = found.context
         self._text = found.text
         options: dict[str, Any] = {
-            "threads": threads, "device": device, "search": search, "precision": precision
+            "threads": threads, "device": device, "search": search, "precision": precision,
+            "seed": seed, "database": database,
         }  # fmt: skip
         with showing(progress):
             self.program = DecoderProgram(

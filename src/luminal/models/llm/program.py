@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ... import nn
+from ...compiler import Executable
 from ...errors import InputError
 from ...graph import Graph
-from ...search.compare import Difference
 from .cache import ContiguousCache, clear, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -48,15 +49,15 @@ class DecoderProgram:
     def __init__(
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int,
         storage: Storage | None = None, chunk: int = CHUNK, threads: int | None = None,
-        device: str = "auto", search: int = 0,
-        precision: str = PRECISION, identity: str | None = None, kv: str = "f32",
+        precision: str = PRECISION, identity: str | None = None, kv: str = "f32", **options: Any,
     ) -> None:  # fmt: skip
-        """identity: see `give`. kv: the kind of `ContiguousCache`. Raises Unsupported."""
+        """identity: see `give`. kv: the kind of `ContiguousCache`. options: of `Graph.compile`.
+        Raises Unsupported."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)
         self._position_bytes = layer_bytes(config, kv)
         arguments = {"config": config, "context": context, "chunk": self.chunk,
                      "storage": storage or Storage(), "kv": kv}  # fmt: skip
-        options = {"device": device, "threads": threads, "search": search, "precision": precision}
+        options |= {"threads": threads, "precision": precision}
         made, self._program = compiled(recorded, arguments, options)
         give(self._program, made.model, state, identity)
         clear(self._program, made.states)
@@ -94,6 +95,18 @@ class DecoderProgram:
         if min(tokens) < 0 or max(tokens) >= self.config.vocabulary:
             raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
 
+    def prefill(self, count: int) -> None:
+        """Feed so many tokens of no meaning, at most a chunk, as a prompt of their own."""
+        if count > self.chunk:
+            raise InputError(f"a run of {count} tokens: at most {self.chunk} run at once")
+        self.keep(0)
+        self.feed([0] * count)
+
+    def step(self, position: int) -> None:
+        """Feed a token of no meaning behind so many others, as decoding does."""
+        self.tokens = [0] * min(position, self.context - 1)
+        self.feed([0])
+
     def keep(self, count: int) -> None:
         """Forget all but the first `count` tokens; their keys and values stay for the next feed."""
         del self.tokens[count:]
@@ -120,9 +133,10 @@ class DecoderProgram:
         """Bytes of memory for packed weights, cache and all else that a run needs."""
         return self._program.peak_bytes
 
-    def check(self) -> list[Difference]:
-        """The kernels that are wrong: see `Executable.check`."""
-        return self._program.check()
+    @property
+    def executable(self) -> Executable:
+        """The compiled program, for its figures."""
+        return self._program
 
     def explain(self) -> str:
         """What was compiled."""
