@@ -29,6 +29,7 @@ def keep_values(draft: Draft) -> None:
     for v in wide:
         if tree and _bytes(draft, v, _cut(tree, v)) > draft.target.l3:
             del draft.paths[v.name]
+            draft.tiles.pop(v.name, None)  # nor does a layout of a constant suit it
 
 
 def _cut(tree: Tree, v: Value) -> dict[str, int]:
