@@ -204,4 +204,4 @@ def _is_number(value: Any) -> TypeGuard[float]:
 def _range(low: float, high: float) -> str:
     if (low, high) == (-1e30, 1e30):
         return ""
-    return f" of at least {low:g}" if high in (MOST, 1e30) else f" from {low:g} to {high:g}"
+    return f" of at least {low}" if high in (MOST, 1e30) else f" from {low} to {high}"
