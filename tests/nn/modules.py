@@ -13,6 +13,7 @@ import torch
 
 from luminal import nn
 from luminal.graph import Graph
+from luminal.nn.function import FunctionModule
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,14 @@ class Spec:
 
     def theirs(self) -> torch.nn.Module:
         """PyTorch's."""
-        arguments = [a.theirs() if isinstance(a, Spec) else a for a in self.arguments]
+        arguments = [a.theirs() if isinstance(a, Spec) else as_torch(a) for a in self.arguments]
         options = {n: as_torch(v) for n, v in self.options.items()}
         return getattr(torch.nn, self.name)(*arguments, **options)
 
 
 def takes_graph(kind: type[nn.Module]) -> bool:
     """Whether a class has parameters of its own."""
-    return not issubclass(kind, nn.function.FunctionModule) and kind.__name__ not in (
+    return not issubclass(kind, FunctionModule) and kind.__name__ not in (
         "Sequential", "ModuleList", "ModuleDict", "TransformerEncoder", "TransformerDecoder",
     )  # fmt: skip
 
@@ -200,3 +201,53 @@ for _name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
               "FeatureAlphaDropout"):  # fmt: skip
     add(_name, 0.0, to=normal(1, 2, 4, 5, 3) if _name == "Dropout3d" else X)
 add("RReLU", 0.2, 0.2, to=X)
+
+# ---- losses
+
+SCORES, CLASSES = normal(6, 4), whole(6, high=4)
+SHARE = np.array([0.2, 1.5, 1.0, 0.3], np.float32)
+UNIT = 1 / (1 + np.exp(-SCORES))
+SIGNS = np.sign(normal(6, seed=3)).astype(np.float32)
+BOTH = (SCORES, normal(6, 4, seed=1))
+for _name in ("L1Loss", "MSELoss", "SmoothL1Loss", "HuberLoss"):
+    add(_name, to=BOTH)
+    add(_name, label="sum", to=BOTH, reduction="sum")
+add("MSELoss", None, False, label="each", to=BOTH)
+add("MSELoss", False, label="old sum", to=BOTH)
+add("HuberLoss", "none", 0.3, label="delta", to=BOTH)
+add("KLDivLoss", None, None, "batchmean", to=(np.log(UNIT), UNIT))
+add("NLLLoss", SHARE, to=(SCORES, CLASSES))
+add("CrossEntropyLoss", SHARE, None, 2, None, "mean", 0.1, to=(SCORES, CLASSES))
+add("CrossEntropyLoss", label="shares", to=(SCORES, UNIT))
+add("BCELoss", SHARE, to=(UNIT, (SCORES > 0).astype(np.float32)))
+add("BCEWithLogitsLoss", pos_weight=SHARE, to=(SCORES, UNIT))
+add("PoissonNLLLoss", True, True, to=(SCORES, np.abs(SCORES) * 3))
+add("GaussianNLLLoss", full=True, to=(*BOTH, UNIT))
+add("GaussianNLLLoss", label="column", to=(*BOTH, UNIT[:, :1].copy()))
+add("SoftMarginLoss", to=(SCORES, np.sign(SCORES[::-1]).copy()))
+add("MarginRankingLoss", 0.2, to=(SCORES[:, 0].copy(), SCORES[:, 1].copy(), SIGNS))
+add("HingeEmbeddingLoss", 0.5, to=(SCORES[:, 0].copy(), SIGNS))
+add("CosineEmbeddingLoss", 0.1, to=(*BOTH, SIGNS))
+TRIPLE = (*BOTH, normal(6, 4, seed=2))
+add("TripletMarginLoss", 1.0, 1.0, 1e-6, True, to=TRIPLE)
+add("TripletMarginWithDistanceLoss", swap=True, reduction="none", to=TRIPLE)
+add("MultiMarginLoss", 2, 0.5, SHARE, to=(SCORES, CLASSES))
+add("MultiLabelMarginLoss", to=(SCORES[:3], np.array([[3, 0, -1, 1], [2, -1, 0, 0], [-1] * 4])))
+add("MultiLabelSoftMarginLoss", SHARE, to=(SCORES, (SCORES > 0).astype(np.float32)))
+LOGS = np.log(UNIT[:, None, :].repeat(2, 1) / UNIT.sum(1)[:, None, None]).astype(np.float32)
+add("CTCLoss", to=(LOGS, np.array([[1, 2, 2], [3, 0, 0]]), np.array([6, 4]), np.array([3, 1])))
+add("CTCLoss", 1, "sum", True, label="in a row",
+    to=(LOGS, np.array([3, 3, 2, 2, 2]), np.array([4, 3]), np.array([2, 3])))  # fmt: skip
+add("AdaptiveLogSoftmaxWithLoss", 8, 9, [3, 6], 2.0, to=(normal(5, 8), whole(5, high=9)))
+add("EmbeddingBag", 7, 4, to=whole(3, 5, high=7))
+for _mode in ("sum", "mean", "max"):
+    add("EmbeddingBag", 7, 4, mode=_mode, padding_idx=2, label=_mode,
+        to=(np.array([1, 2, 2, 4, 6, 0]), np.array([0, 2, 2, 5])))  # fmt: skip
+
+# ---- the number of features from the first input
+
+add("LazyLinear", 3, False, to=X)
+add("LazyConv2d", 6, 3, 2, to=IMAGE)
+add("LazyConvTranspose1d", 6, 3, to=X)
+add("LazyBatchNorm2d", 1e-3, to=IMAGE)
+add("LazyInstanceNorm1d", affine=True, to=X)

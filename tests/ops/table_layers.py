@@ -234,7 +234,9 @@ for reduction in ("mean", "sum", "none"):
     )
     case(
         f"cross_entropy full {reduction}",
-        lambda x, t, w, r=reduction: ops.cross_entropy(x, t, w, 2, r, 0.1),
+        lambda x, t, w, r=reduction: ops.cross_entropy(
+            x, t, w, ignore_index=2, reduction=r, label_smoothing=0.1
+        ),
         lambda x, t, w, r=reduction: F.cross_entropy(
             x, t, w, ignore_index=2, reduction=r, label_smoothing=0.1
         ),

@@ -173,7 +173,7 @@ REFUSED = {
     "argmax empty": (lambda x: x.graph.tensor((0, 2)).argmax(0), ShapeError, "empty"),
     "topk": (lambda x: x.topk(9), ShapeError, "9 elements"),
     "einsum": (lambda x: ops.einsum("ij,jk", x), ShapeError, "operands"),
-    "reduction": (lambda x: ops.mse_loss(x, x, "median"), ShapeError, "reduction"),
+    "reduction": (lambda x: ops.mse_loss(x, x, reduction="median"), ShapeError, "reduction"),
     "heads": (
         lambda x: ops.scaled_dot_product_attention(
             x.graph.tensor((5, 3, 4)), x.graph.tensor((2, 3, 4)), x, enable_gqa=True

@@ -57,7 +57,7 @@ def test_seed_and_stream() -> None:
 def test_seed_as_input() -> None:
     graph = Graph()
     seed = graph.tensor((), "i64")
-    sample = ops.randint(graph, -3, 4, (1000,), seed)
+    sample = ops.randint(graph, -3, 4, (1000,), seed=seed)
     one, two = (value(sample, {seed: np.int64(n)[...]}) for n in (1, 2))
     assert not np.array_equal(one, two)
     assert set(one) == set(range(-3, 4))

@@ -84,7 +84,8 @@ def wrapped(value: int) -> int:
 
 
 def dtype(value: Any) -> DType:
-    """The DType named by a name ("f32", "float32"), a Python type, a NumPy dtype, or a DType."""
+    """The DType that a name ("f32", "float32"), a Python type, a dtype of NumPy or PyTorch, or a
+    DType means."""
     if isinstance(value, DType):
         return value
     if value is bool:
@@ -93,6 +94,8 @@ def dtype(value: Any) -> DType:
         return i64
     if value is float:
         return f32
+    if type(value).__module__ == "torch":  # torch.float16
+        value = str(value).removeprefix("torch.")
     if isinstance(value, str):
         found = BY_NAME.get(value) or ALIASES.get(value)
         if found is not None:

@@ -63,18 +63,30 @@ class Graph:
         self._spaces: dict[Shape, Space] = {}
         self._normal: dict[Any, View | None] = {}  # views by what they were made of
 
+    def __repr__(self) -> str:
+        counts = (self.inputs, "inputs"), (self.parameters, "parameters"), (self.nodes, "nodes")
+        parts = [f"{len(listed)} {what}" for listed, what in counts]
+        return f"Graph({', '.join(parts)}, {len(self.outputs)} outputs)"
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        raise InputError("a graph is not copied: record it again, or compile it as it is")
+
     # ---- sources
 
     def tensor(
         self, shape: Sequence[DimLike] | DimLike, dtype: Any = "f32", name: str | None = None
     ) -> Tensor:
         """An input: given at each run. A dimension is an int, a size's name, or an expression."""
+        if isinstance(dtype, (int, Index)):
+            raise ShapeError(f"a shape is one argument: tensor(({shape}, {dtype}, ...))")
         return self._source("input", self.shape(shape), dtype_of(dtype), name)
 
     def parameter(
         self, shape: Sequence[DimLike] | DimLike, dtype: Any = "f32", name: str | None = None
     ) -> Tensor:
         """An input that changes seldom: packed once each time it is set."""
+        if isinstance(dtype, (int, Index)):
+            raise ShapeError(f"a shape is one argument: parameter(({shape}, {dtype}, ...))")
         return self._source("parameter", self.shape(shape), dtype_of(dtype), name)
 
     def constant(self, array: Any, name: str | None = None) -> Tensor:

@@ -66,6 +66,15 @@ def _beside(tensor: Tensor, value: Any) -> Any:
     return tensor.graph.constant(value)
 
 
+UFUNCS = {  # what NumPy calls otherwise
+    "divide": "div", "true_divide": "div", "power": "pow", "float_power": "float_power",
+    "invert": "bitwise_not", "left_shift": "bitwise_left_shift", "rint": "round",
+    "right_shift": "bitwise_right_shift", "mod": "remainder", "equal": "eq",
+    "radians": "deg2rad", "degrees": "rad2deg", "conjugate": "conj",
+}  # fmt: skip
+INTERNAL = ("read", "moved", "scan", "gather_node", "scatter_node", "dim_of", "node", "windows")
+
+
 class Tensor:
     """A value of a graph: `shape` (ints where constant, else Index), `dtype`; no data of its own.
 
@@ -73,7 +82,6 @@ class Tensor:
     """
 
     __slots__ = ("graph", "node")
-    __array_ufunc__ = None  # NumPy leaves `array + tensor` to the tensor
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.graph, self.node = graph, node
@@ -251,6 +259,16 @@ class Tensor:
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self} has no value while the graph is recorded")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """`np.exp(x)` and `array + x`: the operation of that name."""
+        name = UFUNCS.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or options or name not in METHODS:
+            raise TypeError(f"numpy.{ufunc.__name__} is not defined for {self}; see luminal.ops")
+        return _call(name, *(_beside(self, value) for value in inputs))
+
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in INTERNAL]
 
     def __neg__(self) -> Tensor:
         return _call("neg", self)

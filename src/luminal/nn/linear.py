@@ -60,3 +60,26 @@ class Embedding(Module):
 
     def forward(self, index: Tensor) -> Tensor:
         return ops.embedding(index, self.weight)
+
+
+class EmbeddingBag(Module):
+    """The sum, mean or maximum of the rows of a table in each bag of indices."""
+
+    def __init__(
+        self, graph: Graph, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",
+        include_last_offset: bool = False, padding_idx: int | None = None, dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
+        self.mode, self.padding_idx = mode, padding_idx
+        self.include_last_offset = include_last_offset
+
+    def forward(
+        self, index: Tensor, offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """index: (bags, each), or a vector with offsets (bags,)."""
+        return ops.embedding_bag(
+            index, self.weight, offsets, mode=self.mode, per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset, padding_idx=self.padding_idx,
+        )  # fmt: skip

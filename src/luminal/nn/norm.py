@@ -150,6 +150,13 @@ class BatchNorm(_Statistics):
 class SyncBatchNorm(BatchNorm):
     """BatchNorm: a program runs in one process, whose batch is the whole."""
 
+    def __init__(
+        self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, track_running_stats: bool = True, process_group: Any = None,
+        dtype: Any = "f32",
+    ) -> None:  # fmt: skip
+        super().__init__(graph, num_features, eps, momentum, affine, track_running_stats, dtype)
+
 
 BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 InstanceNorm1d = InstanceNorm2d = InstanceNorm3d = InstanceNorm

@@ -8,12 +8,7 @@ PyTorch takes the graph first here: `ops.zeros(graph, (2, 3))`.
 # ruff: noqa: F401, I001
 from __future__ import annotations
 
-from types import ModuleType
-
-from . import (
-    activation, elementwise, indexing, linalg, logits, math, methods, movement, reduction, scans,
-    searching, shape, sorting, special,
-)  # fmt: skip
+from . import methods, movement, random, spelling
 from .elementwise import (
     abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
     bitwise_right_shift, bitwise_xor, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin,
@@ -39,7 +34,7 @@ from .logits import (
 )  # fmt: skip
 from .linalg import (
     addbmm, addmm, addmv, addr, baddbmm, bilinear, bmm, cdist, cross, dot, einsum, kron, linear,
-    matmul, mm, mv, outer, tensordot,
+    matmul, mm, mv, outer, pdist, tensordot, vdot,
 )  # fmt: skip
 from .conv import (
     channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
@@ -50,6 +45,10 @@ from .pooling import (
     avg_pool3d, lp_pool1d, lp_pool2d, lp_pool3d,
 )  # fmt: skip
 from .maxima import (
+    adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d_with_indices, fractional_max_pool2d_with_indices,
+    fractional_max_pool3d_with_indices, max_pool1d_with_indices, max_pool2d_with_indices,
+    max_pool3d_with_indices,
     adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, fractional_max_pool2d,
     fractional_max_pool3d, max_pool1d, max_pool2d, max_pool3d, max_unpool1d, max_unpool2d,
     max_unpool3d,
@@ -62,7 +61,7 @@ from .normalisation import (
 )  # fmt: skip
 from .indexing import (
     embedding, gather, index, index_add, index_copy, index_fill, index_put,
-    index_select, masked_select, nonzero, one_hot, scatter, scatter_add, scatter_reduce,
+    index_select, one_hot, scatter, scatter_add, scatter_reduce,
     select_scatter, take, take_along_dim,
 )  # fmt: skip
 from .searching import (
@@ -79,11 +78,17 @@ from .attention import (
     scaled_dot_product_attention,
 )  # fmt: skip
 from .loss import (
-    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss,
-    cosine_similarity, cross_entropy, gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div,
-    l1_loss, margin_ranking_loss, mse_loss, nll_loss, pairwise_distance, poisson_nll_loss,
-    smooth_l1_loss, soft_margin_loss, triplet_margin_loss,
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_similarity, cross_entropy,
+    huber_loss, kl_div, l1_loss, mse_loss, nll_loss, pairwise_distance, smooth_l1_loss,
 )  # fmt: skip
+from .margins import (
+    cosine_embedding_loss, gaussian_nll_loss, hinge_embedding_loss, margin_ranking_loss,
+    multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss, poisson_nll_loss,
+    soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
+)  # fmt: skip
+from .ctc import ctc_loss
+from .bags import embedding_bag
+from .sampling import affine_grid, grid_sample
 from .movement import (
     broadcast_to, diagonal, expand, flatten, flip, movedim, narrow, permute, repeat_interleave,
     reshape, roll, select, squeeze, tile, transpose, unflatten, unsqueeze,
@@ -106,10 +111,32 @@ from .noise import (
 from .special import (
     copysign, deg2rad, entr, heaviside, hypot, rad2deg, signbit, sinc, xlog1py, xlogy,
 )  # fmt: skip
-
-_WITH_METHODS: tuple[ModuleType, ...] = (
-    movement, elementwise, math, activation, reduction, logits, linalg, indexing, scans, sorting,
-    searching, shape, special,
+from .numbers import (
+    angle, erfinv, float_power, frexp, gcd, isreal, lcm, ldexp, logaddexp2, mvlgamma, nextafter,
+    positive,
 )  # fmt: skip
+from .gamma import digamma, lgamma, polygamma
+from .bessel import i0
+from .statistics import (
+    allclose, corrcoef, cov, equal, mode, nanmedian, nanquantile, renorm, unique,
+    unique_consecutive,
+)  # fmt: skip
+from .writing import (
+    argwhere, diagonal_scatter, index_reduce, masked_scatter, masked_select, nonzero,
+    nonzero_static, put, slice_scatter,
+)  # fmt: skip
+from .solve import (
+    cholesky, cholesky_inverse, cholesky_solve, det, inverse, logdet, matrix_exp, matrix_power,
+    pinverse, qr, slogdet, solve,
+)  # fmt: skip
+from .likenesses import (
+    atleast_1d, atleast_2d, atleast_3d, clone, column_stack, diagflat, dsplit, dstack,
+    element_size, empty_like, fliplr, flipud, hsplit, inner, is_complex, is_floating_point,
+    is_same_size, is_signed, narrow_copy, new_empty, new_full, new_ones, new_tensor, new_zeros,
+    ravel, reshape_as, split_with_sizes, sum_to_size, view_as, vsplit,
+)  # fmt: skip
+from .methods import ALIASES
 
-methods.register(_WITH_METHODS)
+globals().update({alias: globals()[name] for alias, name in ALIASES.items()})
+spelling.translate(globals())
+methods.register(globals(), vars(movement))

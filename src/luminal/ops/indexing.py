@@ -12,6 +12,7 @@ from ..errors import DTypeError, ShapeError, Unsupported
 from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
+from ..graph.values import array_of
 from .base import Value, broadcast, count, dim_of, extent, full_like, size_value, tensor_of
 from .elementwise import add, div, eq, lt, mul, where
 from .movement import basic
@@ -187,7 +188,9 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 
 def index(x: Tensor, key: Any) -> Tensor:
-    """x[key], as NumPy and PyTorch read it; keys may contain integer tensors and arrays."""
+    """x[key], as NumPy and PyTorch read it; keys may contain integer tensors, arrays, and bool
+    masks whose values are known."""
+    key = key if is_basic(key) else _masks_as_places(key)
     if is_basic(key):
         return basic(x, key)
     x, dims, indices, adjacent = _advanced(x, key)
@@ -260,10 +263,30 @@ def _is_full(item: Any) -> bool:
     return isinstance(item, slice) and item == slice(None)
 
 
+def _masks_as_places(key: Any) -> Any:
+    """A bool mask whose values are known as the places where it is true."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    found: list[Any] = []
+    for item in items:
+        known = _known_mask(item)
+        found += [item] if known is None else list(np.nonzero(known))
+    return tuple(found) if isinstance(key, tuple) or len(found) != 1 else found[0]
+
+
+def _known_mask(item: Any) -> np.ndarray | None:
+    if isinstance(item, Tensor):
+        constant = item.node.op == "input" and item.node.attribute.kind == "constant"
+        return item.node.attribute.value if constant and item.dtype is boolean else None
+    if item is None or item is Ellipsis or isinstance(item, (slice, int, str, Index)):
+        return None
+    array = array_of(item)
+    return array if array.dtype == np.bool_ else None
+
+
 def _index_tensor(x: Tensor, item: Any) -> Tensor | None:
     if item is None or (isinstance(item, (slice, int, str, Index)) and not isinstance(item, bool)):
         return None
-    tensor = item if isinstance(item, Tensor) else x.graph.constant(np.asarray(item))
+    tensor = item if isinstance(item, Tensor) else x.graph.constant(array_of(item))
     if tensor.dtype is boolean:
         raise Unsupported(
             "x[mask]: how many elements a bool mask selects is data; a static graph has no shape"
@@ -281,13 +304,3 @@ def _merge(x: Tensor, dims: list[int], indices: Sequence[Tensor]) -> tuple[Tenso
     for d, more in zip(dims[1:], indices[1:]):
         flat = add(mul(flat, size_value(x.graph, extent(x, d), i64)), more)
     return merged, flat
-
-
-def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """Not in a static graph: the size of the result is data."""
-    raise Unsupported("masked_select: how many elements are selected is data; use where()")
-
-
-def nonzero(x: Tensor) -> Tensor:
-    """Not in a static graph: the size of the result is data."""
-    raise Unsupported("nonzero: how many elements are not zero is data; use where()")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..errors import ShapeError
 from ..graph.dtype import f32
 from ..graph.index import Index
@@ -16,6 +18,7 @@ from .base import (
     operands,
     result_type,
     same_size,
+    static,
 )
 from .elementwise import add, eq, logical_and, mul, reciprocal, sub, where
 from .reduction import norm, reduce
@@ -74,6 +77,9 @@ def _ranked(name: str, a: Tensor, b: Tensor, first: int, second: int) -> Tensor:
     if a.ndim != first or b.ndim != second:
         raise ShapeError(f"{name} takes {first} and {second} dimensions, got {a} and {b}")
     return matmul(a, b)
+
+
+vdot = dot  # nothing is complex
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
@@ -147,6 +153,15 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs of rows: (..., n, d), (..., m, d)
     to (..., n, m)."""
     return norm(sub(a.unsqueeze(-2), b.unsqueeze(-3)), p, -1)
+
+
+def pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows (n, d), n fixed: (n (n - 1) / 2,)."""
+    pairs = np.triu_indices(static(extent(x, 0), "the number of rows"), 1)
+    if not pairs[0].size:
+        return reduce("sum", x, 1).narrow(0, 0, 0)
+    first, second = (x.graph.constant(side.astype(np.int64)) for side in pairs)
+    return norm(sub(x[first], x[second]), p, -1)
 
 
 def kron(a: Tensor, b: Tensor) -> Tensor:

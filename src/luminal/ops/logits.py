@@ -58,7 +58,7 @@ def gumbel_softmax(
     seed: Seed = None, stream: int | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is unused.)"""
-    noise = gumbel(x.graph, x.shape, seed, stream).cast(x.dtype)
+    noise = gumbel(x.graph, x.shape, seed=seed, stream=stream).cast(x.dtype)
     soft = softmax((x + noise) / tau, dim)
     return hardmax(soft, dim) if hard else soft
 

@@ -29,7 +29,7 @@ from .reduction import mean, norm, reduce
 from .reduction import sum as total
 
 
-def _reduced(x: Tensor, reduction: str) -> Tensor:
+def reduced(x: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return x
     if reduction == "sum":
@@ -40,25 +40,31 @@ def _reduced(x: Tensor, reduction: str) -> Tensor:
 
 
 @floating
-def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(x - target)^2."""
-    return _reduced(square(sub(x, target)), reduction)
+def mse_loss(
+    x: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """(x - target)^2; with weights the mean is over them."""
+    return _by_weight(square(sub(x, target)), weight, reduction)
 
 
 @floating
-def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """|x - target|."""
-    return _reduced(abs(sub(x, target)), reduction)
+def l1_loss(
+    x: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """|x - target|; with weights the mean is over them."""
+    return _by_weight(abs(sub(x, target)), weight, reduction)
 
 
 @floating
-def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(
+    x: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
     """Square near 0, linear beyond beta, divided by beta."""
     if beta == 0:
-        return l1_loss(x, target, reduction)
+        return l1_loss(x, target, reduction=reduction)
     distance = abs(sub(x, target))
     near = div(mul(square(distance), 0.5), beta)
-    return _reduced(where(lt(distance, beta), near, sub(distance, 0.5 * beta)), reduction)
+    return reduced(where(lt(distance, beta), near, sub(distance, 0.5 * beta)), reduction)
 
 
 @floating
@@ -66,7 +72,13 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     """Square near 0, linear beyond delta."""
     distance = abs(sub(x, target))
     far = mul(sub(distance, 0.5 * delta), delta)
-    return _reduced(where(distance <= delta, mul(square(distance), 0.5), far), reduction)
+    return reduced(where(distance <= delta, mul(square(distance), 0.5), far), reduction)
+
+
+def _by_weight(x: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    if weight is None:
+        return reduced(x, reduction)
+    return _weighted(x, weight.expand(x.shape), reduction)
 
 
 # ---- classification
@@ -74,8 +86,8 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
 
 @floating
 def nll_loss(
-    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean",
+    x: Tensor, target: Tensor, weight: Tensor | None = None, *,
+    ignore_index: int = -100, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """-x[target], for log-probabilities x (batch, classes, ...) or (classes,)."""
     dim = 0 if x.ndim == 1 else 1
@@ -95,20 +107,20 @@ def _class_weights(target: Tensor, weight: Tensor | None, like: Tensor) -> Tenso
 def _weighted(x: Tensor, weights: Tensor, reduction: str) -> Tensor:
     """The weighted mean (or sum, or all)."""
     x = mul(x, weights)
-    return div(total(x), total(weights)) if reduction == "mean" else _reduced(x, reduction)
+    return div(total(x), total(weights)) if reduction == "mean" else reduced(x, reduction)
 
 
 @floating
 def cross_entropy(
-    x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
+    x: Tensor, target: Tensor, weight: Tensor | None = None, *,
+    ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
     """Of logits x (batch, classes, ...) or (classes,): classes as integers, or probabilities."""
     dim = 0 if x.ndim == 1 else 1
     logs = log_softmax(x, dim)
     if target.dtype.is_float:
         return _soft_cross_entropy(logs, target, weight, reduction, label_smoothing, dim)
-    hard = nll_loss(logs, target, weight, ignore_index, reduction)
+    hard = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if label_smoothing == 0:
         return hard
     smooth = _smooth_part(logs, target, weight, ignore_index, reduction, dim)
@@ -124,7 +136,7 @@ def _smooth_part(
     each = neg(reduce("sum", _times_class_weight(logs, weight, dim), dim))
     each = where(kept, each, 0.0)
     if reduction != "mean":
-        return _reduced(each, reduction)
+        return reduced(each, reduction)
     safe = where(kept, target, 0).cast(i64)
     weights = where(kept, _class_weights(safe, weight, logs), 0.0)
     return div(total(each), total(weights))
@@ -143,24 +155,24 @@ def _soft_cross_entropy(
         target = add(mul(target, 1 - smoothing), smoothing / int(extent(logs, dim)))
     each = neg(reduce("sum", mul(_times_class_weight(logs, weight, dim), target), dim))
     if reduction != "mean" or each.ndim == 0:
-        return _reduced(each, reduction)
+        return reduced(each, reduction)
     return mean(each)
 
 
 @floating
 def binary_cross_entropy(
-    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+    x: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
     """Of probabilities x; logarithms are limited to -100 as in PyTorch."""
     of_one = clamp(log(x), min=-100.0)
     of_zero = clamp(log1p(neg(x)), min=-100.0)
     each = neg(add(mul(target, of_one), mul(sub(1.0, target), of_zero)))
-    return _reduced(each if weight is None else mul(each, weight), reduction)
+    return reduced(each if weight is None else mul(each, weight), reduction)
 
 
 @floating
 def binary_cross_entropy_with_logits(
-    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
+    x: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Of logits x, without overflow."""
@@ -168,11 +180,13 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         softplus = mul(softplus, add(mul(sub(pos_weight, 1.0), target), 1.0))
     each = add(mul(sub(1.0, target), x), softplus)
-    return _reduced(each if weight is None else mul(each, weight), reduction)
+    return reduced(each if weight is None else mul(each, weight), reduction)
 
 
 @floating
-def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+def kl_div(
+    x: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
     """target (log target - x), for log-probabilities x; "batchmean" divides by the batch."""
     if log_target:
         each = mul(exp(target), sub(target, x))
@@ -180,10 +194,10 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
         each = where(gt(target, 0), mul(target, sub(log(target), x)), mul(target, 0.0))
     if reduction == "batchmean":
         return div(total(each), int(extent(x, 0)))
-    return _reduced(each, reduction)
+    return reduced(each, reduction)
 
 
-# ---- distances and margins
+# ---- distances
 
 
 @floating
@@ -199,69 +213,3 @@ def pairwise_distance(
 ) -> Tensor:
     """The norm of a - b + eps along the last dimension."""
     return norm(add(sub(a, b), eps), p, -1, keepdim)
-
-
-@floating
-def cosine_embedding_loss(
-    a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
-) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
-    cos = cosine_similarity(a, b, dim=a.ndim - 1, eps=1e-8)
-    same, other = sub(1.0, cos), maximum(sub(cos, margin), 0.0)
-    return _reduced(where(eq(target, 1), same, other), reduction)
-
-
-@floating
-def margin_ranking_loss(
-    a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
-) -> Tensor:
-    """max(0, -target (a - b) + margin)."""
-    return _reduced(maximum(add(neg(mul(target, sub(a, b))), margin), 0.0), reduction)
-
-
-@floating
-def hinge_embedding_loss(
-    x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
-) -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
-    far = maximum(sub(margin, x), 0.0)
-    return _reduced(where(eq(target, 1), x, far), reduction)
-
-
-@floating
-def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
-    eps: float = 1e-6, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    """max(0, |anchor - positive| - |anchor - negative| + margin)."""
-    near = pairwise_distance(anchor, positive, p, eps)
-    far = pairwise_distance(anchor, negative, p, eps)
-    return _reduced(maximum(add(sub(near, far), margin), 0.0), reduction)
-
-
-@floating
-def soft_margin_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """log(1 + e^(-target x))."""
-    y = neg(mul(target, x))
-    each = add(maximum(y, 0.0), log1p(exp(neg(magnitude(y)))))
-    return _reduced(each, reduction)
-
-
-@floating
-def poisson_nll_loss(
-    x: Tensor, target: Tensor, log_input: bool = True, eps: float = 1e-8, reduction: str = "mean"
-) -> Tensor:
-    """e^x - target x for logarithms x, else x - target log(x + eps)."""
-    if log_input:
-        return _reduced(sub(exp(x), mul(target, x)), reduction)
-    return _reduced(sub(x, mul(target, log(add(x, eps)))), reduction)
-
-
-@floating
-def gaussian_nll_loss(
-    x: Tensor, target: Tensor, var: Tensor, eps: float = 1e-6, reduction: str = "mean"
-) -> Tensor:
-    """(log var + (x - target)^2 / var) / 2."""
-    var = maximum(var, eps)
-    each = mul(add(log(var), div(square(sub(x, target)), var)), 0.5)
-    return _reduced(each, reduction)

@@ -4,6 +4,7 @@ largest element (NaN counts as largest) of each window."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from ..errors import ShapeError
@@ -219,7 +220,7 @@ def _fractional(
         lengths = [static(extent(batch, 2 + d), "an image") for d in range(n)]
         sizes = tuple(int(length * ratio) for length, ratio in zip(lengths, ratios))
     if samples is None:
-        samples = rand(x.graph, (*batch.shape[:2], n), seed)
+        samples = rand(x.graph, (*batch.shape[:2], n), seed=seed)
     kernel = per_dim(kernel_size, n, "kernel_size")
     parts = fractional_max_pool(batch, kernel, sizes, samples, drawn)
     if batch is not x:
@@ -245,3 +246,25 @@ def fractional_max_pool3d(
     """Maxima of windows at drawn distances. _random_samples: (batch, channels, 3) in 0 .. 1."""
     options = kernel_size, output_size, output_ratio, return_indices, _random_samples, seed
     return _fractional((0, 1, 2), x, *options)
+
+
+# ---- the same with their places, under names of their own
+
+
+def _with_indices(pool: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+    @wraps(pool)
+    def both(x: Tensor, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = pool(x, *arguments, **options, return_indices=True)
+        return found
+
+    return both
+
+
+max_pool1d_with_indices = _with_indices(max_pool1d)
+max_pool2d_with_indices = _with_indices(max_pool2d)
+max_pool3d_with_indices = _with_indices(max_pool3d)
+adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)
+fractional_max_pool2d_with_indices = _with_indices(fractional_max_pool2d)
+fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d)

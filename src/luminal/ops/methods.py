@@ -1,40 +1,62 @@
-"""Methods of tensors: the public functions whose first parameter is a tensor, and a few more."""
+"""Methods of tensors: the public operations that take a tensor first, and a few more."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..graph.dtype import bf16, boolean, dtype, f16, f32, f64, i8, i16, i32, i64, u8
+from ..errors import Unsupported
+from ..graph.dtype import DType, bf16, boolean, dtype, f16, f32, f64, i8, i16, i32, i64, u8
 from ..graph.index import Index
 from ..graph.tensor import Tensor, register_method
 from . import movement
 from .base import Value, count
 from .elementwise import where
+from .spelling import understands
 
 DTYPE_METHODS = {
     "float": f32, "double": f64, "half": f16, "bfloat16": bf16, "long": i64, "int": i32,
     "short": i16, "char": i8, "byte": u8, "bool": boolean,
 }  # fmt: skip
 
+# other names of operations, PyTorch's and NumPy's
+ALIASES = {
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin",
+    "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh",
+    "clamp_max": "minimum", "clamp_min": "maximum", "clip": "clamp", "divide": "div",
+    "fix": "trunc", "ger": "outer", "greater": "gt", "greater_equal": "ge", "less": "lt",
+    "less_equal": "le", "moveaxis": "movedim", "multiply": "mul", "negative": "neg",
+    "not_equal": "ne", "row_stack": "vstack", "sgn": "sign", "subtract": "sub",
+    "swapaxes": "transpose", "swapdims": "transpose", "true_divide": "div",
+    "unsafe_chunk": "chunk", "unsafe_split": "split", "unsafe_split_with_sizes": "split",
+}  # fmt: skip
 
-def register(modules: Iterable[ModuleType]) -> None:
-    """Bind the functions of these modules; the first of a name counts."""
-    for name in ("T", "mT"):
-        setattr(Tensor, name, property(getattr(movement, name)))
-    for module in modules:
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            own = function.__module__ == module.__name__ and not name.startswith("_")
-            if own and _takes_tensor(function) and not hasattr(Tensor, name):
-                register_method(name, function)
+
+def register(operations: Mapping[str, Any], movements: Mapping[str, Any]) -> None:
+    """Bind these functions, movements first, where their first parameter is a tensor."""
+    for name, function in {"T": movement.T, "H": movement.T, "mT": movement.mT,
+                           "mH": movement.mT}.items():  # fmt: skip
+        setattr(Tensor, name, property(function))
+    own = {n: f for n, f in movements.items() if getattr(f, "__module__", "") == movement.__name__}
+    for name, function in [*own.items(), *operations.items()]:
+        public = inspect.isfunction(function) and not name.startswith("_")
+        if public and _takes_tensor(function) and not hasattr(Tensor, name):
+            register_method(name, understands(function))
     for name, kind in DTYPE_METHODS.items():
         register_method(name, _caster(kind))
-    extra: tuple[Callable[..., Any], ...] = (to, type_as, size, numel, dim, t, contiguous, detach)
-    for method in extra:
+    for method in EXTRA:
         register_method(method.__name__, method)
-    register_method("where", _where_method)
+    register_method("polygamma", lambda x, n: operations["polygamma"](n, x))
+    for name in ("itemsize", "nbytes"):
+        setattr(Tensor, name, property(globals()[f"_{name}"]))
+    for name, method in {"nelement": numel, "ndimension": dim, "astype": to, "split_with_sizes":
+                         operations["split"], "where": _where_method}.items():  # fmt: skip
+        register_method(name, method)
+    for name in ("conj", "conj_physical", "resolve_conj", "resolve_neg", "cpu"):
+        register_method(name, _same)
+    for name in ("item", "tolist", "numpy", "is_nonzero"):
+        register_method(name, _valueless(name))
 
 
 def _takes_tensor(function: Callable[..., Any]) -> bool:
@@ -42,8 +64,15 @@ def _takes_tensor(function: Callable[..., Any]) -> bool:
     return first is not None and first.annotation in ("Tensor", "Value")
 
 
-def _caster(kind: Any) -> Callable[[Tensor], Tensor]:
+def _caster(kind: DType) -> Callable[[Tensor], Tensor]:
     return lambda x: x.cast(kind)
+
+
+def _valueless(name: str) -> Callable[[Tensor], Any]:
+    def refused(x: Tensor) -> Any:
+        raise Unsupported(f"{name}: {x} has no value while the graph is recorded; run a program")
+
+    return refused
 
 
 def _where_method(x: Tensor, condition: Tensor, other: Value) -> Tensor:
@@ -52,8 +81,8 @@ def _where_method(x: Tensor, condition: Tensor, other: Value) -> Tensor:
 
 
 def to(x: Tensor, kind: Any) -> Tensor:
-    """x in another dtype."""
-    return x.cast(dtype(kind))
+    """x in another dtype (of ours, NumPy's or PyTorch's), or in that of another tensor."""
+    return x.cast(kind.dtype if isinstance(kind, Tensor) else dtype(kind))
 
 
 def type_as(x: Tensor, other: Tensor) -> Tensor:
@@ -72,6 +101,14 @@ def numel(x: Tensor) -> int | Index:
     return number.constant if number.is_constant else number
 
 
+def _itemsize(x: Tensor) -> int:
+    return x.dtype.bytes
+
+
+def _nbytes(x: Tensor) -> Any:
+    return numel(x) * x.dtype.bytes
+
+
 def dim(x: Tensor) -> int:
     """How many dimensions."""
     return x.ndim
@@ -82,6 +119,16 @@ def t(x: Tensor) -> Tensor:
     return x.transpose(0, 1) if x.ndim == 2 else x
 
 
+def adjoint(x: Tensor) -> Tensor:
+    """The last two dimensions swapped."""
+    return x.transpose(-1, -2)
+
+
+def _same(x: Tensor) -> Tensor:
+    """x: where its values lie, and whether they are conjugate, is nothing of the graph's."""
+    return x
+
+
 def contiguous(x: Tensor) -> Tensor:
     """x: where values lie in memory is the compiler's business."""
     return x
@@ -90,3 +137,8 @@ def contiguous(x: Tensor) -> Tensor:
 def detach(x: Tensor) -> Tensor:
     """x: gradients are a pass over the graph, not a property of tensors."""
     return x
+
+
+EXTRA: tuple[Callable[..., Any], ...] = (
+    to, type_as, size, numel, dim, t, adjoint, contiguous, detach,
+)  # fmt: skip

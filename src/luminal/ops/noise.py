@@ -17,7 +17,7 @@ def _kept(
 ) -> Tensor:  # fmt: skip
     """True with probability 1 - p, alike for all that the first `dims` dimensions share."""
     shape: list[int | Index] = [*x.shape[:dims], *(1,) * (x.ndim - dims)]
-    return lt(rand(x.graph, shape, seed, stream), 1.0 - p)
+    return lt(rand(x.graph, shape, seed=seed, stream=stream), 1.0 - p)
 
 
 def _probability(p: float) -> float:
@@ -103,5 +103,5 @@ def rrelu(
     """x, or below 0 a slope times x: drawn from lower .. upper in training, else their mean."""
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
-    slope = add(mul(rand(x.graph, x.shape, seed, stream), upper - lower), lower)
+    slope = add(mul(rand(x.graph, x.shape, seed=seed, stream=stream), upper - lower), lower)
     return where(ge(x, 0), x, mul(x, slope.cast(x.dtype)))

@@ -126,7 +126,9 @@ def _halves(number: Tensor) -> tuple[Tensor, Tensor]:
     return bits.cast(u32), bitwise_right_shift(bits, full_like(bits, 32)).cast(u32)
 
 
-def random_bits(graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None) -> Tensor:
+def random_bits(
+    graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None
+) -> Tensor:
     """Random u32."""
     return random_words(graph, shape, seed, stream)[0]
 
@@ -146,7 +148,7 @@ def _unit(words: tuple[Tensor, Tensor], kind: Any) -> Tensor:
 
 
 def rand(
-    graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
+    graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
 ) -> Tensor:
     """Uniform in [0, 1)."""
     kind = dtype_of(dtype)
@@ -163,15 +165,15 @@ def _below_one(x: Tensor) -> Tensor:
 
 
 def uniform(
-    graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, seed: Seed = None,
+    graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, *, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
     """Uniform in [low, high)."""
-    return add(mul(rand(graph, shape, seed, stream, dtype), high - low), low)
+    return add(mul(rand(graph, shape, seed=seed, stream=stream, dtype=dtype), high - low), low)
 
 
 def randn(
-    graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
+    graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
 ) -> Tensor:
     """Normal with mean 0 and variance 1, by Box and Muller."""
     kind = dtype_of(dtype)
@@ -182,48 +184,49 @@ def randn(
 
 
 def normal(
-    graph: Graph, shape: Shape, mean: float = 0.0, std: float = 1.0, seed: Seed = None,
+    graph: Graph, mean: float, std: float, size: Shape, *, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
     """Normal with a mean and a standard deviation."""
-    return add(mul(randn(graph, shape, seed, stream, dtype), std), mean)
+    noise = randn(graph, size, seed=seed, stream=stream, dtype=dtype)
+    return add(mul(noise, std), mean)
 
 
 def exponential(
-    graph: Graph, shape: Shape, rate: float = 1.0, seed: Seed = None, stream: int | None = None
+    graph: Graph, shape: Shape, rate: float = 1.0, *, seed: Seed = None, stream: int | None = None
 ) -> Tensor:
     """Exponential, of a rate."""
-    unit = rand(graph, shape, seed, stream)
+    unit = rand(graph, shape, seed=seed, stream=stream)
     return mul(graph.apply("log2", [sub(1.0, unit)]), -LN_2 / rate)
 
 
-def gumbel(graph: Graph, shape: Shape, seed: Seed = None, stream: int | None = None) -> Tensor:
+def gumbel(graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None) -> Tensor:
     """Gumbel noise: -log(-log u)."""
-    unit = add(rand(graph, shape, seed, stream), 2.0**-25)
+    unit = add(rand(graph, shape, seed=seed, stream=stream), 2.0**-25)
     return neg(log(neg(log(unit))))
 
 
 def randint(
-    graph: Graph, low: int, high: int, shape: Shape, seed: Seed = None, stream: int | None = None,
+    graph: Graph, low: int, high: int, size: Shape, *, seed: Seed = None, stream: int | None = None,
     dtype: Any = "i64",
 ) -> Tensor:  # fmt: skip
     """Integers low .. high - 1. high - low < 2^32; the bias is below (high - low) / 2^32."""
     if not 0 < high - low < 1 << 32:
         raise DTypeError(f"randint: {low} .. {high - 1} must have 1 .. 2^32 - 1 members")
-    wide = random_bits(graph, shape, seed, stream).cast(u64)
+    wide = random_bits(graph, size, seed=seed, stream=stream).cast(u64)
     scaled = bitwise_right_shift(mul(wide, full_like(wide, high - low)), full_like(wide, 32))
     return add(scaled.cast(i64), low).cast(dtype_of(dtype))
 
 
 def bernoulli(p: Tensor, *, seed: Seed = None, stream: int | None = None) -> Tensor:
     """1 with probability p, else 0."""
-    unit = rand(p.graph, p.shape, seed, stream, f64 if p.dtype is f64 else f32)
+    unit = rand(p.graph, p.shape, seed=seed, stream=stream, dtype=f64 if p.dtype is f64 else f32)
     return lt(unit, p.cast(unit.dtype)).cast(p.dtype)
 
 
-def randperm(graph: Graph, n: int, seed: Seed = None, stream: int | None = None) -> Tensor:
+def randperm(graph: Graph, n: int, *, seed: Seed = None, stream: int | None = None) -> Tensor:
     """A random order of 0 .. n - 1."""
-    return argsort(random_bits(graph, (n,), seed, stream))
+    return argsort(random_bits(graph, (n,), seed=seed, stream=stream))
 
 
 def multinomial(
@@ -235,7 +238,7 @@ def multinomial(
     shape = list(weights.shape)
     if replacement and num_samples != 1:
         shape.insert(-1, num_samples)
-        noise = gumbel(weights.graph, shape, seed, stream)
+        noise = gumbel(weights.graph, shape, seed=seed, stream=stream)
         return argmax(add(log(weights).unsqueeze(-2), noise), -1)
-    noise = gumbel(weights.graph, shape, seed, stream)
+    noise = gumbel(weights.graph, shape, seed=seed, stream=stream)
     return topk(add(log(weights), noise), num_samples, -1).indices

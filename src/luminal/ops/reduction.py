@@ -176,8 +176,7 @@ def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
 
 
 @floating
-def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
-    """The mean square distance to the mean, with n - correction in place of n."""
+def _variance(x: Tensor, dim: Dims, correction: int, keepdim: bool) -> Tensor:
     dims = dims_of(x, dim)
     centered = sub(x, mean(x, dims, keepdim=True))
     total = reduce("sum", square(centered), dims, keepdim)
@@ -185,24 +184,51 @@ def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False)
     return mul(total, reciprocal_of_size(x.graph, number.maximum(0), x.dtype))
 
 
-@floating
-def std(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
+def _spread(dim: Dims, unbiased: bool | int, correction: int | None) -> tuple[Dims, int]:
+    """(dimensions, correction): var(x, False) is var(x, unbiased=False)."""
+    if isinstance(dim, bool):
+        return None, int(dim) if correction is None else correction
+    return dim, int(unbiased) if correction is None else correction
+
+
+def var(
+    x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
+    correction: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean square distance to the mean, with n - correction (1, or 0 if not unbiased) in place
+    of n."""
+    return _variance(x, *_spread(dim, unbiased, correction), keepdim)
+
+
+def std(
+    x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
+    correction: int | None = None,
+) -> Tensor:  # fmt: skip
     """The square root of the variance."""
-    return sqrt(var(x, dim, correction, keepdim))
+    return _deviation(x, *_spread(dim, unbiased, correction), keepdim)
+
+
+@floating
+def _deviation(x: Tensor, dim: Dims, correction: int, keepdim: bool) -> Tensor:
+    return sqrt(_variance(x, dim, correction, keepdim))
 
 
 def var_mean(
-    x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
+    correction: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(variance, mean)."""
-    return var(x, dim, correction, keepdim), mean(x, dim, keepdim)
+    dim, number = _spread(dim, unbiased, correction)
+    return _variance(x, dim, number, keepdim), mean(x, dim, keepdim)
 
 
 def std_mean(
-    x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
+    correction: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(standard deviation, mean)."""
-    return std(x, dim, correction, keepdim), mean(x, dim, keepdim)
+    dim, number = _spread(dim, unbiased, correction)
+    return _deviation(x, dim, number, keepdim), mean(x, dim, keepdim)
 
 
 @floating
@@ -224,7 +250,7 @@ def squeeze_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 @floating
-def norm(x: Tensor, p: float | str = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def norm(x: Tensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = False) -> Tensor:
     """(sum |x|^p)^(1/p); for p infinite the largest |x|, for 0 how many are not zero."""
     if p == "fro" or p == 2:
         return sqrt(reduce("sum", square(x), dim, keepdim))

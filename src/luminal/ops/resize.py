@@ -160,15 +160,18 @@ def _cubic(x: Tensor, dim: int, target: Target, align_corners: bool) -> Tensor:
     numerator, denominator = _source(n, target, dim, align_corners)
     low = numerator // denominator
     t = _fraction(x, dim, size, numerator - low * denominator, denominator)
-    distances = [add(t, 1.0), t, sub(1.0, t), sub(2.0, t)]
     total = None
-    for tap, distance in enumerate(distances):
-        weight = _far(distance) if tap in (0, 3) else _near(distance)
+    for tap, weight in enumerate(cubic_shares(t)):
         at = (low + (tap - 1)).maximum(0).minimum(n - 1)
         part = mul(_read_along(x, dim, size, at), weight)
         total = part if total is None else add(total, part)
     assert total is not None
     return total
+
+
+def cubic_shares(t: Tensor) -> list[Tensor]:
+    """The weights of the elements 1 before, at, 1 and 2 after floor(x), where x = floor(x) + t."""
+    return [_far(add(t, 1.0)), _near(t), _near(sub(1.0, t)), _far(sub(2.0, t))]
 
 
 def _near(d: Tensor) -> Tensor:

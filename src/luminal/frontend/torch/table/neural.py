@@ -152,7 +152,8 @@ def linear_cross_entropy(
         raise Unsupported("gradients beside the loss")
     wide = [None if part is None else widened(part) for part in (weight, bias, classes)]
     logits = ops.linear(widened(x), wide[0], wide[1])  # type: ignore[arg-type]
-    return ops.cross_entropy(logits, target, wide[2], ignored, reduction), None, None, None
+    loss = ops.cross_entropy(logits, target, wide[2], ignore_index=ignored, reduction=reduction)
+    return loss, None, None, None
 
 
 @rule("torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default")

@@ -145,12 +145,12 @@ def triu_indices(
 
 @source("rand.default")
 def rand(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
-    return ops.rand(at.graph, tuple(shape), at.random_seed(), dtype=dtype)
+    return ops.rand(at.graph, tuple(shape), seed=at.random_seed(), dtype=dtype)
 
 
 @source("randn.default")
 def randn(at: Recorder, shape: Sizes, dtype: DType = f32) -> Tensor:
-    return ops.randn(at.graph, tuple(shape), at.random_seed(), dtype=dtype)
+    return ops.randn(at.graph, tuple(shape), seed=at.random_seed(), dtype=dtype)
 
 
 @source("rand_like.default")
@@ -170,7 +170,7 @@ def randint(at: Recorder, high: int, shape: Sizes, dtype: DType = i64) -> Tensor
 
 @source("randint.low")
 def randint_low(at: Recorder, low: int, high: int, shape: Sizes, dtype: DType = i64) -> Tensor:
-    return ops.randint(at.graph, low, high, tuple(shape), at.random_seed()).cast(dtype)
+    return ops.randint(at.graph, low, high, tuple(shape), seed=at.random_seed()).cast(dtype)
 
 
 @source("randint_like.low_dtype")
@@ -187,7 +187,7 @@ def randint_like_to(at: Recorder, x: Tensor, high: int, dtype: DType | None = No
 
 @source("randperm.default")
 def randperm(at: Recorder, n: int, dtype: DType = i64) -> Tensor:
-    return ops.randperm(at.graph, n, at.random_seed()).cast(dtype)
+    return ops.randperm(at.graph, n, seed=at.random_seed()).cast(dtype)
 
 
 @source("bernoulli.p")
@@ -238,7 +238,7 @@ def rrelu(
 
 @source("exponential.default")
 def exponential(at: Recorder, x: Tensor, rate: float = 1.0) -> Tensor:
-    return ops.exponential(at.graph, x.shape, rate, at.random_seed()).cast(x.dtype)
+    return ops.exponential(at.graph, x.shape, rate, seed=at.random_seed()).cast(x.dtype)
 
 
 @source("geometric.default")
@@ -255,7 +255,7 @@ def multinomial(at: Recorder, x: Tensor, count: Size, replacement: bool = False)
     number, wide = static(count, "the number of draws"), x.cast(f64 if x.dtype is f64 else f32)
     rows, places = x.shape[:-1], x.shape[-1]
     shape = (*rows, number, places) if replacement else x.shape
-    clocks = ops.exponential(at.graph, shape, 1.0, at.random_seed()).cast(wide.dtype)
+    clocks = ops.exponential(at.graph, shape, 1.0, seed=at.random_seed()).cast(wide.dtype)
     clocks = ops.clamp(clocks, 1e-30)  # 0 is drawn, too
     if replacement:
         return ops.argmax(ops.div(wide.unsqueeze(-2), clocks), -1)

@@ -1,0 +1,69 @@
+"""Rows of a table, added up in bags."""
+
+from __future__ import annotations
+
+from ..errors import ShapeError
+from ..graph.dtype import f32, i64
+from ..graph.index import Index
+from ..graph.tensor import Tensor
+from .base import count, extent, full_like, literal, positions
+from .elementwise import clamp, div, eq, ge, mul, ne, sub, where
+from .indexing import embedding, scatter_add, scatter_reduce
+from .reduction import reduce
+
+
+def embedding_bag(
+    index: Tensor, weight: Tensor, offsets: Tensor | None = None, *, mode: str = "mean",
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum, mean or maximum of the rows of each bag: (bags, width), 0 for an empty one.
+
+    index: (bags, each), or a vector whose bags start at offsets (bags,), with include_last_offset
+    (bags + 1,). per_sample_weights: like index, for sums. padding_idx does not count.
+    """
+    if index.ndim == 2:
+        each = extent(index, 1)
+        offsets = index.graph.iota((index.shape[0],), Index.of("i0") * each, i64)
+        factors = None if per_sample_weights is None else per_sample_weights.flatten()
+        rest = {"mode": mode, "per_sample_weights": factors, "padding_idx": padding_idx}
+        return embedding_bag(index.flatten(), weight, offsets, **rest)  # type: ignore[arg-type]
+    if offsets is None:
+        raise ShapeError("embedding_bag: a vector of indices needs offsets")
+    if include_last_offset:
+        offsets = offsets.narrow(0, 0, extent(offsets, 0) - 1)
+    return bags(index, weight, offsets, mode, per_sample_weights, padding_idx)[0]
+
+
+def bags(
+    index: Tensor, weight: Tensor, starts: Tensor, mode: str, factors: Tensor | None = None,
+    padding: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """(the result, the bag of each index, how many indices count in each bag). Narrow floats are
+    multiplied and added up in f32, rounded once."""
+    bag = bag_of(index, starts)
+    counts = ne(index, -1 if padding is None else padding % int(extent(weight, 0)))
+    rows, total = embedding(index, weight), extent(starts, 0)
+    number = scatter_add(full_like(starts, 0, i64), 0, bag, counts.cast(i64))
+    along = bag.unsqueeze(1).expand(rows.shape)
+    width = count(weight, [1])
+    if mode == "max":
+        empty = literal(weight.graph, 0, weight.dtype).expand((total, width))
+        real = where(counts.unsqueeze(1), rows, full_like(rows, weight.dtype.lowest))
+        most = scatter_reduce(empty, 0, along, real, "amax", include_self=False)
+        return where(eq(number, 0).unsqueeze(1), full_like(most, 0), most), bag, number
+    wide = rows.cast(f32) if rows.dtype.bytes < 4 else rows
+    if factors is not None:
+        wide = mul(wide, factors.cast(wide.dtype).unsqueeze(1))
+    kept = where(counts.unsqueeze(1), wide, full_like(wide, 0))
+    empty = literal(weight.graph, 0, wide.dtype).expand((total, width))
+    result = scatter_add(empty, 0, along, kept)
+    if mode == "mean":
+        result = div(result, clamp(number, 1).cast(wide.dtype).unsqueeze(1))
+    return result.cast(weight.dtype), bag, number
+
+
+def bag_of(index: Tensor, starts: Tensor) -> Tensor:
+    """The bag of each index: how many bags have started, less one."""
+    started = ge(positions(index, 0).unsqueeze(1), starts.unsqueeze(0))
+    return sub(reduce("sum", started.cast(i64), 1), 1)
