@@ -62,6 +62,26 @@ def test_greedy_replies_in_a_batch_equal_those_of_transformers(engine: Engine) -
     assert load.preempted and load.pages_held == load.running == load.waiting == 0
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_guesses_change_no_reply(engine: Engine, temperature: float) -> None:
+    """Prompts that repeat themselves: many guesses are right. Fewer runs are needed for one."""
+    asked = [(prompt * 4)[:50] for prompt in prompts(12, 14)]
+    wishes = Wishes(40, sampling=Sampling(temperature, top_k=2, seed=3))
+    guessing = Engine(engine.program, None, speculate=4)
+    try:
+        for some in (asked, asked[:1]):
+            before = engine.load_now().runs
+            expected = [tokens(pieces) for pieces in engine.complete(some, wishes)]
+            runs = engine.load_now().runs - before
+            before = guessing.load_now().runs
+            assert [tokens(pieces) for pieces in guessing.complete(some, wishes)] == expected
+            fewer = runs - (guessing.load_now().runs - before)
+        assert fewer > 0 or temperature
+        assert guessing.load_now().pages_held == 0
+    finally:
+        guessing.close(10)
+
+
 def test_a_seed_gives_the_same_reply_in_any_company(engine: Engine) -> None:
     wishes = Wishes(20, sampling=Sampling(temperature=1.0, top_k=50, seed=7))
     asked = prompts(9)

@@ -22,10 +22,12 @@ class Memory:
     def run(self, parts: list[Part]) -> None:
         """A slot holds all tokens up to its own, as keys and values depend on them."""
         for part in parts:
+            tokens = part.sequence.tokens[: part.start] + part.tokens
+            assert len(tokens) == part.start + part.count
             for place in range(part.start, part.start + part.count):
-                self.slots[self.slot(part, place)] = tuple(part.sequence.tokens[: place + 1])
+                self.slots[self.slot(part, place)] = tuple(tokens[: place + 1])
         for part in parts:
-            tokens = part.sequence.tokens
+            tokens = part.sequence.tokens[: part.start] + part.tokens
             for place in range(part.start + part.count):
                 assert self.slots[self.slot(part, place)] == tuple(tokens[: place + 1])
 
@@ -46,11 +48,28 @@ def check(scheduler: Scheduler, parts: list[Part]) -> None:
             assert any(part.sequence is sequence for part in parts)
 
 
+def reply(scheduler: Scheduler, part: Part, length: int, guesses: int) -> None:
+    """The next token, and those that were guessed rightly; then another guess, often wrong."""
+    sequence, guess = part.sequence, part.sequence.guess[: part.guessed]
+    for expected in [*guess, None]:
+        sequence.tokens.append(len(sequence.tokens) % 3)
+        if sequence.tokens[-1] != expected or len(sequence.tokens) >= length:
+            break
+    if guess:
+        scheduler.accepted(part)
+    known = len(sequence.tokens)
+    right = [place % 3 for place in range(known, known + guesses)]
+    wrong = known % (guesses + 1)  # from here on
+    guess = right[:wrong] + [7] * (guesses - wrong)
+    sequence.guess = guess[: max(0, length - known - 1)]
+
+
 def step(
-    scheduler: Scheduler, memory: Memory, length: dict[Sequence, int], leaver: float = 1
-) -> list[Sequence]:
+    scheduler: Scheduler, memory: Memory, length: dict[Sequence, int], leaver: float = 1,
+    guesses: int = 0,
+) -> list[Sequence]:  # fmt: skip
     """One run; the sequences that ended. leaver: one that leaves between plan and run, as a share
-    of all."""
+    of all. guesses: tokens that each guesses for the next run."""
     parts = scheduler.plan()
     assert parts
     check(scheduler, parts)
@@ -61,8 +80,8 @@ def step(
     parts = [part for part in parts if part.sequence not in gone]
     last = [part.sequence for part in parts if part.last]
     scheduler.ran(parts)
-    for sequence in last:
-        sequence.tokens.append(len(sequence.tokens) % 3)
+    for part in [part for part in parts if part.last]:
+        reply(scheduler, part, length[part.sequence], guesses)
     ended = [sequence for sequence in last if len(sequence.tokens) >= length[sequence]]
     for sequence in ended:
         scheduler.remove(sequence)
@@ -90,7 +109,7 @@ def test_every_request_ends_and_sees_its_own_past(
             ended += 1
         if scheduler.running or scheduler.waiting:
             leaver = rng.random() if rng.random() < 0.1 else 1
-            ended += len(step(scheduler, memory, length, leaver))
+            ended += len(step(scheduler, memory, length, leaver, seed % 5))
     assert ended == 12
     assert scheduler.pages.available == pages and not scheduler.pages.held
 

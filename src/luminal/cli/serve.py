@@ -39,6 +39,8 @@ from .faults import clear_errors
               help="Keys and values. Default: f16 where weights are narrow too.")  # fmt: skip
 @click.option("--chunk", type=click.IntRange(2), default=128, show_default=True,
               help="Tokens computed at once.")  # fmt: skip
+@click.option("--speculate", type=click.IntRange(0), default=0, metavar="N",
+              help="Guess N tokens from what came before; one run checks them.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")
 @click.option("--embeddings", type=click.Path(path_type=Path), default=None,

@@ -24,9 +24,9 @@ class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; kv: how the cache keeps numbers ("f32", "f16" or "int8"; None: as for
-    `LLM`). precision: as for `LLM`. hosts, origins: as for `Guard`. embeddings: directory of a
-    BERT-like model (None: the packaged MiniLM, if it is installed). patience: seconds that running
-    replies get when the server is told to stop.
+    `LLM`). precision, speculate: as for `Engine`. hosts, origins: as for `Guard`. embeddings:
+    directory of a BERT-like model (None: the packaged MiniLM, if it is installed). patience:
+    seconds that running replies get when the server is told to stop.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +41,7 @@ class Options:
     chunk: int = 128
     kv: str | None = None
     precision: str = PRECISION
+    speculate: int = 0
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     threads: int | None = None
@@ -56,6 +57,7 @@ def build(model: str, options: Options) -> uvicorn.Server:
         model, options.quant, context=options.context, search=options.search,
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
+        speculate=options.speculate,
     )  # fmt: skip
     name = options.name or Path(model).name.removesuffix(".gguf")
     embedder = Embedder(options.embeddings, options.threads)

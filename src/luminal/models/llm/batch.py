@@ -90,9 +90,7 @@ class BatchProgram:
         table = np.repeat(table, counts, 0)  # (tokens, pages)
         pages = np.take_along_axis(table, positions[:, None] // self.page, 1)[:, 0]
         last = [n for end, part in zip(ends, parts) for n in range(end - part.wanted, end)]
-        program["ids"] = np.concatenate(
-            [part.sequence.tokens[part.start : part.start + part.count] for part in parts]
-        ).astype(np.int64)
+        program["ids"] = np.concatenate([part.tokens for part in parts]).astype(np.int64)
         program["positions"] = positions
         program["slots"] = pages * self.page + positions % self.page
         program["table"] = table

@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import InputError, LuminalError
 from .batch import BatchProgram
 from .loading import PRECISION, load
+from .lookup import Lookup
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
 from .text import Tokenizer
@@ -35,6 +36,7 @@ class Ticket:
     def __init__(self, reply: Reply, listener: Listener) -> None:
         self.reply, self.listener = reply, listener
         self.sequence = Sequence(reply.tokens, wanted=0 if reply.scored else None)
+        self.lookup = Lookup()
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,16 @@ class Engine:
     """Replies to many prompts at once, each as if it were alone.
 
     queue: how many may wait for a place (None: any number). tokenizer: None for prompts and replies
-    in tokens.
+    in tokens. speculate: how many tokens of a reply may be guessed and checked in one run, where
+    the run has room for them.
     """
 
     def __init__(
-        self, program: BatchProgram, tokenizer: Tokenizer | None, queue: int | None = None
-    ) -> None:
+        self, program: BatchProgram, tokenizer: Tokenizer | None, queue: int | None = None,
+        speculate: int = 0,
+    ) -> None:  # fmt: skip
         self.program, self.tokenizer, self.queue = program, tokenizer, queue
+        self.speculate = speculate
         self.config, self.context = program.config, program.context
         self._scheduler = Scheduler(
             program.pages, program.page, program.chunk, program.batch, program.context
@@ -79,7 +84,7 @@ class Engine:
     def load(
         cls, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
         context: int | None = None, batch: int = 32, chunk: int = 128, cache: int | None = None,
-        queue: int | None = None, kv: str | None = None, **options: Any,
+        queue: int | None = None, kv: str | None = None, speculate: int = 0, **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). options: of
@@ -89,7 +94,7 @@ class Engine:
             found, batch, chunk, cache, precision=precision, kv=found.kv, **options
         )  # fmt: skip
         text = found.text if isinstance(found.text, Tokenizer) else None
-        return cls(program, text, queue)
+        return cls(program, text, queue, speculate)
 
     @property
     def is_forked(self) -> bool:
@@ -209,21 +214,40 @@ class Engine:
         for ticket, part, rows in zip(tickets, told, np.split(logits, starts)):
             if ticket is not None:
                 try:
-                    self._reply(ticket, rows, part.last)
+                    self._reply(ticket, rows, part)
                 except Exception as error:  # one reply's failure is no other's
                     self._fail([ticket], error)
 
-    def _reply(self, ticket: Ticket, logits: np.ndarray, last: bool) -> None:
-        """More of a prompt, whose last token it may be."""
-        ticket.reply.score(logits[: len(logits) - last])
-        if not last:
+    def _reply(self, ticket: Ticket, logits: np.ndarray, part: Part) -> None:
+        """More of a prompt; where that is all of it, the next token, and those after it as long as
+        the guess is what the reply chooses."""
+        reply, guess = ticket.reply, part.sequence.guess[: part.guessed]
+        after = (1 + len(guess)) * part.last
+        reply.score(logits[: len(logits) - after])
+        if not after:
             return
-        pieces = ticket.reply.push(logits[-1])
+        pieces: list[Piece] = []
+        for expected, row in zip([*guess, None], logits[-after:]):
+            pieces += reply.push(row)
+            if reply.finish is not None or reply.tokens[-1] != expected:
+                break
         self._generated += sum(piece.token is not None for piece in pieces)
-        if ticket.reply.finish is not None:
+        if reply.finish is not None:
             self.cancel(ticket)
+        else:
+            self._guess(ticket, part if guess else None)
         for piece in pieces:
             ticket.listener(piece)
+
+    def _guess(self, ticket: Ticket, checked: Part | None) -> None:
+        """What the next run may check besides. checked: the part whose guess was."""
+        count = min(self.speculate, ticket.reply.left - 1)
+        guess = ticket.lookup.guess(ticket.reply.tokens, count) if count > 0 else []
+        with self._change:
+            if ticket.sequence in self._tickets:
+                if checked is not None:
+                    self._scheduler.accepted(checked)
+                ticket.sequence.guess = guess
 
     def _fail(self, tickets: list[Ticket], error: Exception) -> None:
         known = error if isinstance(error, LuminalError) else LuminalError(repr(error))

@@ -19,13 +19,15 @@ from .pages import Pages, extend_keys
 class Sequence:
     """tokens: the prompt, then what was generated. cached: how many have keys and values. pages:
     where those are. keys: of its first full pages. wanted: from which token on logits are wanted
-    though others follow it; None: only those of the last one."""
+    though others follow it; None: only those of the last one. guess: what may follow the tokens, to
+    be checked by the next run."""
 
     tokens: list[int]
     cached: int = 0
     pages: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     wanted: int | None = None
+    guess: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,24 @@ class Part:
 
     @property
     def last(self) -> bool:
-        """The next token is chosen from this part's last logits."""
-        return self.start + self.count == len(self.sequence.tokens)
+        """The next token is chosen from this part's last logits, or from those before a guess."""
+        return self.start + self.count >= len(self.sequence.tokens)
+
+    @property
+    def tokens(self) -> list[int]:
+        sequence, end = self.sequence, self.start + self.count
+        return [*sequence.tokens[self.start : end], *sequence.guess[: self.guessed]]
+
+    @property
+    def guessed(self) -> int:
+        """How many of its tokens are a guess."""
+        return max(0, self.start + self.count - len(self.sequence.tokens))
 
     @property
     def wanted(self) -> int:
         """Of how many of its last tokens logits are wanted."""
-        first = self.sequence.wanted
-        if first is None:
-            return int(self.last)
+        sequence = self.sequence
+        first = len(sequence.tokens) - 1 if sequence.wanted is None else sequence.wanted
         return max(self.start + self.count - max(first, self.start), int(self.last))
 
 
@@ -87,10 +98,11 @@ class Scheduler:
             if sequence not in self.running:
                 continue
             generating = _generating(sequence)
-            wanted = 1 if generating else min(room, _rest(sequence))
+            more = self._guessed(sequence, room) if generating else min(room, _rest(sequence))
+            wanted = generating + more
             if wanted and self._grow(sequence, wanted):
                 parts.append(_part(sequence, wanted))
-                room -= 0 if generating else wanted
+                room -= more
         while room and self.preempted == before and self._admit():
             sequence = self.running[-1]
             wanted = min(room, _rest(sequence))
@@ -102,12 +114,26 @@ class Scheduler:
     def ran(self, parts: Ordered[Part]) -> None:
         """The keys and values of these parts are in their pages now."""
         for part in parts:
-            sequence = part.sequence
-            sequence.cached = part.start + part.count
-            if sequence.wanted is not None:
-                sequence.wanted = max(sequence.wanted, sequence.cached)
-            for number in range(part.start // self.page, sequence.cached // self.page):
-                self.pages.remember(sequence.pages[number], self._keys(sequence)[number])
+            self._cached(part, len(part.sequence.tokens))
+
+    def accepted(self, part: Part) -> None:
+        """A reply took this part's guess, as far as its tokens are what was guessed."""
+        self._cached(part, len(part.sequence.tokens) - 1)
+
+    def _cached(self, part: Part, known: int) -> None:
+        """known: how many tokens of the sequence are certain."""
+        sequence = part.sequence
+        sequence.cached = min(part.start + part.count, known)
+        if sequence.wanted is not None:
+            sequence.wanted = max(sequence.wanted, sequence.cached)
+        for number in range(part.start // self.page, sequence.cached // self.page):
+            self.pages.remember(sequence.pages[number], self._keys(sequence)[number])
+
+    def _guessed(self, sequence: Sequence, room: int) -> int:
+        """How much of a guess runs: nobody gives up a page for it; each may need one himself."""
+        free = max(0, self.pages.available - len(self.running)) + len(sequence.pages)
+        places = free * self.page - sequence.cached - 1
+        return max(0, min(room, len(sequence.guess), places))
 
     def _admit(self) -> bool:
         """Let the oldest waiting sequence run, if its tokens fit beside the others."""
