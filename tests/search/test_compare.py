@@ -42,6 +42,14 @@ def test_what_is_right_passes():
     assert network().compile(device="reference", check=True).check() == []
 
 
+def test_what_another_order_may_make_infinite_is_no_fault():
+    """Weights that are infinite where the graph multiplies them by the zeros of padding."""
+    cx = Graph()
+    x, w, b = (cx.tensor(shape) for shape in ((2, 4, 5, 4), (4, 3, 3, 3), (3,)))
+    ops.conv_transpose2d(x, w, b).output()
+    cx.compile(threads=1, cache=False, database=False, check=True)
+
+
 def test_a_wrong_kernel_is_named_with_its_text(wrong_code):
     with pytest.raises(WrongResult, match=r"(?s)a kernel computes.*k1.* instead of .*\naxes a0"):
         compiled(check=True)
