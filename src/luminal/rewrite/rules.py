@@ -85,42 +85,33 @@ EXACT = """
 ALGEBRA = """
 (Mul (Mul x (Const d p)) (Const d q)) --> (Mul x (Const d (* p q)))  if (moderate p) (moderate q)
 (Sum k (Mul (Mul p q) r)) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
-(Sum k (Mul r (Mul p q))) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
 (Sum k (Div (Mul p q) r)) --> (Div (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
 (Sum k x) asks (under k x)
 (Mul p q) asks (under k p)  if (under k e) (dep k p)
-(Mul p q) asks (under k q)  if (under k e) (dep k q)
 (Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
-(Mul (Mul r p) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
-(Mul q (Mul p r)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
-(Mul q (Mul r p)) --> (Mul (Mul q p) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
 (Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
-(Mul q (Div p r)) --> (Div (Mul q p) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
 """
 
 FOLD = """
 (Mul (Add x y) c) --> (Add (Mul x c) (Mul y c))  if (fixed y) (weight c)
-(Mul c (Add x y)) --> (Add (Mul x c) (Mul y c))  if (fixed y) (weight c)
 (Add (Add x y) z) --> (Add x (Add y z))  if (fixed y) (fixed z)
 (Mul (Mul x y) z) --> (Mul x (Mul y z))  if (weight y) (weight z)
 (Mul (Sum k (Mul x w)) c) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
-(Mul c (Sum k (Mul x w))) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
-(Mul (Sum k (Mul w x)) c) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
 (Div x c) --> (Mul x (Recip c))  if (weight c)
 """
 
 ONLINE = """
-(Exp2 (Mul (Add x (Mul (Max k x) (Const d -1.0))) (Const d c))) --> (Wexp k x c)  if (< 0.0 c)
-(Exp2 (Add x (Mul (Max k x) (Const d -1.0)))) --> (Wexp k x 1.0)
+(Add (Fold o k x) (Mul x (Const d -1.0))) --> (below k (Mul x (Const d -1.0)))  if (minimum o)
+(Mul (Add (Max k x) l) (Const d -1.0)) --> (Add (minus (Max k x)) (minus l))
+(Add x (Add (minus (Max k x)) l)) --> (Add (below k x) l)
+(Exp2 (below k x)) --> (Wexp k x 1.0)
+(Exp2 (Mul (below k x) (Const d c))) --> (Wexp k x c)  if (< 0.0 c)
+(Exp2 (Mul (Div (below k x) (Const d b)) (Const d c))) --> (Wexp k x (/ c b))  if (positive b c)
+(Exp2 (Mul (Add (below k x) (Mul (Log2 s) (Const d b))) (Const d c))) --> (Mul (Wexp k x c) (Exp2 (Mul (Log2 s) (Const d (* b c)))))  if (= s (OSum k x c (One))) (< b 0.0)
 (Sum k (Wexp k x c)) --> (OSum k x c (One))
 (Sum k (Mul (Wexp k x c) f)) --> (OSum k x c f)
-(Sum k (Mul f (Wexp k x c))) --> (OSum k x c f)
 (Sum k (Mul (Mul (Wexp k x c) r) q)) --> (Mul (OSum k x c q) r)  if (inv k r)
-(Sum k (Mul (Mul r (Wexp k x c)) q)) --> (Mul (OSum k x c q) r)  if (inv k r)
-(Sum k (Mul q (Mul (Wexp k x c) r))) --> (Mul (OSum k x c q) r)  if (inv k r)
-(Sum k (Mul q (Mul r (Wexp k x c)))) --> (Mul (OSum k x c q) r)  if (inv k r)
 (Sum k (Mul (Div (Wexp k x c) r) q)) --> (Div (OSum k x c q) r)  if (inv k r)
-(Sum k (Mul q (Div (Wexp k x c) r))) --> (Div (OSum k x c q) r)  if (inv k r)
 """
 
 FAMILIES: dict[str, str] = {
@@ -133,8 +124,13 @@ FAMILIES: dict[str, str] = {
     "online": ONLINE,
 }
 DEFAULT = tuple(FAMILIES)
+MIRRORED = ("algebra", "fold", "online")  # families whose sums and products stand for both orders
 
 _ABBREVIATIONS = (
+    (re.compile(r"\(below k (x|\(Mul x \(Const d -1.0\)\))\)"), r"(Add \1 (minus (Max k \1)))"),
+    (re.compile(r"\(minus (l|\(Max k (x|\(.*?-1.0\)\))\))\)"), r"(Mul \1 (Const d -1.0))"),
+    (re.compile(r"\(minimum (\w)\)"), r"(= 1 (minimum \1))"),
+    (re.compile(r"\(positive b c\)"), "(moderate b) (moderate c) (< 0.0 b) (< 0.0 c)"),
     (re.compile(r"\(inv (\S+) (\S+?)\)"), r"(= 0 (& \1 (ax \2)))"),
     (re.compile(r"\(dep (\S+) (\S+?)\)"), r"(!= 0 (& \1 (ax \2)))"),
     (re.compile(r"\(weight (\S+?)\)"), r"(fixed \1) (!= 0 (ax \1))"),
