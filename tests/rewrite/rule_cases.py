@@ -81,7 +81,8 @@ def views_of_computed_values(m: Maker) -> list[int]:
     x, y = m.input("a0", "a1"), m.input("a0")
     less = m("less", x, y, dtype=boolean)
     values = [
-        m("div", x, y), m("recip", x), m("sqrt", x), m("max", x, y), m("select", less, x, y),
+        m("div", x, y), m("recip", x), m("log2", x), m("sqrt", x), m("max", x, y),
+        m("select", less, x, y),
         m.guard(Index.of("a0") - 2, x, y), m("cast", m.index(Index.of("a0") * 2)),
         m.over("max", x, "a1"), m("mul", m("exp2", x), y),
     ]  # fmt: skip
@@ -191,6 +192,24 @@ def weights_of_a_maximum(m: Maker) -> list[int]:
     sums = [m.over("sum", m("mul", f, p), "a1"), m.over("sum", p, "a1"),
             m.over("sum", m("mul", q, f), "a1")]  # fmt: skip
     return [*sums, top]
+
+
+@case
+def spellings_of_weights_of_a_maximum(m: Maker) -> list[int]:
+    x, f = m.input("a0", "a1"), m.input("a1", "a3")
+    minus = m("mul", m.over("max", x, "a1"), -1.0)
+    lowest = m("add", m.over("min", x, "a1"), m("mul", x, -1.0))
+    below = m("add", minus, x)
+    halved = m("div", below, 2.0)
+    powers = [m("exp2", below), m("exp2", lowest), m("exp2", m("mul", halved, 3.0))]
+    weight = m("exp2", m("mul", below, 3.0))
+    log = m("mul", m("log2", m.over("sum", weight, "a1")), 1 / 3.0)
+    top = m("add", m.over("max", x, "a1"), log)
+    shares = [
+        m("exp2", m("mul", m("add", x, m("mul", top, -1.0)), 3.0)),
+        m("exp2", m("mul", m("add", below, m("mul", log, -1.0)), 3.0)),
+    ]
+    return [m.over("sum", m("mul", f, p), "a1") for p in (*powers, *shares)]
 
 
 def masked_rows(case: Program) -> dict[int, np.ndarray]:

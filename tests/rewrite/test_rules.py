@@ -21,9 +21,11 @@ from plan_nets import (
 from plan_terms import differences
 from rule_cases import CASES, masked_rows, rule_case
 
+from luminal.errors import CompileError
 from luminal.graph.graph import Graph
 from luminal.rewrite.engine import Engine
 from luminal.rewrite.extract import classes_of
+from luminal.rewrite.law import rules_of
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.rules import DEFAULT, FAMILIES, laws, rules
 from luminal.rewrite.rules import program as rule_program
@@ -107,3 +109,12 @@ def test_scaling_that_a_program_computes_stays_where_it_is():
               for n, leaf in leaves(case.region.terms).items()}  # fmt: skip
     with np.errstate(all="ignore"):
         assert close(run_plan(optimise(case.region), case, arrays), expected(case, arrays))
+
+
+@pytest.mark.parametrize("wrong", [
+    "(Mul x) --> x", "(Mul x y) --> z", "(Mul x y) --> (Mull x y)", "(Mul x y) --> x  if (dub x)",
+    "(Load (Add x y)) --> x",
+])  # fmt: skip
+def test_a_law_that_is_written_wrong_is_refused(wrong):
+    with pytest.raises(CompileError, match=r"law|takes"):
+        rules_of(wrong, "algebra")

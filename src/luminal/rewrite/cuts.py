@@ -238,9 +238,29 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
         readers = len(_real_users(facts, t)) + (t in facts.ends)
         if not facts.computed[t] or facts.fixed[t] or readers < 2:
             continue
-        if passed[t] > paths.behind(t, passed, facts.contraction):
+        if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
             found |= _sources(facts, t)
     return found
+
+
+def _in_one_pass(facts: Facts, t: int) -> bool:
+    """Every way reduces over the same axes, one of them in a plain sum, to less than the value:
+    what a softmax weighs and the sum of its weights need no weights in memory."""
+    terms, firsts = facts.terms, set()
+    waiting = [t]
+    while waiting:
+        for user in facts.users[waiting.pop()]:
+            if is_reduction(terms.nodes[user]):
+                firsts.add(user)
+            elif user in facts.ends or not _elementwise(terms, user):
+                return False
+            else:
+                waiting.append(user)
+    return (
+        len({terms.nodes[u].attribute for u in firsts}) == 1
+        and not facts.contraction.issuperset(firsts)
+        and facts.points(t) > max(map(facts.points, firsts))
+    )
 
 
 def _real_users(facts: Facts, t: int) -> set[int]:

@@ -91,6 +91,8 @@ class Encoding:
         names = _mentioned(item)
         if names is not None:
             self.facts.append(("mentions", (number,), self.mask(names)))
+        if kind == "head" and isinstance(item, Term) and item.op == "min" and item.dtype.is_float:
+            self.facts.append(("minimum", (number,), 1))
         if kind == "domain":
             state = NEVER if item is None else DEPENDS if item else ALWAYS
             self.facts.append(("state", (number,), state))

@@ -7,6 +7,8 @@ numbers of things interned in `encode.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 TERM_SORT = "E"
 
 OPERATIONS: dict[str, str] = {
@@ -22,6 +24,7 @@ OPERATIONS: dict[str, str] = {
     "Div": "EE",
     "Recip": "E",
     "Exp2": "E",
+    "Log2": "E",
     "Unary": "iE",  # an operation that no law knows: views move through it
     "Binary": "iEE",
     "Ternary": "iEEE",
@@ -37,7 +40,9 @@ OPERATIONS: dict[str, str] = {
     "Scatter": "iTEE",  # map, base, slot, values
 }
 BUFFER_SORT = frozenset(("Input", "Store", "Scatter"))
-VISIBLE = {"add": "Add", "mul": "Mul", "div": "Div", "recip": "Recip", "exp2": "Exp2"}  # floats
+VISIBLE = {  # of floats
+    "add": "Add", "mul": "Mul", "div": "Div", "recip": "Recip", "exp2": "Exp2", "log2": "Log2",
+}
 SCALAR = {name: op for op, name in VISIBLE.items()}
 OPAQUE = {1: "Unary", 2: "Binary", 3: "Ternary"}
 REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
@@ -76,8 +81,46 @@ def declarations() -> tuple[str, ...]:
         "(relation fixed (E))",  # known before the program runs
         "(relation fixedT (T))",
         "(relation under (i64 E))",  # a factor somewhere inside a sum over these axes
+        "(function minimum (i64) i64 :no-merge)",  # 1: this reduction is a minimum of floats
         "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...
         "(function state (i64) i64 :no-merge)",  # of a domain: 0 never, 1 always, 2 it depends
         "(relation need (i64 i64 i64))",
         *(f"(function {name} (i64 i64) i64 :no-merge)" for name in REQUESTS),
     )
+
+
+# ---- what is known of every class: its axes, and whether it is fixed
+
+_MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
+_BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
+_FIXED = (
+    "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Log2",
+    "Unary", "Binary", "Ternary", "Sum", "Max", "Fold",
+)  # fmt: skip
+
+
+def knowledge() -> Iterator[str]:
+    """The rules of what is known of every class: its axes, and whether it is fixed."""
+    for op, kinds in OPERATIONS.items():
+        names = [f"x{i}" for i in range(len(kinds))]
+        fact = f"(= e ({' '.join([op, *names])}))"
+        buffer = op in ("Input", "Store", "Scatter")
+        mapped = op in ("Read", "Gather", "Scatter")
+        table = {"E": "ax", "T": "axT"}
+        known = [
+            (f"m{i}", f"(= m{i} ({table[k]} x{i}))") for i, k in enumerate(kinds)
+            if k in table and not (mapped and (k == "T" or buffer))
+        ]  # fmt: skip
+        if op in _MENTIONED:
+            known.append(("n", f"(= n (mentions x{_MENTIONED[op]}))"))
+        mask = "0"
+        for name, _ in known:
+            mask = name if mask == "0" else f"(| {mask} {name})"
+        if op in _BOUND:
+            mask = f"(& {mask} (not-i64 x{_BOUND[op]}))"
+        facts = " ".join([fact, *(f for _, f in known)])
+        yield f"(rule ({facts}) ((set ({'axT' if buffer else 'ax'} e) {mask})))"
+        if op in _FIXED:
+            of = {"E": "fixed", "T": "fixedT"}
+            facts = " ".join([fact, *(f"({of[k]} x{i})" for i, k in enumerate(kinds) if k in of)])
+            yield f"(rule ({facts}) (({'fixedT' if buffer else 'fixed'} e)))"

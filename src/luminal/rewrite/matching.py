@@ -22,6 +22,7 @@ Signature: TypeAlias = tuple[list[str], str, bool]  # inputs, output, whether va
 
 PRIMITIVES = {
     "&": "({} & {})", "|": "({} | {})", "not-i64": "(~{})", "+": "({} + {})", "*": "({} * {})",
+    "/": "({} / {})",
     "<": "({} < {})", ">=": "({} >= {})", "!=": "({} != {})", "=": "({} == {})",
 }  # fmt: skip
 SORTS = ("E", "T")

@@ -2,8 +2,9 @@
 
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
 runs and an array; `(fixed x)`: known before the program runs. `(at x)` is x, kept in memory, read
-through the map m; `e` is the class of the left side. A law asks for index arithmetic that Python
-does (`encode.py`) and another one fires when the answer is in its table.
+through the map m; `e` is the class of the left side; the other short forms stand in `law.py`. A law
+asks for index arithmetic that Python does (`encode.py`) and another one fires when the answer is in
+its table. In the families of MIRRORED a sum or product stands for both orders of its operands.
 
 Values are partial functions: a read outside of its buffer, or where a condition of its map fails,
 is undefined, and so is what is computed from it (a guard takes the side it chooses). Both sides of
@@ -23,10 +24,10 @@ loses digits (variance as E[x^2] - m^2 would).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 
-from .language import OPERATIONS, declarations
+from .language import declarations, knowledge
+from .law import rules_of
 
 READ = """
 (Store (Load t)) --> t
@@ -56,6 +57,7 @@ PUSH = """
 (at (Div p q)) --> (Div (at p) (at q))
 (at (Recip p)) --> (Recip (at p))
 (at (Exp2 p)) --> (Exp2 (at p))
+(at (Log2 p)) --> (Log2 (at p))
 (at (Unary o p)) --> (Unary o (at p))
 (at (Binary o p q)) --> (Binary o (at p) (at q))
 (at (Ternary o c p q)) --> (Ternary o (at c) (at p) (at q))
@@ -101,13 +103,16 @@ FOLD = """
 """
 
 ONLINE = """
-(Add (Fold o k x) (Mul x (Const d -1.0))) --> (below k (Mul x (Const d -1.0)))  if (minimum o)
+(Add (Fold o k x) (Mul x (Const d -1.0))) --> (below k (Mul x (Const d -1.0)))  if (is-minimum o)
 (Mul (Add (Max k x) l) (Const d -1.0)) --> (Add (minus (Max k x)) (minus l))
 (Add x (Add (minus (Max k x)) l)) --> (Add (below k x) l)
 (Exp2 (below k x)) --> (Wexp k x 1.0)
 (Exp2 (Mul (below k x) (Const d c))) --> (Wexp k x c)  if (< 0.0 c)
-(Exp2 (Mul (Div (below k x) (Const d b)) (Const d c))) --> (Wexp k x (/ c b))  if (positive b c)
-(Exp2 (Mul (Add (below k x) (Mul (Log2 s) (Const d b))) (Const d c))) --> (Mul (Wexp k x c) (Exp2 (Mul (Log2 s) (Const d (* b c)))))  if (= s (OSum k x c (One))) (< b 0.0)
+(Exp2 (Mul (Div (below k x) (Const d b)) (Const d c))) --> (Wexp k x (/ c b))
+    if (positive b) (positive c)
+(Exp2 (Mul (Add (below k x) (Mul (Log2 s) (Const d b))) (Const d c)))
+    --> (Mul (Wexp k x c) (Exp2 (Mul (Log2 s) (Const d (* b c)))))
+    if (= s (OSum k x c (One))) (< b 0.0)
 (Sum k (Wexp k x c)) --> (OSum k x c (One))
 (Sum k (Mul (Wexp k x c) f)) --> (OSum k x c f)
 (Sum k (Mul (Mul (Wexp k x c) r) q)) --> (Mul (OSum k x c q) r)  if (inv k r)
@@ -124,122 +129,23 @@ FAMILIES: dict[str, str] = {
     "online": ONLINE,
 }
 DEFAULT = tuple(FAMILIES)
-MIRRORED = ("algebra", "fold", "online")  # families whose sums and products stand for both orders
-
-_ABBREVIATIONS = (
-    (re.compile(r"\(below k (x|\(Mul x \(Const d -1.0\)\))\)"), r"(Add \1 (minus (Max k \1)))"),
-    (re.compile(r"\(minus (l|\(Max k (x|\(.*?-1.0\)\))\))\)"), r"(Mul \1 (Const d -1.0))"),
-    (re.compile(r"\(minimum (\w)\)"), r"(= 1 (minimum \1))"),
-    (re.compile(r"\(positive b c\)"), "(moderate b) (moderate c) (< 0.0 b) (< 0.0 c)"),
-    (re.compile(r"\(inv (\S+) (\S+?)\)"), r"(= 0 (& \1 (ax \2)))"),
-    (re.compile(r"\(dep (\S+) (\S+?)\)"), r"(!= 0 (& \1 (ax \2)))"),
-    (re.compile(r"\(weight (\S+?)\)"), r"(fixed \1) (!= 0 (ax \1))"),
-    (re.compile(r"\(at (\w+)\)"), r"(Read (Store \1) m)"),
-    (
-        re.compile(r"\(moderate (\w)\)"),
-        r"(!= 0.0 \1) (< -1e15 \1) (< \1 1e15) (< 1e-15 (* \1 \1))",
-    ),
-)
-_KEPT = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a)) (= x {})"
-_INSIDE = "(= 0 (& (ax {}) (not-i64 {})))"
+MIRRORED = ("algebra", "fold", "online")
 
 
 def laws(family: str) -> list[str]:
-    """The laws of a family as they are written."""
-    return FAMILIES[family].strip().splitlines()
+    """The laws of a family as they are written, each in one line."""
+    return re.sub(r"\n +(if )?", r"  \1", FAMILIES[family]).strip().splitlines()
 
 
 def rules(law: str, family: str) -> list[str]:
-    """A law as rules of the engine."""
-    head, _, conditions = law.partition("  if ")
-    before, arrow, after = head.partition(" --> ")
-    if not arrow:
-        before, _, after = head.partition(" asks ")
-    kept = re.fullmatch(r"\(at (\(.*\))\)", before)
-    if not kept:
-        body = f"(= e {before}) {conditions}"
-        if "(axT t)" in after:  # actions may not look into tables
-            body += " (= a (axT t))"
-        return [_rule(body, f"(union e {after})" if arrow else _bound(after), family)]
-    body = f"{_KEPT.format(kept[1])} {conditions}"
-    if not arrow:
-        return [_rule(body, _bound(after), family)]
-    body += "".join(map(_inside, re.findall(r"\((at|Store) (\w)\)", after)))
-    if not after.endswith("(at p) (at q))") or after.startswith(("(Guard", "(Ternary")):
-        return [_rule(body, f"(union e {after})", family)]
-    return [_rule(body + more, action, family) for more, action in _two_operands(after)]
-
-
-def _two_operands(after: str) -> Iterator[tuple[str, str]]:
-    """An operation of two values is defined where both are. One that has all axes keeps the
-    conditions of the map; the other, if it has fewer, is read without them."""
-    yield " (= (ax p) (ax q))", f"(union e {after})"
-    yield " (!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))", f"(union e {after})"
-    for wide, narrow in ("pq", "qp"):
-        body = f" (= a (ax {wide})) (= b (ax {narrow})) (!= a b)"
-        yield body, "(need 9 m b)"
-        near = after.replace(f"(at {narrow})", f"(Read (Store {narrow}) n)")
-        yield f"{body} (= n (near m b))", f"(union e {near})"
-
-
-def _rule(body: str, action: str, family: str) -> str:
-    text = f"(rule ({body}) ({action}) :ruleset {family})"
-    for pattern, replacement in _ABBREVIATIONS:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-def _inside(operand: tuple[str, str]) -> str:
-    """A map says nothing about axes that its buffer lacks. An alternative of the buffer's value may
-    have operands that vary along such axes (the dead branch of a guard): it is not moved."""
-    how, name = operand
-    return " " + _INSIDE.format(name, "a" if how == "at" else "(| a k)")
-
-
-def _bound(request: str) -> str:
-    return request.replace("(axT t)", "a")
-
-
-# ---- what is known of every class: its axes, and whether it is fixed
-
-_MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
-_BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
-_FIXED = (
-    "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Unary",
-    "Binary", "Ternary", "Sum", "Max", "Fold",
-)  # fmt: skip
-
-
-def _analysis() -> Iterator[str]:
-    for op, kinds in OPERATIONS.items():
-        names = [f"x{i}" for i in range(len(kinds))]
-        fact = f"(= e ({' '.join([op, *names])}))"
-        buffer = op in ("Input", "Store", "Scatter")
-        mapped = op in ("Read", "Gather", "Scatter")
-        table = {"E": "ax", "T": "axT"}
-        known = [
-            (f"m{i}", f"(= m{i} ({table[k]} x{i}))") for i, k in enumerate(kinds)
-            if k in table and not (mapped and (k == "T" or buffer))
-        ]  # fmt: skip
-        if op in _MENTIONED:
-            known.append(("n", f"(= n (mentions x{_MENTIONED[op]}))"))
-        mask = "0"
-        for name, _ in known:
-            mask = name if mask == "0" else f"(| {mask} {name})"
-        if op in _BOUND:
-            mask = f"(& {mask} (not-i64 x{_BOUND[op]}))"
-        facts = " ".join([fact, *(f for _, f in known)])
-        yield f"(rule ({facts}) ((set ({'axT' if buffer else 'ax'} e) {mask})))"
-        if op in _FIXED:
-            of = {"E": "fixed", "T": "fixedT"}
-            facts = " ".join([fact, *(f"({of[k]} x{i})" for i, k in enumerate(kinds) if k in of)])
-            yield f"(rule ({facts}) (({'fixedT' if buffer else 'fixed'} e)))"
+    """A law as rules of the engine. Raises CompileError where it is written wrong."""
+    return rules_of(law, family, family in MIRRORED)
 
 
 @cache
 def program(families: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
     """Declarations and rules for an engine, one command a text."""
-    analysis = (f"{text[:-1]} :ruleset analysis)" for text in _analysis())
+    known = (f"{text[:-1]} :ruleset analysis)" for text in knowledge())
     rulesets = (f"(ruleset {name})" for name in ("analysis", *families))
     texts = (r for family in families for law in laws(family) for r in rules(law, family))
-    return (*declarations(), *rulesets, *analysis, *texts)
+    return (*declarations(), *rulesets, *known, *texts)

@@ -1,0 +1,198 @@
+"""A law as it is written to the rules of an engine: short forms, both orders, views; checked.
+
+A law is an expression tree, read by `matching.parse`. Short forms are written out, sums and
+products take both orders, a law about a view becomes a rule about a read. What a law may say is
+checked: operations have their operands of their sorts, and the right side uses names of the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, TypeAlias
+
+from ..errors import CompileError
+from .language import BUFFER_SORT, OPERATIONS, REQUESTS
+from .matching import PRIMITIVES, parse
+
+Tree: TypeAlias = Any  # a name or number, or a list of trees
+
+SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands for
+    "inv": ("k x", "(= 0 (& k (ax x)))"),
+    "dep": ("k x", "(!= 0 (& k (ax x)))"),
+    "weight": ("x", "(fixed x) (!= 0 (ax x))"),
+    "moderate": ("c", "(!= 0.0 c) (< -1e15 c) (< c 1e15) (< 1e-15 (* c c))"),
+    "positive": ("c", "(moderate c) (< 0.0 c)"),
+    "minus": ("x", "(Mul x (Const d -1.0))"),
+    "below": ("k x", "(Add x (minus (Max k x)))"),  # x less its maximum
+    "is-minimum": ("o", "(= 1 (minimum o))"),
+    "at": ("x", "(Read (Store x) m)"),
+}
+TABLES = {"ax", "axT", "fixed", "under", "state", "minimum", "need", *REQUESTS}
+_VIEWED = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a))"
+
+
+def rules_of(law: str, family: str, mirrored: bool = False) -> list[str]:
+    """The rules of a law. Raises CompileError where it is written wrong."""
+    head, _, conditions = law.partition("  if ")
+    before, arrow, after = head.partition(" --> ")
+    if not arrow:
+        before, _, after = head.partition(" asks ")
+    view = before.startswith("(at (")
+    pattern = parse(before)[1] if view else _written(parse(before))[0]
+    facts, result = _all_written(conditions), _written(parse(after))[0]
+    _check(law, pattern, facts, result, view)
+    if view:
+        body = [*_all_written(_VIEWED), ["=", "x", pattern]]
+        found = list(_moved(body + facts, parse(after), bool(arrow)))
+    else:
+        if "(axT t)" in after:  # actions may not look into tables
+            facts.append(["=", "a", ["axT", "t"]])
+        forms = _orders(pattern, facts) if mirrored else [pattern]
+        action = ["union", "e", result] if arrow else result
+        found = [([["=", "e", form], *facts], action) for form in forms]
+    return [f"(rule {_text(body)} ({_bound(action)}) :ruleset {family})" for body, action in found]
+
+
+def _bound(action: Tree) -> str:
+    return _text(action).replace("(axT t)", "a")
+
+
+def _text(tree: Tree) -> str:
+    return tree if isinstance(tree, str) else f"({' '.join(map(_text, tree))})"
+
+
+# ---- short forms
+
+
+def _all_written(text: str) -> list[Tree]:
+    return [written for tree in parse(f"({text})") for written in _written(tree)]
+
+
+def _written(tree: Tree) -> list[Tree]:
+    """A tree without short forms; one that stands for conditions may become several."""
+    if isinstance(tree, str):
+        return [tree]
+    parts = [tree[0], *(written for part in tree[1:] for written in _written(part))]
+    if tree[0] not in SHORT:
+        return [parts]
+    parameters, text = SHORT[tree[0]]
+    given = dict(zip(parameters.split(), parts[1:]))
+    return [w for inner in parse(f"({text})") for w in _written(_replaced(inner, given))]
+
+
+def _replaced(tree: Tree, given: dict[str, Tree]) -> Tree:
+    if isinstance(tree, str):
+        return given.get(tree, tree)
+    return [tree[0], *(_replaced(part, given) for part in tree[1:])]
+
+
+# ---- both orders of sums and products
+
+
+def _orders(pattern: Tree, facts: list[Tree]) -> list[Tree]:
+    """The pattern with operands of sums and products in either order, each once. Constants stand
+    second in the e-graph."""
+    found: dict[str, Tree] = {}
+    for form in _forms(pattern):
+        found.setdefault(_anonymous(form, facts), form)
+    return list(found.values())
+
+
+def _forms(tree: Tree) -> list[Tree]:
+    if isinstance(tree, str):
+        return [tree]
+    inner = [[tree[0], *parts] for parts in product(*map(_forms, tree[1:]))]
+    if tree[0] in ("Add", "Mul") and not _is_constant(tree[2]):
+        inner += [[op, q, p] for op, p, q in inner]
+    return inner
+
+
+def _is_constant(tree: Tree) -> bool:
+    return not isinstance(tree, str) and tree[0] == "Const"
+
+
+def _anonymous(pattern: Tree, facts: list[Tree]) -> str:
+    """The same text for patterns that differ in names only."""
+    names: dict[str, Tree] = {}
+    for name in _names(pattern):
+        names.setdefault(name, f"n{len(names)}")
+    said = sorted(_text(_replaced(fact, names)) for fact in facts)
+    return _text([_replaced(pattern, names), *said])
+
+
+def _names(tree: Tree) -> Iterator[str]:
+    if isinstance(tree, str):
+        if tree[0].isalpha():
+            yield tree
+        return
+    for part in tree[1:]:
+        yield from _names(part)
+
+
+# ---- views
+
+
+def _moved(facts: list[Tree], after: Tree, arrow: bool) -> Iterator[tuple[list[Tree], Tree]]:
+    """A view of a value, as rules. An operation of two values is defined where both are. One that
+    has all axes keeps the conditions of the map; the other, if it has fewer, is read without."""
+    if not arrow:
+        yield facts, after
+        return
+    facts = facts + [fact for part in after[1:] for fact in _inside(part)]
+    action = ["union", "e", _written(after)[0]]
+    if after[-2:] != [["at", "p"], ["at", "q"]] or after[0] in ("Guard", "Ternary"):
+        yield facts, action
+        return
+    yield [*facts, *_all_written("(= (ax p) (ax q))")], action
+    yield [*facts, *_all_written("(!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))")], action
+    for wide, narrow in ("pq", "qp"):
+        fewer = [*facts, *_all_written(f"(= a (ax {wide})) (= b (ax {narrow})) (!= a b)")]
+        yield fewer, parse("(need 9 m b)")
+        near = [parse(f"(Read (Store {x}) n)") if x == narrow else ["at", x] for x in "pq"]
+        moved = _written([*after[:-2], *near])[0]
+        yield [*fewer, *_all_written("(= n (near m b))")], ["union", "e", moved]
+
+
+def _inside(part: Tree) -> list[Tree]:
+    """A map says nothing about axes that its buffer lacks. An alternative of the buffer's value may
+    have operands that vary along such axes (the dead branch of a guard): it is not moved."""
+    if isinstance(part, str):
+        return []
+    if part[0] == "at":
+        return _all_written(f"(= 0 (& (ax {part[1]}) (not-i64 a)))")
+    if part[0] == "Store":
+        return _all_written(f"(= 0 (& (ax {part[1]}) (not-i64 (| a k))))")
+    return [fact for inner in part[1:] for fact in _inside(inner)]
+
+
+# ---- what a law may say
+
+
+def _check(law: str, pattern: Tree, facts: list[Tree], result: Tree, view: bool) -> None:
+    bound = {"e", *_names(pattern), *(n for fact in facts for n in _names(fact))}
+    bound |= {"m", "t", "a", "x"} if view else {"a"}
+    if unknown := [name for name in _names(result) if name not in bound]:
+        raise CompileError(f"a law says nothing of {unknown} on its left: {law}")
+    for tree in (pattern, *facts, result):
+        _check_sorts(law, tree)
+
+
+def _check_sorts(law: str, tree: Tree) -> None:
+    if isinstance(tree, str):
+        return
+    op, *parts = tree
+    kinds = OPERATIONS.get(op)
+    if kinds is None:
+        if op not in TABLES and op not in PRIMITIVES and op not in SHORT:
+            raise CompileError(f"a law uses {op!r}, which nobody knows: {law}")
+    elif len(parts) != len(kinds):
+        raise CompileError(f"{op} takes {len(kinds)} operands: {law}")
+    else:
+        for kind, part in zip(kinds, parts):
+            made = part[0] if not isinstance(part, str) else None
+            sort = None if made not in OPERATIONS else "T" if made in BUFFER_SORT else "E"
+            if sort not in (None, kind):
+                raise CompileError(f"{op} takes another sort than {made}: {law}")
+    for part in parts:
+        _check_sorts(law, part)
