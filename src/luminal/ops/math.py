@@ -154,9 +154,9 @@ def pow(base: Value, exponent: Value) -> Tensor:
     kind = result_type(base, exponent)
     if isinstance(base, Tensor) and not isinstance(exponent, Tensor):
         return _pow_number(base.cast(kind), exponent)
-    if isinstance(exponent, Tensor) and not isinstance(base, Tensor) and kind.is_float and base == 2:
-        return exp2(exponent.cast(kind))
     x, y = operands(base, exponent)
+    if kind.is_float and not isinstance(base, Tensor) and base == 2:
+        return exp2(y)
     return _pow_integer(x, y) if not kind.is_float else _pow_float(x, y)
 
 
