@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from luminal import nn
+from luminal import nn, ops
 from luminal.backend.reference import evaluate
 from luminal.errors import InputError, WeightsError
 from luminal.graph import Graph, Tensor
+from luminal.graph.values import array_of
 
 
 def value(tensor: Tensor, feeds: dict[Tensor, Any] | None = None, **sizes: int) -> np.ndarray:
@@ -213,3 +215,93 @@ def test_half_precision_parameters() -> None:
     x = graph.tensor((2, 4), "bf16")
     assert layer(x).dtype.name == "bf16"
     assert layer.state_dict()["weight"].dtype == layer.weight.dtype.numpy
+
+
+# ---- what modules hold
+
+
+class Plain(nn.Module):
+    def __init__(self, entry: Any) -> None:
+        super().__init__()
+        self.entries = entry
+
+
+def test_plain_containers_are_refused() -> None:
+    graph = Graph()
+    layer, parameter = nn.Linear(graph, 2, 2), graph.parameter(3)
+    for entry in ([layer], (nn.ReLU(), layer), {"a": layer}):
+        with pytest.raises(InputError, match="are lost; use ModuleList"):
+            Plain(entry)
+    with pytest.raises(InputError, match="ParameterList"):
+        Plain([parameter])
+    late = Plain([])
+    late.entries.append(layer)
+    with pytest.raises(InputError, match="lost"):
+        late.state_dict()
+
+
+def test_lists_and_dicts() -> None:
+    graph = Graph()
+    layers = nn.ModuleList([nn.Linear(graph, 2, 2)])
+    layers.extend([nn.ReLU(), nn.Linear(graph, 2, 3)]).insert(0, nn.Identity())
+    assert [type(m).__name__ for m in layers[1:]] == ["Linear", "ReLU", "Linear"]
+    assert list(layers.state_dict()) == ["1.weight", "1.bias", "3.weight", "3.bias"]
+    del layers[0]
+    layers[1] = nn.GELU()
+    assert list(layers.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    parameters = nn.ParameterList([graph.parameter(2), graph.parameter(3)])
+    named = nn.ParameterDict({"a": graph.parameter(2)})
+    assert [name for name, _ in parameters.named_parameters()] == ["0", "1"]
+    assert "a" in named and dict(named.items())["a"] is named["a"]
+    net = nn.Sequential({"first": nn.Linear(graph, 2, 2), "then": nn.ReLU()})
+    assert list(net.state_dict()) == ["first.weight", "first.bias"]
+
+
+def test_buffers() -> None:
+    graph = Graph()
+    module = nn.Module()
+    module.register_buffer("kept", graph.constant(np.arange(3.0, dtype=np.float32)))
+    module.register_buffer("other", graph.parameter(2).set(np.ones(2, np.float32)), False)
+    module.register_buffer("none", None)
+    assert not list(module.parameters()) and len(list(module.buffers())) == 2
+    assert list(module.state_dict()) == ["kept"] and module.none is None
+    module.load_state_dict({"kept": np.ones(3)})
+    assert np.array_equal(module.state_dict()["kept"], [1, 1, 1])
+
+
+def test_apply_dtypes_and_copies() -> None:
+    graph = Graph()
+    net = nn.Sequential(nn.Linear(graph, 2, 2), nn.BatchNorm1d(graph, 2))
+    seen: list[nn.Module] = []
+    net.apply(seen.append)
+    assert seen == [net[0], net[1], net]
+    before = net.state_dict()
+    copied = deepcopy(net)
+    assert copied[0].weight is not net[0].weight and copied[0].weight.graph is graph
+    assert all(np.array_equal(copied.state_dict()[n], v) for n, v in before.items())
+    net.half()
+    assert net[0].weight.dtype.name == net[1].running_var.dtype.name == "f16"
+    assert len(graph.parameters) == 12 and net.get_submodule("1") is net[1]
+    with pytest.raises(InputError, match="not copied"):
+        deepcopy(graph)
+
+
+def test_state_of_torch_in_bfloat16() -> None:
+    theirs = torch.nn.Linear(3, 4).bfloat16()
+    layer = nn.Linear(Graph(), 3, 4, dtype="bf16")
+    for state in (theirs.state_dict(), dict(theirs.named_parameters())):
+        layer.load_state_dict(state)
+        got = layer.state_dict()["weight"].astype(np.float32)
+        assert np.array_equal(got, theirs.weight.detach().float().numpy())
+
+
+def test_embedding_bag_rounds_once() -> None:
+    """In bf16: weights of samples are multiplied and added up in f32."""
+    graph, rng = Graph(), np.random.default_rng(0)
+    table = torch.from_numpy(rng.standard_normal((30, 16))).bfloat16()
+    weights = torch.from_numpy(rng.standard_normal((8, 12))).bfloat16()
+    index = torch.from_numpy(rng.integers(0, 30, (8, 12)))
+    given = [graph.constant(array_of(t)) for t in (index, table, weights)]
+    got = value(ops.embedding_bag(*given[:2], mode="sum", per_sample_weights=given[2]))
+    exact = (table.double()[index] * weights.double().unsqueeze(-1)).sum(1)
+    assert np.array_equal(got.astype(np.float32), exact.bfloat16().float().numpy())

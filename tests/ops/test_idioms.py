@@ -90,6 +90,7 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "empty sums": lambda x: x[:, :0] @ x.mT[:0],
     "product with nothing": lambda x: x @ x.mT[:, :0],
     "maximum of nothing": lambda x: x[:0].amax(1),
+    "median of nothing": lambda x: x[:0].median(),
 }
 OTHERS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[torch.Tensor], torch.Tensor]]] = {
     "np.exp": (np.exp, torch.exp),  # type: ignore[dict-item]

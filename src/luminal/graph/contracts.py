@@ -142,7 +142,7 @@ class _Whole:
     def contraction(self, w: Node, x: Node, floats: bool) -> Node | None:
         size = self.shape[self.dim]
         factor = resolved(self.graph, x)
-        if not size.is_constant or position(self.dim) not in _names(factor.index):
+        if not size.is_constant or size == 0 or position(self.dim) not in _names(factor.index):
             return None
         found = self._in_groups(self._terms(w, tuple(map(place, range(len(self.shape))))), factor)
         return self._in_groups(self._rounded(w), factor) if found is None and floats else found

@@ -192,7 +192,10 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extreme
 
 
 def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | Extreme:
-    """The middle element (the lower of two); NaN if there is one. With dim: (values, indices)."""
+    """The middle element (the lower of two); NaN if there is one, or of nothing. With dim: (values,
+    indices)."""
+    if dim is None and any(size == 0 for size in x.node.shape):
+        return full_like(x.sum(), math.nan).cast(x.dtype)
     if dim is None:
         return _median(x.flatten(), 0, False).values
     return _median(x, dim_of(x, dim), keepdim)

@@ -13,9 +13,10 @@ from ....errors import Unsupported
 from ....graph.dtype import f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
+from ....ops.bags import bag_of
 from ....ops.base import Size, extent, full_like, per_dim, static, tensor_of
 from .base import Rule, rule
-from .index import MAXIMUM, MEAN, bag_of
+from .index import MAXIMUM, MEAN
 from .neural import convolution
 
 Numbers = Sequence[int]

@@ -10,6 +10,7 @@ from .... import ops
 from ....errors import Unsupported
 from ....graph.dtype import boolean, i64
 from ....graph.tensor import Tensor
+from ....ops.bags import bags
 from ....ops.base import (
     Value,
     broadcast_shapes,
@@ -20,7 +21,7 @@ from ....ops.base import (
     tensor_of,
 )
 from . import places
-from .base import rule, same, source, widened
+from .base import rule, same, source
 
 if TYPE_CHECKING:
     from ..record import Recorder
@@ -51,6 +52,7 @@ def embedding_renorm(weight: Tensor, index: Tensor, most: float, order: float) -
 
 
 MEAN, MAXIMUM = 1, 2  # of bags, else their sum
+MODES = ("sum", "mean", "max")
 
 
 @source("_embedding_bag_forward_only.default", "_embedding_bag.default")
@@ -62,30 +64,12 @@ def embedding_bag(
     """(the sum, mean or maximum of each bag, the bag of each index, how many count in each bag,
     where the maxima come from). Indices equal to `padding` do not count."""
     starts = offsets.narrow(0, 0, extent(offsets, 0) - 1) if last_offset else offsets
-    bag, counts = bag_of(index, starts), ops.ne(index, padding)
-    rows = ops.embedding(index, weight)
-    rows = rows if factors is None else ops.mul(rows, factors.unsqueeze(1))
-    bags = extent(starts, 0)
-    number = ops.scatter_add(full_like(starts, 0, i64), 0, bag, counts.cast(i64))
-    empty = tensor_of(weight.graph, 0, weight.dtype).expand((bags, weight.shape[1]))
-    along = bag.unsqueeze(1).expand(rows.shape)
+    ignored = padding if padding >= 0 else None
+    result, bag, number = bags(index, weight, starts, MODES[mode], factors, ignored)
     if mode == MAXIMUM:
-        real = ops.where(counts.unsqueeze(1), rows, weight.dtype.lowest)
-        most = ops.scatter_reduce(empty, 0, along, real, "amax", include_self=False)
-        return ops.where(ops.eq(number, 0).unsqueeze(1), 0, most), bag, number, None
-    wide = widened(rows)
-    kept = ops.where(counts.unsqueeze(1), wide, 0)
-    total = ops.scatter_add(empty.cast(wide.dtype), 0, along, kept)
-    if mode == MEAN:
-        total = ops.div(total, ops.clamp(number, 1).cast(wide.dtype).unsqueeze(1))
+        return result, bag, number, None
     kept_too = [_as_kept(at, place, part) for place, part in enumerate((bag, number, number), 1)]
-    return total.cast(rows.dtype), *kept_too
-
-
-def bag_of(index: Tensor, starts: Tensor) -> Tensor:
-    """The bag of each index: how many bags have started, less one."""
-    here = ops.base.positions(index, 0)
-    return ops.sub(ops.sum(ops.ge(here.unsqueeze(1), starts.unsqueeze(0)).cast(i64), 1), 1)
+    return result, *kept_too
 
 
 def _as_kept(at: Recorder, place: int, part: Tensor) -> Tensor:
