@@ -71,6 +71,9 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     for command in (["run", tmp_path, "x"], ["chat", tmp_path], ["info", tmp_path]):
         code, _, error = run(*command)
         assert code == 1 and error.startswith("luminal: ") and "config.json" in error
+    code, out, error = run("serve", tmp_path)  # the first line comes before anything is imported
+    loading, fault = error.splitlines()
+    assert (code, out, loading) == (1, "", f"luminal: loading {tmp_path}") and "config" in fault
     for options in (("--top-p", 3), ("--context", 10**6), ("--no-chat",)):
         code, out, error = run("run", checkpoint("llama3")[0], "", "--threads", 1, *options)
         assert (code, out) == (1, "") and error.startswith("luminal: ") and error.count("\n") == 1

@@ -212,7 +212,7 @@ MALFORMED = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'"x"', HALF
 def test_malformed_bodies(running: Running, body: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
         answer = running.http().post(path, content=body)
-        assert answer.status_code == 400 and answer.json()["error"]["message"]
+        assert answer.status_code in (400, 413) and answer.json()["error"]["message"]
 
 
 def test_over_long_prompts_and_bodies(running: Running) -> None:
