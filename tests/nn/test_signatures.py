@@ -4,10 +4,12 @@ name PyTorch has takes PyTorch's arguments in PyTorch's order, with PyTorch's de
 from __future__ import annotations
 
 import inspect
+import runpy
 import typing
 from collections.abc import Iterable
 from inspect import Parameter
 from itertools import product, takewhile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,3 +101,11 @@ def test_modules(name: str) -> None:
     given = [positional(s.parameters.values()) for s in signatures]
     ours = positional(inspect.signature(getattr(nn, name)).parameters.values())
     assert name in OTHERWISE or not conflict(ours, [form for form in given if form] or [ours])
+
+
+def test_most_names_are_there() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "coverage.py"
+    table = [line.split("|") for line in runpy.run_path(str(script))["names"]()]
+    shares = {row[1].strip(): float(row[3].split("(")[1][:-3]) for row in table[-3:]}
+    assert shares["torch.nn"] >= 95
+    assert shares["torch.nn.functional"] >= 90 and shares["torch.Tensor"] >= 90
