@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import select
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 from luminal import LLM
 from luminal.cli import main
 from luminal.cli.llm import Conversation
+from luminal.errors import InputError
 
 from .checkpoints import checkpoint
 
@@ -52,19 +54,28 @@ def test_info_of_a_model_and_of_the_machine() -> None:
     assert run("info")[0] == 0
 
 
-def test_language_models_are_explained_and_tuned(tmp_path: Path) -> None:
+def test_language_models_are_explained_and_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory, database = checkpoint("llama3")[0], tmp_path / "tuning.sqlite"
     options = ("--threads", 1, "--context", 64, "--database", database)
     code, out, error = run("explain", directory, "--tokens", 8, *options)
     assert code == 0, error
     assert "a prompt: tokens = 8, wanted = 1, position = 0" in out
     assert "one more token: tokens = 1, wanted = 1, position = 8" in out
-    code, out, error = run("tune", directory, "--search", "1s", *options)
-    assert code == 0 and "tuned" in out, error
-    code, _, error = run("explain", "--quant", "q8")
-    assert code == 1 and error == "luminal: --quant is for language models\n"
     code, _, error = run("explain", directory, "--tokens", 100, *options)
     assert code == 1 and "at most 64 run at once" in error
+    asked: list[dict[str, Any]] = []
+
+    def bound(*given: Any, **more: Any) -> LLM:
+        asked.append(inspect.signature(LLM).bind(*given, **more).arguments)
+        raise InputError("enough")
+
+    monkeypatch.setattr("luminal.models.LLM", bound)
+    assert run("tune", directory, "--search", "1s", *options)[2] == "luminal: enough\n"
+    assert asked[0]["search"] == "1s" and asked[0]["database"] == database
+    code, _, error = run("explain", "--quant", "q8")
+    assert code == 1 and error == "luminal: --quant is for language models\n"
 
 
 def test_errors_are_one_line(tmp_path: Path) -> None:
