@@ -115,7 +115,7 @@ def versions() -> Iterable[str]:
 # ---- names
 
 # what a graph has no use for, by pattern: gradients, hooks, values while recording; memory,
-# strides and devices; sparse, quantised, nested and complex layouts; what torch.nn.functional only imports
+# strides and devices; sparse, quantised, nested and complex layouts; what is only imported there
 NO_USE = {
     "torch.nn": "",
     "torch.nn.functional": (

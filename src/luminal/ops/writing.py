@@ -71,6 +71,8 @@ def _flat_positions(x: Tensor) -> Tensor:
 
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The places of the first `size` elements that are not 0, row by row: (size, ndim)."""
+    if not x.ndim:
+        return tensor_of(x.graph, fill_value, i64).expand((size, 0))
     flags = truth(x).flatten()
     out = tensor_of(x.graph, fill_value, i64).expand((size + 1,))
     rank = sub(flags.cast(i64).scan("sum", 0), 1)

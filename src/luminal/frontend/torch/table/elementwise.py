@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .... import ops
-from ....errors import Unsupported
-from ....graph.dtype import DType, boolean, f32, f64, i64
+from ....graph.dtype import DType, boolean, f32, i64
 from ....graph.tensor import Tensor
-from ....ops.base import Value, floating, full_like, operands, result_type, tensor_of
+from ....ops.base import Value, floating, operands, result_type, tensor_of
 from .base import rule, same
 
 UNARY = """abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf erfc exp exp2 expm1
@@ -50,6 +48,9 @@ same("hardtanh.default", ops.hardtanh)
 same("logit.default", ops.logit)
 same("nan_to_num.default", ops.nan_to_num)
 same("softplus.default", ops.softplus)
+for _name in ("angle", "erfinv", "logaddexp2", "nextafter"):
+    same(f"{_name}.default", getattr(ops, _name))
+same("frexp.Tensor", ops.frexp)
 
 
 @rule("add.Tensor", "add.Scalar")
@@ -107,14 +108,6 @@ def copysign(size: Tensor, sign: Value) -> Tensor:
     return ops.copysign(size, sign)
 
 
-@rule("logaddexp2.default")
-@floating
-def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    high, low = ops.maximum(x, y), ops.minimum(x, y)
-    near = ops.add(high, ops.mul(ops.log1p(ops.exp2(ops.sub(low, high))), 1 / math.log(2)))
-    return ops.where(ops.logical_and(ops.isinf(high), ops.eq(x, y)), high, near)
-
-
 @rule("lerp.Tensor", "lerp.Scalar")
 @floating
 def lerp(start: Tensor, end: Tensor, weight: Value) -> Tensor:
@@ -158,75 +151,3 @@ def to_copy(x: Tensor, dtype: DType | None = None) -> Tensor:
     if x.dtype.is_float and dtype.is_integer and dtype.bytes < 4:
         x = x.cast(i64)
     return x.cast(dtype)
-
-
-@rule("angle.default")
-@floating
-def angle(x: Tensor) -> Tensor:
-    """Of a real number: 0 or pi; NaN stays."""
-    return ops.where(ops.isnan(x), x, ops.where(ops.lt(x, 0), full_like(x, math.pi), 0.0))
-
-
-@rule("erfinv.default")
-@floating
-def erfinv(x: Tensor) -> Tensor:
-    """Winitzki's start (0.2% off), then Newton's steps: erf'(y) = 2 / sqrt(pi) e^(-y^2)."""
-    x64 = x.cast(f64)
-    w = ops.neg(ops.log1p(ops.neg(ops.square(x64))))
-    start = ops.mul(x64, math.sqrt(math.pi) / 2)
-    a = 0.147
-    half = ops.add(ops.mul(w, -0.5), 2 / (math.pi * a))
-    far = ops.sqrt(ops.sub(ops.sqrt(ops.add(ops.square(half), ops.mul(w, 1 / a))), half))
-    y = ops.where(ops.lt(ops.abs(x64), 0.1), start, ops.copysign(far, x64))
-    for _ in range(3 if x.dtype is f64 else 2):
-        gap = ops.where(
-            ops.lt(ops.abs(x64), 0.5),
-            ops.sub(ops.erf(y), x64),
-            ops.mul(_sign(y), ops.sub(ops.sub(1, ops.abs(x64)), ops.erfc(ops.abs(y)))),
-        )
-        slope = ops.mul(ops.exp(ops.neg(ops.square(y))), 2 / math.sqrt(math.pi))
-        step = ops.div(gap, slope)
-        y = ops.where(ops.eq(gap, 0), y, ops.sub(y, step))
-    ends = ops.mul(_sign(x64), full_like(x64, math.inf))
-    y = ops.where(ops.eq(ops.abs(x64), 1), ends, y)
-    return ops.where(ops.gt(ops.abs(x64), 1), math.nan, y).cast(x.dtype)
-
-
-def _sign(x: Tensor) -> Tensor:
-    return ops.where(ops.lt(x, 0), full_like(x, -1), full_like(x, 1))
-
-
-# bits of the fraction, exponents of the smallest and the largest number
-SPACING = {"f32": (23, -149, 127), "f16": (10, -24, 15), "bf16": (7, -133, 127)}
-
-
-@rule("nextafter.default")
-def nextafter(x: Tensor, y: Tensor) -> Tensor:
-    """The neighbour of x on the side of y: a step of 0.7 to 1.4 spacings, in f64, rounded."""
-    if x.dtype.name not in SPACING:
-        raise Unsupported(f"the neighbour of {x.dtype}")
-    bits, smallest, greatest = SPACING[x.dtype.name]
-    start, end = x.cast(f64), y.cast(f64)
-    largest = (2 - 2.0**-bits) * 2.0**greatest
-    finite = ops.clamp(start, -largest, largest)
-    step = ops.maximum(ops.mul(ops.abs(finite), 0.7 * 2.0**-bits), 0.7 * 2.0**smallest)
-    moved = ops.where(ops.lt(start, end), ops.add(finite, step), ops.sub(finite, step))
-    near = ops.where(ops.isinf(start), finite, moved).cast(x.dtype)
-    missing = ops.logical_or(ops.isnan(x), ops.isnan(y))
-    return ops.where(missing, math.nan, ops.where(ops.eq(x, y), y, near))
-
-
-@rule("frexp.Tensor")
-def frexp(x: Tensor) -> Any:
-    """(fractions from 1/2 to 1, exponents of 2); x and 0 where x is 0 or not finite."""
-    if x.dtype is f64:
-        raise Unsupported("the exponent of f64")
-    plain = ops.logical_and(ops.isfinite(x), ops.ne(x, 0))
-    wide = ops.where(plain, x.cast(f64), 1.0)
-    power = ops.add(ops.floor(ops.log2(ops.abs(wide))), 1.0)
-    fraction = ops.mul(wide, ops.exp2(ops.neg(power)))
-    above, below = (ops.ge(ops.abs(fraction), 1), ops.lt(ops.abs(fraction), 0.5))
-    fraction = ops.where(above, ops.mul(fraction, 0.5), fraction)
-    fraction = ops.where(below, ops.mul(fraction, 2.0), fraction)
-    power = ops.add(power, ops.sub(above.cast(f64), below.cast(f64)))
-    return ops.where(plain, fraction.cast(x.dtype), x), ops.where(plain, power, 0.0)

@@ -13,11 +13,8 @@ from ....graph.tensor import Tensor
 from ....ops.bags import bags
 from ....ops.base import (
     Value,
-    broadcast_shapes,
-    dim_of,
     extent,
     full_like,
-    static,
     tensor_of,
 )
 from . import places
@@ -29,6 +26,8 @@ if TYPE_CHECKING:
 Indices = Sequence[Tensor | None]
 
 same("take.default", ops.take)
+same("put.default", ops.put)
+same("masked_scatter.default", ops.masked_scatter)
 same("masked_fill.Scalar masked_fill.Tensor", ops.masked_fill)
 
 
@@ -125,20 +124,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @rule("nonzero_static.default")
 def nonzero_static(x: Tensor, size: int, fill_value: int = -1) -> Tensor:
-    """The coordinates of the first `size` elements that are not 0: (size, dimensions)."""
-    if not x.ndim:
-        return tensor_of(x.graph, fill_value, i64).expand((size, 0))
-    flags = ops.ne(x.reshape(-1), 0)
-    rank = ops.sub(ops.cumsum(flags.cast(i64), 0), 1)
-    at = ops.where(flags, ops.minimum(rank, size), size)
-    out = tensor_of(x.graph, fill_value, i64).expand((size + 1,))
-    columns, block = [], 1
-    for d in reversed(range(x.ndim)):
-        length = static(extent(x, d), "a dimension")
-        place = ops.remainder(ops.floor_divide(ops.base.positions(flags, 0), block), length)
-        columns.append(ops.scatter(out, 0, at, place).narrow(0, 0, size))
-        block *= length
-    return ops.stack(columns[::-1], 1)
+    return ops.nonzero_static(x, size=size, fill_value=fill_value)
 
 
 @rule("gather.default")
@@ -253,28 +239,7 @@ def index_reduce(
         return index_reduce(x, 0, index.reshape(-1), source, reduce, include_self).reshape(())
     if 0 in index.shape:
         return x
-    dim = dim_of(x, dim)
-    along = index.reshape((-1, *(1,) * (x.ndim - dim - 1)))
-    mode = "mean" if reduce == "mean" else reduce
-    return ops.scatter_reduce(x, dim, along.expand(source.shape), source, mode, include_self)
-
-
-@rule("put.default")
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Into the flattened x."""
-    flat, places = x.reshape(-1), index.reshape(-1)
-    write = ops.scatter_add if accumulate else ops.scatter
-    return write(flat, 0, places, source.reshape(-1)).reshape(x.shape)
-
-
-@rule("masked_scatter.default")
-def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """The k-th true place takes the k-th element of the source."""
-    shape = broadcast_shapes(x.node.shape, mask.node.shape)
-    x, wide = x.expand(shape), mask.expand(shape)
-    order = ops.sub(ops.cumsum(wide.reshape(-1).cast(i64), 0), 1)
-    picked = ops.gather(source.reshape(-1), 0, ops.clamp(order, 0)).reshape(x.shape)
-    return ops.where(wide, picked, x)
+    return ops.index_reduce(x, dim, index, source, reduce, include_self=include_self)
 
 
 @rule("bucketize.Tensor", "bucketize.Scalar")

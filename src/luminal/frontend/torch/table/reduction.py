@@ -10,7 +10,7 @@ from ....errors import Unsupported
 from ....graph.dtype import DType, f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
-from ....ops.base import Size, dim_of, extent, full_like, positions, static
+from ....ops.base import Size, dim_of, extent, full_like, static
 from .base import Rule, rule, same, source
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ same("argmax.default", ops.argmax)
 same("argmin.default", ops.argmin)
 same("aminmax.default", ops.aminmax)
 same("median.default", ops.median)
+same("nanmedian.default", ops.nanmedian)
+same("nanmedian.dim", ops.nanmedian)
 same("count_nonzero.dim_IntList", ops.count_nonzero)
 
 
@@ -139,40 +141,11 @@ def median_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return ops.median(x, dim, keepdim) if x.ndim else (x, full_like(x, 0, i64))
 
 
-@rule("nanmedian.dim")
-def nanmedian_over(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """The middle one of the numbers; NaN, and where the first stands, if there is none."""
-    if not x.ndim or not x.dtype.is_float:
-        return median_over(x, dim, keepdim)
-    dim = dim_of(x, dim)
-    ordered = ops.sort(x, dim)
-    numbers = ops.sum(ops.logical_not(ops.isnan(x)).cast(i64), dim, keepdim=True)
-    middle = ops.clamp(ops.floor_divide(ops.sub(numbers, 1), 2), 0)
-    found = [ops.gather(part, dim, middle) for part in ordered]
-    return tuple(found if keepdim else [part.squeeze(dim) for part in found])
-
-
-@rule("nanmedian.default")
-def nanmedian(x: Tensor) -> Tensor:
-    return nanmedian_over(x.reshape(-1), 0)[0]
-
-
 @source("mode.default")
 def mode(at: Recorder, x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """(the smallest of the most frequent elements, where it stands last)."""
-    if not x.ndim:
-        return x, full_like(x, 0, i64)
-    _few_ties(at, x, dim)
-    dim = dim_of(x, dim)
-    last = x.movedim(dim, -1)
-    equal = ops.eq(last.unsqueeze(-1), last.unsqueeze(-2))
-    number = ops.sum(equal.cast(i64), -1)
-    frequent = ops.eq(number, ops.amax(number, -1, keepdim=True))
-    value = ops.amin(ops.where(frequent, last, last.dtype.highest), -1, keepdim=True)
-    here = ops.where(ops.eq(last, value), positions(last, last.ndim - 1), -1)
-    best = (value, ops.amax(here, -1, keepdim=True))
-    moved = [part.movedim(-1, dim) for part in best]
-    return tuple(moved if keepdim else [part.squeeze(dim) for part in moved])
+    if x.ndim:
+        _few_ties(at, x, dim)
+    return ops.mode(x, dim, keepdim)
 
 
 same("histc.default", ops.histc)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import partial
 
 from .... import ops
 from ....graph.tensor import Tensor
@@ -11,6 +11,8 @@ from ....ops.base import Value, operands
 from ....ops.chebyshev import chebyshev
 from .base import rule, same
 
+same("gcd.default", ops.gcd)
+same("lcm.default", ops.lcm)
 same("lgamma.default", gamma.lgamma)
 same("digamma.default", gamma.digamma)
 same("polygamma.default", gamma.polygamma)
@@ -43,30 +45,3 @@ def zeta(s: Value, q: Value) -> Tensor:
 
 def _real(*values: Value) -> bool:
     return any(isinstance(v, Tensor) and v.dtype.is_float for v in values)
-
-
-@rule("gcd.default")
-def gcd(x: Tensor, y: Tensor) -> Tensor:
-    """Euclid's: the last remainder that is not 0, of as many as the slowest pair of the dtype
-    (Fibonacci's numbers) has. Each has the sign of its dividend, so that two signs take turns: they
-    matter for the most negative number, whose absolute value is itself."""
-    operands_ = [ops.abs(part) for part in operands(x, y)]
-    kind = operands_[0].dtype
-    rests = [part.cast(kind.name.replace("i", "u")) for part in operands_]
-    for _ in range(int(kind.bytes * 8 * 1.4403) + 1):
-        rests.append(ops.remainder(rests[-2], rests[-1]))  # 0 where the divisor is 0
-    found = [reduce(ops.minimum, (ops.sub(r, 1) for r in rests[n::2])) for n in (0, 1)]
-    signed = [
-        ops.mul(ops.add(least, 1).cast(kind), ops.where(ops.lt(part, 0), -1, 1))
-        for least, part in zip(found, operands_)
-    ]
-    return ops.where(ops.lt(found[1], found[0]), signed[1], signed[0])
-
-
-@rule("lcm.default")
-def lcm(x: Tensor, y: Tensor) -> Tensor:
-    """|x / gcd y|; 0 where one is 0."""
-    a, b = operands(x, y)
-    divisor = gcd(a, b)
-    part = ops.div(a, ops.where(ops.eq(divisor, 0), 1, divisor), rounding_mode="trunc")
-    return ops.abs(ops.mul(part, b))
