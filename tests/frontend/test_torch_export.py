@@ -45,6 +45,12 @@ def test_an_exported_model_runs_without_pytorch(tmp_path):
         torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_one_tensor_is_one_input():
+    model, x = nn.Linear(3, 4).eval(), torch.randn(2, 3)
+    found = export(model, x)(x.numpy())
+    np.testing.assert_allclose(found, model(x).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_exported_sizes_vary(tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     batch = torch.export.Dim("batch", min=1, max=64)

@@ -21,17 +21,19 @@ from .split import is_number
 
 
 def export(
-    model: torch.nn.Module, example_inputs: Sequence[Any], path: str | Path | None = None,
-    kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None,
-    options: Mapping[str, Any] | None = None,
+    model: torch.nn.Module, example_inputs: Sequence[Any] | torch.Tensor,
+    path: str | Path | None = None, kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None, options: Mapping[str, Any] | None = None,
 ) -> Executable:  # fmt: skip
-    """The model's forward pass for such inputs, compiled, with its weights.
+    """The model's forward pass for such inputs (a tensor, or several), compiled, with its weights.
 
     path: where it is saved; `luminal.load(path)` runs it. Inputs are row-major and go by the names
     of forward's arguments, outputs are "output0", "output1", ... dynamic_shapes: as
     `torch.export.export` takes them. options: the fields of `Options`. Raises Unsupported for
     operations without a rule, and for a model that changes its buffers.
     """
+    if isinstance(example_inputs, torch.Tensor):
+        example_inputs = (example_inputs,)
     examples = tuple(_row_major(example) for example in example_inputs)
     with torch.no_grad():
         exported = torch.export.export(model, examples, dict(kwargs or {}),
