@@ -160,6 +160,9 @@ def test_representations_say_what_is_there() -> None:
     net = nn.Sequential(nn.Linear(graph, 3, 2), nn.GELU("tanh"), nn.Dropout(0.1))
     assert "0x" not in repr(net) and "GELU(approximate='tanh')" in repr(net)
     assert repr(graph) == "Graph(0 inputs, 2 parameters, 2 nodes, 0 outputs)"
+    net(graph.tensor((1, 3), name="x")).output("y")
+    for device in ("cpu", "reference"):
+        assert "Executable(inputs x; outputs y; " in repr(graph.compile(device=device, threads=1))
 
 
 def test_tensors_show_operations_only() -> None:

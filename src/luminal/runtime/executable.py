@@ -233,6 +233,10 @@ class Executable:
 
     # ---- what it is
 
+    def __repr__(self) -> str:
+        names = f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}"
+        return f"Executable({names}; {len(self.kernels)} kernels)"
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, in the order of `rt(...)`."""
