@@ -1,6 +1,6 @@
 """Image models of torchvision, timm and diffusers under torch.compile, beside eager PyTorch.
 
-    python scripts/vision_models.py [--only NAME] [--seconds 300]
+    python scripts/vision_models.py [--only NAME,NAME] [--seconds 300]
 
 Random weights, three image sizes (three batch sizes for models of one image size), which Dynamo is
 told will vary; `FIXED` models are compiled for each size, because Dynamo itself takes minutes to
@@ -200,14 +200,14 @@ def interrupted(*_: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="models with this in their names")
+    parser.add_argument("--only", default="", help="parts of names, with commas")
     parser.add_argument("--seconds", type=int, default=300, help="for each model")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, interrupted)
     print(f"{'model':42} right    error  native graphs programs    first   others")
     for case in cases():
-        if chosen.only in case.name:
+        if any(part in case.name for part in chosen.only.split(",")):
             signal.alarm(chosen.seconds)
             try:
                 row = measured(case)
