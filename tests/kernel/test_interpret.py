@@ -132,7 +132,7 @@ MALFORMED: dict[str, list[Statement]] = {
     "a claim inside": [Claim(Val("%v", i64), integer(1), [])],
     "out of its scope": [When(literal(1, boolean), [load("%a")]), store(A)],
     "a wrong literal": [store(Val("many", f32, LANES, 0, True))],
-    "a literal too large": [Instruction(Val("%q", i64), "add", (literal(1 << 70, i64), integer(1)))],
+    "a literal too large": [Instruction(Val("%q", i64), "add", (literal(1 << 70, i64),) * 2)],
     "arithmetic in bf16": [
         Instruction(Val("%q", bf16), "add", (literal(1, bf16), literal(1, bf16)))
     ],
