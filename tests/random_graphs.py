@@ -309,6 +309,8 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=500) as pool:
         for seed, verdict, text in pool.imap_unordered(_one, seeds, chunksize=20):
             counts[verdict] += 1
+            if counts.total() % 1000 == 0:
+                print(f"{dict(counts)} after {time.time() - start:.0f} s", flush=True)
             if verdict != "right":
                 print(f"--- seed {seed}: {verdict}\n{text[:3000]}", flush=True)
     print(f"{dict(counts)} in {time.time() - start:.0f} s")

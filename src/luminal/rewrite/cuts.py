@@ -138,11 +138,13 @@ def _compared(facts: Facts) -> set[int]:
     nodes = facts.terms.nodes
 
     def below(t: int) -> tuple[int, ...]:
-        return nodes[t].children if nodes[t].op in (*MOVEMENT, *CHOOSING) else ()
+        moved = nodes[t].op in (*MOVEMENT, *CHOOSING) and not _scattered(facts.terms, t)
+        return nodes[t].children if moved else ()
 
     def given(t: int) -> set[int]:
         ends = (x for x in post_order([t], below) if not below(x))
-        return {x for x in ends if nodes[x].op not in LEAVES and nodes[x].dtype.is_float}
+        floats = (x for x in ends if nodes[x].dtype.is_float)
+        return {x for x in floats if nodes[x].op not in (*LEAVES, "scatter")}
 
     found: set[int] = set()
     for t in facts.live:
@@ -186,15 +188,19 @@ def storable(facts: Facts, t: int) -> set[int]:
     """The values to store instead of one that is only moved or widened."""
     nodes = facts.terms.nodes
 
-    def scattered(x: int) -> bool:
-        return nodes[x].op == "load" and nodes[nodes[x].children[0]].op == "scatter"
-
     def below(x: int) -> tuple[int, ...]:
-        moved = (nodes[x].op in MOVEMENT and not scattered(x)) or _widens(facts.terms, x)
+        moved = nodes[x].op in MOVEMENT and not _scattered(facts.terms, x)
+        moved = moved or _widens(facts.terms, x)
         return nodes[x].children if moved else ()
 
     found = (x for x in post_order([t], below) if not below(x))
     return {x for x in found if nodes[x].op not in (*LEAVES, "scatter")}
+
+
+def _scattered(terms: Terms, t: int) -> bool:
+    """What a scatter leaves in memory, read in its place."""
+    node = terms.nodes[t]
+    return node.op == "load" and terms.nodes[node.children[0]].op == "scatter"
 
 
 def _widens(terms: Terms, t: int) -> bool:
