@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from random_graphs import check, program
 
-
 ONCE_WRONG = (20640, 100363, 100970)  # a value computed twice; cuts at what a scatter wrote
 
 
