@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _LATER = {"LLM": ".models.llm", "load": ".compiler"}  # imported when first asked for
-_LATER_MODULES = ("torch",)
+_LATER_MODULES = ("torch", "train")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,325 @@
+"""The derivative of every kind of node, one row each.
+
+ELEMENTWISE: for each operand of a scalar operation a function that is linear in its first argument
+t: what a small change t of that operand does to the result y. Applied to the gradient of y it gives
+the gradient of the operand, because elementwise maps are their own transposes; applied to the
+tangent of the operand it gives that of y. None: no change passes. STRUCTURAL: operations that move
+or combine elements have the two directions apart, `pull` for gradients and `push` for tangents.
+
+Where an extremum is attained several times the gradient is shared equally, as by PyTorch's amax;
+beside a number (relu, clamp) it is 0 there, as relu's. NaN is no special case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .. import ops
+from ..graph.dtype import i64
+from ..graph.node import Node, View
+from ..graph.scalars import SCALARS
+from ..graph.tensor import Tensor
+from ..ops.base import full_like, positions, size_value
+from .transpose import transposed
+
+LN_2 = math.log(2)
+Change = Callable[..., Tensor]  # (t, y, *operands)
+Maybe = Tensor | None  # None is zero
+Writers = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
+
+
+def _beyond(t: Tensor, own: Tensor, other: Tensor, wins: Tensor) -> Tensor:
+    """t where this operand of max or min wins, half of it at a tie."""
+    if _number(other):
+        return ops.where(wins, t, 0.0)
+    return ops.where(wins, t, ops.where(ops.eq(own, other), t * 0.5, 0.0))
+
+
+def _number(x: Tensor) -> bool:
+    """One literal everywhere."""
+    node = x.node.inputs[0] if x.node.op == "view" else x.node
+    return node.op == "literal"
+
+
+def _cast(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    return t.cast(x.dtype if t.dtype is y.dtype else y.dtype)
+
+
+ELEMENTWISE: dict[str, tuple[Change | None, ...]] = {
+    "log2": (lambda t, y, x: t / (x * LN_2),),
+    "exp2": (lambda t, y, x: t * (y * LN_2),),
+    "sin": (lambda t, y, x: t * ops.cos(x),),
+    "cos": (lambda t, y, x: -(t * ops.sin(x)),),
+    "sqrt": (lambda t, y, x: t / (y * 2.0),),
+    "recip": (lambda t, y, x: -(t * y * y),),
+    "add": (lambda t, y, a, b: t, lambda t, y, a, b: t),
+    "mul": (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
+    "div": (lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * y / b)),
+    "mod": (lambda t, y, a, b: t, lambda t, y, a, b: -(t * ops.floor(a / b))),
+    "max": (
+        lambda t, y, a, b: _beyond(t, a, b, b < a),
+        lambda t, y, a, b: _beyond(t, b, a, a < b),
+    ),
+    "min": (
+        lambda t, y, a, b: _beyond(t, a, b, a < b),
+        lambda t, y, a, b: _beyond(t, b, a, b < a),
+    ),
+    "select": (
+        None,
+        lambda t, y, c, a, b: ops.where(c, t, 0.0),
+        lambda t, y, c, a, b: ops.where(c, 0.0, t),
+    ),
+    "cast": (_cast,),
+    "floor": (None,),
+    "ceil": (None,),
+    "trunc": (None,),
+    "round": (None,),
+}
+
+
+@dataclass(frozen=True)
+class Structural:
+    """pull(g, y, inputs): gradients of the inputs from that of the result y. push(tangents, y,
+    inputs): the tangent of y; a tangent may be None, not all."""
+
+    pull: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[Maybe]]
+    push: Callable[[Sequence[Maybe], Tensor, Sequence[Tensor]], Tensor]
+
+
+def changes(node: Node) -> tuple[Change | None, ...] | None:
+    """The row of an elementwise operation; None for the others."""
+    if node.op not in SCALARS or node.attribute is not None:
+        return None
+    stopped = node.op == "cast" and node.dtype is node.inputs[0].dtype
+    return (None,) if stopped else ELEMENTWISE[node.op]
+
+
+# ---- reductions
+
+
+def _spread(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """What a reduction dropped comes back, by repetition."""
+    for dim in y.node.attribute:
+        g = g.unsqueeze(dim)
+    return g.expand(x.shape)
+
+
+def _sum_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    return (_spread(g, y, inputs[0]),)
+
+
+def _sum_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    (t,) = tangents
+    assert t is not None
+    return t.sum(y.node.attribute)
+
+
+def _hits(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Where an extremum is attained, and how often."""
+    hit = ops.eq(x, _spread(y, y, x))
+    return hit, hit.cast(y.dtype).sum(y.node.attribute)
+
+
+def _extreme_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    (x,) = inputs
+    hit, count = _hits(y, x)
+    return (ops.where(hit, _spread(g / count, y, x), 0.0),)
+
+
+def _extreme_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    (t,), (x,) = tangents, inputs
+    assert t is not None
+    hit, count = _hits(y, x)
+    return ops.where(hit, t, 0.0).sum(y.node.attribute) / count
+
+
+def _others(y: Tensor, x: Tensor) -> Tensor:
+    """For every element the product of all others: those before it times those after it."""
+    dims = y.node.attribute
+    kept = [d for d in range(x.ndim) if d not in dims]
+    flat = x.permute(*kept, *dims).flatten(len(kept))
+    before = _shifted(flat).scan("prod", flat.ndim - 1)
+    after = _shifted(flat.flip(-1)).scan("prod", flat.ndim - 1).flip(-1)
+    order = [*kept, *dims]
+    moved = (before * after).unflatten(-1, [x.node.shape[d] for d in dims])
+    return moved.permute([order.index(d) for d in range(x.ndim)])
+
+
+def _shifted(x: Tensor) -> Tensor:
+    """One place to the right along the last dimension; a 1 comes first."""
+    return x.pad([(0, 0)] * (x.ndim - 1) + [(1, -1)], 1.0)
+
+
+def _prod_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    (x,) = inputs
+    return (_spread(g, y, x) * _others(y, x),)
+
+
+def _prod_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    (t,), (x,) = tangents, inputs
+    return (_others(y, x) * t).sum(y.node.attribute)
+
+
+# ---- running reductions
+
+
+def _scan_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    (x,), scan = inputs, y.node.attribute
+    if scan.op == "sum":
+        return (_backwards(g, scan.dim),)
+    if scan.op == "prod":
+        zero, alive, safe, rest = _around_zero(x, scan.dim)
+        through = _backwards(g * y, scan.dim) / safe
+        at = _backwards(g * rest, scan.dim)
+        return (ops.where(zero, at, ops.where(alive, through, 0.0)),)
+    nothing = full_like(x, 0.0)
+    return (nothing.scatter_node(_attained(y, x), g, scan.dim, "sum"),)
+
+
+def _scan_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    (t,), (x,), scan = tangents, inputs, y.node.attribute
+    assert t is not None
+    if scan.op == "sum":
+        return t.scan("sum", scan.dim)
+    if scan.op == "prod":
+        zero, _, safe, rest = _around_zero(x, scan.dim)
+        through = y * (t / safe).scan("sum", scan.dim)
+        return through + rest * ops.where(zero, t, 0.0).scan("sum", scan.dim)
+    return t.gather_node(_attained(y, x), scan.dim)
+
+
+def _backwards(g: Tensor, dim: int) -> Tensor:
+    """Each element and all after it."""
+    return g.flip(dim).scan("sum", dim).flip(dim)
+
+
+def _attained(y: Tensor, x: Tensor) -> Tensor:
+    """Where a running extremum was last attained."""
+    dim = y.node.attribute.dim
+    return ops.where(ops.eq(x, y), positions(x, dim), 0).scan("max", dim)
+
+
+def _around_zero(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(the first 0, all before it, x without that 0, the running product without it)."""
+    flat = ops.eq(x, 0.0)
+    count = flat.cast(i64).scan("sum", dim)
+    zero = ops.logical_and(flat, ops.eq(count, 1))
+    without = ops.where(zero, 1.0, x)
+    alive = ops.eq(count, 0)
+    return zero, alive, ops.where(alive, x, 1.0), without.scan("prod", dim)
+
+
+# ---- movement
+
+
+def _view_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    return (transposed(g, y.node.attribute, inputs[0].node.shape),)
+
+
+def _view_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    (t,), view = tangents, y.node.attribute
+    assert t is not None
+    fill = t.graph.literal(0, t.dtype).node.attribute if view.conditions else None
+    return t.moved(View(view.shape, view.index, view.conditions, fill))
+
+
+def _gather_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    (x, index), dim = inputs, y.node.attribute
+    last = size_value(x.graph, x.node.shape[dim] - 1, i64)
+    inside = ops.maximum(ops.minimum(index.cast(i64), last), 0)
+    return full_like(x, 0.0).scatter_node(inside, g, dim, "sum"), None
+
+
+def _gather_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    t = tangents[0]
+    assert t is not None
+    return t.gather_node(inputs[1], y.node.attribute)
+
+
+# ---- scatter
+
+
+def _scatter_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+    base, index, values = inputs
+    of_base, of_values = _writers(y, base, index, values)
+    picked = g.gather_node(index, y.node.attribute.dim)
+    written = _inside(y, index)
+    return of_base(g), None, ops.where(written, of_values(picked), 0.0)
+
+
+def _scatter_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    (base, index, values), dim = inputs, y.node.attribute.dim
+    t, _, u = tangents
+    of_base, of_values = _writers(y, base, index, values)
+    total = full_like(base, 0.0) if t is None else of_base(t)
+    return total if u is None else total.scatter_node(index, of_values(u), dim, "sum")
+
+
+def _inside(y: Tensor, index: Tensor) -> Tensor:
+    size = size_value(y.graph, y.node.shape[y.node.attribute.dim], i64)
+    wide = index.cast(i64)
+    return ops.logical_and(wide >= 0, wide < size)
+
+
+def _writers(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
+    """How a change of the base and one of the values, each at its own place, change the result."""
+    return _WRITERS[y.node.attribute.mode](y, base, index, values)
+
+
+def _added(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
+    return (lambda t: t), (lambda t: t)
+
+
+def _replaced(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
+    """The last writer of a place: along the dimension, since only there two can meet."""
+    dim = y.node.attribute.dim
+    own = positions(index, dim)
+    last = full_like(base, -1, i64).scatter_node(index, own, dim, "max")
+    wins = ops.eq(last.gather_node(index, dim), own)
+    return (lambda t: ops.where(last < 0, t, 0.0)), (lambda t: ops.where(wins, t, 0.0))
+
+
+def _shared(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
+    dim = y.node.attribute.dim
+    kept, hit = ops.eq(base, y), ops.eq(values, y.gather_node(index, dim))
+    count = kept.cast(y.dtype).scatter_node(index, hit.cast(y.dtype), dim, "sum")
+    each = count.gather_node(index, dim)
+    return (lambda t: ops.where(kept, t / count, 0.0)), (lambda t: ops.where(hit, t / each, 0.0))
+
+
+def _multiplied(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
+    """The product of all other factors: of those that are not 0, where all that are 0 is one's
+    own."""
+    dim = y.node.attribute.dim
+    no_base, no_value = ops.eq(base, 0.0), ops.eq(values, 0.0)
+    factor, factors = ops.where(no_base, 1.0, base), ops.where(no_value, 1.0, values)
+    zeros = no_base.cast(i64).scatter_node(index, no_value.cast(i64), dim, "sum")
+    whole = factor.scatter_node(index, factors, dim, "prod")
+    alone = ops.eq(zeros, no_base.cast(i64))
+    alone_too = ops.eq(zeros.gather_node(index, dim), no_value.cast(i64))
+    each = whole.gather_node(index, dim)
+    return (
+        lambda t: ops.where(alone, t * whole / factor, 0.0),
+        lambda t: ops.where(alone_too, t * each / factors, 0.0),
+    )
+
+
+_WRITERS = {
+    "set": _replaced,
+    "sum": _added,
+    "max": _shared,
+    "min": _shared,
+    "prod": _multiplied,
+}
+STRUCTURAL = {
+    "sum": Structural(_sum_pull, _sum_push),
+    "max": Structural(_extreme_pull, _extreme_push),
+    "min": Structural(_extreme_pull, _extreme_push),
+    "prod": Structural(_prod_pull, _prod_push),
+    "scan": Structural(_scan_pull, _scan_push),
+    "view": Structural(_view_pull, _view_push),
+    "gather": Structural(_gather_pull, _gather_push),
+    "scatter": Structural(_scatter_pull, _scatter_push),
+}
