@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from luminal import Graph, Tensor
+from luminal import Graph, Tensor, ops
 
 
 def run(make: Callable[[Graph], dict[str, np.ndarray]], device: str) -> dict[str, np.ndarray]:
@@ -31,6 +31,8 @@ REPEATED: list[Callable[[Tensor], list[Tensor]]] = [
     lambda x: [x.unsqueeze(0).expand(0, 5)],
     lambda x: [x.cumsum(0).unsqueeze(1).expand(5, 2)],
     lambda x: [x[1:4].unsqueeze(1).expand(3, 2), x.unsqueeze(1).expand(5, 2).flip(0)],
+    lambda x: [ops.sort(x, 0).values],
+    lambda x: [x.flip(0) < x.roll(1, 0)],
 ]
 
 
@@ -47,3 +49,20 @@ def test_a_scatter_that_is_repeated(views: Callable[[Tensor], list[Tensor]]) -> 
     found, wanted = run(make, "cpu"), run(make, "reference")
     for name in wanted:
         np.testing.assert_array_equal(found[name], wanted[name])
+
+
+# ---- a part of a value along which it does not vary
+
+
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(0, 4, 3), 1])
+def test_a_constant_part_of_what_varies(rows: slice | int) -> None:
+    def make(graph: Graph) -> dict[str, np.ndarray]:
+        i, j, k = (graph.iota((3, 4, 7), f"i{dim}") for dim in range(3))
+        mask = ops.where(k - j < 2, ops.where(i == k, 1.0, 0.0), 0.0)
+        rest = ops.softmax(mask, 0)[0, rows]
+        end = [(0, 0)] * (rest.ndim - 1) + [(5, 0)]
+        there = graph.iota(rest.shape, f"i{rest.ndim - 1}") > 4
+        ops.where(there, (rest[..., 5:] + 1.0).pad(end), rest).output("y")
+        return {}
+
+    np.testing.assert_allclose(run(make, "cpu")["y"], run(make, "reference")["y"], 1e-6)

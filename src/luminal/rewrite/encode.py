@@ -75,6 +75,10 @@ class Encoding:
         """The axes of a mask, in the region's order."""
         return tuple(name for i, name in enumerate(self.axes) if mask >> i & 1)
 
+    def mentioned(self, number: int) -> int:
+        """The bits of the axes that a map, domain, index or scan speaks of."""
+        return self.mask(_mentioned(self.items[number]) or ())
+
     # ---- interning
 
     def number(self, kind: str, item: Interned) -> int:

@@ -17,7 +17,7 @@ from ..graph.dtype import ALL, DType
 from ..once import computed_once
 from .encode import Encoding
 from .engine import Engine
-from .language import BUFFER_SORT, OPERATIONS, REDUCTIONS, SCALAR
+from .language import BUFFER_SORT, MENTIONING, OPERATIONS, REDUCTIONS, SCALAR
 from .terms import Leaf, Region
 
 INFINITE = math.inf
@@ -131,7 +131,10 @@ def classes_of(
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
         alternatives = _anywhere(alternatives, encoding)
-        inside = [_inside(m, options, axes, is_buffer) for m, options in zip(axes, alternatives)]
+        inside = [
+            [n for n in options if not _own_axes(n, axes, is_buffer, encoding) & ~mask] or options
+            for mask, options in zip(axes, alternatives)
+        ]
         alternatives = [
             _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
         ]
@@ -164,14 +167,16 @@ def _anywhere(alternatives: list[list[ENode]], encoding: Encoding) -> list[list[
     ]
 
 
-def _inside(mask: int, options: list[ENode], axes: list[int], is_buffer: list[bool]) -> list[ENode]:
-    """Without those whose operands vary along axes that the class does not (a dead branch); a
-    scatter binds the axes of its points."""
-    return [
-        n for n in options
-        if n.op == "Scatter"
-        or not any(axes[c] & ~(mask | n.over) for c in n.children if not is_buffer[c])
-    ] or options  # fmt: skip
+def _own_axes(n: ENode, axes: list[int], is_buffer: list[bool], encoding: Encoding) -> int:
+    """The axes along which an alternative varies as it is written. Its class may vary along fewer
+    (a dead branch, a read of a constant part): then others say the same without them."""
+    if n.op == "Scatter":  # it binds the axes of its points
+        return 0
+    mask = encoding.mentioned(int(n.literals[0])) if n.op in MENTIONING else 0
+    for c in n.children:
+        if not is_buffer[c]:
+            mask |= axes[c]
+    return mask & ~n.over
 
 
 def _worthwhile(

@@ -45,6 +45,7 @@ VISIBLE = {  # of floats
 }
 SCALAR = {name: op for op, name in VISIBLE.items()}
 OPAQUE = {1: "Unary", 2: "Binary", 3: "Ternary"}
+MENTIONING = frozenset(("Read", "Gather", "Index", "Guard", "Scan"))  # axes in the first literal
 REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
 
 # Tables that Python fills on request: a rule asks with (need kind a b) and fires a round later.
