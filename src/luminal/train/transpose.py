@@ -15,7 +15,7 @@ quotients floor(x / n) and remainders x mod n; one that nothing determines becom
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ..graph.index import Atom, Floor, Index, atom_index, atom_names
@@ -26,6 +26,7 @@ from ..graph.views import ZERO, place, product
 
 WASTE = 16  # elements read for one that is there; strides of 4 x 4 are worth that
 Linear: TypeAlias = tuple[dict[Atom, Index], Index]  # factor of each unknown, and the rest
+Indices: TypeAlias = Sequence[Index]
 Ends: TypeAlias = tuple[Index, Index]  # lowest and highest value
 
 
@@ -37,8 +38,36 @@ def transposed(g: Tensor, view: View, source: Shape) -> Tensor:
     except _Unsolved:
         return _added(g, view, source)
     shape = (*source, *solver.extents)
-    read = g.read(shape, index, conditions, 0 if conditions else None)
-    return read.sum(range(len(source), len(shape))) if solver.extents else read
+    if not solver.extents:
+        return _read(g, shape, index, conditions)
+    return _factors(g, shape, index, conditions).sum(range(len(source), len(shape)))
+
+
+def _read(g: Tensor, shape: Shape, index: Indices, conditions: Indices) -> Tensor:
+    return g.read(shape, index, conditions, 0 if conditions else None)
+
+
+def _factors(g: Tensor, shape: Shape, index: Indices, conditions: Indices) -> Tensor:
+    """The same read. A product of repeated factors is a term of a contraction: it is not made and
+    then read, but its factors are read."""
+    if g.node.op != "mul" or not any(x.op == "view" for x in g.node.inputs):
+        return _read(g, shape, index, conditions)
+    factors = [g.graph.wrap(x) for x in g.node.inputs]
+    free = [_inside(x, shape, index) for x in factors]
+    if all(free):  # one of them has to be 0 where nothing was read
+        free[0] = False
+    a, b = (_read(x, shape, index, () if f else conditions) for x, f in zip(factors, free))
+    return a * b
+
+
+def _inside(x: Tensor, shape: Shape, index: Indices) -> bool:
+    """Proven: the read stays inside x, or inside what x is a view of, everywhere."""
+    space, source = x.graph.positions(shape), x.node
+    if source.op == "view":
+        mapping = {position(d): i for d, i in enumerate(index)}
+        index = [space.substitute(i, mapping) for i in source.attribute.index]
+        source = source.inputs[0]
+    return all(space.inside(i, size) for i, size in zip(index, source.shape))
 
 
 def _added(g: Tensor, view: View, source: Shape) -> Tensor:

@@ -1,0 +1,20 @@
+"""The examples of training, shortened, reach what they promise."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_digits(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # so that the data are made here
+    import digits
+
+    monkeypatch.setattr(digits, "EPOCHS", 10)
+    digits.main()
+    assert "digits drawn here: 9" in capsys.readouterr().out
+    assert np.isclose(digits.drawn(10)[0].std(), 0.3, atol=0.1)
