@@ -224,6 +224,16 @@ def siblings() -> Case:
     return Case(kernel, schedule({"a": "i/8@ i/1#", "b": "j/1"}))
 
 
+def uneven(first: str, second: str) -> Case:
+    """A tile whose reader walks it in steps that do not divide it: it may not pass its end, where
+    the tile of another thread begins."""
+    acc = total("acc", "q", load("X", "q", "k"), "k")
+    out = stored("out", "qd", mul(read("acc"), load("V", "q", "d")), "Y")
+    buffers = (buffer("X", f32, 40, 5), buffer("V", f32, 40, 20), buffer("Y", f32, 40, 20))
+    kernel = Kernel("uneven", buffers, axes(q=40, d=20, k=5), (acc, out))
+    return Case(kernel, schedule({"acc": first, "out": second}))
+
+
 def started() -> Case:
     """A sum in lanes and partial accumulators that starts at a number of its own."""
     reduction = Reduction("sum", ("k",), start=load("S", "m"))
@@ -290,6 +300,8 @@ CASES = {
     "band in memory": band("q/8@ k/4 q/2 k/1 q/1!"),
     "band in lanes": band("q/8@ k/1 q/1#"),
     "band dot": band("q/1@ k/8 k/1#"),
+    "tile in uneven steps": uneven("q/9@ q/3 k/1 q/1!", "q/9@ q/4 d/16 q/1! d/1#"),
+    "tile in uneven lanes": uneven("q/12@ q/3 k/1 q/1!", "q/12@ d/1 q/8 q/1#"),
     "triangle, wide tiles write": triangle("q/8@ k/4 q/1! k/1!", "q/8@ q/1 k/8 k/1#"),
     "triangle, wide tiles read": triangle("q/8@ q/1 k/4 k/1#", "q/8@ k/8 q/1! k/1!"),
     "triangle, lanes of rows": triangle("q/8@ q/1 k/1", "q/8@ k/2 k/1! q/1#"),

@@ -85,9 +85,14 @@ class _Run:
                 self.loop(statement)
 
     def claim(self, claim: Claim) -> None:
+        """The units, last first, each with a workspace as it was before all of them: none may need
+        another, nor write what another writes."""
         thread, threads = self.thread
         count = int(self.value(claim.count))
-        for unit in range(thread * count // threads, (thread + 1) * count // threads):
+        workspace = self.names["%ws"][0]
+        before = workspace.copy()
+        for unit in reversed(range(thread * count // threads, (thread + 1) * count // threads)):
+            workspace[:] = before
             self.names[claim.var.name] = np.int64(unit)
             self.body(claim.body)
 

@@ -166,8 +166,8 @@ class Access:
         return masks
 
     def tail(self, axis: str, place: Place) -> Val:
-        """Whether the index of an axis is below its extent."""
-        room = self.extents[axis] - 1 - place.index[axis]
+        """Whether the index of an axis is inside the tile in which it walks."""
+        room = place.ends[axis] - 1 - place.index[axis]
         return self.indexing.condition(room, place.lanes)
 
     def _load(self, memory: Memory, locate: Locate, place: Place, mask: Val | None) -> Val:

@@ -23,13 +23,14 @@ class Place:
     it is still to walk, from there. most: axis -> a constant that the span does not exceed, or
     None. lanes: the vector axes that are open, outermost first. collapsed: those of them that an
     instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. guarded:
-    axes whose index may pass their extent. unrolled: axis -> (position in a written-out block, size
+    axes whose index may pass the end of the tile in which it walks; ends: where that is (beyond it
+    another thread may be at work). unrolled: axis -> (position in a written-out block, size
     of the block). facts: indices known to be >= 0. masks: conditions under which expressions are
     looked at. spelled: axes whose loops are written out here, whatever their kind.
     """
 
     __slots__ = (
-        "collapsed", "facts", "guarded", "index", "lanes", "masks", "most", "partial", "span",
+        "collapsed", "ends", "facts", "guarded", "index", "lanes", "masks", "most", "partial", "span",
         "spelled", "unrolled",
     )  # fmt: skip
 
@@ -40,6 +41,7 @@ class Place:
     collapsed: frozenset[str]
     partial: tuple[int, ...]
     guarded: frozenset[str]
+    ends: dict[str, Index]
     unrolled: dict[str, tuple[int, int]]
     facts: tuple[Index, ...]
     masks: tuple[Val, ...]
@@ -53,7 +55,7 @@ class Place:
         place.span, place.most = dict(spans), dict(most)
         place.lanes, place.partial, place.facts, place.masks = (), (), (), ()
         place.collapsed = place.guarded = place.spelled = frozenset()
-        place.unrolled = {}
+        place.unrolled, place.ends = {}, {}
         return place
 
     def copy(self) -> Place:
@@ -71,8 +73,9 @@ class Place:
         other.index = {**self.index, axis: self.index[axis] + offset}
         other.span = {**self.span, axis: Index.of(span)}
         other.most = {**self.most, axis: most}
-        if guarded and axis not in self.guarded:
+        if guarded and not (axis in self.guarded and self.span[axis].is_constant):
             other.guarded = self.guarded | {axis}
+            other.ends = {**self.ends, axis: self.index[axis] + self.span[axis]}
         if axis in self.unrolled:
             other.unrolled = {a: u for a, u in self.unrolled.items() if a != axis}
         return other
