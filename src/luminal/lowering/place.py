@@ -30,8 +30,8 @@ class Place:
     """
 
     __slots__ = (
-        "collapsed", "ends", "facts", "guarded", "index", "lanes", "masks", "most", "partial", "span",
-        "spelled", "unrolled",
+        "collapsed", "ends", "facts", "guarded", "index", "lanes", "masks", "most", "partial",
+        "span", "spelled", "unrolled",
     )  # fmt: skip
 
     index: dict[str, Index]
