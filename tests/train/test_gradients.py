@@ -61,6 +61,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "std": (lambda x: x.std(1), [(3, 5)]),
     "sort": (lambda x: x.sort(1).values, [(3, 5)]),
     "sigmoid": (lambda x: x.sigmoid() * x.tanh(), [(7,)]),
+    "erf": (lambda x: x.erf() + x.erfc() * x, [(7,)]),
+    "expm1": (lambda x: x.expm1() * (x * x).log1p(), [(7,)]),
+    "angles": (lambda x: (x.tanh().asin() + x.atan()) * x.tanh().acos() + x.tan(), [(7,)]),
+    "hyperbolic": (lambda x: x.sinh() * x.cosh() + x.asinh() * (x.tanh() * 0.9).atanh(), [(7,)]),
+    "acosh": (lambda x: (x * x + 1.5).acosh(), [(7,)]),
+    "pow": (lambda x, y: (x * x + 0.2) ** y + x**3 + (x * x) ** 2.5, [(2, 3), (2, 3)]),
     "sharing": (lambda x: x[0] * x.sum() + x.flip(0)[1] * x[1:], [(4,)]),
 }
 FIXED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {  # sizes known only
@@ -78,6 +84,7 @@ WITH_TIES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "cummax": (lambda x: x.cummax(0).values, [[1, 3, 3, 2, 3, 4]]),
     "cummin": (lambda x: x.cummin(0).values, [[4, 3, 3, 2, 3, 4]]),
     "prod": (lambda x: x.prod(1), [[[2, 0, 3], [0, 0, 4], [2, 3, 4]]]),
+    "pow of whole numbers": (lambda x, y: x**y, [[2, 3, 0, 5, 0], [3, 2, 2, 0, 0]]),
     "cumprod": (lambda x: x.cumprod(1), [[[2, 0, 3, 5], [0, 2, 0, 4], [2, 3, 4, 5]]]),
 }
 PLACES = np.array([[0, 2, 2], [2, 1, 0], [0, 0, 2], [2, 2, 1]])
@@ -209,8 +216,23 @@ def test_scatter_of_places_outside(mode: str) -> None:
     check_differences(function, draw([(3, 3), (3, 3)]))
 
 
-@pytest.mark.parametrize("name", ["sigmoid", "softmax", "prod", "cumprod", "matmul", "windows",
-                                  "max of", "select", "sqrt", "sharing"])  # fmt: skip
+def test_a_part_of_a_composite():
+    """Functions are taken whole, but not where the derivative of a part is asked for."""
+    graph = Graph()
+    x = graph.tensor((2, 3), "f64")
+    y = x.softmax(-1)
+    (power,) = (graph.wrap(n) for n in reachable([y.node]) if n.op == "exp2")
+    found = train.backward((y * y).sum(), [power, x])
+    values = evaluate(graph, [t.node for t in found], {x: np.log([[1.0, 2, 5], [1, 1, 1]])})
+    of_power, of_x = values.values()
+    assert abs(of_power[0]).max() > 0.01
+    np.testing.assert_allclose(of_x[1], 0.0, atol=1e-15)
+
+
+TWICE = "sigmoid softmax log_softmax pow erf prod cumprod matmul windows select sqrt sharing"
+
+
+@pytest.mark.parametrize("name", [*TWICE.split(), "max of"])
 def test_second_order(name: str) -> None:
     function, shapes = CASES[name]
 

@@ -16,7 +16,7 @@ from .dtype import DType, i64, wrapped
 from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
-from .node import Node, Number, Shape, Source, View, number_key, position
+from .node import Composite, Node, Number, Shape, Source, View, number_key, position
 from .parse import DimLike, check_name, divisors, index_of
 from .space import Space
 from .tensor import Tensor
@@ -42,8 +42,8 @@ class Graph:
 
     space: the bounds of all sizes. nodes: in order of recording, inputs first. outputs: tensors
     marked by `Tensor.output`. states: (state, new value) pairs. values: what `Tensor.set` stored.
-    locations: the user's source line of each node. requirements: what the sizes of a run must
-    satisfy.
+    composites: functions that nodes are results of. locations: the user's source line of each node.
+    requirements: what the sizes of a run must satisfy.
     """
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Graph:
         self.output_names: dict[Node, str] = {}
         self.states: list[tuple[Tensor, Tensor]] = []
         self.values: dict[Node, np.ndarray] = {}
+        self.composites: dict[Node, Composite] = {}
         self.usual: dict[str, tuple[int, ...]] = {}  # size -> its usual values, ascending
         self.locations: dict[Node, Location] = {}
         self.requirements: list[Requirement] = []

@@ -90,6 +90,16 @@ class Scatter:
     mode: str
 
 
+@dataclass(frozen=True)
+class Composite:
+    """What a node is besides its own operation: the result of a function of these nodes. Says
+    nothing new about its value; derivatives may take it whole."""
+
+    name: str
+    inputs: tuple[Node, ...]
+    options: tuple[Any, ...] = ()
+
+
 class Node:
     """One operation of a graph. Compared by identity: a graph makes equal nodes only once."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..graph.tensor import Tensor
-from .base import Value, dim_of, extent, floating, magnitude, tensor_of
+from .base import Value, composite, dim_of, extent, floating, magnitude, tensor_of
 from .elementwise import (
     abs,
     add,
@@ -79,6 +79,7 @@ def selu(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + e^-x)."""
     return reciprocal(add(x.graph.apply("exp2", [mul(x, -LOG2_E)]), 1.0))

@@ -10,7 +10,7 @@ from ..errors import DTypeError, ShapeError
 from ..graph.dtype import DType, boolean, dtype, f32, i64, promote
 from ..graph.graph import Graph
 from ..graph.index import Index
-from ..graph.node import Number
+from ..graph.node import Composite, Number
 from ..graph.tensor import Tensor
 
 Value: TypeAlias = Tensor | int | float | bool
@@ -145,6 +145,24 @@ def floating(function: AnyFunction) -> AnyFunction:
             first, *map(widen, arguments), **{k: widen(v) for k, v in options.items()}
         )
         return result.cast(kept) if kept.bytes < 4 else result
+
+    return wrapped  # type: ignore[return-value]
+
+
+def composite(function: AnyFunction) -> AnyFunction:
+    """Note in the graph that the result is this function of its tensors, under its name: its
+    derivative is simpler than those of its parts."""
+    name = function.__name__.removeprefix("_")
+
+    @wraps(function)
+    def wrapped(*arguments: Any) -> Any:
+        result = function(*arguments)
+        tensors = tuple(a.node for a in arguments if isinstance(a, Tensor))
+        options = tuple(a for a in arguments if not isinstance(a, Tensor))
+        if result.node not in tensors:
+            made = Composite(name, tensors, options)
+            result.graph.composites.setdefault(result.node, made)
+        return result
 
     return wrapped  # type: ignore[return-value]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..graph.dtype import dtype as dtype_of
 from ..graph.tensor import Tensor
-from .base import dim_of, floating, positions
+from .base import composite, dim_of, floating, positions
 from .elementwise import mul, neg, reciprocal, sub
 from .math import LOG2_E, log
 from .random import Seed, gumbel
@@ -31,6 +31,7 @@ def softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
 
 
 @floating
+@composite
 def _softmax(x: Tensor, dim: int) -> Tensor:
     power, total = exponentials(x, dim_of(x, dim))
     return mul(power, reciprocal(total))
@@ -42,6 +43,7 @@ def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
 
 
 @floating
+@composite
 def _log_softmax(x: Tensor, dim: int) -> Tensor:
     dim = dim_of(x, dim)
     highest = reduce("max", x, dim, keepdim=True)

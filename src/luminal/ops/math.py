@@ -12,7 +12,16 @@ from fractions import Fraction
 
 from ..graph.dtype import f32, f64, u8
 from ..graph.tensor import Tensor
-from .base import Value, floating, full_like, literal, magnitude, operands, result_type
+from .base import (
+    Value,
+    composite,
+    floating,
+    full_like,
+    literal,
+    magnitude,
+    operands,
+    result_type,
+)
 from .coefficients import ERF, ERFC
 from .elementwise import (
     abs,
@@ -75,6 +84,7 @@ def exp2(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def expm1(x: Tensor) -> Tensor:
     """e^x - 1, accurate near 0."""
     count = _terms(x, 9, 17)
@@ -101,6 +111,7 @@ def log10(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), accurate near 0: there 2 artanh(s) with s = x / (2 + x)."""
     s = div(x, add(x, 2.0))
@@ -206,6 +217,7 @@ def _pow_integer(x: Tensor, y: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def _pow_float(x: Tensor, y: Tensor) -> Tensor:
     """2^(y log2 |x|), with the sign of x for odd y."""
     size = x.graph.apply("exp2", [mul(y, x.graph.apply("log2", [abs(x)]))])
@@ -245,6 +257,7 @@ def cos(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def tan(x: Tensor) -> Tensor:
     """sin(x) / cos(x)."""
     return div(sin(x), cos(x))
@@ -256,6 +269,7 @@ def _half_angle(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def atan(x: Tensor) -> Tensor:
     """The angle with this tangent: two half angles, then the series (|y| <= 0.2)."""
     large = gt(magnitude(x), 1.0)
@@ -283,6 +297,7 @@ def _sign_of(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def asin(x: Tensor) -> Tensor:
     """2 atan(x / (1 + sqrt(1 - x^2)))."""
     root = sqrt(mul(sub(1.0, x), add(x, 1.0)))
@@ -290,12 +305,14 @@ def asin(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def acos(x: Tensor) -> Tensor:
     """2 atan(sqrt((1 - x) / (1 + x)))."""
     return mul(atan(div(sqrt(sub(1.0, x)), sqrt(add(x, 1.0)))), 2.0)
 
 
 @floating
+@composite
 def sinh(x: Tensor) -> Tensor:
     """(e^x - e^-x) / 2, a series near 0."""
     series = [1 / math.factorial(2 * n + 1) for n in range(_terms(x, 6, 10))]
@@ -304,6 +321,7 @@ def sinh(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def cosh(x: Tensor) -> Tensor:
     """(e^x + e^-x) / 2."""
     return add(_half_exp(x), _half_exp(neg(x)))
@@ -324,6 +342,7 @@ def _tanh_series(count: int) -> list[float]:
 
 
 @floating
+@composite
 def tanh(x: Tensor) -> Tensor:
     """1 - 2 / (1 + e^2x), a series near 0."""
     near = mul(x, polynomial(square(x), _tanh_series(_terms(x, 6, 13))))
@@ -333,6 +352,7 @@ def tanh(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def asinh(x: Tensor) -> Tensor:
     """sign(x) log(|x| + sqrt(x^2 + 1))."""
     size = abs(x)
@@ -344,6 +364,7 @@ def asinh(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def acosh(x: Tensor) -> Tensor:
     """log(x + sqrt(x^2 - 1)), for x >= 1."""
     t = sub(x, 1.0)
@@ -353,6 +374,7 @@ def acosh(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def atanh(x: Tensor) -> Tensor:
     """log((1 + x) / (1 - x)) / 2."""
     return mul(sub(log1p(x), log1p(neg(x))), 0.5)
@@ -362,6 +384,7 @@ def atanh(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def erf(x: Tensor) -> Tensor:
     """The error function: x p(x^2) / q(x^2) where it differs from 1 and -1."""
     limit, numerator, denominator = ERF[x.dtype.name]
@@ -371,6 +394,7 @@ def erf(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def erfc(x: Tensor) -> Tensor:
     """1 - erf(x), accurate in the tail: e^(-x^2) p(2 / (2 + x))."""
     size = abs(x)

@@ -7,16 +7,16 @@ with, and differentiated. Only what leads from `wrt` to the result is walked, wi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import DTypeError, InputError, ShapeError
 from ..graph.graph import Graph
 from ..graph.infer import text
-from ..graph.node import Node
-from ..graph.order import reachable
+from ..graph.node import Composite, Node
+from ..graph.order import post_order
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
-from .rules import STRUCTURAL, changes
+from .rules import STRUCTURAL, Change, Structural, changes, composite
 
 
 def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
@@ -32,7 +32,7 @@ def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
             "take its mean() or sum(), or use vjp"
         )
     _check_float("the loss", loss)
-    found = _reverse([loss], [full_like(loss, 1.0)], wrt)
+    found = Walk([loss], wrt).reverse([(loss.node, full_like(loss, 1.0))])
     unreached = [_name(x) for x in wrt if x.node not in found]
     if unreached:
         names = ", ".join(unreached)
@@ -49,7 +49,8 @@ def vjp(
     """
     for result, gradient in zip(results, gradients, strict=True):
         _check_like("the gradient", gradient, result)
-    found = _reverse(results, gradients, wrt)
+    nodes = (result.node for result in results)
+    found = Walk(results, wrt).reverse(zip(nodes, gradients))
     return [_or_zero(found, x) for x in wrt]
 
 
@@ -62,14 +63,7 @@ def jvp(
     """
     for x, tangent in zip(wrt, tangents, strict=True):
         _check_like("the tangent", tangent, x)
-    graph = _graph_of([*results, *wrt])
-    found: dict[Node, Tensor] = {}
-    for x, tangent in zip(wrt, tangents):
-        _add(found, x.node, tangent)
-    for node in reachable([result.node for result in results]):
-        pushed = _push(graph.wrap(node), found)
-        if pushed is not None:
-            _add(found, node, pushed)
+    found = Walk(results, wrt).forward(zip((x.node for x in wrt), tangents))
     return [_or_zero(found, result) for result in results]
 
 
@@ -81,46 +75,113 @@ def stop_gradient(x: Tensor) -> Tensor:
 # ---- the two directions
 
 
-def _reverse(
-    results: Sequence[Tensor], gradients: Sequence[Tensor], wrt: Sequence[Tensor]
-) -> dict[Node, Tensor]:
-    """Gradients of all nodes between wrt and the results."""
-    graph = _graph_of([*results, *wrt])
-    order = reachable([result.node for result in results])
-    active = _depending(order, wrt)
-    found: dict[Node, Tensor] = {}
-    for result, gradient in zip(results, gradients):
-        _add(found, result.node, gradient)
-    for node in reversed(order):
-        if node not in found or not any(source in active for source in node.inputs):
-            continue
-        y, g = graph.wrap(node), found[node]
-        inputs = [graph.wrap(source) for source in node.inputs]
+class Walk:
+    """What lies between wrt and the results: composites whole, unless a part of one is in wrt.
+
+    order: operands first. active: the nodes that a change of wrt can reach.
+    """
+
+    def __init__(self, results: Sequence[Tensor], wrt: Sequence[Tensor]) -> None:
+        self.graph = _graph_of([*results, *wrt])
+        wanted = {x.node for x in wrt}
+        self.composites = _whole(self.graph, wanted)
+        self.order = post_order([result.node for result in results], self.operands)
+        self.active = set(wanted)
+        for node in self.order:
+            if any(source in self.active for source in self._passing(node)):
+                self.active.add(node)
+
+    def operands(self, node: Node) -> tuple[Node, ...]:
+        known = self.composites.get(node)
+        return node.inputs if known is None else known.inputs
+
+    def rule(self, node: Node) -> Sequence[Change | None] | Structural:
+        """An elementwise row, or a pair of directions."""
+        known = self.composites.get(node)
+        if known is not None:
+            return composite(known)
         row = changes(node)
-        if row is not None:
-            for x, change in zip(inputs, row):
-                if x.node in active and change is not None:
-                    _add(found, x.node, change(g, y, *inputs))
-            continue
-        for x, pulled in zip(inputs, STRUCTURAL[node.op].pull(g, y, inputs)):
-            if x.node in active and pulled is not None:
-                _add(found, x.node, pulled)
-    return {node: g for node, g in found.items() if node in active}
+        return STRUCTURAL[node.op] if row is None else row
+
+    def _passing(self, node: Node) -> list[Node]:
+        """The operands whose small changes change the node."""
+        operands = self.operands(node)
+        if not node.dtype.is_float or not operands:
+            return []
+        rule = self.rule(node)
+        row = [True] * len(operands) if isinstance(rule, Structural) else rule
+        return [x for x, change in zip(operands, row) if change and x.dtype.is_float]
+
+    # ---- gradients
+
+    def reverse(self, gradients: Iterable[tuple[Node, Tensor]]) -> dict[Node, Tensor]:
+        """Gradients of all active nodes from those of the results."""
+        found: dict[Node, Tensor] = {}
+        for node, gradient in gradients:
+            _add(found, node, gradient)
+        for node in reversed(self.order):
+            if node in found and node in self.active:
+                for source, gradient in self._pulled(node, found[node]):
+                    _add(found, source, gradient)
+        return {node: g for node, g in found.items() if node in self.active}
+
+    def _pulled(self, node: Node, g: Tensor) -> Iterator[tuple[Node, Tensor]]:
+        operands = self.operands(node)
+        if not any(source in self.active for source in operands):
+            return
+        y, inputs = self.graph.wrap(node), [self.graph.wrap(source) for source in operands]
+        rule = self.rule(node)
+        if isinstance(rule, Structural):
+            for source, gradient in zip(operands, rule.pull(g, y, inputs)):
+                if gradient is not None and source in self.active:
+                    yield source, gradient
+            return
+        for source, change in zip(operands, rule):
+            if change is not None and source in self.active:
+                yield source, change(g, y, *inputs)
+
+    # ---- tangents
+
+    def forward(self, tangents: Iterable[tuple[Node, Tensor]]) -> dict[Node, Tensor]:
+        """Tangents of all active nodes from those of wrt."""
+        found: dict[Node, Tensor] = {}
+        for node, tangent in tangents:
+            _add(found, node, tangent)
+        for node in self.order:
+            if node in self.active:
+                for tangent in self._pushed(node, found):
+                    _add(found, node, tangent)
+        return found
+
+    def _pushed(self, node: Node, found: Mapping[Node, Tensor]) -> Iterator[Tensor]:
+        operands = self.operands(node)
+        tangents = [found.get(source) for source in operands]
+        if all(tangent is None for tangent in tangents):
+            return
+        y, inputs = self.graph.wrap(node), [self.graph.wrap(source) for source in operands]
+        rule = self.rule(node)
+        if isinstance(rule, Structural):
+            yield rule.push(tangents, y, inputs)
+            return
+        for tangent, change in zip(tangents, rule):
+            if tangent is not None and change is not None:
+                yield change(tangent, y, *inputs)
 
 
-def _depending(order: Sequence[Node], wrt: Sequence[Tensor]) -> set[Node]:
-    """The nodes that a derivative can reach from wrt."""
-    active = {x.node for x in wrt}
-    for node in order:
-        if node.dtype.is_float and any(source in active for source in _passing(node)):
-            active.add(node)
-    return active
+def _whole(graph: Graph, wanted: set[Node]) -> Mapping[Node, Composite]:
+    """The composites of a graph of which no part is wanted."""
+    parts = {node for node in wanted if node.op != "input"}
+    if not parts:
+        return graph.composites
 
+    def inside(node: Node, known: Composite) -> Iterable[Node]:
+        return post_order([node], lambda n: () if n in known.inputs else n.inputs)
 
-def _passing(node: Node) -> list[Node]:
-    """The inputs whose small changes change the node."""
-    row = changes(node) or (True,) * len(node.inputs)
-    return [x for x, change in zip(node.inputs, row) if change and x.dtype.is_float]
+    return {
+        node: known
+        for node, known in graph.composites.items()
+        if parts.isdisjoint(set(inside(node, known)) - {node, *known.inputs})
+    }
 
 
 def _add(found: dict[Node, Tensor], node: Node, gradient: Tensor) -> None:
@@ -131,23 +192,6 @@ def _add(found: dict[Node, Tensor], node: Node, gradient: Tensor) -> None:
 def _or_zero(found: Mapping[Node, Tensor], x: Tensor) -> Tensor:
     known = found.get(x.node)
     return full_like(x, 0.0) if known is None else known
-
-
-def _push(y: Tensor, found: Mapping[Node, Tensor]) -> Tensor | None:
-    node = y.node
-    if not node.dtype.is_float or not any(source in found for source in _passing(node)):
-        return None
-    inputs = [y.graph.wrap(source) for source in node.inputs]
-    tangents = [found.get(source) for source in node.inputs]
-    row = changes(node)
-    if row is None:
-        return STRUCTURAL[node.op].push(tangents, y, inputs)
-    total: Tensor | None = None
-    for t, change in zip(tangents, row):
-        if t is not None and change is not None:
-            part = change(t, y, *inputs)
-            total = part if total is None else total + part
-    return total
 
 
 # ---- what is refused
