@@ -186,7 +186,8 @@ class Source:
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
     with report.stage("normalise"):
-        normal = normalise(program.graph.space, list(program.roots))
+        states = [source for source, _ in program.states]
+        normal = normalise(program.graph.space, list(program.roots), states)
     with report.stage("regions"):
         pieces = regions(normal)
     source = Source(program, normal, pieces)

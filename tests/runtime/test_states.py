@@ -203,3 +203,13 @@ def test_memory_that_cannot_be_had(failing, monkeypatch):
     rt.run()
     assert np.array_equal(rt[y], before) and np.array_equal(rt[z], some + 1)
     assert rt[state].tolist() == [runs + 1.0] * 3
+
+
+def test_a_parameter_that_is_a_state_is_packed_for_no_run():
+    """Runs change it: what is made of it, and how it is laid out, would be made at each run."""
+    graph = Graph()
+    x, w = graph.tensor((64, 48)), graph.parameter((48, 32))
+    y = (x @ (w * 2.0)).output()
+    graph.donate(w, w + y.sum(0))
+    text = graph.compile().explain()
+    assert "0 when parameters are set" in text and "layout" not in text

@@ -8,7 +8,7 @@ made later, when all axes are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from ..graph.dtype import i64, u64
@@ -28,14 +28,15 @@ from .terms import SLOT, Leaf, Root, ScatterMap
 Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; makes the term
 
 
-def normalise(sizes: Space, outputs: Sequence[Node]) -> Normal:
-    """The terms of what the outputs need; `sizes`: the bounds of run-time sizes."""
-    return _Normaliser(sizes).run(reachable(outputs), outputs)
+def normalise(sizes: Space, outputs: Sequence[Node], states: Collection[Node] = ()) -> Normal:
+    """The terms of what the outputs need; `sizes`: the bounds of run-time sizes. A parameter among
+    the states changes with each run: it is an input."""
+    return _Normaliser(sizes, frozenset(states)).run(reachable(outputs), outputs)
 
 
 class _Normaliser:
-    def __init__(self, sizes: Space) -> None:
-        self.sizes = sizes
+    def __init__(self, sizes: Space, states: frozenset[Node]) -> None:
+        self.sizes, self.states = sizes, states
         self.place = Placement(sizes)
         self.space = self.place.space
         self.build = Builder(self.space)
@@ -97,7 +98,8 @@ class _Normaliser:
 
     def _input(self, node: Node) -> Placed:
         def make() -> int:
-            number = self.sources[node] = self._buffer(node.attribute.kind, node)
+            kind = "input" if node in self.states else node.attribute.kind
+            number = self.sources[node] = self._buffer(kind, node)
             info = self.buffers[number]
             leaf = Leaf(number, info.axes, info.constant)
             return self.build.load(self.build.terms.add("input", (), leaf, node.dtype))

@@ -74,10 +74,9 @@ class Constants:
     @property
     def key(self) -> str | None:
         """What the places mean, besides the values of the parameters; None if sizes of a run
-        matter, or runs change a parameter."""
+        matter."""
         plan = self._plan
-        changing = any(plan.memories[old].kind == "parameter" for old, _ in plan.states)
-        if self._symbolic or changing:
+        if self._symbolic:
             return None
         given = [
             (place, m.name, str(m.dtype), m.shape)

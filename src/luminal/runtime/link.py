@@ -165,8 +165,8 @@ def linked_plan(
     sources = {node: memories[number] for node, number in normal.sources.items()}
     for state, _ in program.states:
         if state not in sources:  # no run reads it
-            name, kind = state.attribute.name, state.attribute.kind
-            sources[state] = linker.memory(Memory(name, kind, state.dtype, state.shape))
+            made = Memory(state.attribute.name, "input", state.dtype, state.shape)
+            sources[state] = linker.memory(made)
     results = {node: memories[number] for node, number in normal.outputs.items()}
     return linker.plan(
         [sources.get(tensor.node) for tensor in graph.sources],

@@ -53,7 +53,6 @@ class Native:
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states = dict(plan.states)
-        self._kept_states = sorted(self._states.keys() & self._kept)
         self._state_shapes: dict[int, tuple[int, ...]] = {}
         self._shared = {new: old for old, new in plan.in_place}
         elsewhere = persistent | self._shared.keys()
@@ -202,8 +201,6 @@ class Native:
             self._array(old)[...] = self._value(new)
         for old, new in self._swapped:
             self._swap(old, new)
-        for old in self._kept_states:  # what is made of it is made anew
-            self._constants.give(old, self._array(old))
 
     def output(self, number: int) -> np.ndarray:
         memory = self._plan.outputs[number]
@@ -303,8 +300,6 @@ class Native:
         self._lay(memory, block)
         if self._shared.get(self._states[memory]) == memory:
             self._slots.point(self._states[memory], block.address)
-        if memory in self._kept:
-            self._constants.give(memory, self._array(memory))
 
     def _swap(self, old: int, new: int) -> None:
         """The new value of a state is the next run's old one."""
