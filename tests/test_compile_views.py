@@ -66,3 +66,18 @@ def test_a_constant_part_of_what_varies(rows: slice | int) -> None:
         return {}
 
     np.testing.assert_allclose(run(make, "cpu")["y"], run(make, "reference")["y"], 1e-6)
+
+
+def test_a_product_of_unbounded_length_whose_result_is_turned() -> None:
+    """Its tile may not hold all of an axis whose length nobody knows."""
+    graph = Graph()
+    graph.dim("s", 1)
+    x, w, b = graph.tensor((2, 16, "s")), graph.parameter((8, 16)), graph.parameter((8,))
+    y = (ops.linear(x.permute(0, 2, 1), w) + b).output()
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(n, np.float32) for n in ((2, 16, 37), (8, 16), (8,))]
+    rt = graph.compile()
+    rt[x], rt[w], rt[b] = arrays
+    rt.run()
+    wanted = np.einsum("nks,ck->nsc", arrays[0], arrays[1]) + arrays[2]
+    np.testing.assert_allclose(rt[y], wanted, 1e-4, 1e-5)

@@ -127,7 +127,8 @@ def _order(
     outside = [a for a in rows if a not in inside]
     still = sum(draft.bytes(x.dtype, x.axes) for x in loads if not x.axes & set(after))
     if after and still <= draft.target.l1 // 2:  # weights stay in the first cache: walk the image
-        return before + after + outside
+        known = [a for a in lanes if draft.facts.static[a]]  # a tile may hold all of it
+        return before + after + outside + [a for a in lanes if a not in known]
     apart, inner = (_rereads(draft, tile, main, blocks, where) for where in (True, False))
     if lanes and after + outside and apart > inner:
         return before + after + outside + lanes
