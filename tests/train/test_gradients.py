@@ -67,6 +67,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "hyperbolic": (lambda x: x.sinh() * x.cosh() + x.asinh() * (x.tanh() * 0.9).atanh(), [(7,)]),
     "acosh": (lambda x: (x * x + 1.5).acosh(), [(7,)]),
     "pow": (lambda x, y: (x * x + 0.2) ** y + x**3 + (x * x) ** 2.5, [(2, 3), (2, 3)]),
+    "sinc": (lambda x: (x * x.relu()).sinc(), [(7,)]),
     "sharing": (lambda x: x[0] * x.sum() + x.flip(0)[1] * x[1:], [(4,)]),
 }
 FIXED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {  # sizes known only
@@ -272,6 +273,8 @@ def test_what_has_no_gradient():
         train.backward(loss, [index])
     with pytest.raises(ShapeError, match=r"the loss has shape \(3,\)"):
         train.backward(x, [x])
+    with pytest.raises(InputError, match="only moves elements"):
+        train.backward(loss, [x.flip(0)])
     with pytest.raises(ShapeError, match="the gradient of"):
         train.vjp([x], [other], [x])
     with pytest.raises(DTypeError, match="the tangent of"):
@@ -285,6 +288,24 @@ def test_gradients_have_the_dtypes_of_their_tensors():
     x, w = graph.tensor((2, 3), "bf16"), graph.tensor((3, 4))
     loss = ops.mse_loss(x.cast("f32") @ w, graph.literal(0.0).expand(2, 4))
     assert [g.dtype.name for g in train.backward(loss, [x, w])] == ["bf16", "f32"]
+
+
+@pytest.mark.parametrize("kind", ["bool", "added"])
+def test_attention_in_which_a_row_sees_nothing(kind: str) -> None:
+    """Its gradients are 0, not NaN; those of others are right."""
+    mask = np.array([[1, 0, 1], [0, 0, 0]], bool)
+    if kind == "added":
+        mask = np.where(mask, 0.0, -np.inf)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        if isinstance(q, Tensor):
+            return ops.scaled_dot_product_attention(q, k, v, q.graph.constant(mask))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, torch.tensor(mask))
+
+    arrays = draw([(2, 2, 4), (2, 3, 4), (2, 3, 4)])
+    gradients, weight = check_differences(attend, arrays)
+    for mine, theirs in zip(gradients, of_torch(attend, arrays, weight)):
+        np.testing.assert_allclose(mine, np.nan_to_num(theirs), rtol=1e-9, atol=1e-12)
 
 
 def test_a_chain_of_thousands():

@@ -8,7 +8,7 @@ from ..errors import ShapeError
 from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import Size, Value, extent, floating, literal, same_size, size_value
+from .base import Size, Value, composite, extent, floating, literal, same_size, size_value
 from .elementwise import add, eq, lt, mul, neg, where
 from .linalg import matmul
 from .logits import softmax
@@ -34,10 +34,18 @@ def scaled_dot_product_attention(
     if enable_gqa and not same_size(query.shape[-3], key.shape[-3]):
         return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale, offset)
     scores = attention_scores(query, key, attn_mask, is_causal, scale, offset)
-    result = matmul(dropout(softmax(scores, -1), dropout_p), value)
     if attn_mask is None:
-        return result
-    return where(_blind(scores, attn_mask, is_causal, offset), 0.0, result)
+        return matmul(dropout(softmax(scores, -1), dropout_p), value)
+    blind = _blind(scores, attn_mask, is_causal, offset)
+    if not dropout_p:
+        return _attend(scores, value, blind)
+    return where(blind, 0.0, matmul(dropout(softmax(scores, -1), dropout_p), value))
+
+
+@composite
+def _attend(scores: Tensor, value: Tensor, blind: Tensor) -> Tensor:
+    """softmax(scores) value, 0 in blind rows, whose softmax is NaN."""
+    return where(blind, 0.0, matmul(softmax(scores, -1), value))
 
 
 def attention_scores(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import broadcast, extent, floating, full_like, magnitude
+from .base import broadcast, composite, extent, floating, full_like, magnitude
 from .elementwise import (
     abs,
     add,
@@ -164,10 +164,15 @@ def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
     """Of probabilities x; logarithms are limited to -100 as in PyTorch."""
+    each = _log_loss(*broadcast(x, target.cast(x.dtype)))
+    return reduced(each if weight is None else mul(each, weight), reduction)
+
+
+@composite
+def _log_loss(x: Tensor, target: Tensor) -> Tensor:
     of_one = clamp(log(x), min=-100.0)
     of_zero = clamp(log1p(neg(x)), min=-100.0)
-    each = neg(add(mul(target, of_one), mul(sub(1.0, target), of_zero)))
-    return reduced(each if weight is None else mul(each, weight), reduction)
+    return neg(add(mul(target, of_one), mul(sub(1.0, target), of_zero)))
 
 
 @floating

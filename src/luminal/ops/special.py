@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..graph.tensor import Tensor
-from .base import Value, floating, full_like, operands
+from .base import Value, composite, floating, full_like, operands
 from .elementwise import (
     abs,
     div,
@@ -66,6 +66,7 @@ def _product_of_log(x: Tensor, y: Tensor, logarithm: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def sinc(x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
     angle = mul(x, math.pi)

@@ -7,7 +7,7 @@ with, and differentiated. Only what leads from `wrt` to the result is walked, wi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import DTypeError, InputError, ShapeError
 from ..graph.graph import Graph
@@ -16,15 +16,15 @@ from ..graph.node import Composite, Node
 from ..graph.order import post_order
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
-from .rules import STRUCTURAL, Change, Structural, changes, composite
+from .rules import INSTEAD, STRUCTURAL, Change, Structural, changes, composite
 
 
 def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     """The gradient of a scalar with respect to each tensor, of its shape and dtype.
 
-    `wrt` may name any tensors of floats, sources or not. One that does not reach the loss has the
-    gradient 0, and a warning says so. Raises ShapeError for a loss of more than one element,
-    DTypeError for integers.
+    `wrt` may name any tensors of floats, sources or not, except views. One that does not reach the
+    loss has the gradient 0, and a warning says so. Raises ShapeError for a loss of more than one
+    element, DTypeError for integers, InputError for views.
     """
     if any(size != 1 for size in loss.node.shape):
         raise ShapeError(
@@ -84,6 +84,7 @@ class Walk:
     def __init__(self, results: Sequence[Tensor], wrt: Sequence[Tensor]) -> None:
         self.graph = _graph_of([*results, *wrt])
         wanted = {x.node for x in wrt}
+        _check_views(wrt)
         self.composites = _whole(self.graph, wanted)
         self.order = post_order([result.node for result in results], self.operands)
         self.active = set(wanted)
@@ -99,7 +100,7 @@ class Walk:
         """An elementwise row, or a pair of directions."""
         known = self.composites.get(node)
         if known is not None:
-            return composite(known)
+            return _other(INSTEAD[known.name]) if known.name in INSTEAD else composite(known)
         row = changes(node)
         return STRUCTURAL[node.op] if row is None else row
 
@@ -168,6 +169,28 @@ class Walk:
                 yield change(tangent, y, *inputs)
 
 
+def _other(function: Callable[..., Tensor]) -> Structural:
+    """The derivative of an equal function, of names of their own for its inputs: a view of a view
+    would pass an input by."""
+
+    def recorded(inputs: Sequence[Tensor]) -> tuple[Walk, Tensor, list[Tensor]]:
+        named = [stop_gradient(x) if x.dtype.is_float else x for x in inputs]
+        other = function(*named)
+        return Walk([other], [x for x in named if x.dtype.is_float]), other, named
+
+    def pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        walk, other, named = recorded(inputs)
+        found = walk.reverse([(other.node, g)])
+        return [found.get(x.node) for x in named]
+
+    def push(tangents: Sequence[Tensor | None], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+        walk, other, named = recorded(inputs)
+        given = [(x.node, t) for x, t in zip(named, tangents) if t is not None]
+        return _or_zero(walk.forward(given), other)
+
+    return Structural(pull, push)
+
+
 def _whole(graph: Graph, wanted: set[Node]) -> Mapping[Node, Composite]:
     """The composites of a graph of which no part is wanted."""
     parts = {node for node in wanted if node.op != "input"}
@@ -211,6 +234,15 @@ def _graph_of(tensors: Sequence[Tensor]) -> Graph:
 def _check_float(name: str, tensor: Tensor) -> None:
     if not tensor.dtype.is_float:
         raise DTypeError(f"{name} is {tensor.dtype}: only floats have derivatives")
+
+
+def _check_views(wrt: Sequence[Tensor]) -> None:
+    for x in wrt:
+        if x.node.op == "view":
+            raise InputError(
+                f"{x} only moves elements, and what reads it reads its source: take the derivative "
+                "with respect to that"
+            )
 
 
 def _check_like(what: str, given: Tensor, wanted: Tensor) -> None:

@@ -93,6 +93,21 @@ def _pow_of(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return ops.where(nothing, 0.0, t * (y * ops.log(a)))
 
 
+def _sinc(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    flat = ops.eq(x, 0.0)
+    slope = (ops.cos(x * math.pi) - y) / ops.where(flat, 1.0, x)
+    return t * ops.where(flat, 0.0, slope)
+
+
+def _log_loss(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
+    """The divisor limited as by PyTorch."""
+    return t * ((x - target) / ops.maximum((1.0 - x) * x, 1e-12))
+
+
+def _log_loss_of(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
+    return t * (ops.log1p(-x) - ops.log(x))
+
+
 # Functions of `ops` that graphs remember: derivatives simpler than those of their parts.
 COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "sigmoid": lambda: (lambda t, y, x: t * (y * (1.0 - y)),),
@@ -112,6 +127,15 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "atanh": lambda: (lambda t, y, x: t / ((1.0 - x) * (1.0 + x)),),
     "pow_float": lambda: (_pow, _pow_of),
     "softmax": _softmax,
+    "sinc": lambda: (_sinc,),
+    "log_loss": lambda: (_log_loss, _log_loss_of),
+}
+
+# Equal functions whose parts have derivatives where those of the original have none.
+INSTEAD: dict[str, Callable[..., Tensor]] = {
+    "attend": lambda scores, value, blind: ops.where(
+        blind, 0.0, ops.softmax(ops.where(blind, 0.0, scores), -1) @ value
+    ),
 }
 
 
