@@ -17,25 +17,35 @@ from .reduction import mean, reduce
 
 def pool_windows(
     n: int, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], ceil_mode: bool, fill: float,
+    dilation: Sequence[int], ceil_mode: bool, fill: float, beyond: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """(..., *spatial) to (..., *size, *kernel); with ceil_mode a last window may reach outside."""
-    widths = []
+    """(..., *spatial) to (..., *size, *kernel); with ceil_mode a last window may reach beyond the
+    padding, where it reads `beyond` (by default what the padding is filled with)."""
+    first, excess, lengths = x.ndim - n, [], []
     for d, (k, s, p, spread) in enumerate(zip(kernel, stride, padding, dilation)):
         if 2 * p > k:
             raise ShapeError(f"pooling: padding {p} is more than half of the kernel {k}")
-        more = _ceil_excess(extent(x, x.ndim - n + d), k, s, p, spread) if ceil_mode else 0
-        widths.append((p, p + more))
-    x = pad_spatial(x, widths, fill)
-    return x.windows(range(x.ndim - n, x.ndim), kernel, stride, dilation)
+        size, reach = extent(x, first + d), spread * (k - 1) + 1
+        more = 0
+        if ceil_mode and size.is_constant:
+            more = _ceil_excess(int(size), reach, s, p)
+        elif ceil_mode:
+            more = s - 1
+            if p + s > reach:  # a last window might start outside
+                lengths.append((first + d, (size + p - 1) // s + 1))
+        excess.append((0, more))
+    padded = pad_spatial(x, [(p, p) for p in padding], fill)
+    whole = pad_spatial(padded, excess, fill if beyond is None else beyond)
+    found = whole.windows(range(first, x.ndim), kernel, stride, dilation)
+    for dim, most in lengths:
+        found = found.narrow(dim, 0, extent(found, dim).minimum(most))
+    return found
 
 
-def _ceil_excess(size: Index, k: int, s: int, p: int, spread: int) -> int:
+def _ceil_excess(size: int, reach: int, s: int, p: int) -> int:
     """Padding at the end that gives the last, partial window, if it starts inside."""
-    room = int(size) + 2 * p - spread * (k - 1) - 1
-    count = -(-room // s) + 1
-    if (count - 1) * s >= int(size) + p:
-        count -= 1
+    room = size + 2 * p - reach
+    count = min(-(-room // s) + 1, (size + p - 1) // s + 1)
     return max(0, (count - 1) * s - room)
 
 
@@ -54,11 +64,9 @@ def _avg_pool(
     if divisor is not None or not (ceil_mode or (padded and not count_include_pad)):
         size = divisor or _product(kernel)
         return mul(total, 1.0 / size)
+    inside = 1.0 if count_include_pad else 0.0
     counted = full_like(x, 1.0)
-    if count_include_pad:
-        counted = pad_spatial(counted, [(p, p) for p in paddings], 1.0)
-        paddings = (0,) * n
-    numbers = pool_windows(n, counted, kernel, steps, paddings, ones, ceil_mode, 0.0)
+    numbers = pool_windows(n, counted, kernel, steps, paddings, ones, ceil_mode, inside, 0.0)
     return div(total, reduce("sum", numbers, inner))
 
 
