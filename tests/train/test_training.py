@@ -98,8 +98,17 @@ NETS = {
 }
 
 
+@pytest.fixture
+def one_thread():
+    """PyTorch's: its threads wait busily while ours work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("name", NETS)
-def test_losses_are_those_of_pytorch(name: str) -> None:
+def test_losses_are_those_of_pytorch(name: str, one_thread: None) -> None:
     make, make_torch, shape, kind = NETS[name]
     random, batch = np.random.default_rng(0), 12
     torch.manual_seed(0)
