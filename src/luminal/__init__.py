@@ -33,8 +33,8 @@ from .graph.index import Dim
 from .graph.tensor import Tensor
 
 if TYPE_CHECKING:
-    from .compiler import load
     from .models.llm import LLM
+    from .saved import load
 
 __version__ = "0.1.0"
 
@@ -59,7 +59,7 @@ __all__ = [
     "ops",
 ]
 
-_LATER = {"LLM": ".models.llm", "load": ".compiler"}  # imported when first asked for
+_LATER = {"LLM": ".models.llm", "load": ".saved"}  # imported when first asked for
 _LATER_MODULES = ("torch", "train")
 
 

@@ -18,10 +18,9 @@ from typing import TypeAlias
 
 from . import cores
 from .artifact import file
-from .artifact.codec import encode
-from .artifact.executables import engine_of, executable_of, saver
+from .artifact.executables import engine_of, saver
 from .artifact.identity import program_key
-from .artifact.recording import recorder, replay
+from .artifact.recording import recorder
 from .artifact.saved import Saved
 from .backend import cpu
 from .backend.contract import Backend, Code
@@ -54,7 +53,7 @@ from .scheduling.default import default_schedule
 from .scheduling.divide import divided
 from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
-from .search.compare import Difference, check_results, compare_outputs
+from .search.compare import check_results
 from .store import Store
 
 DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
@@ -89,7 +88,7 @@ def compile_graph(
     check: hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
     Raises DeviceError, Unsupported, InputError; where `check` finds a fault, WrongResult.
     """
-    backend = _backend(device)
+    backend = backend_of(device)
     budget = Budget.of(search)
     if not graph.outputs and not graph.states:
         raise InputError("the graph has no output: call .output() on a tensor before compile()")
@@ -103,7 +102,7 @@ def compile_graph(
     if backend is None:
         return executable_of_graph(graph, interface, Interpreted(program), report)
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
-    saved = _kept(program, tuning, budget, report, Store.of(cache), elsewhere)
+    saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere)
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
     if check:
@@ -113,46 +112,7 @@ def compile_graph(
     return executable_of_graph(graph, interface, engine, saved.report, save)
 
 
-def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Executable:
-    """A program that `Executable.save` has written, with its parameters, which stay in the file.
-
-    Inputs and outputs go by name. threads: as many as it was compiled for if None. trust: run the
-    machine code in the file, which can do whatever this process can, as a shared library's; False:
-    compile the graph in the file anew, on whatever machine this is (parameters that were given by
-    `set_parameters` must then be set again). Raises ArtifactError for a file that is damaged or not
-    for this machine, OSError.
-    """
-    if not trust:
-        return _recompiled(Path(path), threads)
-    saved = file.read(Path(path))
-    backend = _backend(saved.report.device)
-    assert backend is not None
-    return executable_of(saved, backend, checked_threads(threads) or saved.report.threads)
-
-
-def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
-    """What a saved program computes otherwise than it means: the kernels that are wrong, or else
-    the outputs that differ from the graph in the file. Raises as `load`."""
-    saved = file.read(path)
-    backend = _backend(saved.report.device)
-    assert backend is not None
-    engine = engine_of(saved, backend, threads or saved.report.threads)
-    recording, arrays = file.read_recording(path)
-    program, interface = replay(recording, arrays)
-    return engine.check() or compare_outputs(program, interface, engine, arrays)
-
-
-def _recompiled(path: Path, threads: int | None) -> Executable:
-    recording, arrays = file.read_recording(path)
-    program, interface = replay(recording, arrays)
-    report = Report("cpu", checked_threads(threads) or recording.threads)
-    tuning = Tuning(cpu, cpu.target(report.threads))
-    saved = _kept(program, tuning, None, report, Store.of(None), None)
-    whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
-    return executable_of(whole, cpu, report.threads)
-
-
-def _kept(
+def kept_program(
     program: Program, tuning: Tuning, budget: Budget | None, report: Report, store: Store,
     elsewhere: Callable[[], None] | None,
 ) -> Saved:  # fmt: skip
@@ -389,7 +349,7 @@ def _legal(part: Kernel, target: Target) -> list[Kernel]:
 # ---- options
 
 
-def _backend(device: str) -> Backend | None:
+def backend_of(device: str) -> Backend | None:
     name = "cpu" if device == "auto" else device
     if name not in DEVICES:
         known = ", ".join(repr(name) for name in DEVICES)

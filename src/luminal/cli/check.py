@@ -41,7 +41,7 @@ def _differences(model: Path | None, threads: int | None) -> list[Difference]:
     if model is not None and not model.exists():
         raise LuminalError(f"{model}: no such file or directory")
     if model is not None and model.suffix == ".luminal":
-        from ..compiler import check_saved
+        from ..saved import check_saved
 
         return check_saved(model, threads)
     if model is not None and is_language_model(model):

@@ -16,9 +16,10 @@ from .elementwise import (
     logical_and, logical_not, logical_or, logical_xor, lt, masked_fill, maximum, minimum, mul,
     nan_to_num, ne, neg, reciprocal, remainder, round, rsub, sign, square, sub, trunc, where,
 )  # fmt: skip
+from .powers import pow
 from .math import (
     acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, erf, erfc, exp, exp2, expm1, log,
-    log10, log1p, log2, logaddexp, logit, pow, rsqrt, sin, sinh, sqrt, tan, tanh,
+    log10, log1p, log2, logaddexp, logit, rsqrt, sin, sinh, sqrt, tan, tanh,
 )  # fmt: skip
 from .activation import (
     celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid,

@@ -15,7 +15,7 @@ from ..graph.node import Number
 from ..graph.tensor import Tensor
 from .base import Size, full_like, literal, number_dtype
 from .elementwise import add, eq, mul, sub, where
-from .math import pow
+from .powers import pow
 
 
 def full(graph: Graph, shape: Size | Sequence[Size], value: Number, dtype: Any = None) -> Tensor:

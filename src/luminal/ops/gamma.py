@@ -36,7 +36,8 @@ from .elementwise import (
     sub,
     where,
 )
-from .math import exp, log, log1p, polynomial, pow, sin, sqrt, tan
+from .math import exp, log, log1p, polynomial, sin, sqrt, tan
+from .powers import pow
 
 SHIFT = 8  # how far the asymptotic series are taken out; their error there is below 1e-14
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)

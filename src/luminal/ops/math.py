@@ -1,4 +1,4 @@
-"""Powers, logarithms, trigonometric and error functions, from log2, exp2, sin, sqrt and recip.
+"""Roots, logarithms, trigonometric and error functions, from log2, exp2, sin, sqrt and recip.
 
 Near zero, where a difference of almost equal numbers would lose digits, a power series is used, as
 long as the dtype needs. f16 and bf16 are computed in f32 and rounded once.
@@ -10,42 +10,32 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..graph.dtype import f32, f64, u8
+from ..graph.dtype import f32, f64
 from ..graph.tensor import Tensor
 from .base import (
-    Value,
     composite,
     floating,
     full_like,
-    literal,
     magnitude,
     operands,
-    result_type,
 )
 from .coefficients import ERF, ERFC
 from .elementwise import (
     abs,
     add,
-    bitwise_and,
-    bitwise_or,
     clamp,
     div,
     eq,
-    floor,
-    ge,
     gt,
     isinf,
     isnan,
     logical_and,
-    logical_not,
     logical_or,
     lt,
     mul,
     ne,
     neg,
     reciprocal,
-    remainder,
-    round,
     square,
     sub,
     where,
@@ -157,90 +147,6 @@ def _equal_logs(x: Tensor, y: Tensor, high: Tensor) -> Tensor:
     return add(high, where(finite, full_like(x, LN_2), 0.0))
 
 
-# ---- powers
-
-
-def pow(base: Value, exponent: Value) -> Tensor:
-    """base^exponent: integers exactly, negative bases for whole exponents, else NaN."""
-    kind = result_type(base, exponent)
-    if isinstance(base, Tensor) and not isinstance(exponent, Tensor):
-        return _pow_number(base.cast(kind), exponent)
-    x, y = operands(base, exponent)
-    if kind.is_float and not isinstance(base, Tensor) and base == 2:
-        return exp2(y)
-    return _pow_integer(x, y) if not kind.is_float else _pow_float(x, y)
-
-
-def _pow_number(x: Tensor, exponent: float) -> Tensor:
-    if exponent == int(exponent) if math.isfinite(exponent) else False:
-        whole = int(exponent)
-        if builtin_abs(whole) <= 8 or (not x.dtype.is_float and whole >= 0):
-            power = _repeated_squaring(x, builtin_abs(whole))
-            return reciprocal(power) if whole < 0 else power
-    if exponent in (0.5, -0.5) and x.dtype.is_float:
-        return sqrt(x) if exponent > 0 else rsqrt(x)
-    return pow(x, literal(x.graph, exponent, x.dtype))
-
-
-def builtin_abs(value: int) -> int:
-    """The absolute value of a Python integer (this module has an `abs` of tensors)."""
-    return -value if value < 0 else value
-
-
-def _repeated_squaring(x: Tensor, exponent: int) -> Tensor:
-    result = None
-    while exponent:
-        if exponent & 1:
-            result = x if result is None else mul(result, x)
-        exponent >>= 1
-        x = square(x) if exponent else x
-    return full_like(x, 1) if result is None else result
-
-
-def _pow_integer(x: Tensor, y: Tensor) -> Tensor:
-    """Square and multiply; for y < 0 the whole part of 1 / x^|y|. From 2^127 on, where all but 0, 1
-    and -1 have long overflowed, only whether y is odd counts."""
-    result, power, one = full_like(x, 1), x, full_like(y, 1)
-    bits = 8 if y.dtype is u8 else 7
-    if y.dtype.bytes > 1:
-        y = where(lt(y, 128), y, bitwise_or(full_like(y, 126), bitwise_and(y, one)))
-    for bit in range(bits):
-        mask = full_like(y, 1 << bit)
-        result = where(ne(bitwise_and(y, mask), 0), mul(result, power), result)
-        power = square(power)
-    if not x.dtype.is_signed:
-        return result
-    odd = ne(bitwise_and(y, one), 0)
-    of_minus_one = where(odd, full_like(x, -1), full_like(x, 1))
-    inverse = where(eq(x, 1), x, where(eq(x, -1), of_minus_one, full_like(x, 0)))
-    return where(lt(y, 0), inverse, result)
-
-
-@floating
-@composite
-def _pow_float(x: Tensor, y: Tensor) -> Tensor:
-    """2^(y log2 |x|), with the sign of x for odd y."""
-    size = x.graph.apply("exp2", [mul(y, x.graph.apply("log2", [abs(x)]))])
-    size = _exact_whole(x, y, size)
-    whole = logical_or(eq(floor(y), y), isinf(y))
-    odd = logical_and(eq(remainder(y, 2.0), 1.0), whole)
-    negative = lt(_sign_of(x), 0.0)  # also of -0
-    signed = where(logical_and(odd, negative), neg(size), size)
-    undefined = logical_and(lt(x, 0.0), logical_not(logical_or(whole, isinf(x))))
-    result = where(undefined, float("nan"), signed)
-    plain = logical_or(eq(y, 0.0), eq(x, 1.0))
-    return where(logical_or(plain, logical_and(eq(x, -1.0), isinf(y))), 1.0, result)
-
-
-def _exact_whole(x: Tensor, y: Tensor, power: Tensor) -> Tensor:
-    """Whole powers of whole numbers are whole: what the logarithm lost is rounded back, as long as
-    it is less than a half (up to 2^17 in f32, 2^46 in f64)."""
-    limit = 2.0 ** (46 if x.dtype is f64 else 17)
-    wholes = logical_and(eq(floor(x), x), eq(floor(y), y))
-    close = logical_and(ge(y, 0.0), lt(power, limit))
-    return where(logical_and(wholes, close), round(power), power)
-
-
 # ---- trigonometric and hyperbolic functions
 
 
@@ -284,13 +190,13 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     """The angle of the point (x, y), in -pi .. pi."""
     a, b = operands(y, x)
     both = logical_and(isinf(a), isinf(b))
-    steep = where(both, mul(_sign_of(a), _sign_of(b)), div(a, b))
+    steep = where(both, mul(sign_of(a), sign_of(b)), div(a, b))
     angle = where(logical_and(eq(a, 0.0), eq(b, 0.0)), 0.0, atan(steep))
-    behind = lt(_sign_of(b), 0.0)
-    return where(behind, add(angle, mul(_sign_of(a), math.pi)), angle)
+    behind = lt(sign_of(b), 0.0)
+    return where(behind, add(angle, mul(sign_of(a), math.pi)), angle)
 
 
-def _sign_of(x: Tensor) -> Tensor:
+def sign_of(x: Tensor) -> Tensor:
     """1 or -1, also for both zeros; NaN stays."""
     signed = where(eq(x, 0.0), reciprocal(x), x)
     return where(isnan(x), x, where(lt(signed, 0.0), full_like(x, -1), full_like(x, 1)))

@@ -115,7 +115,7 @@ def local_response_norm(
     x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
-    from .math import pow
+    from .powers import pow
 
     before = size // 2
     widths = [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.ndim - 2)

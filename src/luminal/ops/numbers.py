@@ -34,7 +34,8 @@ from .elementwise import (
     where,
 )
 from .gamma import lgamma
-from .math import erf, erfc, exp, exp2, log1p, log2, pow, sqrt
+from .math import erf, erfc, exp, exp2, log1p, log2, sqrt
+from .powers import pow
 from .special import copysign
 
 

@@ -11,7 +11,7 @@ from ..graph.tensor import Tensor
 from .base import extent, floating, full_like, per_dim
 from .conv import Numbers, pad_spatial
 from .elementwise import abs, div, mul
-from .math import pow
+from .powers import pow
 from .reduction import mean, reduce
 
 

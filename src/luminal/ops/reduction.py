@@ -38,7 +38,8 @@ from .elementwise import (
     truth,
     where,
 )
-from .math import LOG2_E, log, pow, sqrt
+from .math import LOG2_E, log, sqrt
+from .powers import pow
 
 
 class Extreme(NamedTuple):

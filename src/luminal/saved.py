@@ -1,0 +1,57 @@
+"""Programs in files: loaded, compiled anew, compared with what they mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from .artifact import file
+from .artifact.codec import encode
+from .artifact.executables import engine_of, executable_of
+from .artifact.recording import replay
+from .backend import cpu
+from .compiler import backend_of, checked_threads, kept_program
+from .runtime.executable import Executable
+from .runtime.report import Report
+from .search import Tuning
+from .search.compare import Difference, compare_outputs
+from .store import Store
+
+
+def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Executable:
+    """A program that `Executable.save` has written, with its parameters, which stay in the file.
+
+    Inputs and outputs go by name. threads: as many as it was compiled for if None. trust: run the
+    machine code in the file, which can do whatever this process can, as a shared library's; False:
+    compile the graph in the file anew, on whatever machine this is (parameters that were given by
+    `set_parameters` must then be set again). Raises ArtifactError for a file that is damaged or not
+    for this machine, OSError.
+    """
+    if not trust:
+        return _recompiled(Path(path), threads)
+    saved = file.read(Path(path))
+    backend = backend_of(saved.report.device)
+    assert backend is not None
+    return executable_of(saved, backend, checked_threads(threads) or saved.report.threads)
+
+
+def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
+    """What a saved program computes otherwise than it means: the kernels that are wrong, or else
+    the outputs that differ from the graph in the file. Raises as `load`."""
+    saved = file.read(path)
+    backend = backend_of(saved.report.device)
+    assert backend is not None
+    engine = engine_of(saved, backend, threads or saved.report.threads)
+    recording, arrays = file.read_recording(path)
+    program, interface = replay(recording, arrays)
+    return engine.check() or compare_outputs(program, interface, engine, arrays)
+
+
+def _recompiled(path: Path, threads: int | None) -> Executable:
+    recording, arrays = file.read_recording(path)
+    program, interface = replay(recording, arrays)
+    report = Report("cpu", checked_threads(threads) or recording.threads)
+    tuning = Tuning(cpu, cpu.target(report.threads))
+    saved = kept_program(program, tuning, None, report, Store.of(None), None)
+    whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
+    return executable_of(whole, cpu, report.threads)
