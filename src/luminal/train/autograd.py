@@ -16,7 +16,8 @@ from ..graph.node import Composite, Node
 from ..graph.order import post_order
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
-from .rules import INSTEAD, STRUCTURAL, Change, Structural, changes, composite
+from .composites import INSTEAD, composite
+from .rules import STRUCTURAL, Change, Structural, changes
 
 
 def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:

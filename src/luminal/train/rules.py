@@ -18,14 +18,13 @@ from dataclasses import dataclass
 
 from .. import ops
 from ..graph.dtype import i64
-from ..graph.node import Composite, Node, View
+from ..graph.node import Node, View
 from ..graph.scalars import SCALARS
 from ..graph.tensor import Tensor
 from ..ops.base import full_like, positions, size_value
 from .transpose import transposed
 
 LN_2 = math.log(2)
-TWO_BY_ROOT_PI = 2 / math.sqrt(math.pi)
 Change = Callable[..., Tensor]  # (t, y, *operands)
 Maybe = Tensor | None  # None is zero
 Writers = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
@@ -80,65 +79,6 @@ ELEMENTWISE: dict[str, tuple[Change | None, ...]] = {
 }
 
 
-def _softmax(dim: int) -> tuple[Change]:
-    return (lambda t, y, x: y * (t - (t * y).sum(dim, keepdim=True)),)
-
-
-def _pow(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return ops.where(ops.eq(b, 0.0), 0.0, t * (b * ops.pow(a, b - 1.0)))
-
-
-def _pow_of(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    nothing = ops.logical_and(ops.eq(a, 0.0), b >= 0.0)
-    return ops.where(nothing, 0.0, t * (y * ops.log(a)))
-
-
-def _sinc(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    flat = ops.eq(x, 0.0)
-    slope = (ops.cos(x * math.pi) - y) / ops.where(flat, 1.0, x)
-    return t * ops.where(flat, 0.0, slope)
-
-
-def _log_loss(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
-    """The divisor limited as by PyTorch."""
-    return t * ((x - target) / ops.maximum((1.0 - x) * x, 1e-12))
-
-
-def _log_loss_of(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
-    return t * (ops.log1p(-x) - ops.log(x))
-
-
-# Functions of `ops` that graphs remember: derivatives simpler than those of their parts.
-COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
-    "sigmoid": lambda: (lambda t, y, x: t * (y * (1.0 - y)),),
-    "tanh": lambda: (lambda t, y, x: t * (1.0 - y * y),),
-    "erf": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * TWO_BY_ROOT_PI),),
-    "erfc": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * -TWO_BY_ROOT_PI),),
-    "expm1": lambda: (lambda t, y, x: t * ops.exp(x),),
-    "log1p": lambda: (lambda t, y, x: t / (x + 1.0),),
-    "tan": lambda: (lambda t, y, x: t * (1.0 + y * y),),
-    "asin": lambda: (lambda t, y, x: t * ops.rsqrt(1.0 - x * x),),
-    "acos": lambda: (lambda t, y, x: -(t * ops.rsqrt(1.0 - x * x)),),
-    "atan": lambda: (lambda t, y, x: t / (x * x + 1.0),),
-    "sinh": lambda: (lambda t, y, x: t * ops.cosh(x),),
-    "cosh": lambda: (lambda t, y, x: t * ops.sinh(x),),
-    "asinh": lambda: (lambda t, y, x: t * ops.rsqrt(x * x + 1.0),),
-    "acosh": lambda: (lambda t, y, x: t * ops.rsqrt(x * x - 1.0),),
-    "atanh": lambda: (lambda t, y, x: t / ((1.0 - x) * (1.0 + x)),),
-    "pow_float": lambda: (_pow, _pow_of),
-    "softmax": _softmax,
-    "sinc": lambda: (_sinc,),
-    "log_loss": lambda: (_log_loss, _log_loss_of),
-}
-
-# Equal functions whose parts have derivatives where those of the original have none.
-INSTEAD: dict[str, Callable[..., Tensor]] = {
-    "attend": lambda scores, value, blind: ops.where(
-        blind, 0.0, ops.softmax(ops.where(blind, 0.0, scores), -1) @ value
-    ),
-}
-
-
 @dataclass(frozen=True)
 class Structural:
     """pull(g, y, inputs): gradients of the inputs from that of the result y. push(tangents, y,
@@ -146,25 +86,6 @@ class Structural:
 
     pull: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[Maybe]]
     push: Callable[[Sequence[Maybe], Tensor, Sequence[Tensor]], Tensor]
-
-
-def composite(node: Composite) -> tuple[Change, ...] | Structural:
-    """The derivative of a composite."""
-    if node.name == "log_softmax":
-        return _log_softmax(*node.options)
-    return COMPOSITE[node.name](*node.options)
-
-
-def _log_softmax(dim: int) -> Structural:
-    def pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
-        return (g - ops.exp(y) * g.sum(dim, keepdim=True),)
-
-    def push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-        (t,) = tangents
-        assert t is not None
-        return t - (ops.exp(y) * t).sum(dim, keepdim=True)
-
-    return Structural(pull, push)
 
 
 def changes(node: Node) -> tuple[Change | None, ...] | None:
