@@ -202,6 +202,7 @@ class Tensor:
         expand_as = movement.expand_as
         flatten = movement.flatten
         flip = movement.flip
+        moveaxis = movement.movedim
         movedim = movement.movedim
         narrow = movement.narrow
         pad = movement.pad
@@ -212,6 +213,8 @@ class Tensor:
         roll = movement.roll
         select = movement.select
         squeeze = movement.squeeze
+        swapaxes = movement.transpose
+        swapdims = movement.transpose
         tile = movement.tile
         transpose = movement.transpose
         unflatten = movement.unflatten
