@@ -237,9 +237,9 @@ def test_gradient(name):
     assert not report().fallbacks and not report().failures
 
 
-def test_an_lstm_trains_natively(monkeypatch):
+@torch._dynamo.config.patch(allow_rnn=True)  # monkeypatch would leave it deleted
+def test_an_lstm_trains_natively():
     """Where Dynamo is allowed to see into it: else it runs in PyTorch, outside the graph."""
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
     model, x = nn.LSTM(3, 4, batch_first=True), torch.randn(2, 3, 3)
     results = []
     for run in (model, torch.compile(model, backend=backend)):

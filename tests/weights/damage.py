@@ -1,6 +1,6 @@
 """Damaged files, one after the other: each ends in an error of ours or in a right load.
 
-    python tests/weights/fuzz.py FIRST COUNT
+    python tests/weights/damage.py FIRST COUNT
 
 in a process of its own, as a crash would end it. Prints what ended otherwise, one a line.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FUZZ = Path(__file__).parent / "fuzz.py"
+FUZZ = Path(__file__).parent / "damage.py"
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(5000, marks=pytest.mark.slow)])
