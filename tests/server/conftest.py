@@ -26,6 +26,14 @@ NAME = "tiny"
 CONTEXT = 160
 
 
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for what another thread does soon."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 class Running:
     """A server that runs: its address, its engine, clients."""
 

@@ -18,7 +18,7 @@ import pytest
 from luminal.server import connections
 from luminal.server.requests import base
 
-from .conftest import CONTEXT, NAME, Running
+from .conftest import CONTEXT, NAME, Running, until
 
 Start = Callable[..., contextlib.AbstractContextManager[Running]]
 BODY: dict[str, Any] = {"model": NAME, "prompt": "the", "max_tokens": 1}
@@ -202,6 +202,7 @@ def test_requests_and_unknown_fields_are_told_in_the_log(
                          temperature=None, best_of=1)  # fmt: skip
             assert answer.status_code == 200
         running.http().get("/v1/a%0Ab")
+        until(lambda: caplog.text.count("luminal.access") == 3)  # told after the answer is sent
     text = caplog.text
     assert text.count("brand_new") == 1 and "best_of" not in text
     assert text.count("POST /v1/completions 200") == 2 and "GET /v1/a\\nb 404" in text
