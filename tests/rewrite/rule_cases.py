@@ -221,3 +221,15 @@ def masked_rows(case: Program) -> dict[int, np.ndarray]:
     scores[3] = [np.finfo(np.float32).min, 5, -3e38, 2]
     scores[4] = [-np.inf, -np.inf, -np.inf, 7]
     return {0: scores, 1: np.ones((K, N), np.float32)}
+
+
+@case
+def layers_with_many_constants(m: Maker) -> list[int]:
+    """Two layers, each with a weight, a mean, two scales and a shift, read at another place."""
+    x = m.input("a0", "a1")
+    for inner, outer in (("a1", "a2"), ("a2", "a1")):
+        weight = m.input(inner, outer, constant=True)
+        mean, first, second, shift = (m.input(outer, constant=True) for _ in range(4))
+        x = m("add", m.over("sum", m("mul", x, weight), inner), m("mul", mean, -1.0))
+        x = m("add", m("mul", x, m("mul", m("recip", first), second)), shift)
+    return [x, m.at(x, a1=K - 1 - Index.of("a1"))]

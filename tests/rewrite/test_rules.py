@@ -90,6 +90,11 @@ def test_every_rule_fires_somewhere():
     assert not idle
 
 
+def test_what_is_made_of_constants_alone_is_left_as_written():
+    """Else their products in every order fill the e-graph."""
+    assert saturate(rule_case("layers_with_many_constants").region)[2].after < 1000
+
+
 def test_e_stands_for_the_class_itself_only():
     for law in (law for family in FAMILIES for law in laws(family)):
         assert not re.search(r"[ (]e[ )]", re.split(" --> | asks ", law)[0]), law

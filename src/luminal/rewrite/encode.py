@@ -97,6 +97,8 @@ class Encoding:
             self.facts.append(("mentions", (number,), self.mask(names)))
         if kind == "head" and isinstance(item, Term) and item.op == "min" and item.dtype.is_float:
             self.facts.append(("minimum", (number,), 1))
+        if kind == "head" and isinstance(item, Term) and item.op == "input":
+            self.facts.append(("given", (number,), int(not item.attribute.constant)))
         if kind == "domain":
             state = NEVER if item is None else DEPENDS if item else ALWAYS
             self.facts.append(("state", (number,), state))

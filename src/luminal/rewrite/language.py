@@ -81,7 +81,10 @@ def declarations() -> tuple[str, ...]:
         "(function axT (T) i64 :merge (& old new))",
         "(relation fixed (E))",  # known before the program runs
         "(relation fixedT (T))",
+        "(relation varies (E))",  # some leaf below it is another one at each run
+        "(relation variesT (T))",
         "(relation under (i64 E))",  # a factor somewhere inside a sum over these axes
+        "(function given (i64) i64 :no-merge)",  # 1: this leaf is another one at each run
         "(function minimum (i64) i64 :no-merge)",  # 1: this reduction is a minimum of floats
         "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...
         "(function state (i64) i64 :no-merge)",  # of a domain: 0 never, 1 always, 2 it depends
@@ -90,7 +93,7 @@ def declarations() -> tuple[str, ...]:
     )
 
 
-# ---- what is known of every class: its axes, and whether it is fixed
+# ---- what is known of every class: its axes, and whether it is fixed or varies
 
 _MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
@@ -99,9 +102,11 @@ _FIXED = (
     "Unary", "Binary", "Ternary", "Sum", "Max", "Fold",
 )  # fmt: skip
 
+VARIES = {"E": "varies", "T": "variesT"}
+
 
 def knowledge() -> Iterator[str]:
-    """The rules of what is known of every class: its axes, and whether it is fixed."""
+    """The rules of what is known of every class: its axes, and whether it is fixed or varies."""
     for op, kinds in OPERATIONS.items():
         names = [f"x{i}" for i in range(len(kinds))]
         fact = f"(= e ({' '.join([op, *names])}))"
@@ -125,3 +130,6 @@ def knowledge() -> Iterator[str]:
             of = {"E": "fixed", "T": "fixedT"}
             facts = " ".join([fact, *(f"({of[k]} x{i})" for i, k in enumerate(kinds) if k in of)])
             yield f"(rule ({facts}) (({'fixedT' if buffer else 'fixed'} e)))"
+        varying = [f"({VARIES[k]} x{i})" for i, k in enumerate(kinds) if k in VARIES]
+        for found in ["(= 1 (given x0))"] if op == "Input" else varying:
+            yield f"(rule ({fact} {found}) (({VARIES['T' if buffer else 'E']} e)))"

@@ -28,7 +28,7 @@ SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands 
     "is-minimum": ("o", "(= 1 (minimum o))"),
     "at": ("x", "(Read (Store x) m)"),
 }
-TABLES = {"ax", "axT", "fixed", "under", "state", "minimum", "need", *REQUESTS}
+TABLES = {"ax", "axT", "fixed", "varies", "under", "state", "minimum", "need", *REQUESTS}
 _VIEWED = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a))"
 
 

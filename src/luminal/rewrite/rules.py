@@ -1,10 +1,12 @@
 """The laws, one a line: `before --> after  if conditions`, or `pattern asks (need ...)`.
 
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
-runs and an array; `(fixed x)`: known before the program runs. `(at x)` is x, kept in memory, read
-through the map m; `e` is the class of the left side; the other short forms stand in `law.py`. A law
-asks for index arithmetic that Python does (`encode.py`) and another one fires when the answer is in
-its table. In the families of MIRRORED a sum or product stands for both orders of its operands.
+runs and an array; `(fixed x)`: known before the program runs; `(varies x)`: not so, or not all that
+it is made of: what constants alone make is computed once and stays as it is written. `(at x)` is x,
+kept in memory, read through the map m; `e` is the class of the left side; the other short forms
+stand in `law.py`. A law asks for index arithmetic that Python does (`encode.py`) and another one
+fires when the answer is in its table. In the families of MIRRORED a sum or product stands for both
+orders of its operands.
 
 Values are partial functions: a read outside of its buffer, or where a condition of its map fails,
 is undefined, and so is what is computed from it (a guard takes the side it chooses). Both sides of
@@ -88,17 +90,18 @@ ALGEBRA = """
 (Mul (Mul x (Const d p)) (Const d q)) --> (Mul x (Const d (* p q)))  if (moderate p) (moderate q)
 (Sum k (Mul (Mul p q) r)) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
 (Sum k (Div (Mul p q) r)) --> (Div (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
-(Sum k x) asks (under k x)
-(Mul p q) asks (under k p)  if (under k e) (dep k p)
+(Sum k x) asks (under k x)  if (varies x)
+(Mul p q) asks (under k p)  if (under k e) (dep k p) (varies p)
 (Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
 (Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
 """
 
 FOLD = """
-(Mul (Add x y) c) --> (Add (Mul x c) (Mul y c))  if (fixed y) (weight c)
-(Add (Add x y) z) --> (Add x (Add y z))  if (fixed y) (fixed z)
-(Mul (Mul x y) z) --> (Mul x (Mul y z))  if (weight y) (weight z)
-(Mul (Sum k (Mul x w)) c) --> (Sum k (Mul x (Mul w c)))  if (fixed w) (weight c) (dep k w) (inv k c)
+(Mul (Add x y) c) --> (Add (Mul x c) (Mul y c))  if (varies x) (fixed y) (weight c)
+(Add (Add x y) z) --> (Add x (Add y z))  if (varies x) (fixed y) (fixed z)
+(Mul (Mul x y) z) --> (Mul x (Mul y z))  if (varies x) (weight y) (weight z)
+(Mul (Sum k (Mul x w)) c) --> (Sum k (Mul x (Mul w c)))
+    if (varies x) (fixed w) (weight c) (dep k w) (inv k c)
 (Div x c) --> (Mul x (Recip c))  if (weight c)
 """
 
