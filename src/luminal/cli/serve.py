@@ -16,7 +16,7 @@ from .faults import clear_errors
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="LUMINAL_API_KEY", default=None, help="Ask clients for this key.")
@@ -47,12 +47,13 @@ from .faults import clear_errors
               help="A BERT-like model (default: the packaged all-MiniLM-L6-v2).")  # fmt: skip
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
               help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
-def serve(model: str, **options: Any) -> None:
-    """Serve MODEL (a directory, a .gguf file, or a name on the hub) under OpenAI's interface."""
+def serve(model: str | None, **options: Any) -> None:
+    """Serve MODEL (a directory, a .gguf file, or a name on the hub; without one the packaged
+    SmolLM2) under OpenAI's interface."""
     logging.basicConfig(format="luminal: %(message)s")
     logging.getLogger("luminal").setLevel(logging.INFO)
-    started = time.perf_counter()
-    click.echo(f"luminal: loading {model}", err=True)
+    started, shown = time.perf_counter(), model or "SmolLM2"
+    click.echo(f"luminal: loading {shown}", err=True)
     try:
         from ..server.run import Options, build
     except ImportError as error:
@@ -63,6 +64,6 @@ def serve(model: str, **options: Any) -> None:
         server = build(model, given)
     key = " (with an API key)" if given.api_key else ""
     click.echo(f"luminal: ready after {time.perf_counter() - started:.1f} s", err=True)
-    click.echo(f"luminal: serving {model} on http://{given.host}:{given.port}/v1{key}", err=True)
+    click.echo(f"luminal: serving {shown} on http://{given.host}:{given.port}/v1{key}", err=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.run()

@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from ..models.llm import Engine
-from ..models.llm.loading import PRECISION
+from ..models.llm.packaged import NAME
 from .app import create_app
 from .connections import Connection
 from .embedding import Embedder
@@ -40,7 +40,7 @@ class Options:
     cache: int | None = None
     chunk: int = 128
     kv: str | None = None
-    precision: str = PRECISION
+    precision: str | None = None
     speculate: int = 0
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -50,16 +50,16 @@ class Options:
     patience: int = 20
 
 
-def build(model: str, options: Options) -> uvicorn.Server:
-    """The model loaded, and a server for it that was not started yet. Raises WeightsError,
-    Unsupported or InputError."""
+def build(model: str | None, options: Options) -> uvicorn.Server:
+    """The model (None: the packaged one) loaded, and a server for it that was not started yet.
+    Raises WeightsError, Unsupported or InputError."""
     engine = Engine.load(
         model, options.quant, context=options.context, search=options.search,
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
         speculate=options.speculate,
     )  # fmt: skip
-    name = options.name or Path(model).name.removesuffix(".gguf")
+    name = options.name or (Path(model).name.removesuffix(".gguf") if model else NAME)
     embedder = Embedder(options.embeddings, options.threads)
     hosts = (*options.hosts, options.host, socket.gethostname())
     app = create_app(engine, name, embedder, options.api_key, hosts, options.origins)
@@ -78,6 +78,6 @@ def server(app: Any, options: Options) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(model: str, options: Options) -> None:
+def serve(model: str | None, options: Options) -> None:
     """Serve a model until told to stop."""
     build(model, options).run()

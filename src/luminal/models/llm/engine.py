@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import InputError, LuminalError
 from .batch import BatchProgram
-from .loading import PRECISION, load
+from .loading import load
 from .lookup import Lookup
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
@@ -82,8 +82,9 @@ class Engine:
 
     @classmethod
     def load(
-        cls, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
-        context: int | None = None, batch: int = 32, chunk: int = 128, cache: int | None = None,
+        cls, path_or_id: str | Path | None = None, quant: str | None = None,
+        precision: str | None = None, context: int | None = None, batch: int = 32,
+        chunk: int = 128, cache: int | None = None,
         queue: int | None = None, kv: str | None = None, speculate: int = 0, **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
@@ -91,7 +92,7 @@ class Engine:
         `Graph.compile`. Raises as `LLM`."""
         found = load(path_or_id, quant, context, cache, kv, precision)
         program = BatchProgram.of(
-            found, batch, chunk, cache, precision=precision, kv=found.kv, **options
+            found, batch, chunk, cache, precision=found.precision, kv=found.kv, **options
         )  # fmt: skip
         text = found.text if isinstance(found.text, Tokenizer) else None
         return cls(program, text, queue, speculate)

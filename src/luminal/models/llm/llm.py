@@ -18,7 +18,7 @@ from ...progress import showing
 from .config import DecoderConfig
 from .engine import Engine
 from .grammar import Grammars, json_grammar
-from .loading import PRECISION, load
+from .loading import load
 from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
@@ -43,12 +43,14 @@ class Completion:
 
 
 class LLM:
-    """A language model from a directory, a GGUF file, or a name on the Hugging Face hub.
+    """A language model from a directory, a GGUF file, or a name on the Hugging Face hub; None: the
+    packaged SmolLM2-135M-Instruct.
 
     quant: None keeps the weights as the checkpoint has them; "q8" and "q4" quantise them to GGUF's
     Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
     activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
-    `luminal.graph.contracts`) and nowhere else; "f32" multiplies all weights in f32.
+    `luminal.graph.contracts`) and nowhere else; "f32" multiplies all weights in f32; None is
+    "quantised" for all but the packaged model.
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
@@ -62,8 +64,9 @@ class LLM:
     """
 
     def __init__(
-        self, path_or_id: str | Path, quant: str | None = None, precision: str = PRECISION,
-        context: int | None = None, search: int | str = 0, threads: int | None = None,
+        self, path_or_id: str | Path | None = None, quant: str | None = None,
+        precision: str | None = None, context: int | None = None, search: int | str = 0,
+        threads: int | None = None,
         device: str = "auto", progress: bool | None = None, kv: str | None = None,
         seed: int = 0, database: str | Path | bool | None = None,
     ) -> None:  # fmt: skip
@@ -72,7 +75,8 @@ class LLM:
         self.context = found.context
         self._text = found.text
         options: dict[str, Any] = {
-            "threads": threads, "device": device, "search": search, "precision": precision,
+            "threads": threads, "device": device, "search": search,
+            "precision": found.precision,
             "seed": seed, "database": database,
         }  # fmt: skip
         with showing(progress):

@@ -10,6 +10,8 @@ from ...errors import InputError, LuminalError, Unsupported, WeightsError
 from ...weights.hub import locate
 from .cache import cache_bytes
 from .config import DecoderConfig
+from .packaged import PRECISION as PACKAGED_PRECISION
+from .packaged import packaged_model
 from .shapes import check_shapes
 from .source import Source, open_source
 from .storage import Storage
@@ -34,18 +36,20 @@ class Loaded:
     context: int
     identity: str | None
     kv: str
+    precision: str
     text: Tokenizer | LuminalError
 
 
 def load(
-    path_or_id: str | Path, quant: str | None = None, context: int | None = None,
-    positions: int | None = None, kv: str | None = None, precision: str = PRECISION,
+    path_or_id: str | Path | None, quant: str | None = None, context: int | None = None,
+    positions: int | None = None, kv: str | None = None, precision: str | None = None,
 ) -> Loaded:  # fmt: skip
-    """quant, context, kv, precision: as for `LLM`. positions: how many the cache holds, if not one
-    context. Raises WeightsError, Unsupported or InputError."""
+    """path_or_id, quant, context, kv, precision: as for `LLM`. positions: how many the cache holds,
+    if not one context. Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
-    path = locate(path_or_id)
+    precision = precision or (PACKAGED_PRECISION if path_or_id is None else PRECISION)
+    path = packaged_model() if path_or_id is None else locate(path_or_id)
     source = open_source(path)
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
@@ -54,7 +58,8 @@ def load(
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
     identity, text = identity_of(source.files, quant), _text(source)
-    return Loaded(_with_end(source.config, text), state, storage, tokens, identity, kv, text)
+    config = _with_end(source.config, text)
+    return Loaded(config, state, storage, tokens, identity, kv, precision, text)
 
 
 def _text(source: Source) -> Tokenizer | LuminalError:
