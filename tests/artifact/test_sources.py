@@ -19,7 +19,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "code.py").write_text(name)
     monkeypatch.setattr(sources, "PACKAGE", tmp_path)
-    monkeypatch.setattr(sources, "_began", time.time() + 1)
+    monkeypatch.setattr(sources, "_began", time.time() + 1000)
     return tmp_path
 
 
@@ -43,7 +43,7 @@ def test_each_folder_and_library_is_part_of_a_version(
 
 def test_code_that_was_edited_since_it_was_imported_has_no_name(package: Path) -> None:
     assert version() is not None
-    later = time.time() + 100
+    later = time.time() + 2000
     os.utime(package / "graph" / "code.py", (later, later))
     assert version() is None
 

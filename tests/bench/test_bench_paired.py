@@ -1,66 +1,92 @@
 """Timing in turns, and what is known about the machine."""
 
 import os
-import time
 from itertools import groupby
 
 import numpy as np
 import pytest
 
+from luminal.bench import machine
 from luminal.bench.machine import Elsewhere, cpu_name, on_first_processor, pin_workers
 from luminal.bench.paired import PATIENCE, Spread, interleaved, paired, settle
 
 
-def sleeper(seconds):
-    return lambda: time.sleep(seconds)
+class Clock:
+    """Goes on only where somebody sleeps; busy: the share of it that is processor time."""
+
+    def __init__(self, busy=0.0):
+        self.now, self.busy = 0.0, busy
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def sleeper(self, seconds):
+        return lambda: self.sleep(seconds)
+
+    def perf_counter(self):
+        return self.now
+
+    def process_time(self):
+        return self.now * self.busy
 
 
-def test_every_round_times_every_side_and_the_order_moves_on():
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("luminal.bench.paired.time", made)
+    monkeypatch.setattr("luminal.bench.machine.time", made)
+    return made
+
+
+def test_every_round_times_every_side_and_the_order_moves_on(clock):
     order = []
-    sides = {name: (lambda name=name: order.append(name) or time.sleep(0.001)) for name in "abc"}
+    sides = {name: (lambda name=name: order.append(name) or clock.sleep(0.001)) for name in "abc"}
     samples = interleaved(sides, rounds=3, seconds=0.001)
     assert {name: len(taken) for name, taken in samples.items()} == {"a": 3, "b": 3, "c": 3}
     turns = [name for name, _ in groupby(order)]  # some calls each: to count, then in rounds
     assert turns == list("abc" + "abc" + "bca" + "cab")
 
 
-def test_ratio_is_peer_over_ours():
-    result = paired(sleeper(0.002), sleeper(0.01), rounds=5, seconds=0.004)
-    assert 1 < result.ratio < 25  # a sleep is at least as long as asked, on a busy machine longer
-    assert result.low <= result.ratio <= result.high
-    assert result.ours < result.peer
+def test_ratio_is_peer_over_ours(clock):
+    result = paired(clock.sleeper(0.002), clock.sleeper(0.01), rounds=5, seconds=0.004)
+    assert (result.low, result.ratio, result.high) == pytest.approx((5, 5, 5))
+    assert (result.ours, result.peer) == pytest.approx((0.002, 0.01))
 
 
 def test_spread_has_the_quartiles():
     assert Spread.of(np.arange(101.0)) == Spread(50.0, 25.0, 75.0)
 
 
-def test_settle_waits_while_threads_spin(monkeypatch):
+def test_settle_waits_while_threads_spin(clock):
     used = iter([0.0, 0.001, 0.001, 0.0019, 0.0019, 0.00195])  # before and after each slice
-    monkeypatch.setattr(time, "process_time", lambda: next(used))
+    clock.process_time = lambda: next(used)
     settle()
     assert next(used, None) is None
 
 
-def test_settle_does_not_wait_for_ever(monkeypatch):
-    used = iter(range(10_000))
-    monkeypatch.setattr(time, "process_time", lambda: next(used))
-    start = time.perf_counter()
+def test_settle_does_not_wait_for_ever(clock):
+    clock.busy = 1.0
     settle()
-    assert PATIENCE <= time.perf_counter() - start < 20 * PATIENCE
+    assert PATIENCE <= clock.now < 1.1 * PATIENCE
 
 
 def test_cpu_has_a_name():
     assert cpu_name().strip()
 
 
-def test_own_work_is_not_elsewhere():
-    elsewhere, own = Elsewhere(), time.process_time()
-    end = time.perf_counter() + 0.1
-    while time.perf_counter() < end:
-        pass
-    share = elsewhere.share()
-    assert share is None or 0 <= share <= 1 - (time.process_time() - own) / 0.2 / os.cpu_count()
+@pytest.mark.parametrize(("every", "share"), [(3.0, 0.5), (1.0, 0.0), (9.0, 1.0), (None, None)])
+def test_own_work_is_not_elsewhere(clock, monkeypatch, every, share):
+    """Two seconds of two processors, one of them spent here."""
+    clock.busy = 0.5
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(machine, "_all_seconds", lambda: every and every * clock.now / 2)
+    elsewhere = Elsewhere()
+    clock.sleep(2.0)
+    assert elsewhere.share() == share
+
+
+def test_the_system_tells_of_all_processors():
+    assert not machine.STAT.exists() or machine._all_seconds() > 0
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux only")

@@ -91,10 +91,10 @@ def _compile_and_run() -> None:
 
 
 def _in_child(work: Callable[[], None]) -> None:
-    """Do this in a fork; it has a minute."""
+    """Do this in a fork, in a few minutes at most."""
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(300)
         try:
             work()
             os._exit(0)
@@ -116,7 +116,7 @@ def _another_thread(work: Callable[[], object]):
 
     thread = threading.Thread(target=repeat)
     thread.start()
-    begun.wait(60)
+    begun.wait(300)
     try:
         yield
     finally:
@@ -130,7 +130,7 @@ def test_processes_compile_and_run(method: str) -> None:
     _compile_and_run()
     process = multiprocessing.get_context(method).Process(target=_with_a_child)
     process.start()
-    process.join(120)
+    process.join(600)
     assert process.exitcode == 0
 
 
@@ -165,12 +165,12 @@ def test_forks_while_another_thread_computes_a_property() -> None:
         @computed_once
         def value(self) -> int:
             begun.set()
-            ended.wait(60)
+            ended.wait(300)
             return 5
 
     thread = threading.Thread(target=lambda: Slow().value)
     thread.start()
-    begun.wait(60)
+    begun.wait(300)
     other = Slow()
 
     def use() -> None:
@@ -190,12 +190,12 @@ def test_what_a_fork_cut_in_two_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
     def load():
         held.set()
-        ended.wait(60)
+        ended.wait(300)
         return ()
 
     thread = threading.Thread(target=lambda: rt.set_parameters(load))
     thread.start()
-    held.wait(60)
+    held.wait(300)
 
     def use() -> None:
         with pytest.raises(LuminalError, match="half done"):
@@ -216,7 +216,7 @@ def test_a_fork_ends_like_any_process() -> None:
         "cx.compile(cache=False)\nchild = os.fork()\n"
         "sys.exit(bool(child and os.waitpid(child, 0)[1]))"
     )
-    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=300)
     assert ended.returncode == 0 and not ended.stderr, ended.stderr
 
 
@@ -242,7 +242,7 @@ def test_workers_of_a_data_loader() -> None:
             return found
 
     loader = torch.utils.data.DataLoader(
-        Rows(), batch_size=3, num_workers=2, multiprocessing_context="fork", timeout=60
+        Rows(), batch_size=3, num_workers=2, multiprocessing_context="fork", timeout=300
     )
     one, two, three = (torch.cat(parts) for parts in zip(*loader))
     torch.testing.assert_close(one, torch.softmax(rows, -1)[:6])

@@ -151,6 +151,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 
 
 def write(path, name):
+    module.BUSY_SECONDS = 300.0
     base = Database(path)
     for number in range(20):
         base.keep(f"{name}{number}", "gemm", FOUND)
@@ -164,7 +165,7 @@ def test_several_writers(tmp_path):
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(60)
+        writer.join(300)
         assert writer.exitcode == 0
     base = Database(path)
     assert all(base.find(f"{name}{n}") == FOUND for name in "abc" for n in range(20))

@@ -1,6 +1,8 @@
 """Candidates in a child process: what they break is theirs alone."""
 
+import os
 import pickle
+import signal
 from contextlib import closing
 
 import numpy as np
@@ -77,10 +79,11 @@ def test_what_goes_wrong_in_the_child_is_told():
     child = Child()
     try:
         with pytest.raises(CompileError, match="nothing_of_the_kind"):
-            child.ask(30, "rates", "nothing_of_the_kind", 1)
+            child.ask(200, "rates", "nothing_of_the_kind", 1)
+        os.kill(child._process.pid, signal.SIGSTOP)
         with pytest.raises(Lost, match="no answer"):
             child.ask(0.01, "rates", CPU, 1)
         with pytest.raises(CompileError, match="do_unheard"):
-            child.ask(30, "unheard")
+            child.ask(200, "unheard")
     finally:
         child.stop()

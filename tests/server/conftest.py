@@ -26,7 +26,7 @@ NAME = "tiny"
 CONTEXT = 160
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = 120) -> None:
     """Wait for what another thread does soon."""
     deadline = time.monotonic() + seconds
     while not true():
@@ -49,11 +49,11 @@ class Running:
 
     def client(self) -> OpenAI:
         """Without retries: what the server says is what a test sees."""
-        return OpenAI(base_url=f"{self.url}/v1", api_key=self.api_key, max_retries=0, timeout=120)
+        return OpenAI(base_url=f"{self.url}/v1", api_key=self.api_key, max_retries=0, timeout=300)
 
     def http(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.api_key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=300)
 
     def metric(self, name: str) -> float:
         """The sum of a metric's values."""
@@ -63,15 +63,17 @@ class Running:
 
     def idle(self) -> None:
         """Wait until nothing runs; then all pages must be free."""
-        deadline = time.monotonic() + 60
-        while (load := self.engine.load_now()).running or load.waiting:
-            assert time.monotonic() < deadline, load
-            time.sleep(0.02)
-        assert load.pages_held == 0
+        until(lambda: not self.asked())
+        assert self.engine.load_now().pages_held == 0
+
+    def asked(self) -> int:
+        """Replies that run or wait."""
+        load = self.engine.load_now()
+        return load.running + load.waiting
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(60)
+        self.thread.join(300)
         assert not self.thread.is_alive()
 
 
@@ -117,12 +119,14 @@ def running(
 
 
 @pytest.fixture
-def slow(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of the model take 10 ms at least: time for clients to leave in."""
-    program, run = running.engine.program, running.engine.program.run
+def let_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The model computes nothing before this is set."""
+    program, run, free = engine.program, engine.program.run, threading.Event()
 
-    def run_slowly(parts: Sequence[Part]) -> np.ndarray:
-        time.sleep(0.01)
+    def run_later(parts: Sequence[Part]) -> np.ndarray:
+        free.wait(120)
         return run(parts)
 
-    monkeypatch.setattr(program, "run", run_slowly)
+    monkeypatch.setattr(program, "run", run_later)
+    yield free
+    free.set()

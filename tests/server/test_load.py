@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -93,6 +94,19 @@ class Crowd:
         self.counts["left"] += 1
 
 
+class Refusals(Counter[str]):
+    """Counts that let the model run at the first refusal."""
+
+    def __init__(self, let_run: threading.Event) -> None:
+        super().__init__()
+        self.let_run = let_run
+
+    def __setitem__(self, name: str, count: int) -> None:
+        super().__setitem__(name, count)
+        if name == "refused":
+            self.let_run.set()
+
+
 def resident() -> int:
     """Bytes of memory of this process."""
     gc.collect()
@@ -109,9 +123,13 @@ def test_forty_clients(running: Running) -> None:
     assert running.engine.load_now().reused
 
 
-def test_more_clients_than_the_queue_takes(start: Start, slow: None) -> None:
+def test_more_clients_than_the_queue_takes(start: Start, let_run: threading.Event) -> None:
+    """Nobody is served before one was refused."""
     with start(queue=4) as running:
+        let_run.set()
         crowd = Crowd(running, 2, prompts=4)
+        let_run.clear()
+        crowd.counts = Refusals(let_run)
         asyncio.run(crowd.meet(48, 2))
         running.idle()
         assert sum(crowd.counts.values()) == 96

@@ -7,7 +7,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,16 +27,13 @@ def ask(running: Running, headers: dict[str, str], **body: Any) -> httpx.Respons
     return running.http().post("/v1/completions", headers=headers, json={**BODY, **body})
 
 
-def slowest_health(running: Running, work: Callable[[], Any]) -> float:
-    """The longest that /health took while something else was asked."""
-    thread, times = threading.Thread(target=work), []
+def well_beside(running: Running, work: Callable[[], Any]) -> None:
+    """/health answers while something else is asked."""
+    thread = threading.Thread(target=work)
     with running.http() as http:
         thread.start()
         while thread.is_alive():
-            started = time.perf_counter()
             assert http.get("/health").status_code == 200
-            times.append(time.perf_counter() - started)
-    return max(times)
 
 
 def test_a_text_that_is_too_long_is_not_looked_at(
@@ -84,7 +80,7 @@ def test_hostile_bodies_are_refused_beside_others(running: Running, body: dict[s
     data = json.dumps({**BODY, **body}).encode()
     found = []
     send = lambda: found.append(running.http().post("/v1/completions", content=data))  # noqa: E731
-    slowest_health(running, send)
+    well_beside(running, send)
     assert found[0].status_code in ((200,) if "unknown 0" in body else (400, 413))
     assert len(found[0].content) < 4000
 
@@ -150,7 +146,7 @@ def test_too_many_and_silent_connections_are_closed(
     monkeypatch.setattr(connections, "PATIENCE", 0.5)
     with start() as running:
         address = running.server.servers[0].sockets[0].getsockname()
-        sockets = [socket.create_connection(address, timeout=20) for _ in range(8)]
+        sockets = [socket.create_connection(address, timeout=120) for _ in range(8)]
         closed = sum(_is_closed(each) for each in sockets[4:])
         assert closed == 4
         sockets[0].sendall(b"GET /health HTTP/1.1\r\n")  # and no more
@@ -168,7 +164,10 @@ def _is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_who_is_cut_when_the_server_stops_is_told(start: Start, slow: None) -> None:
+def test_who_is_cut_when_the_server_stops_is_told(
+    start: Start, let_run: threading.Event
+) -> None:
+    """The model comes to nothing before both are told."""
     with start(patience=1) as running:
         found: list[httpx.Response] = []
         body = {"model": NAME, "prompt": "the", "max_tokens": 150, "n": 16}
@@ -180,16 +179,15 @@ def test_who_is_cut_when_the_server_stops_is_told(start: Start, slow: None) -> N
         threads = [threading.Thread(target=post, args=(stream,)) for stream in (True, False)]
         for thread in threads:
             thread.start()
-        while (load := running.engine.load_now()).running + load.waiting < 32:
-            time.sleep(0.001)
+        until(lambda: running.asked() == 32)
+        threading.Thread(target=lambda: until(lambda: len(found) == 2) or let_run.set()).start()
         running.stop()
         for thread in threads:
-            thread.join(30)
+            thread.join(300)
         whole, streamed = sorted(found, key=lambda r: "text/event" in r.headers["content-type"])
-        if whole.status_code != 200:  # a fast machine ends it in time
-            assert whole.status_code == 503 and whole.json()["error"]["code"] == "stopping"
-            lines = [line for line in streamed.text.splitlines() if line]
-            assert '"stopping"' in lines[-2] and lines[-1] == "data: [DONE]"
+        assert whole.status_code == 503 and whole.json()["error"]["code"] == "stopping"
+        lines = [line for line in streamed.text.splitlines() if line]
+        assert '"stopping"' in lines[-2] and lines[-1] == "data: [DONE]"
 
 
 def test_requests_and_unknown_fields_are_told_in_the_log(
@@ -202,10 +200,11 @@ def test_requests_and_unknown_fields_are_told_in_the_log(
                          temperature=None, best_of=1)  # fmt: skip
             assert answer.status_code == 200
         running.http().get("/v1/a%0Ab")
-        until(lambda: caplog.text.count("luminal.access") == 3)  # told after the answer is sent
+        # After the answers are sent; and so may be what was asked before this test.
+        until(lambda: caplog.text.count("POST /v1/completions 200") >= 2)
+        until(lambda: "GET /v1/a\\nb 404" in caplog.text)
     text = caplog.text
     assert text.count("brand_new") == 1 and "best_of" not in text
-    assert text.count("POST /v1/completions 200") == 2 and "GET /v1/a\\nb 404" in text
 
 
 def test_arguments_and_schemas_without_an_end(running: Running) -> None:
@@ -225,16 +224,20 @@ def test_texts_are_tokenised_beside_others(running: Running) -> None:
     """The interpreter is let go: the longest pause is no part of the whole."""
     tokenizer = running.engine.tokenizer
     assert tokenizer is not None
-    text, spans, ended = "the quick brown fox " * 40_000, [], threading.Event()
+    text, ended, turns = "the quick brown fox " * 40_000, threading.Event(), 0
 
     def watch() -> None:
-        last = time.perf_counter()
+        nonlocal turns
         while not ended.wait(0.002):
-            spans.append(-last + (last := time.perf_counter()))
+            turns += 1
 
     thread = threading.Thread(target=watch)
     thread.start()
-    ids = tokenizer.encode(text)
+    for _ in range(50):  # a busy machine may not let the other thread run
+        turns = 0
+        ids = tokenizer.encode(text)
+        if turns > 5:
+            break
     ended.set()
     thread.join()
-    assert len(spans) > 5 and np.array_equal(ids[:40], tokenizer.encode(text[:2000])[:40])
+    assert turns > 5 and np.array_equal(ids[:40], tokenizer.encode(text[:2000])[:40])

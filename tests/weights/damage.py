@@ -28,7 +28,7 @@ from luminal.models.llm.program import recorded
 from luminal.models.llm.weights import fitting
 from luminal.weights import Safetensors
 
-SECONDS = 10
+SECONDS = 60
 MEMORY = 1 << 20  # KiB above what a right load takes
 LLMS = {family: m.decoder(family) for family in m.FAMILIES}
 ENCODER = m.encoder()
