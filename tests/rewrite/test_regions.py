@@ -172,6 +172,16 @@ def test_expensive_values_that_layers_share_are_computed_once():
     assert len(cosines) == 1
 
 
+def test_what_is_cheap_to_do_again_is_not_stored_beside_its_source():
+    graph = Graph()
+    x, w = graph.tensor((8, 16)), [graph.parameter((16, 16)) for _ in range(3)]
+    whole = x @ w[0]
+    half = whole * 0.5  # read by a product, and around it
+    normal = normalise(graph.space, [((half @ w[1]) * half + whole @ w[2]).node])
+    stored = cuts_of(facts_of(normal))
+    assert {normal.terms.nodes[t].op for t in stored} == {"sum"}
+
+
 def test_long_chains_are_cut_evenly():
     graph = Graph()
     x = graph.tensor((8, 16))

@@ -327,3 +327,13 @@ def test_movement_is_transposed_to_movement():
             d = Derivatives(function, draw(shapes), named)
             made = [n.op for n in reachable([g.node for g in d.gradients])]
             assert ("scatter" in made) == (name == "sort"), name
+
+
+def test_a_part_is_summed_up_before_it_is_put_in_its_place():
+    """The gradient of a product of parts of one tensor works on the parts, not on zeros."""
+    graph = Graph()
+    x, w = graph.tensor((8, 12)), graph.tensor((8, 8))
+    a, b, _ = x.chunk(3, -1)
+    (g,) = train.backward(((a @ b.T) * w).sum(), [x])
+    sizes = [np.prod([int(n) for n in node.shape]) for node in reachable([g.node])]
+    assert max(sizes) == 8 * 8 * 4

@@ -246,7 +246,25 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
             continue
         if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
             found |= _sources(facts, t)
-    return found
+    return {t for t in found if not _cheap_again(facts, t, found)}
+
+
+def _cheap_again(facts: Facts, t: int, stored: set[int]) -> bool:
+    """A few operations on one value that is stored at the same points: its readers do them again,
+    which costs no memory."""
+    nodes, axes = facts.terms.nodes, facts.terms.axes
+    below, cost, waiting = set[int](), 0.0, [t]
+    while waiting:
+        node = nodes[waiting.pop()]
+        if node.op not in SCALARS or is_reduction(node):
+            return False
+        cost += SCALARS[node.op].cost
+        for child in node.children:
+            if child in stored:
+                below.add(child)
+            elif nodes[child].op != "const":
+                waiting.append(child)
+    return cost < EXPENSIVE and [axes[x] for x in below] == [axes[t]]
 
 
 def _in_one_pass(facts: Facts, t: int) -> bool:

@@ -32,6 +32,11 @@ Ends: TypeAlias = tuple[Index, Index]  # lowest and highest value
 
 def transposed(g: Tensor, view: View, source: Shape) -> Tensor:
     """The gradient of the view's source (of this shape) from that of its result."""
+    repeated = _repeated(view)
+    if repeated:
+        rest = _without(view, repeated)
+        if _one_to_one(g, rest, source):
+            return transposed(g.sum(repeated), rest, source)
     try:
         solver = Solver(g.graph.positions(view.shape), view, source)
         index, conditions = solver.solution()
@@ -41,6 +46,31 @@ def transposed(g: Tensor, view: View, source: Shape) -> Tensor:
     if not solver.extents:
         return _read(g, shape, index, conditions)
     return _factors(g, shape, index, conditions).sum(range(len(source), len(shape)))
+
+
+def _repeated(view: View) -> list[int]:
+    """The dimensions along which a view only repeats."""
+    names = {name for index in (*view.index, *view.conditions) for name in index.names()}
+    return [d for d in range(len(view.shape)) if position(d) not in names]
+
+
+def _without(view: View, dims: Sequence[int]) -> View:
+    """The view at one place of the dimensions that it repeats along."""
+    kept = [d for d in range(len(view.shape)) if d not in dims]
+    new = {position(d): place(number) for number, d in enumerate(kept)}
+    index = tuple(i.substitute(new) for i in view.index)
+    conditions = tuple(c.substitute(new) for c in view.conditions)
+    return View(tuple(view.shape[d] for d in kept), index, conditions, view.fill)
+
+
+def _one_to_one(g: Tensor, view: View, source: Shape) -> bool:
+    """Every place is read once at most: what is summed up before is then only moved."""
+    try:
+        solver = Solver(g.graph.positions(view.shape), view, source)
+        solver.solution()
+    except _Unsolved:
+        return False
+    return not solver.extents
 
 
 def _read(g: Tensor, shape: Shape, index: Indices, conditions: Indices) -> Tensor:
