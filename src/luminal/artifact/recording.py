@@ -55,7 +55,7 @@ def recorder(program: Program, interface: Interface, threads: int) -> Callable[[
     sizes, usual = dict(graph.space.sizes), dict(graph.usual)
     sources = [tensor.node for tensor in graph.sources]
     requirements = tuple((known.index, known.message) for known in graph.requirements)
-    bare = Program(Graph(), program.outputs, program.states)
+    bare = program.bare()
 
     def record() -> Recording:
         numbers = {node: number for number, node in enumerate(sources)}
@@ -125,7 +125,7 @@ def _node(graph: Graph, step: Step, inputs: tuple[Node, ...]) -> Node:
     if step.op == "iota":
         return graph.iota(step.shape, step.attribute, step.dtype).node
     if step.op == "view":
-        return graph.view(inputs[0], _inside(graph, step.attribute, inputs[0]))
+        return graph.moved(inputs[0], _inside(graph, step.attribute, inputs[0]))
     return graph.add(step.op, inputs, step.attribute, step.dtype)
 
 

@@ -34,6 +34,10 @@ class Code(Protocol):
         """The address of a program's function."""
         ...
 
+    def assembly(self) -> str:
+        """Its instructions as text, for people. CompileError for code that was loaded."""
+        ...
+
 
 @dataclass(frozen=True)
 class Entry:

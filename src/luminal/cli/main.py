@@ -18,6 +18,7 @@ from .faults import tell
 from .llm import chat, describe_model, run
 from .serve import serve
 from .tune import cache, explain, tune
+from .view import profile, view
 
 MODEL_OPTION = click.option(
     "--model",
@@ -47,6 +48,8 @@ main.add_command(tune)
 main.add_command(explain)
 main.add_command(check)
 main.add_command(cache)
+main.add_command(view)
+main.add_command(profile)
 
 
 @main.command()

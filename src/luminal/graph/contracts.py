@@ -88,7 +88,7 @@ def half_contraction(
         node = factor.node
         if known or not weights_only:
             node = _cast(graph, _cast(graph, node, bf16), f32)
-        return graph.view(node, View(product_node.shape, factor.index))
+        return graph.moved(node, View(product_node.shape, factor.index))
 
     a, b = map(rounded, factors, known)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
@@ -230,7 +230,7 @@ class _Whole:
                 part = self.graph.add("mul", (part, self._view(leaf, by.outer)))
             total = part if total is None else self.graph.add("add", (total, part))
         assert total is not None
-        scale = self.graph.view(q.scale, View(by.outer.shape, without(q.dims, by.digits)))
+        scale = self.graph.moved(q.scale, View(by.outer.shape, without(q.dims, by.digits)))
         return self.graph.add("sum", (self.graph.add("mul", (total, scale)),), self.dims)
 
     def _alike(self, terms: list[Term], by: Groups) -> dict[Alike, list[Term]]:
@@ -268,7 +268,7 @@ class _Whole:
         return Placed(leaf.node, tuple(index))
 
     def _view(self, leaf: Placed, level: Level) -> Node:
-        return self.graph.view(leaf.node, View(level.shape, self._at(leaf, level).index))
+        return self.graph.moved(leaf.node, View(level.shape, self._at(leaf, level).index))
 
     def _activation(self, x: Placed, by: Groups) -> Quantised | None:
         """The other factor in eight bits."""
@@ -288,13 +288,13 @@ class _Whole:
         """(values i8 of this shape, scales f32 without the dimensions `at`)."""
         graph, rest = self.graph, [d for d in range(len(shape)) if d not in at]
         kept = tuple(shape[d] for d in rest)
-        x = graph.view(node, View(shape, index))
+        x = graph.moved(node, View(shape, index))
         size = graph.add("max", (x, graph.add("mul", (x, uniform(graph, -1.0, shape)))))
         largest = graph.add("max", (size,), tuple(at))
         some = graph.add("less", (uniform(graph, TINY, kept), largest))
         inverse = graph.add("div", (uniform(graph, 127.0, kept), largest))
         inverse = graph.add("select", (some, inverse, uniform(graph, 0.0, kept)))
-        repeated = graph.view(inverse, View(shape, tuple(map(place, rest))))
+        repeated = graph.moved(inverse, View(shape, tuple(map(place, rest))))
         scaled = graph.add("mul", (x, repeated))
         scale = graph.add("mul", (largest, uniform(graph, 1 / 127, kept)))
         return _cast(graph, graph.add("round", (scaled,)), i8), scale
@@ -317,8 +317,8 @@ class _Whole:
         """The sum over groups of terms with the same number, i32; f32 where i32 could not hold it,
         or a number is no integer."""
         graph = self.graph
-        sums = graph.view(q.sums, View(by.middle.shape, without(q.dims, by.digits[-1:])))
-        values = graph.view(q.values, View(by.split.shape, tuple(map(place, q.dims))))
+        sums = graph.moved(q.sums, View(by.middle.shape, without(q.dims, by.digits[-1:])))
+        values = graph.moved(q.values, View(by.split.shape, tuple(map(place, q.dims))))
         zero, total = sum(t.number for t in terms if not t.wholes), None
         for term in (t for t in terms if t.wholes):
             bits, shift = self._unsigned(term.wholes[0], by.split)
@@ -369,4 +369,4 @@ def _cast(graph: Graph, node: Node, dtype: DType) -> Node:
 
 def uniform(graph: Graph, value: Number, shape: Shape, dtype: DType = f32) -> Node:
     """One number at every point of a shape."""
-    return graph.view(graph.literal(value, dtype).node, View(shape, ()))
+    return graph.moved(graph.literal(value, dtype).node, View(shape, ()))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +29,17 @@ if TYPE_CHECKING:
     from ..compiler import Executable
 
 DEFAULT_BOUNDS = (1, 2**31 - 1)
+_SCOPE: ContextVar[str] = ContextVar("scope", default="")
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """What is recorded inside belongs to the module of this dotted name: viewers fold by it."""
+    before = _SCOPE.set(name)
+    try:
+        yield
+    finally:
+        _SCOPE.reset(before)
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,8 @@ class Graph:
 
     space: the bounds of all sizes. nodes: in order of recording, inputs first. outputs: tensors
     marked by `Tensor.output`. states: (state, new value) pairs. values: what `Tensor.set` stored.
-    composites: functions that nodes are results of. locations: the user's source line of each node.
+    composites: functions that nodes are results of. locations: the user's source line of each node;
+    scopes: the dotted name of the module that recorded it.
     requirements: what the sizes of a run must satisfy.
     """
 
@@ -57,6 +72,7 @@ class Graph:
         self.composites: dict[Node, Composite] = {}
         self.usual: dict[str, tuple[int, ...]] = {}  # size -> its usual values, ascending
         self.locations: dict[Node, Location] = {}
+        self.scopes: dict[Node, str] = {}
         self.requirements: list[Requirement] = []
         self._made: dict[Any, Node] = {}
         self._tensors: dict[Node, Tensor] = {}
@@ -267,7 +283,7 @@ class Graph:
             self._made[key] = self._new("iota", (), index, shape, dtype)
         return self._made[key]
 
-    def view(self, source: Node, view: View) -> Node:
+    def moved(self, source: Node, view: View) -> Node:
         """A movement of a node, in normal form and composed with the views below it."""
         space = self.positions(view.shape)
         plain = self._remembered(view.key, views.normal, space, view)
@@ -279,7 +295,7 @@ class Graph:
             both = plain.key, source.attribute.key
             whole = self._remembered(both, views.compose, space, plain, source.attribute)
             if whole is not None:
-                return self.view(source.inputs[0], whole)
+                return self.moved(source.inputs[0], whole)
         if views.is_identity(plain, source.shape):
             return source
         if source.op == "iota" and not plain.conditions:
@@ -298,7 +314,7 @@ class Graph:
     ) -> Node:
         node = Node(op, inputs, attribute, shape, dtype, len(self.nodes))
         self.nodes.append(node)
-        self.locations[node] = user_location()
+        self.locations[node], self.scopes[node] = user_location(), _SCOPE.get()
         return node
 
     # ---- results
@@ -318,6 +334,12 @@ class Graph:
     def display(self) -> str:
         """The graph as text, one line a node that an output or a state needs."""
         return display(self)
+
+    def view(self, path: str | Path) -> Path:
+        """Write the graph as one HTML page. See `luminal.view.page`."""
+        from ..view import write_page
+
+        return write_page(path, self)
 
     def compile(
         self, device: str = "auto", search: Any = 0, precision: str = "f32",

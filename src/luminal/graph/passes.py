@@ -28,7 +28,7 @@ from typing import TypeAlias
 from ..errors import CompileError, Unsupported
 from .contracts import half_contraction, is_contraction, uniform, whole_contraction
 from .dtype import DType, f32
-from .graph import Graph
+from .graph import Graph, scope
 from .node import REDUCE_OPS, Node, Number
 from .order import reachable
 from .scalars import SCALARS, compute
@@ -51,6 +51,14 @@ class Program:
     def nodes(self) -> list[Node]:
         """The roots and all that they depend on, inputs first."""
         return reachable(self.roots)
+
+
+    def bare(self) -> Program:
+        """The same nodes, without the values of parameters and all else that a graph holds."""
+        graph, known = Graph(), self.graph
+        graph.locations, graph.scopes = known.locations, known.scopes
+        graph.output_names = known.output_names
+        return Program(graph, self.outputs, self.states)
 
 
 Pass: TypeAlias = Callable[[Program], Program]
@@ -98,8 +106,9 @@ def rewrite(program: Program, rule: Rule) -> Program:
     graph, became = program.graph, dict[Node, Node]()
     for node in program.nodes():
         inputs = tuple(became[source] for source in node.inputs)
-        new = rule(node, inputs)
-        became[node] = rebuild(graph, node, inputs) if new is None else new
+        with scope(graph.scopes[node]):
+            new = rule(node, inputs)
+            became[node] = rebuild(graph, node, inputs) if new is None else new
         graph.locations.setdefault(became[node], graph.locations[node])
         if (became[node].shape, became[node].dtype) != (node.shape, node.dtype):
             raise CompileError(f"a rule turned {node} into {became[node]}: another shape or dtype")
@@ -112,7 +121,7 @@ def rebuild(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
     if inputs == node.inputs:
         return node
     if node.op == "view":
-        return graph.view(inputs[0], node.attribute)
+        return graph.moved(inputs[0], node.attribute)
     return graph.add(node.op, inputs, node.attribute, node.dtype)
 
 

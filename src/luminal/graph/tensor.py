@@ -133,7 +133,7 @@ class Tensor:
 
     def moved(self, view: View) -> Tensor:
         """This view of the tensor."""
-        return self.graph.wrap(self.graph.view(self.node, view))
+        return self.graph.wrap(self.graph.moved(self.node, view))
 
     def cast(self, dtype: Any) -> Tensor:
         """The values in another dtype; floats to integers cut, saturate, NaN to 0."""

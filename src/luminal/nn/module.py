@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import InputError, WeightsError
 from ..graph.dtype import DType
 from ..graph.dtype import dtype as dtype_of
-from ..graph.graph import Graph
+from ..graph.graph import Graph, scope
 from ..graph.tensor import Tensor
 from ..graph.values import array_of, checked
 
@@ -37,6 +37,7 @@ class Module:
     _buffers: dict[str, Tensor]
     _modules: dict[str, Module]
     _unsaved: set[str]  # names of buffers that the state leaves out
+    _path: str = ""  # dotted name in the outermost module
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
         if _wants_graph(cls):
@@ -59,7 +60,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        return self.forward(*inputs, **options)
+        with scope(self._path):
+            return self.forward(*inputs, **options)
 
     # ---- registration
 
@@ -71,6 +73,8 @@ class Module:
         if isinstance(value, Module):
             self._modules[name] = value
             value._name_parameters(name + ".")
+            for path, module in value.named_modules(name):
+                object.__setattr__(module, "_path", path)
         elif isinstance(value, Tensor) and is_parameter(value):
             self._parameters[name] = value
             value.graph.rename(value, name)

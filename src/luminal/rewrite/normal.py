@@ -35,7 +35,8 @@ class Normal:
     """A program as terms over named axes.
 
     roots: the outputs, with the numbers of their buffers in `targets`. sources, outputs: node ->
-    number of its buffer. orders: the order of axes of the node that a term came from.
+    number of its buffer. orders: the order of axes of the node that a term came from; origins: the
+    position of that node in the program.
     """
 
     terms: Terms
@@ -45,6 +46,7 @@ class Normal:
     sources: dict[Node, int]
     outputs: dict[Node, int]
     orders: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    origins: dict[int, int] = field(default_factory=dict)
 
     def describe(self) -> str:
         """The terms as text, one line each, and the outputs."""

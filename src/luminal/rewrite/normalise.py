@@ -63,10 +63,12 @@ class _Normaliser:
         for node in outputs:  # in memory they hold all elements
             self.place[node] = self.place.filled(node, self.place[node])
         orders: dict[int, tuple[str, ...]] = {}
-        for node, make in zip(nodes, makers):
+        origins: dict[int, int] = {}
+        for place, (node, make) in enumerate(zip(nodes, makers)):
             term = self.terms[node] = make()
             if term not in orders:
                 depends = self.build.axes(term)
+                origins[term] = place
                 orders[term] = tuple([a for a in self.place.all_names(node) if a in depends])
         roots, targets = [], {}
         for node in dict.fromkeys(outputs):
@@ -74,7 +76,7 @@ class _Normaliser:
             roots.append(Root(self.terms[node], self.buffers[-1].axes))
         numbers = list(targets.values())
         terms = self.build.terms
-        return Normal(terms, roots, numbers, self.buffers, self.sources, targets, orders)
+        return Normal(terms, roots, numbers, self.buffers, self.sources, targets, orders, origins)
 
     def _placed(self, node: Node) -> Placed:
         if node.op in REDUCE_OPS and node.attribute is not None:

@@ -232,7 +232,8 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
         new = copy.roots(roots)
         key = copy.key(new)
         inputs = tuple(copy.inputs)
-        region = Region(key, copy.terms, new, inputs, tuple(targets))
+        origins = [normal.origins[t] for t in group.terms if t in normal.origins]
+        region = Region(key, copy.terms, new, inputs, tuple(targets), tuple(sorted(origins)))
         first = known.setdefault(key, region)
         result.append(replace(region, terms=first.terms, roots=first.roots))
     return result

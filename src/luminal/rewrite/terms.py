@@ -162,7 +162,8 @@ class Region:
 
     `terms` uses axes a0, a1, ... numbered by first use, and leaves 0, 1, ... by first use, so that
     repeated layers give equal keys. `inputs[i]` is the program's buffer behind leaf i, `outputs[j]`
-    the one behind root j. Buffer numbers of a program: see normalise.Normal.
+    the one behind root j. Buffer numbers of a program: see normalise.Normal. `origins`: positions
+    of the program's nodes that it computes.
     """
 
     key: str
@@ -170,3 +171,4 @@ class Region:
     roots: tuple[Root, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    origins: tuple[int, ...] = ()

@@ -15,6 +15,7 @@ from ..graph.space import Range
 
 if TYPE_CHECKING:
     from ..search.compare import Difference
+    from .inspection import Inspected
 
 Load: TypeAlias = Callable[[], Iterable[tuple[Any, np.ndarray]]]  # (parameter, its values)
 Spill: TypeAlias = Callable[[int, np.ndarray], np.ndarray]  # the same array, in a file
@@ -64,6 +65,9 @@ class Engine(Protocol):
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """(kernel, best seconds) of each call of a run, alone and warm."""
+
+    def inspected(self) -> Inspected | None:
+        """What people may look at; None where there are no kernels."""
 
     def output(self, number: int) -> np.ndarray:
         """The array of an output of the last run."""

@@ -25,6 +25,7 @@ import numpy as np
 from .. import forks
 from ..errors import InputError, Unsupported
 from ..graph.node import Node
+from ..graph.passes import Program
 from ..graph.space import Range
 from ..graph.values import (
     as_array,
@@ -34,7 +35,9 @@ from ..graph.values import (
     settle_sizes,
 )
 from ..search.compare import Difference
+from ..search.profile import Profiled, profiled
 from .contract import Engine, Interface, Load, Piece, Spill
+from .inspection import Inspected
 from .report import Report
 
 Arrays: TypeAlias = Mapping[int, np.ndarray]
@@ -52,9 +55,12 @@ class Executable:
         save: Save | None = None,
         sources: Sequence[Node] = (),
         results: Mapping[Node | str, int] | None = None,
+        program: Program | None = None,
     ) -> None:
         """save: writes a file. sources: the nodes of all ports, where there is a graph; results:
-        of all that the engine computes, with their numbers there."""
+        of all that the engine computes, with their numbers there. program: what was compiled,
+        where there is a graph."""
+        self._program = program
         self._engine, self._face, self._report, self._save = engine, interface, report, save
         self._ports = ports = interface.ports
         self._numbers: dict[Node | str, int] = {port.name: n for n, port in enumerate(ports)}
@@ -276,6 +282,41 @@ class Executable:
             if not self._ran:
                 raise InputError("run() the program before timing its kernels")
             return self._engine.time_calls(repeat)
+
+    def inspected(self) -> Inspected | None:
+        """Plan, memory and kernels of the last run, for viewers; None on the reference device."""
+        return self._engine.inspected()
+
+    @property
+    def program(self) -> Program | None:
+        """The nodes that were compiled, after all passes; None where there is only a file."""
+        return self._program
+
+    @property
+    def has_run(self) -> bool:
+        """It has sizes, places and outputs."""
+        return self._ran
+
+    def view(self, path: str | Path, listings: bool | None = None) -> Path:
+        """Write the graph and the compiled plan as one HTML page; with measured times once the
+        program has run. listings: with the code of every kernel. See `luminal.view.page`."""
+        from ..view import write_page
+
+        return write_page(path, self, listings)
+
+    @property
+    def report(self) -> Report:
+        """What the compiler did."""
+        return self._report
+
+    def profile(self, repeat: int = 20) -> list[Profiled]:
+        """The kernels of the last run with their times, the costliest first: each timed alone and
+        warm, beside what the machine can do, which is measured too. Empty on the reference device.
+        Raises InputError before a run."""
+        seen = self.inspected()
+        if seen is None:
+            return []
+        return profiled(self, seen.backend.target(seen.threads), seen.rates(), repeat)
 
     def check(self) -> list[Difference]:
         """The kernels whose machine code computes something else than they mean in NumPy, on random

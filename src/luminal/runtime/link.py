@@ -47,8 +47,9 @@ class Linker:
         return self.memory(Memory(f"t{len(self.memories)}", "temporary", dtype, shape))
 
     def call(
-        self, kernel: Kernel, memories: Mapping[str, int], constant: bool, copies: bool = False
-    ) -> None:
+        self, kernel: Kernel, memories: Mapping[str, int], constant: bool, copies: bool = False,
+        region: int = 0,
+    ) -> None:  # fmt: skip
         """Run the kernel on these memories (kernel buffer -> memory) after the calls so far."""
         if id(kernel) not in self._linked:  # equal regions bring the very same kernels
             self._linked[id(kernel)] = kernel, *self._link(kernel)
@@ -57,7 +58,7 @@ class Linker:
             known = {names[buffer]: memory for buffer, memory in memories.items()}
             for number in pieces:
                 arguments = self._arguments(self.kernels[number], known)
-                self.calls.append(Call(number, arguments, constant, copies, ranges))
+                self.calls.append(Call(number, arguments, constant, copies, ranges, region))
 
     def _link(self, kernel: Kernel) -> tuple[Mapping[str, str], Pieces]:
         """buffer -> its name in the pieces, and the pieces, which equal kernels share."""
@@ -160,8 +161,8 @@ def linked_plan(
         linker.memory(Memory(_buffer_name(info, number), info.kind, info.dtype, info.shape))
         for number, info in enumerate(normal.buffers)
     ]
-    for region, steps in parts:
-        _link_steps(region, steps, memories, linker)
+    for number, (region, steps) in enumerate(parts):
+        _link_steps(number, region, steps, memories, linker)
     sources = {node: memories[number] for node, number in normal.sources.items()}
     for state, _ in program.states:
         if state not in sources:  # no run reads it
@@ -181,7 +182,7 @@ def _buffer_name(info: BufferInfo, number: int) -> str:
 
 
 def _link_steps(
-    region: Region, steps: Sequence[Step], memories: Sequence[int], linker: Linker
+    number: int, region: Region, steps: Sequence[Step], memories: Sequence[int], linker: Linker
 ) -> None:
     """The kernels of a region, called on its buffers."""
     known = {Ref("input", n): memories[buffer] for n, buffer in enumerate(region.inputs)}
@@ -192,4 +193,4 @@ def _link_steps(
                 buffer = step.kernel.buffer(name)
                 known[ref] = linker.temporary(buffer.dtype, buffer.shape)
         arguments = {name: known[ref] for name, ref in step.arguments.items()}
-        linker.call(step.kernel, arguments, step.constant, step.copies)
+        linker.call(step.kernel, arguments, step.constant, step.copies, number)

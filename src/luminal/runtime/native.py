@@ -14,6 +14,7 @@ from ..search.compare import Difference, compare_kernels
 from .arena import Life, place
 from .constants import Constants
 from .contract import Piece, Spill
+from .inspection import Inspected, Placed
 from .memory import Block
 from .plan import Plan
 from .slots import Slots
@@ -75,7 +76,8 @@ class Native:
 
     def _placing_sizes(self) -> list[str]:
         """Run-time sizes that calls and places depend on: not a position in a cache, usually."""
-        shapes = (self._plan.memories[m].shape for m in self._lives(self._running))
+        lives = self._plan.lives(self._running, self._persistent)
+        shapes = (self._plan.memories[memory].shape for memory in lives)
         names = {name for shape in shapes for extent in shape for name in extent.names()}
         return sorted(names | {name for c in self._plan.calls for name, _, _ in c.ranges})
 
@@ -234,19 +236,6 @@ class Native:
             return self._constants.array(memory)
         return self._array(self._shared.get(memory, memory))
 
-    def _lives(self, running: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Temporary memory -> the first and last of these calls that uses it."""
-        lives: dict[int, tuple[int, int]] = {}
-        for step, number in enumerate(running):
-            for argument in self._plan.calls[number].arguments:
-                memory = argument.memory
-                kind = self._plan.memories[memory].kind
-                if kind != "temporary" or memory in self._persistent:
-                    continue
-                first, _ = lives.get(memory, (step, step))
-                lives[memory] = first, step
-        return lives
-
     def _remembered_binding(self) -> Binding:
         """That of the present sizes, the youngest last."""
         key = self._binding_key()
@@ -258,7 +247,7 @@ class Native:
 
     def _make_binding(self) -> Binding:
         running = [n for n in self._running if self._plan.calls[n].runs(self._sizes)]
-        lives = self._lives(running)
+        lives = self._plan.lives(running, self._persistent)
         placement = place(
             [Life(*life, self._plan.memories[m].bytes(self._sizes)) for m, life in lives.items()]
         )
@@ -356,6 +345,15 @@ class Native:
             best = min(_seconds(self._crew, table) for _ in range(repeat))
             times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))
         return times
+
+    def inspected(self) -> Inspected:
+        running = self._binding.running if self._binding else ()
+        offsets = self._binding.offsets if self._binding else {}
+        lives, memories = self._plan.lives(running, self._persistent), self._plan.memories
+        placed = [Placed(m, at, memories[m].bytes(self._sizes), *lives[m])
+                  for m, at in offsets.items()]  # fmt: skip
+        threads = self._crew.threads
+        return Inspected(self._plan, self._backend, threads, dict(self._sizes), running, placed)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Shapes are Indices over the run-time sizes; nothing here knows how large they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -66,6 +66,7 @@ class Call:
     constant: depends on nothing that changes from run to run: runs when parameters have been set.
     copies: only fills the buffer that a scatter behind it changes; needless if that is its source.
     ranges: the sizes for which it runs; another call does the same for the others.
+    region: the number of the region that it is of.
     """
 
     kernel: int
@@ -73,6 +74,7 @@ class Call:
     constant: bool = False
     copies: bool = False
     ranges: Ranges = ()
+    region: int = 0
 
     def runs(self, sizes: Mapping[str, int]) -> bool:
         """It is needed at these sizes."""
@@ -130,6 +132,17 @@ class Plan:
     def persistent(self) -> frozenset[int]:
         """Memories that keep their contents between runs: what constant calls write."""
         return frozenset(m for c in self.calls if c.constant for m in self.touched(c)[1])
+
+    def lives(
+        self, running: Sequence[int], persistent: frozenset[int]
+    ) -> dict[int, tuple[int, int]]:
+        """Temporary memory -> the first and last of these calls that uses it."""
+        lives: dict[int, tuple[int, int]] = {}
+        for step, number in enumerate(running):
+            for memory in (argument.memory for argument in self.calls[number].arguments):
+                if self.memories[memory].kind == "temporary" and memory not in persistent:
+                    lives[memory] = lives.get(memory, (step, step))[0], step
+        return lives
 
     def looked_up(self) -> frozenset[int]:
         """Memories of which a run reads a few rows only: those that its data name."""

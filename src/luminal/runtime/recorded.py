@@ -30,14 +30,15 @@ def interface_of(graph: Graph, program: Program) -> Interface:
 
 
 def executable_of_graph(
-    graph: Graph, interface: Interface, engine: Engine, report: Report, save: Save | None = None
-) -> Executable:
+    graph: Graph, interface: Interface, engine: Engine, report: Report, program: Program,
+    save: Save | None = None,
+) -> Executable:  # fmt: skip
     """The executable, with the values that the graph already knows."""
     sources = [tensor.node for tensor in graph.sources]
     numbers: dict[Node | str, int] = {}
     for number, tensor in enumerate((*graph.outputs, *(new for _, new in graph.states))):
         numbers.setdefault(tensor.node, number)
-    made = Executable(engine, interface, report, save, sources, numbers)
+    made = Executable(engine, interface, report, save, sources, numbers, program.bare())
     for number, node in enumerate(sources):
         value = graph.values.get(node, node.attribute.value)
         if value is not None:

@@ -26,6 +26,7 @@ class Report:
     regions: int = 0
     distinct_regions: int = 0
     plans: list[str] = field(default_factory=list)
+    origins: list[tuple[int, ...]] = field(default_factory=list)  # of each region: nodes' positions
     plan: Plan | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
     search: list[str] = field(default_factory=list)  # how plans were chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..kernel.target import Target
@@ -24,28 +25,49 @@ class Program(Protocol):
     def time_kernels(self, repeat: int = 20) -> list[tuple[str, float]]: ...
 
 
-def profile(program: Program, target: Target, rates: Mapping[str, float]) -> str:
-    """A line for each kernel, the costliest first: calls, microseconds of a call, share of the run,
-    rates and share of the roofline, all at the sizes of the last run. Kernels are timed alone and
-    warm."""
+@dataclass(frozen=True)
+class Profiled:
+    """A kernel in a run. seconds: of all its calls together; share: of the run; flops and bytes: of
+    a call; roofline: the share of what the machine allows at most."""
+
+    kernel: str
+    calls: int
+    seconds: float
+    share: float
+    flops: int
+    bytes: int
+    roofline: float
+
+    def __str__(self) -> str:
+        each = self.seconds / self.calls
+        return (
+            f"{self.kernel:32} {self.calls:7} {1e6 * each:8.1f} {self.share:7.1%}"
+            f" {self.flops / each / 1e9:8.1f} {self.bytes / each / 1e9:8.1f} {self.roofline:9.0%}"
+        )
+
+
+def profiled(
+    program: Program, target: Target, rates: Mapping[str, float], repeat: int = 20
+) -> list[Profiled]:
+    """The kernels of a run, the costliest first, at the sizes of the last run. Kernels are timed
+    alone and warm."""
     times: dict[str, list[float]] = {}
-    for name, seconds in program.time_kernels():
+    for name, seconds in program.time_kernels(repeat):
         times.setdefault(name, []).append(seconds)
-    whole = sum(map(sum, times.values()))
-    lines = []
-    for made in sorted(program.kernels, key=lambda made: -sum(times.get(made.name, ()))):
+    whole, rows = sum(map(sum, times.values())), []
+    for made in program.kernels:
         taken = times.get(made.name)
         if taken:
             least = roofline(made.kernel, target, rates, warm=True, sizes=program.run_sizes)
-            lines.append(_line(made, taken, whole, least, program.run_sizes))
-    return "\n".join([COLUMNS, *lines, f"all kernels: {1e6 * whole:.1f} us"])
+            done, spent, calls = work(made.kernel, program.run_sizes), sum(taken), len(taken)
+            rows.append(Profiled(made.name, calls, spent, spent / whole, done.flops, done.bytes,
+                                 least * calls / spent))  # fmt: skip
+    return sorted(rows, key=lambda row: -row.seconds)
 
 
-def _line(
-    made: Any, taken: list[float], whole: float, least: float, sizes: Mapping[str, int]
-) -> str:
-    each, done = sum(taken) / len(taken), work(made.kernel, sizes)
-    return (
-        f"{made.name:32} {len(taken):7} {1e6 * each:8.1f} {sum(taken) / whole:7.1%}"
-        f" {done.flops / each / 1e9:8.1f} {done.bytes / each / 1e9:8.1f} {least / each:9.0%}"
-    )
+def profile(program: Program, target: Target, rates: Mapping[str, float]) -> str:
+    """A line for each kernel: calls, microseconds of a call, share of the run, rates and share of
+    the roofline."""
+    rows = profiled(program, target, rates)
+    whole = sum(row.seconds for row in rows)
+    return "\n".join([COLUMNS, *map(str, rows), f"all kernels: {1e6 * whole:.1f} us"])

@@ -13,7 +13,7 @@ from torch import fx
 
 from ...errors import DeviceError, LuminalError, ShapeError, Unsupported
 from ...graph.dtype import DType
-from ...graph.graph import Graph
+from ...graph.graph import Graph, scope
 from ...graph.index import Index
 from ...graph.node import Node
 from ...graph.tensor import Tensor
@@ -85,7 +85,9 @@ class Recorder:
     def record(self, node: fx.Node) -> None:
         """Raises an error of REFUSALS where the node cannot run natively."""
         self.node = node
-        self._values[node] = self._checked(node, self._apply(node))
+        stack = node.meta.get("nn_module_stack") or {"": ("",)}
+        with scope(str(next(reversed(stack.values()))[0])):
+            self._values[node] = self._checked(node, self._apply(node))
 
     def _apply(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:

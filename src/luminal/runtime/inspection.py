@@ -1,0 +1,48 @@
+"""What people may look at in a program that runs: where memory lies, texts of kernels, rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..backend.contract import Backend
+from ..kernel.show import program_text
+from ..lowering.lower import lower
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A temporary memory in the arena: bytes at an offset, from a step of a run to another, both
+    inclusive."""
+
+    memory: int
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """sizes: of the last run; running: the numbers of its calls; placed: its temporaries. Empty
+    before a run."""
+
+    plan: Plan
+    backend: Backend
+    threads: int
+    sizes: Mapping[str, int]
+    running: Sequence[int]
+    placed: Sequence[Placed]
+
+    def listing(self, kernel: int) -> dict[str, str]:
+        """The texts on a kernel's way to machine code, by kind, in order."""
+        made, target = self.plan.kernels[kernel], self.backend.target(self.threads)
+        program = lower(made.kernel, made.schedule, target)
+        text = self.backend.render(program, target)
+        assembly = self.backend.build([text], target)[0].assembly()
+        return {"loops": program_text(program), "IR": text, "assembly": assembly}
+
+    def rates(self) -> Mapping[str, float]:
+        """What the device can do at most, measured now: see `Backend.rates`."""
+        return self.backend.rates(self.threads)

@@ -1,0 +1,185 @@
+"""Pages of graphs and plans: what they hold, and that a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import luminal
+from luminal import nn, ops
+from luminal.cli.main import main
+from luminal.cli.view import chrome_trace
+from luminal.errors import InputError
+from luminal.graph.passes import program_of
+from luminal.view import page
+from luminal.view.folds import repeats
+from luminal.view.page import SLOT
+from luminal.view.record import graph_record
+
+VIEWER = luminal.__path__[0] + "/view/viewer.html"
+
+
+class Layer(nn.Module):
+    def __init__(self, graph):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(graph, 16, 48), nn.Linear(graph, 48, 16)
+
+    def forward(self, x):
+        return x + self.narrow(ops.gelu(self.wide(ops.softmax(x, -1))))
+
+
+class Stack(nn.Module):
+    def __init__(self, graph):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(graph) for _ in range(4)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.fixture(scope="module")
+def graph():
+    cx = luminal.Graph()
+    cx.dim("s", 1, 64)
+    Stack(cx)(cx.tensor(("s", 16), name="x")).output("y")
+    for tensor in cx.parameters:
+        tensor.set(np.ones(tuple(map(int, tensor.shape)), np.float32) / 64)
+    return cx
+
+
+@pytest.fixture(scope="module")
+def ran(graph):
+    made = graph.compile(threads=1, cache=False)
+    made(np.ones((5, 16), np.float32))
+    return made
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_repeats_are_repeats(items):
+    end = 0
+    for found in repeats(items):
+        assert found.start >= end and found.count > 1
+        end = found.end
+        pattern = items[found.start : found.start + found.period]
+        assert items[found.start : found.end] == pattern * found.count
+
+
+def test_layers_are_found_between_other_things():
+    (found,) = repeats([9, *[1, 2, 1, 3] * 5, 8])
+    assert (found.start, found.period, found.count) == (1, 4, 5)
+
+
+def test_a_graph_says_who_recorded_what(graph):
+    rows = graph_record(program_of(graph))["nodes"]
+    paths = {tuple(row["path"]) for row in rows if row["op"] == "exp2"}
+    assert paths == {("layers", str(n)) for n in range(4)}
+    assert ["layers", "2", "narrow"] in [row["path"] for row in rows]
+    for number, row in enumerate(rows):
+        assert all(source < number for source in row["inputs"])
+        assert row["where"].startswith("test_view.py:")
+
+
+def test_scopes_end_with_the_module():
+    cx = luminal.Graph()
+    x = nn.Sequential(nn.Linear(cx, 4, 4))(cx.tensor((2, 4)))
+    last = (x * 2.0).output()
+    assert cx.scopes[last.node] == "" and cx.scopes[x.node] == "0"
+
+
+def data_of(text):
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found.group(1))
+
+
+needs_page = pytest.mark.skipif(
+    shutil.which("npm") is None, reason="the page is built with npm: make viewer"
+)
+
+
+@needs_page
+def test_a_page_holds_graph_and_plan(ran):
+    data = data_of(page(ran))
+    (plan,) = data["plans"]
+    assert plan["sizes"] == {"s": 5} and len(plan["regions"]) == ran.report.regions
+    for call in plan["calls"]:
+        assert all(plan["calls"][source]["writes"] for source in call["inputs"])
+        assert call["constant"] or call["time"] > 0
+    for kernel in plan["kernels"]:
+        assert {"values", "schedule", "loops", "IR", "assembly"} == set(kernel["texts"])
+        assert "define" in kernel["texts"]["IR"] and kernel["least"] > 0
+    computed = {node for nodes in plan["regions"] for node in nodes}
+    rows = data["graph"]["nodes"]
+    assert all(n in computed for n, row in enumerate(rows) if row["op"] in ("sum", "exp2", "max"))
+    for placed in plan["placed"]:
+        assert 0 <= placed["first"] <= placed["last"] < len(plan["steps"])
+    assert any("layer 1" in call["path"] for call in plan["calls"])
+
+
+@needs_page
+def test_a_program_from_a_file_has_a_plan_only(ran, tmp_path):
+    ran.save(tmp_path / "m.luminal")
+    data = data_of(page(luminal.load(tmp_path / "m.luminal")))
+    assert data["graph"] is None and data["plans"][0]["kernels"][0]["texts"]["assembly"]
+
+
+@needs_page
+def test_names_do_not_end_the_script():
+    cx = luminal.Graph()
+    (cx.tensor((2,), name="</script><b>") * 2.0).output("y")
+    assert data_of(page(cx))["graph"]["nodes"][0]["name"] == "</script><b>"
+
+
+def test_a_graph_without_outputs():
+    with pytest.raises(InputError, match="no output"):
+        page(luminal.Graph())
+
+
+def test_a_profile_adds_up(ran):
+    rows = ran.profile(repeat=2)
+    assert {row.kernel for row in rows} <= {made.name for made in ran.kernels}
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    assert sum(row.calls for row in rows) == len(ran.time_kernels(1))
+
+
+def test_a_trace_is_end_to_end():
+    events = chrome_trace([("a", 1e-6), ("b", 2e-6)])["traceEvents"]
+    assert [(e["name"], e["ts"], e["dur"]) for e in events] == [("a", 0, 1), ("b", 1, 2)]
+
+
+@needs_page
+def test_the_command_writes_a_page(ran, tmp_path):
+    ran.save(tmp_path / "m.luminal")
+    out = tmp_path / "page.html"
+    told = CliRunner().invoke(main, ["view", str(tmp_path / "m.luminal"), "-o", str(out)])
+    assert told.exit_code == 0 and SLOT not in out.read_text()
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@needs_page
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_browser_shows_it(ran, tmp_path):
+    """The page's own script has run: a call's detail and the table stand in the document."""
+    path = ran.view(tmp_path / "page.html")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000",
+               f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]  # fmt: skip
+    shown = subprocess.run(
+        [*command, f"{path.as_uri()}#call=4&tab=kernels"], capture_output=True, text=True,
+        timeout=300,
+    ).stdout  # fmt: skip
+    body = shown.partition("<main>")[2].partition('<script type="application/json"')[0]
+    name = data_of(page(ran, listings=False))["plans"][0]["calls"][4]
+    kernel = ran.report.kernels[name["kernel"]].name
+    assert f"<h2>{kernel}</h2>" in body and body.count("<tr data-kernel") == len(ran.kernels)
+    assert "assembly" in body

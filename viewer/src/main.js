@@ -1,0 +1,188 @@
+// Puts the panes, the details and the drawer together.
+import { Pane } from "./draw.js";
+import { callDetail, compileText, kernelTable, memoryPlot, nodeDetail, rooflinePlot } from "./panels.js";
+import { treeOf } from "./tree.js";
+import { colourOf, count, heat, time } from "./words.js";
+
+const $ = (id) => document.getElementById(id);
+const data = JSON.parse($("data").textContent);
+const { graph, plans } = data;
+const SOURCES = ["parameter", "constant"];
+let plan = plans.length ? 0 : null; // whose tables are in the drawer
+let tab = null;
+const order = { by: plans[0]?.calls.some((call) => call.time) ? "took" : "flops", up: false };
+
+function graphTree(parameters) {
+  const output = new Set(graph.outputs.map(([number]) => number));
+  return treeOf(graph.nodes, (node) => {
+    if (node.hidden || (!parameters && SOURCES.includes(node.op))) return null;
+    const label = node.name ? `${node.op} ${node.name}` : node.op;
+    return { label, sub: node.shape, colour: colourOf(node.op, node.inputs.length) };
+  }, output);
+}
+
+function planTree(shown) {
+  const whole = shown.calls.reduce((sum, call) => sum + (call.time ?? 0), 0);
+  return treeOf(shown.calls, (call) => {
+    const kernel = shown.kernels[call.kernel];
+    const colour = whole ? heat((call.time ?? 0) / whole) : "#e7edf5";
+    return { label: kernel.name, sub: call.time ? time(call.time) : count(kernel.flops, "flop"), colour };
+  });
+}
+
+// ---- two panes, each of which shows the graph or a plan
+
+const panes = [];
+
+function makePane(host, first) {
+  const bar = host.appendChild(document.createElement("div"));
+  bar.className = "bar";
+  const names = [...(graph ? ["graph"] : []), ...plans.map((each) => each.name)];
+  bar.innerHTML = `<select aria-label="shown">${names.map((name, n) =>
+    `<option value="${graph ? n - 1 : n}">${name}</option>`).join("")}</select>
+    <button data-act="fit">fit</button><button data-act="open">open all</button>
+    <button data-act="close">fold all</button>`;
+  const pane = new Pane(host, (item) => selected(pane, item));
+  const chosen = bar.querySelector("select");
+  pane.display = (number) => {
+    chosen.value = number;
+    pane.side = number === -1 ? "graph" : number;
+    pane.show(number === -1 ? graphTree($("parameters").checked) : planTree(plans[number]));
+  };
+  chosen.onchange = () => pane.display(Number(chosen.value));
+  const acts = { fit: () => pane.fit(), open: () => pane.toggleAll(true), close: () => pane.toggleAll(false) };
+  bar.onclick = (event) => acts[event.target.dataset.act]?.();
+  pane.display(first);
+  panes.push(pane);
+}
+
+makePane($("left"), graph ? -1 : 0);
+if (plans.length > (graph ? 0 : 1)) makePane($("right"), plans.length - 1);
+$("parameters").onchange = () => panes.filter((p) => p.side === "graph").forEach((p) => p.display(-1));
+$("parameters").parentElement.hidden = !graph;
+
+// ---- selecting: the other pane marks what belongs to it
+
+function selected(pane, item) {
+  if (!item) {
+    $("detail").innerHTML = about();
+    panes.forEach((each) => each.mark([]));
+    return;
+  }
+  show(pane.side, item.number);
+}
+
+function show(side, number) {
+  $("detail").innerHTML = side === "graph" ? nodeDetail(graph, number, callsOf(number))
+    : callDetail(plans[side], number, side, graph);
+  $("detail").scrollTop = 0;
+  for (const pane of panes) {
+    const own = pane.side === side;
+    pane.selected = own ? pane.tree.items[number] : null;
+    const others = own ? [] : pane.side === "graph" ? plans[side]?.regions[plans[side].calls[number].region] ?? []
+      : side === "graph" ? callsOf(number).filter(([p]) => p === pane.side).map(([, n]) => n) : [];
+    pane.mark(others.map((n) => pane.tree.items[n]).filter(Boolean));
+    if (!own && pane.marked.size) pane.focus([...pane.marked].at(-1), false);
+  }
+}
+
+/** The calls of all plans whose region computes a node. */
+function callsOf(number) {
+  return plans.flatMap((each, p) => {
+    const regions = new Set(each.regions.flatMap((nodes, r) => (nodes.includes(number) ? [r] : [])));
+    return each.calls.flatMap((call, n) =>
+      regions.has(call.region) ? [[p, n, each.kernels[call.kernel].name]] : []);
+  });
+}
+
+function goTo(side, number) {
+  const pane = panes.find((each) => String(each.side) === String(side));
+  if (pane?.tree.items[number]) pane.focus(pane.tree.items[number]);
+  show(side === "graph" ? side : Number(side), number);
+}
+
+$("detail").onclick = ({ target }) => {
+  if (target.dataset.number) goTo(target.dataset.side, Number(target.dataset.number));
+  if (!target.dataset.text) return;
+  const box = target.closest(".texts");
+  const { texts } = plans[box.dataset.plan].kernels[box.dataset.kernel];
+  for (const button of box.querySelectorAll("button")) button.classList.toggle("on", button === target);
+  Object.assign(box.querySelector("pre"), { hidden: false, textContent: texts[target.dataset.text] });
+};
+
+function about() {
+  return `<h2>Nothing is selected</h2><p class="soft">Click a box for its details; what belongs to it is
+    marked in the other pane. Click a group to open it, its head to fold it. Drag to move, wheel to
+    zoom. Right: kernels in the order of a run, the warmer the longer they take.</p>`;
+}
+$("detail").innerHTML = about();
+
+// ---- searching
+
+let hits = [], hit = 0;
+$("search").oninput = () => {
+  const text = $("search").value.trim().toLowerCase();
+  hits = !text ? [] : panes.flatMap((pane) => pane.tree.items.filter(Boolean)
+    .filter((item) => words(item).includes(text)).map((item) => ({ pane, item })));
+  hit = 0;
+  for (const pane of panes) pane.mark(hits.filter((h) => h.pane === pane).map((h) => h.item));
+  $("found").textContent = text ? `${hits.length} found` : "";
+};
+$("search").onkeydown = (event) => {
+  if (event.key !== "Enter" || !hits.length) return;
+  const { pane, item } = hits[hit % hits.length];
+  $("found").textContent = `${(hit % hits.length) + 1} of ${hits.length}`;
+  hit += 1;
+  pane.focus(item);
+  pane.selected = item;
+  show(pane.side, item.number);
+};
+
+const words = ({ label, sub, row }) =>
+  [label, sub, row.where, (row.path ?? []).join(".")].join(" ").toLowerCase();
+
+// ---- the drawer
+
+const TABS = {
+  kernels: () => kernelTable(plans[plan], order),
+  memory: () => memoryPlot(plans[plan], $("drawer").clientWidth - 30, 205),
+  roofline: () => rooflinePlot(plans[plan], $("drawer").clientWidth - 30, 205),
+  compilation: () => compileText(plans[plan]),
+};
+
+function drawTabs() {
+  if (plan === null) return;
+  const chosen = plans.length > 1 ? `<button data-next>${plans[plan].name}</button>` : "";
+  $("tabs").innerHTML = chosen + Object.keys(TABS).map((name) =>
+    `<button data-tab="${name}" class="${name === tab ? "on" : ""}">${name}</button>`).join("");
+  if (tab && !$("drawer").innerHTML) $("drawer").innerHTML = "<p></p>"; // it has a width now
+  $("drawer").innerHTML = tab ? TABS[tab]() : "";
+}
+$("tabs").onclick = ({ target }) => {
+  if ("next" in target.dataset) plan = (plan + 1) % plans.length;
+  if (target.dataset.tab) tab = tab === target.dataset.tab ? null : target.dataset.tab;
+  drawTabs();
+};
+$("drawer").onclick = ({ target }) => {
+  const by = target.dataset.by;
+  if (by) Object.assign(order, { up: order.by === by && !order.up, by });
+  const call = target.dataset.call;
+  const kernel = target.closest("tr")?.dataset.kernel;
+  if (by) drawTabs();
+  else if (call !== undefined) goTo(plan, Number(call));
+  else if (kernel !== undefined) goTo(plan, plans[plan].calls.findLastIndex((c) => c.kernel === Number(kernel)));
+};
+drawTabs();
+
+const parts = [graph && `${graph.nodes.length} nodes`, ...plans.map((each) =>
+  `${each.name}: ${each.kernels.length} kernels, ${Object.keys(each.steps).length} calls${
+    each.calls.some((c) => c.time) ? `, ${time(each.calls.reduce((s, c) => s + (c.time ?? 0), 0))}` : ""}`)];
+$("summary").textContent = parts.filter(Boolean).join(" · ");
+
+// ---- a link to one thing: page.html#node=12, #call=3, #tab=memory
+
+const asked = new URLSearchParams(location.hash.slice(1));
+if (asked.has("tab")) [tab] = [asked.get("tab")], drawTabs();
+if (asked.has("node") && graph) goTo("graph", Number(asked.get("node")));
+if (asked.has("call") && plans.length) goTo(0, Number(asked.get("call")));
+window.luminal = { data, panes }; // for tests and the console
