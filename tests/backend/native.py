@@ -13,7 +13,7 @@ from luminal.backend.cpu.target import machine
 from luminal.graph.dtype import DType, i64
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Buffer
-from luminal.kernel.program import Claim, Instruction, Program, Statement, Val
+from luminal.kernel.program import Instruction, Parallel, Program, Statement, Val, start_of
 from luminal.kernel.target import Target
 
 TARGETS = ("host", "avx2", "sse")
@@ -36,14 +36,15 @@ class Body:
         self.statements: list[Statement] = []
         self.prefix, self.count = prefix, 0
 
-    def val(self, dtype: DType | None, width: int = 1) -> Val:
+    def val(self, dtype: DType | None, width: int = 1, memory: str = "") -> Val:
         self.count += 1
-        return Val(f"%{self.prefix}{self.count}", dtype, (("x", width),) if width > 1 else ())
+        lanes = (("x", width),) if width > 1 else ()
+        return Val(f"%{self.prefix}{self.count}", dtype, lanes, memory=memory)
 
     def emit(
         self, op: str, args: Sequence[Val], dtype: DType | None, width: int = 1, attrs=()
     ) -> Val:
-        out = self.val(dtype, width)
+        out = self.val(dtype, width, args[0].memory if dtype is None else "")
         self.statements.append(Instruction(out, op, tuple(args), tuple(attrs)))
         return out
 
@@ -55,8 +56,7 @@ def literal(value: object, dtype: DType, width: int = 1) -> Val:
     return Val(str(value), dtype, (("x", width),) if width > 1 else (), literal=True)
 
 
-def pointer(buffer: str) -> Val:
-    return Val(f"%p_{buffer}", None)
+start = start_of
 
 
 def buffer(name: str, dtype: DType, count: int) -> Buffer:
@@ -65,18 +65,17 @@ def buffer(name: str, dtype: DType, count: int) -> Buffer:
 
 def blocks(buffers: Sequence[Buffer], width: int, build) -> Program:
     """A program that walks its buffers in blocks of `width` elements; `build(body, at)` writes one,
-    where `at(name)` is the pointer to the block in a buffer. The first buffer gives the length."""
+    where `at(name)` is the position of the block in a buffer. The first buffer gives the length."""
     body, unit = Body(), Val("%unit", i64)
-    dtypes = {b.name: b.dtype for b in buffers}
 
     def at(name: str) -> Val:
-        step = literal(width * dtypes[name].bytes, i64)
-        return body.emit("offset", (pointer(name), body.emit("mul", (unit, step), i64)), None)
+        step = body.emit("mul", (unit, literal(width, i64)), i64)
+        return body.emit("offset", (start(name), step), None)
 
     build(body, at)
     count = int(buffers[0].shape[0]) // width
-    claim = Claim(unit, literal(count, i64), body.statements)
-    return Program("kernel", tuple(buffers), (), [claim], 0)
+    units = Parallel(unit, literal(count, i64), body.statements)
+    return Program("kernel", tuple(buffers), (), [units])
 
 
 def run(

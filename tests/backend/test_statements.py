@@ -8,7 +8,7 @@ import pytest
 from luminal.backend import cpu
 from luminal.errors import CompileError, Unsupported
 from luminal.graph.dtype import ALL, BY_NAME, DType, bf16, boolean, f32, f64, i8, i32, i64
-from luminal.kernel.program import Claim, For, Instruction, Program, Val, When
+from luminal.kernel.program import For, Instruction, Parallel, Program, Tile, Val, When
 
 from . import native
 from .test_elementwise import check, hostile
@@ -16,10 +16,10 @@ from .test_elementwise import check, hostile
 STEP = native.literal
 
 
-def alone(buffers, statements, sizes=(), workspace: int = 0) -> Program:
+def alone(buffers, statements, sizes=()) -> Program:
     """Statements run once, by one thread."""
-    claim = Claim(Val("%once", i64), native.literal(1, i64), statements)
-    return Program("kernel", tuple(buffers), tuple(sizes), [claim], workspace)
+    once = Parallel(Val("%once", i64), native.literal(1, i64), statements)
+    return Program("kernel", tuple(buffers), tuple(sizes), [once])
 
 
 @pytest.mark.parametrize("count", (0, 1, 7))
@@ -38,8 +38,8 @@ def test_loop_with_carried_values(count: int, dynamic: bool) -> None:
     ]
     loop = For(var, Val("%d_n", i64) if dynamic else STEP(count, i64), body.statements, carried)
     after = native.Body("after")
-    after.effect("store", (sum_out, native.pointer("sum")), (8,))
-    after.effect("store", (product_out, native.pointer("product")), (0,))
+    after.effect("store", (sum_out, native.start("sum")), (1,))
+    after.effect("store", (product_out, native.start("product")), (0,))
     buffers = [native.buffer("sum", i64, 8), native.buffer("product", f32, 16)]
     program = alone(buffers, [loop, *after.statements], ("n",) if dynamic else ())
     arrays = {"sum": np.zeros(8, np.int64), "product": np.zeros(16, np.float32)}
@@ -51,11 +51,8 @@ def test_loop_with_carried_values(count: int, dynamic: bool) -> None:
 def test_nested_loops_with_a_condition() -> None:
     """out[i * 4 + j] = 1 where i < j."""
     i, j, inner = Val("%i", i64), Val("%j", i64), native.Body("in")
-    row = inner.emit("mul", (i, STEP(16, i64)), i64)
-    column = inner.emit("mul", (j, STEP(4, i64)), i64)
-    place = inner.emit(
-        "offset", (native.pointer("out"), inner.emit("add", (row, column), i64)), None
-    )
+    row = inner.emit("mul", (i, STEP(4, i64)), i64)
+    place = inner.emit("offset", (native.start("out"), inner.emit("add", (row, j), i64)), None)
     condition = inner.emit("less", (i, j), boolean)
     write = native.Body("w")
     write.effect("store", (STEP("1.0", f32), place), (0,))
@@ -68,18 +65,17 @@ def test_nested_loops_with_a_condition() -> None:
 
 @pytest.mark.parametrize("threads", (1, 2, 3))
 @pytest.mark.parametrize("count", (0, 1, 2, 5, 1000))
-def test_claims_take_every_unit_once(threads: int, count: int) -> None:
-    """Two claims one after the other; each unit adds 1 to its own place."""
+def test_every_unit_is_taken_once(threads: int, count: int) -> None:
+    """Two parallel loops one after the other; each unit adds 1 to its own place."""
     statements = []
     for number, name in enumerate(("a", "b")):
         body, unit = native.Body(f"c{number}_"), Val(f"%unit{number}", i64)
-        step = body.emit("mul", (unit, STEP(4, i64)), i64)
-        place = body.emit("offset", (native.pointer(name), step), None)
+        place = body.emit("offset", (native.start(name), unit), None)
         old = body.emit("load", (place,), i32, attrs=(0,))
         body.effect("store", (body.emit("add", (old, STEP(1, i32)), i32), place), (0,))
-        statements.append(Claim(unit, Val("%d_n", i64), body.statements))
+        statements.append(Parallel(unit, Val("%d_n", i64), body.statements))
     buffers = (native.buffer("a", i32, 1024), native.buffer("b", i32, 1024))
-    program = Program("kernel", buffers, ("n",), statements, 0)
+    program = Program("kernel", buffers, ("n",), statements)
     arrays = {name: np.zeros(1024, np.int32) for name in "ab"}
     for _ in range(3):
         native.run(program, arrays, native.target_of("host"), {"n": count}, threads)
@@ -87,10 +83,10 @@ def test_claims_take_every_unit_once(threads: int, count: int) -> None:
         assert (array[:count] == 3).all() and not array[count:].any()
 
 
-def test_a_claim_inside_a_loop_is_refused() -> None:
-    claim = Claim(Val("%u", i64), STEP(2, i64), [])
-    program = Program("kernel", (), (), [For(Val("%i", i64), STEP(2, i64), [claim])], 0)
-    with pytest.raises(Unsupported, match="claim"):
+def test_a_parallel_loop_inside_a_loop_is_refused() -> None:
+    units = Parallel(Val("%u", i64), STEP(2, i64), [])
+    program = Program("kernel", (), (), [For(Val("%i", i64), STEP(2, i64), [units])])
+    with pytest.raises(Unsupported, match="parallel"):
         cpu.render(program, cpu.host(1))
 
 
@@ -100,20 +96,21 @@ def test_an_unknown_operation_is_refused() -> None:
         cpu.render(program, cpu.host(1))
 
 
-def test_each_thread_has_its_own_workspace() -> None:
-    """Threads write their units' numbers to the workspace and read them back."""
+def test_each_thread_has_its_own_tiles() -> None:
+    """Threads write their units' numbers to a tile and read them back."""
     body, unit = native.Body(), Val("%unit", i64)
-    workspace = Val("%ws", None)
-    body.effect("store", (unit, workspace), (64,))
-    back = body.emit("load", (workspace,), i64, attrs=(64,))
-    place = body.emit("mul", (unit, STEP(8, i64)), i64)
-    place = body.emit("offset", (native.pointer("out"), place), None)
-    body.effect("store", (back, place), (0,))
-    claim = Claim(unit, STEP(4096, i64), body.statements)
-    program = Program("kernel", (native.buffer("out", i64, 4096),), (), [claim], 128)
+    tiles = (Tile("first", i64, 3), Tile("second", i64, 9))
+    for tile in tiles:
+        body.effect("store", (unit, native.start(tile.name)), (tile.elements - 1,))
+    ends = [(native.start(t.name), t.elements - 1) for t in tiles]
+    parts = [body.emit("load", (start,), i64, attrs=(last,)) for start, last in ends]
+    place = body.emit("offset", (native.start("out"), unit), None)
+    body.effect("store", (body.emit("add", parts, i64), place), (0,))
+    units = Parallel(unit, STEP(4096, i64), body.statements)
+    program = Program("kernel", (native.buffer("out", i64, 4096),), (), [units], tiles)
     arrays = {"out": np.zeros(4096, np.int64)}
     native.run(program, arrays, native.target_of("host"), threads=2)
-    assert np.array_equal(arrays["out"], np.arange(4096))
+    assert np.array_equal(arrays["out"], 2 * np.arange(4096))
 
 
 # ---- memory
@@ -125,8 +122,8 @@ def test_masked_and_strided_access(dtype: DType, target: str) -> None:
     """Masked lanes read as 0 and are not written; the last lane wins where scatters collide."""
     a, count = hostile(dtype, 11, 256), 64
     keep = np.random.default_rng(1).integers(0, 2, count).astype(bool)
-    offsets = np.random.default_rng(2).integers(0, 256, count) * dtype.bytes
-    places = np.random.default_rng(3).integers(0, 16, count) * dtype.bytes
+    offsets = np.random.default_rng(2).integers(0, 256, count)
+    places = np.random.default_rng(3).integers(0, 16, count)
     arrays = {
         "keep": keep, "a": a.copy(), "at": offsets, "to": places,
         **{n: np.zeros(count, dtype.numpy) for n in ("load", "gather", "gather_at")},
@@ -139,15 +136,14 @@ def test_masked_and_strided_access(dtype: DType, target: str) -> None:
             here, x = at("a"), at("gather")
             value = body.emit("load", (here, mask), dtype, width, (0,))
             body.effect("store", (value, at("load")), (0,))
-            apart = (3 * dtype.bytes, 2 * dtype.bytes)
-            value = body.emit("gather", (here, mask), dtype, width, apart)
+            value = body.emit("gather", (here, mask), dtype, width, (3, 2))
             body.effect("store", (value, x), (0,))
             where = body.emit("load", (at("at"),), i64, width, (0,))
-            value = body.emit("gather_at", (native.pointer("a"), where), dtype, width)
+            value = body.emit("gather_at", (native.start("a"), where), dtype, width)
             body.effect("store", (value, at("gather_at")), (0,))
             body.effect("store", (value, at("store"), mask), (0,))
             where = body.emit("load", (at("to"),), i64, width, (0,))
-            body.effect("scatter_at", (value, native.pointer("scatter"), where, mask))
+            body.effect("scatter_at", (value, native.start("scatter"), where, mask))
 
         kinds = {"keep": boolean, "at": i64, "to": i64}
         buffers = [native.buffer(n, kinds.get(n, dtype), len(v)) for n, v in arrays.items()]
@@ -157,21 +153,21 @@ def test_masked_and_strided_access(dtype: DType, target: str) -> None:
         check("load", mine["load"], np.where(keep, a[:count], zero))
         lanes = np.arange(count) // width * width + 3 + 2 * (np.arange(count) % width)
         check("gather", mine["gather"], np.where(keep, a[lanes], zero))
-        taken = a[offsets // dtype.bytes]
+        taken = a[offsets]
         check("gather_at", mine["gather_at"], taken)
         check("store", mine["store"], np.where(keep, taken, a[:count]))
         scattered = np.zeros(16, dtype.numpy)
         for lane in np.flatnonzero(keep):
-            scattered[places[lane] // dtype.bytes] = taken[lane]
+            scattered[places[lane]] = taken[lane]
         check("scatter_at", mine["scatter"], scattered)
 
 
 def test_a_masked_scalar_load_touches_nothing() -> None:
     """The address lies outside all memory."""
     body = native.Body()
-    far = body.emit("offset", (native.pointer("out"), STEP(1 << 46, i64)), None)
+    far = body.emit("offset", (native.start("out"), STEP(1 << 46, i64)), None)
     value = body.emit("load", (far, STEP("False", boolean)), f32, attrs=(0,))
-    body.effect("store", (value, native.pointer("out")), (0,))
+    body.effect("store", (value, native.start("out")), (0,))
     body.effect("store", (value, far, STEP("False", boolean)), (0,))
     arrays = {"out": np.ones(16, np.float32)}
     program = alone([native.buffer("out", f32, 16)], body.statements)
@@ -187,9 +183,9 @@ def through(dtype: DType, lanes_in, op: str, lanes_out, attrs=()) -> np.ndarray:
     source = Val("%in", dtype, lanes_in)
     result = Val("%out", dtype, lanes_out)
     statements = [
-        Instruction(source, "load", (native.pointer("a"),), (0,)),
+        Instruction(source, "load", (native.start("a"),), (0,)),
         Instruction(result, op, (source,), attrs),
-        Instruction(None, "store", (result, native.pointer("out")), (0,)),
+        Instruction(None, "store", (result, native.start("out")), (0,)),
     ]
     arrays = {"a": np.arange(64).astype(dtype.numpy), "out": np.zeros(64, dtype.numpy)}
     buffers = [native.buffer(n, dtype, 64) for n in ("a", "out")]
@@ -215,13 +211,13 @@ def test_shuffle_pack_and_iota() -> None:
     picks = (3, 0, 2, 2)
     assert through(f32, (("x", 4),), "shuffle", (("x", 4),), picks)[:4].tolist() == list(picks)
     body = native.Body()
-    a = body.emit("load", (native.pointer("a"),), i32, 4, (0,))
-    b = body.emit("load", (native.pointer("a"),), i32, 2, (32,))
+    a = body.emit("load", (native.start("a"),), i32, 4, (0,))
+    b = body.emit("load", (native.start("a"),), i32, 2, (8,))
     mixed = body.emit("shuffle", (a, b), i32, 4, (5, 0, 4, 3))
-    body.effect("store", (mixed, native.pointer("out")), (0,))
-    scalars = [body.emit("load", (native.pointer("a"),), i32, attrs=(4 * i,)) for i in (3, 1)]
-    body.effect("store", (body.emit("pack", scalars, i32, 2), native.pointer("out")), (16,))
-    body.effect("store", (body.emit("iota", (), i32, 4, (-3,)), native.pointer("out")), (24,))
+    body.effect("store", (mixed, native.start("out")), (0,))
+    scalars = [body.emit("load", (native.start("a"),), i32, attrs=(i,)) for i in (3, 1)]
+    body.effect("store", (body.emit("pack", scalars, i32, 2), native.start("out")), (4,))
+    body.effect("store", (body.emit("iota", (), i32, 4, (-3,)), native.start("out")), (6,))
     arrays = {"a": np.arange(64, dtype=np.int32), "out": np.zeros(64, np.int32)}
     buffers = [native.buffer(n, i32, 64) for n in ("a", "out")]
     native.run(alone(buffers, body.statements), arrays, native.target_of("host"))
@@ -236,9 +232,9 @@ def test_across(op: str, dtype: DType, target: str) -> None:
     expected = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}[op]
     body = native.Body()
     for number, width in enumerate((1, 2, 8)):
-        x = body.emit("load", (native.pointer("a"),), dtype, width, (0,))
+        x = body.emit("load", (native.start("a"),), dtype, width, (0,))
         total = body.emit(f"across.{op}", (x,), dtype)
-        body.effect("store", (total, native.pointer("out")), (number * dtype.bytes,))
+        body.effect("store", (total, native.start("out")), (number,))
     arrays = {"a": a, "out": np.zeros(64, dtype.numpy)}
     buffers = [native.buffer(n, dtype, 64) for n in ("a", "out")]
     native.run(alone(buffers, body.statements), arrays, native.target_of(target))
@@ -251,8 +247,8 @@ def test_across(op: str, dtype: DType, target: str) -> None:
 @pytest.mark.parametrize("lane", range(4))
 def test_a_nan_in_any_lane_wins(lane: int) -> None:
     body = native.Body()
-    x = body.emit("load", (native.pointer("a"),), f32, 4, (0,))
-    body.effect("store", (body.emit("across.max", (x,), f32), native.pointer("a")), (32,))
+    x = body.emit("load", (native.start("a"),), f32, 4, (0,))
+    body.effect("store", (body.emit("across.max", (x,), f32), native.start("a")), (8,))
     a = np.zeros(64, np.float32)
     a[lane] = np.nan
     arrays = {"a": a}
@@ -283,9 +279,9 @@ def test_matrix_instructions_as_specified(instruction, width: int) -> None:
         n: Val(f"%{n}", d, lanes + ((("k", j),) if n != "acc" else ())) for n, d in kinds.items()
     }
     out = Val("%r", instruction.accumulator, lanes)
-    loads = [Instruction(v, "load", (native.pointer(n),), (0,)) for n, v in values.items()]
+    loads = [Instruction(v, "load", (native.start(n),), (0,)) for n, v in values.items()]
     compute = Instruction(out, instruction.name, tuple(values.values()))
-    store = Instruction(None, "store", (out, native.pointer("acc")), (0,))
+    store = Instruction(None, "store", (out, native.start("acc")), (0,))
     expected = instruction.specification(
         arrays["acc"], arrays["a"].reshape(width, j), arrays["b"].reshape(width, j)
     )
@@ -301,7 +297,7 @@ def test_broken_ssa_is_found_before_code_is_made() -> None:
     """A value of a loop body used after the loop: LLVM parses it and would compile it."""
     inside = Instruction(Val("%x", i64), "add", (Val("%i", i64), STEP(1, i64)))
     loop = For(Val("%i", i64), Val("%d_n", i64), [inside])
-    use = Instruction(None, "store", (Val("%x", i64), native.pointer("out")), (0,))
+    use = Instruction(None, "store", (Val("%x", i64), native.start("out")), (0,))
     program = alone([native.buffer("out", i64, 8)], [loop, use], ("n",))
     with pytest.raises(CompileError, match="dominate"):
         cpu.build([cpu.render(program, cpu.host(1))], cpu.host(1))

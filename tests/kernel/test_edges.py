@@ -11,7 +11,7 @@ from test_default import TARGETS, assert_right
 
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Store
-from luminal.kernel.program import Claim, For, Instruction, When
+from luminal.kernel.program import For, Instruction, Parallel, When
 from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
 from luminal.scheduling.default import default_schedule
@@ -40,7 +40,7 @@ def loops(statements):
     for s in statements:
         if isinstance(s, For):
             yield s
-        if isinstance(s, (For, When, Claim)):
+        if isinstance(s, (For, When, Parallel)):
             yield from loops(s.body)
 
 

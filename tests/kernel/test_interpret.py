@@ -14,21 +14,31 @@ from luminal.graph.dtype import DType, bf16, boolean, f32, i64
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Buffer
 from luminal.kernel.layout import Storage, pack, packed_shape
-from luminal.kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from luminal.kernel.program import (
+    For,
+    Instruction,
+    Parallel,
+    Program,
+    Statement,
+    Tile,
+    Val,
+    When,
+    start_of,
+)
 from luminal.kernel.schedule import parse_layout
 from luminal.lowering.builder import integer, literal
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import verify
 
-X, Y = Val("%p_X", None), Val("%p_Y", None)
+X, Y, T = map(start_of, "XYT")
 LANES = (("i", 4),)
 
 
 def program(*body: Statement, dtype: DType = f32) -> Program:
-    """A program over X[8] and Y[8], all in one unit."""
+    """A program over X[32], Y[32] and a tile T[16], all in one unit."""
     buffers = tuple(Buffer(n, dtype, (Index.of(32),)) for n in "XY")
-    claim = Claim(Val("%u", i64, (), 1), integer(1), list(body))
-    return Program("test", buffers, (), [claim], 64)
+    units = Parallel(Val("%u", i64, (), 1), integer(1), list(body))
+    return Program("test", buffers, (), [units], (Tile("T", dtype, 16),))
 
 
 def load(name: str, offset: int = 0, lanes=LANES, dtype: DType = f32) -> Instruction:
@@ -50,7 +60,7 @@ A, B = Val("%a", f32, LANES), Val("%b", f32, LANES)
 
 
 def test_add() -> None:
-    got = result(program(load("%a"), Instruction(B, "add", (A, A)), store(B, 8)))
+    got = result(program(load("%a"), Instruction(B, "add", (A, A)), store(B, 2)))
     assert list(got[2:6]) == [0, 2, 4, 6] and not got[6:].any()
 
 
@@ -60,9 +70,9 @@ def test_masks_keep_lanes_out() -> None:
     body = [
         Instruction(lane, "iota", (), (1,)),
         Instruction(mask, "less", (lane, four)),
-        Instruction(A, "load", (X, mask), (4,)),
+        Instruction(A, "load", (X, mask), (1,)),
         store(A, 0),
-        store(literal(9, f32, LANES), 16, mask),
+        store(literal(9, f32, LANES), 4, mask),
     ]
     assert list(result(program(*body))[:8]) == [1, 2, 0, 0, 9, 9, 0, 0]
 
@@ -70,7 +80,7 @@ def test_masks_keep_lanes_out() -> None:
 def test_gather_and_scatter_in_order() -> None:
     where = Val("%w", i64, LANES)
     body = [
-        Instruction(A, "gather", (X,), (4, 8)),
+        Instruction(A, "gather", (X,), (1, 2)),
         Instruction(where, "iota", (), (0,)),
         Instruction(None, "scatter_at", (A, Y, where)),
     ]
@@ -111,7 +121,7 @@ def test_bf16_is_exact() -> None:
     assert list(result(program(*body, dtype=bf16), bf16)[:4].astype(float)) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("offset", [-4, 116, 1 << 20])
+@pytest.mark.parametrize("offset", [-1, 29, 1 << 20])
 def test_accesses_outside_are_found(offset: int) -> None:
     with pytest.raises(VerifyError, match="X"):
         result(program(load("%a", offset), store(A)))
@@ -129,13 +139,18 @@ MALFORMED: dict[str, list[Statement]] = {
     "a mask of numbers": [load("%a"), store(A, 0, A)],
     "a condition of numbers": [When(integer(1), [])],
     "no such operation": [load("%a"), Instruction(B, "frobnicate", (A,))],
-    "a claim inside": [Claim(Val("%v", i64), integer(1), [])],
+    "a parallel loop inside": [Parallel(Val("%v", i64), integer(1), [])],
     "out of its scope": [When(literal(1, boolean), [load("%a")]), store(A)],
     "a wrong literal": [store(Val("many", f32, LANES, 0, True))],
     "a literal too large": [Instruction(Val("%q", i64), "add", (literal(1 << 70, i64),) * 2)],
     "arithmetic in bf16": [
         Instruction(Val("%q", bf16), "add", (literal(1, bf16), literal(1, bf16)))
     ],
+    "another dtype than the memory's": [Instruction(Val("%q", bf16), "load", (X,), (0,))],
+    "an offset into another memory": [
+        Instruction(replace(X, name="%q"), "offset", (Y, integer(1)))
+    ],
+    "no such memory": [Instruction(A, "load", (start_of("Z"),), (0,))],
     "a pick outside": [load("%a"), Instruction(B, "shuffle", (A, A), (0, 1, 2, 8))],
 }
 
@@ -146,16 +161,16 @@ def test_verifier_refuses(name: str) -> None:
         verify(program(*MALFORMED[name]))
 
 
-def test_stores_belong_to_a_claim() -> None:
+def test_stores_belong_to_a_parallel_loop() -> None:
     p = program()
     p.body.insert(0, store(literal(1, f32)))
     with pytest.raises(VerifyError, match="outside"):
         verify(p)
 
 
-def test_values_in_the_workspace_start_as_nan() -> None:
+def test_values_in_a_tile_start_as_nan() -> None:
     """A tile that is read before it is written does not look like zeros."""
-    body = [Instruction(A, "load", (Val("%ws", None),), (0,)), store(A)]
+    body = [Instruction(A, "load", (T,), (0,)), store(A)]
     assert np.isnan(result(program(*body))[:4]).all()
 
 

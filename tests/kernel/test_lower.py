@@ -383,10 +383,10 @@ def test_padding_costs_nothing_where_loops_follow_the_domain() -> None:
 
 def test_shared_sum_is_one_loop() -> None:
     """Equal path prefixes are one loop: the softmax has one loop over rows."""
-    from luminal.kernel.program import Claim
+    from luminal.kernel.program import Parallel
 
     program = run(CASES["softmax"])
-    assert sum(isinstance(s, Claim) for s in program.body) == 1
+    assert sum(isinstance(s, Parallel) for s in program.body) == 1
 
 
 def test_adding_is_fused_into_fma() -> None:

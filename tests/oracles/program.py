@@ -13,12 +13,22 @@ import numpy as np
 
 from luminal.backend.reference.arrays import Array
 from luminal.errors import VerifyError
-from luminal.graph.dtype import DType
 from luminal.graph.scalars import REDUCTIONS, SCALARS, compute
-from luminal.kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from luminal.kernel.program import (
+    LINE,
+    For,
+    Instruction,
+    Parallel,
+    Program,
+    Statement,
+    Tile,
+    Val,
+    When,
+    start_of,
+)
 from luminal.kernel.target import MatrixInstruction
 
-Pointer = tuple[Array, int, str]  # bytes, position, name
+Position = tuple[Array, int, str]  # elements, number of one, name of the memory
 
 
 def interpret(
@@ -28,7 +38,7 @@ def interpret(
     """Run a program on its buffers, in place.
 
     `arrays`: buffer -> contiguous array; one with a layout must have been packed. `threads`: the
-    units are shared out in contiguous ranges, each with a workspace of its own. `instructions`: the
+    units are shared out in contiguous ranges, each with tiles of its own. `instructions`: the
     matrix instructions that the program may use. Raises VerifyError for an access outside a buffer.
     """
     matrix = {i.name: i for i in instructions}
@@ -36,10 +46,10 @@ def interpret(
         _Run(program, arrays, sizes, (thread, threads), matrix).body(program.body)
 
 
-def _bytes(array: Array, name: str) -> Array:
+def _flat(array: Array, name: str) -> Array:
     if not array.flags.c_contiguous:
         raise VerifyError(f"the buffer {name} is not contiguous")
-    return array.reshape(-1).view(np.uint8)
+    return array.reshape(-1)
 
 
 class _Run:
@@ -55,11 +65,17 @@ class _Run:
             array = arrays[buffer.name]
             if array.dtype != buffer.dtype.numpy:
                 raise VerifyError(f"{buffer.name} is {array.dtype}, not {buffer.dtype}")
-            self.names[f"%p_{buffer.name}"] = (_bytes(array, buffer.name), 0, buffer.name)
-        workspace = np.full(program.workspace, 0xFF, np.uint8)  # NaN until it is written
-        self.names["%ws"] = (workspace, 0, "workspace")
+            self.names[start_of(buffer.name).name] = _flat(array, buffer.name), 0, buffer.name
+        self.tiles = [self.tile(tile) for tile in program.tiles]
         for size in program.sizes:
             self.names[f"%d_{size}"] = np.int64(sizes[size])
+
+    def tile(self, tile: Tile) -> Array:
+        """NaN until it is written. Masked tails may reach a line further."""
+        count = tile.elements + LINE // tile.dtype.bytes
+        array = np.full(count * tile.dtype.bytes, 0xFF, np.uint8).view(tile.dtype.numpy)
+        self.names[start_of(tile.name).name] = array, 0, tile.name
+        return array
 
     def value(self, val: Val) -> Any:
         if not val.literal:
@@ -79,22 +95,22 @@ class _Run:
             elif isinstance(statement, When):
                 if self.value(statement.condition):
                     self.body(statement.body)
-            elif isinstance(statement, Claim):
-                self.claim(statement)
+            elif isinstance(statement, Parallel):
+                self.parallel(statement)
             else:
                 self.loop(statement)
 
-    def claim(self, claim: Claim) -> None:
-        """The units, last first, each with a workspace as it was before all of them: none may need
+    def parallel(self, units: Parallel) -> None:
+        """The units, last first, each with tiles as they were before all of them: none may need
         another, nor write what another writes."""
         thread, threads = self.thread
-        count = int(self.value(claim.count))
-        workspace = self.names["%ws"][0]
-        before = workspace.copy()
+        count = int(self.value(units.count))
+        before = [tile.copy() for tile in self.tiles]
         for unit in reversed(range(thread * count // threads, (thread + 1) * count // threads)):
-            workspace[:] = before
-            self.names[claim.var.name] = np.int64(unit)
-            self.body(claim.body)
+            for tile, empty in zip(self.tiles, before):
+                tile.view(np.uint8)[:] = empty.view(np.uint8)
+            self.names[units.var.name] = np.int64(unit)
+            self.body(units.body)
 
     def loop(self, loop: For) -> None:
         state = [self.value(initial) for _, initial, _, _ in loop.carried]
@@ -158,13 +174,13 @@ class _Run:
 
     # ---- memory
 
-    def positions(self, ins: Instruction, pointer: Val, dtype: DType, width: int) -> Array:
-        """Byte positions of the lanes of an access."""
-        start = self.value(pointer)[1]
+    def positions(self, ins: Instruction, position: Val, width: int) -> Array:
+        """The elements that the lanes of an access are."""
+        start = self.value(position)[1]
         if ins.op in ("gather_at", "scatter_at"):
             offsets = ins.args[1 if ins.op == "gather_at" else 2]
             return np.asarray(start + self.value(offsets).reshape(-1))
-        stride = ins.attrs[1] if ins.op == "gather" else dtype.bytes
+        stride = ins.attrs[1] if ins.op == "gather" else 1
         return np.asarray(start + ins.attrs[0] + np.arange(width) * stride)
 
     def kept(self, mask: tuple[Val, ...], width: int) -> Array:
@@ -172,53 +188,49 @@ class _Run:
 
     def load(self, ins: Instruction, out: Val) -> Array:
         assert out.dtype is not None
-        size = out.dtype.bytes
-        where = self.positions(ins, ins.args[0], out.dtype, out.width)
+        where = self.positions(ins, ins.args[0], out.width)
         mask = ins.args[2:] if ins.op == "gather_at" else ins.args[1:]
         keep = self.kept(mask, out.width)
-        array = self._checked(ins, ins.args[0], where[keep], size)
-        raw = np.zeros((out.width, size), np.uint8)
-        raw[keep] = array[where[keep][:, None] + np.arange(size)]
-        return raw.view(out.dtype.numpy).reshape([n for _, n in out.lanes])
+        array = self._checked(ins, ins.args[0], where[keep])
+        found = np.zeros(out.width, out.dtype.numpy)
+        found[keep] = array[where[keep]]
+        return found.reshape([n for _, n in out.lanes])
 
     def store(self, ins: Instruction) -> None:
         val = ins.args[0]
-        assert val.dtype is not None
-        size = val.dtype.bytes
-        where = self.positions(ins, ins.args[1], val.dtype, val.width)
+        where = self.positions(ins, ins.args[1], val.width)
         mask = ins.args[3:] if ins.op == "scatter_at" else ins.args[2:]
         keep = self.kept(mask, val.width)
-        array = self._checked(ins, ins.args[1], where[keep], size)
-        values = np.broadcast_to(self.value(val), [n for _, n in val.lanes])
-        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(val.width, size)
+        array = self._checked(ins, ins.args[1], where[keep])
+        values = np.broadcast_to(self.value(val), [n for _, n in val.lanes]).reshape(-1)
         for lane in np.flatnonzero(keep):  # in order: the last lane wins
-            array[where[lane] : where[lane] + size] = raw[lane]
+            array[where[lane]] = values[lane]
 
     def gemm(self, ins: Instruction) -> None:
         m, n, k, *leading = (int(self.value(a)) for a in ins.args[3:])
         shapes = ((m, k), (k, n), (m, n))
         views = []
-        for pointer, shape, ld, turned in zip(ins.args, shapes, leading, (*ins.attrs, 0)):
+        for position, shape, ld, turned in zip(ins.args, shapes, leading, (*ins.attrs, 0)):
             rows, columns = shape[::-1] if turned else shape
-            start = self.value(pointer)[1]
-            where = start + 4 * (ld * np.arange(rows)[:, None] + np.arange(columns))
-            array = self._checked(ins, pointer, where.reshape(-1), 4)
+            start = self.value(position)[1]
+            where = start + ld * np.arange(rows)[:, None] + np.arange(columns)
+            array = self._checked(ins, position, where.reshape(-1))
             matrix = np.ndarray((rows, columns), np.float32, array[start:].data, 0, (4 * ld, 4))
             views.append(matrix.T if turned else matrix)
         if m and n:
             np.matmul(views[0], views[1], out=views[2])
 
-    def _checked(self, ins: Instruction, pointer: Val, where: Array, size: int) -> Array:
-        """The bytes behind a pointer, if all positions lie inside. Loads of 64 bytes are always
-        allowed: no buffer is smaller."""
-        array, _, name = self.value(pointer)
-        length = len(array)
-        if ins.op in ("load", "gather", "gather_at") and length < 64:
-            array = np.concatenate([array, np.zeros(64 - length, np.uint8)])
-        bad = (where < 0) | (where + size > len(array))
+    def _checked(self, ins: Instruction, position: Val, where: Array) -> Array:
+        """The elements of a memory, if all of these lie inside. Loads of a line are always allowed:
+        no buffer is smaller."""
+        array, _, name = self.value(position)
+        length, line = len(array), LINE // array.itemsize
+        if ins.op in ("load", "gather", "gather_at") and length < line:
+            array = np.concatenate([array, np.zeros(line - length, array.dtype)])
+        bad = (where < 0) | (where >= len(array))
         if bad.any():
             at = int(where[bad][0])
-            raise VerifyError(f"{ins.op} at byte {at} of {name}, which has {length}")
+            raise VerifyError(f"{ins.op} of element {at} of {name}, which has {length}")
         return np.asarray(array)
 
 

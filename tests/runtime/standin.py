@@ -18,7 +18,7 @@ from luminal.kernel.program import Program
 
 def program_of(kernel: Kernel, layouts: dict[str, Any] | None = None) -> Program:
     """A program with no body: the stand-in looks at the kernel instead."""
-    return Program(kernel.name, kernel.buffers, tuple(kernel.sizes), [], 0, layouts or {})
+    return Program(kernel.name, kernel.buffers, tuple(kernel.sizes), [], (), layouts or {})
 
 
 @dataclass

@@ -26,7 +26,7 @@ CLASSES = (
     Requirement, Loop, Schedule, Target, MatrixInstruction,
     kernel.Constant, kernel.Position, kernel.Load, kernel.Read, kernel.Apply, kernel.Guard,
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
-    program.Val, program.Claim, program.Program,
+    program.Val, program.Parallel, program.Tile, program.Program,
     plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Plan, report.Report,
     contract.Port, contract.Result, contract.Interface, saved.Saved,
     View, Scan, Scatter, recording.Step, recording.Recording,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel.program import Claim, Program
+from ..kernel.program import Parallel, Program
 from ..kernel.target import Target
 from ..runtime.contract import Interface
 from ..runtime.plan import Plan
@@ -48,5 +48,5 @@ class Saved:
 
 def _outline(program: Program) -> Program:
     """A program without its statements: that it shares out work is all that a run must know."""
-    claims = [replace(claim, body=[]) for claim in program.body if isinstance(claim, Claim)]
-    return replace(program, body=list(claims))
+    units = [replace(s, body=[]) for s in program.body if isinstance(s, Parallel)]
+    return replace(program, body=list(units))

@@ -1,8 +1,9 @@
-"""The loop program: structured SSA, the same for all targets. A backend renders it as text.
+"""The loop program: structured SSA, the same for all machines. A backend renders it as text.
 
-A statement is an Instruction, a For with carried values, a When, or a Claim (work units that
-threads take). `lowering/verify.py` checks the rules; the tests have a slow interpreter of it
-in NumPy.
+A statement is an Instruction, a For with carried values, a When, or a Parallel (units of work that
+workers share out). Memory is buffers and tiles of elements; an access names one of them and counts
+elements. How far apart these lie, in bytes, only a backend knows. `lowering/verify.py` checks the
+rules; the tests have a slow interpreter in NumPy.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from ..graph.dtype import DType
 from .kernel import Buffer
 from .schedule import Layout
 
+LINE = 64  # bytes
+
 
 @dataclass(frozen=True)
 class Val:
     """An SSA value. `lanes`: ((axis, size), ...) it varies over in a vector, outermost first; ()
-    is a scalar. dtype None: a pointer. A literal has no definition; `name` is its Python number
-    (a bool: "0" or "1"), the same in all its lanes."""
+    is a scalar. dtype None: a position, the number of an element of the buffer or tile `memory`.
+    A literal has no definition; `name` is its Python number (a bool: "0" or "1"), the same in all
+    its lanes."""
 
     name: str
     dtype: DType | None
     lanes: tuple[tuple[str, int], ...] = ()
     depth: int = 0  # loop depth of its definition
     literal: bool = False
+    memory: str = ""
 
     @property
     def width(self) -> int:
@@ -49,14 +54,15 @@ class Instruction:
     pack                       scalars -> one vector
     shuffle                    (a, b) attrs (picks...): lanes of the two, numbered through
     across.sum|max|min|prod    reduce all lanes to a scalar
-    offset                     (pointer, i64): pointer + bytes
-    load                       (pointer[, mask]) attrs (byte offset,): contiguous; 0 where masked
-    gather                     (pointer[, mask]) attrs (byte offset, byte stride): lanes apart
-    gather_at                  (pointer, i64 byte offsets vector[, mask]): arbitrary lanes
-    prefetch                   (pointer) attrs (byte offset,): a line that is wanted soon; it may
-                               lie outside every buffer
-    store                      (value, pointer[, mask]) attrs (byte offset,)
-    scatter_at                 (value, pointer, i64 byte offsets vector[, mask]): lanes in order
+    offset                     (position, i64): so many elements further, in the same memory
+    load                       (position[, mask]) attrs (n,): contiguous, from n elements further
+                               on; 0 where masked
+    gather                     (position[, mask]) attrs (n, stride): lanes so many elements apart
+    gather_at                  (position, i64 vector[, mask]): each lane so many elements further
+    prefetch                   (position) attrs (n,): an element that is wanted soon; it may lie
+                               outside of the memory
+    store                      (value, position[, mask]) attrs (n,)
+    scatter_at                 (value, position, i64 vector[, mask]): lanes in order
     gemm                       (a, b, c, m, n, k, lda, ldb, ldc) attrs (a turned, b turned): c = a b
                                in f32, c (m, n), a (m, k), b (k, n); rows of memory are ld apart;
                                turned: a matrix lies in memory transposed
@@ -88,30 +94,60 @@ class When:
 
 
 @dataclass
-class Claim:
-    """Threads share out units var = 0 .. count - 1: own contiguous range first, then others'. A
-    program has exactly one, at its top level, and stores nothing outside it."""
+class Parallel:
+    """Units var = 0 .. count - 1, of which none needs another, in any order and side by side:
+    threads of a CPU take them, work-items of a GPU are them. A program has exactly one, at its top
+    level, and stores nothing outside it."""
 
     var: Val
     count: Val
     body: list[Statement]
 
 
-Statement: TypeAlias = Union[Instruction, For, When, Claim]
+Statement: TypeAlias = Union[Instruction, For, When, Parallel]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """So many elements that each worker has for itself; what they hold does not outlast a unit."""
+
+    name: str
+    dtype: DType
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        """In a workspace: whole cache lines, and one more, since masked tails may read further."""
+        return -(-self.elements * self.dtype.bytes // LINE) * LINE + LINE
+
+
+def start_of(memory: str) -> Val:
+    """The position of the first element of a buffer or tile: every program has it."""
+    return Val(f"%p_{memory}", None, memory=memory)
 
 
 @dataclass
 class Program:
-    """A lowered kernel. Names that are defined outside: "%p_<buffer>" pointers, "%d_<size>" i64
-    run-time sizes, "%ws" the thread's workspace (`workspace` bytes, 64-byte aligned).
+    """A lowered kernel. Defined outside: where its buffers and tiles start (`start_of`), and
+    "%d_<size>", the i64 run-time sizes.
 
     sizes: the run-time sizes in the order in which they are passed. layouts: constant buffers that
-    must be packed before, as digits over their dimensions.
+    must be packed before, as digits over their dimensions. workspace: bytes that a worker has for
+    all of its tiles, one after the other: at least what they take.
     """
 
     name: str
     buffers: tuple[Buffer, ...]
     sizes: tuple[str, ...]
     body: list[Statement]
-    workspace: int
+    tiles: tuple[Tile, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    workspace: int = 0
+
+    def __post_init__(self) -> None:
+        self.workspace = max(self.workspace, sum(tile.bytes for tile in self.tiles))
+
+    @property
+    def memories(self) -> dict[str, Buffer | Tile]:
+        buffers: dict[str, Buffer | Tile] = {made.name: made for made in self.buffers}
+        return buffers | {made.name: made for made in self.tiles}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .kernel import Apply, Constant, Expression, Guard, Kernel, Load, Position, Read, Value
-from .program import Claim, For, Instruction, Program, Statement, Val, When
+from .program import For, Instruction, Parallel, Program, Statement, Val, When
 
 INFIX = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "floor_div": "//",
          "mod": "%", "and": "&", "or": "|", "xor": "^"}  # fmt: skip
@@ -81,7 +81,7 @@ def _statements(body: list[Statement], indent: str) -> Iterator[str]:
         if isinstance(statement, When):
             yield f"{indent}when {_name(statement.condition)}:"
         else:
-            kind = "claim" if isinstance(statement, Claim) else "for"
+            kind = "parallel" if isinstance(statement, Parallel) else "for"
             yield f"{indent}{kind} {statement.var.name} < {_name(statement.count)}:"
         if isinstance(statement, For):
             for phi, initial, following, result in statement.carried:
@@ -101,6 +101,6 @@ def _name(value: Val) -> str:
 
 
 def _typed(value: Val) -> str:
-    dtype = "ptr" if value.dtype is None else str(value.dtype)
+    dtype = f"in {value.memory}" if value.dtype is None else str(value.dtype)
     lanes = "".join(f" x {axis}:{size}" for axis, size in value.lanes)
     return f"{value.name} ({dtype}{lanes})"

@@ -1,4 +1,4 @@
-"""Loads and stores: which bytes, in which lanes, under which conditions.
+"""Loads and stores: which elements, in which lanes, under which conditions.
 
 An access is one offset, linear in its lanes or not. The strides of the lanes say what it is: none,
 a scalar that is repeated where it is used; consecutive, a vector; else a gather, a scatter, or a
@@ -38,7 +38,7 @@ class Memory:
     name: str
     dtype: DType
     storage: Storage
-    pointer: Val
+    start: Val
     shape: tuple[Index, ...] = ()  # of a buffer, without padding
 
 
@@ -185,9 +185,9 @@ class Access:
             mask = self.indexing.expand(mask, lanes)
         if not contiguous(steps):
             return self._strided(memory, locate, base, steps, place, mask)
-        pointer, start = self.address(memory, base)
-        args = (pointer,) if mask is None else (pointer, mask)
-        return self.build.load(memory.name, "load", args, (start,), memory.dtype, lanes)
+        here, constant = self.position(memory, base)
+        args = (here,) if mask is None else (here, mask)
+        return self.build.load(memory.name, "load", args, (constant,), memory.dtype, lanes)
 
     def _strided(
         self, memory: Memory, locate: Locate, base: Index, steps: Steps, place: Place,
@@ -201,31 +201,38 @@ class Access:
                 return column
         if steps[0][2] == 2 and (mask is None or memory.dtype.bytes in MASKABLE):
             return self._every_second(memory, base, *steps[0][:2], mask)
-        pointer, start = self.address(memory, base)
-        args = (pointer,) if mask is None else (pointer, mask)
-        attrs = (start, steps[0][2] * memory.dtype.bytes)
+        here, constant = self.position(memory, base)
+        args = (here,) if mask is None else (here, mask)
+        attrs = (constant, steps[0][2])
         return self.build.load(memory.name, "gather", args, attrs, memory.dtype, _lanes(steps))
 
     def _load_at(self, memory: Memory, offset: Index, order: Lanes, mask: Val | None) -> Val:
-        """Arbitrary lanes: a vector of byte offsets."""
+        """Arbitrary lanes: a vector of numbers of elements."""
         lanes = self.indexing.lanes_of(offset, order)
         if mask is not None:
             lanes = tuple(n for n in order if n in lanes or n in mask.lanes)
             mask = self.indexing.expand(mask, lanes)
-        where = self._byte_offsets(memory, offset, order, lanes)
-        args = (memory.pointer, where) if mask is None else (memory.pointer, where, mask)
+        here, where = self._apart(memory, offset, order, lanes)
+        args = (here, where) if mask is None else (here, where, mask)
         return self.build.load(memory.name, "gather_at", args, (), memory.dtype, lanes)
 
-    def _byte_offsets(self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes) -> Val:
-        where = self.indexing.vector(offset * memory.dtype.bytes, order)
-        return self.indexing.expand(where, lanes)
+    def _apart(
+        self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes
+    ) -> tuple[Val, Val]:
+        """(position, how much further each lane is): constants where lanes are linear."""
+        parts, start = self.indexing.split(offset, order), memory.start
+        if parts is not None:
+            start, constant = self.position(memory, parts[0])
+            start = self.build.offset(start, integer(constant)) if constant else start
+            offset = offset - parts[0]
+        return start, self.indexing.expand(self.indexing.vector(offset, order), lanes)
 
     def _load_or_start(self, memory: Memory, offset: Index, mask: Val) -> Val:
         """A scalar under a condition: where it fails, the start of the buffer is read instead."""
-        where = self.indexing.scalar(offset * memory.dtype.bytes)
+        where = self.indexing.scalar(offset)
         chosen = self.build.emit("select", (mask, where, integer(0)), i64)
-        pointer = self.build.emit("offset", (memory.pointer, chosen), None)
-        return self.build.load(memory.name, "load", (pointer,), (0,), memory.dtype, ())
+        here = self.build.offset(memory.start, chosen)
+        return self.build.load(memory.name, "load", (here,), (0,), memory.dtype, ())
 
     def _transposed(
         self, memory: Memory, locate: Locate, base: Index, step: tuple[str, int, int], place: Place
@@ -257,12 +264,12 @@ class Access:
         masks: Sequence[Val | None],
     ) -> list[Val]:  # fmt: skip
         """Vectors `stride` elements apart."""
-        pointer, start = self.address(memory, base)
-        step, lanes = stride * memory.dtype.bytes, ((axis, size),)
+        here, constant = self.position(memory, base)
+        lanes = ((axis, size),)
         rows = []
         for i, mask in enumerate(masks):
-            args = (pointer,) if mask is None else (pointer, mask)
-            at = (start + i * step,)
+            args = (here,) if mask is None else (here, mask)
+            at = (constant + i * stride,)
             rows.append(self.build.load(memory.name, "load", args, at, memory.dtype, lanes))
         return rows
 
@@ -336,39 +343,37 @@ class Access:
         mask = None if mask is None else self.indexing.expand(mask, lanes)
         parts = self.indexing.split(offset, order)
         if parts is not None and contiguous(parts[1]):
-            pointer, start = self.address(memory, parts[0])
-            self.build.store(memory.name, result, pointer, start, mask)
+            here, constant = self.position(memory, parts[0])
+            self.build.store(memory.name, result, here, constant, mask)
             return
-        where = self._byte_offsets(memory, offset, order, lanes)
-        args = (result, memory.pointer, where)
+        here, where = self._apart(memory, offset, order, lanes)
+        args = (result, here, where)
         self.build.scatter(memory.name, args if mask is None else (*args, mask))
 
-    # ---- addresses
+    # ---- positions
 
-    def address(self, memory: Memory, offset: Index) -> tuple[Val, int]:
-        """(pointer, constant byte offset) of an element, added up from the outermost loop
-        inwards."""
-        constant, size = offset.constant, memory.dtype.bytes
+    def position(self, memory: Memory, offset: Index) -> tuple[Val, int]:
+        """(position, constant) of an element, added up from the outermost loop inwards."""
+        constant = offset.constant
         offset = offset - constant
         if not offset.terms:
-            return memory.pointer, constant * size
-        key = ("address", memory.name, id(offset))
-        pointer = self.build.recall(key)
-        if pointer is None:
-            pointer = self._pointer(memory, offset, size)
-            self.build.remember(key, pointer.depth, pointer)
-        return pointer, constant * size
+            return memory.start, constant
+        key = ("position", memory.name, id(offset))
+        found = self.build.recall(key)
+        if found is None:
+            found = self._position(memory, offset)
+            self.build.remember(key, found.depth, found)
+        return found, constant
 
-    def _pointer(self, memory: Memory, offset: Index, size: int) -> Val:
+    def _position(self, memory: Memory, offset: Index) -> Val:
         levels: dict[int, dict[Monomial, int]] = {}
         for monomial, coefficient in offset.terms:
-            depth = self.indexing.depth(monomial)
-            levels.setdefault(depth, {})[monomial] = coefficient * size
-        pointer = memory.pointer
+            levels.setdefault(self.indexing.depth(monomial), {})[monomial] = coefficient
+        found = memory.start
         for depth in sorted(levels):
             step = self.indexing.scalar(Index.build(levels[depth]))
-            pointer = self.build.emit("offset", (pointer, step), None)
-        return pointer
+            found = self.build.offset(found, step)
+        return found
 
 
 def contiguous(steps: Steps) -> bool:

@@ -5,7 +5,7 @@ followed by the next one: each turn asks for its share of that, line by line, in
 
     for j < 16:                              for j < 16:
       for i < 96:                              q = panel + 73728 + j * 96 * 64
-        x = load panel + i * 768       -->     for i < 96:
+        x = load panel + i * 768       -->     for i < 96:           (numbers of bytes)
         ...                                      prefetch q + i * 64
                                                  x = load panel + i * 768
 
@@ -20,13 +20,13 @@ turns over it, they ask for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias, TypeGuard
 
 from ..graph.dtype import i64
-from ..kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 from ..kernel.target import Target
 from .builder import integer
 
@@ -45,30 +45,34 @@ Steps: TypeAlias = dict[str, int | None]  # loop variable -> what each turn adds
 
 def fetch_ahead(program: Program, target: Target) -> Program:
     """Insert prefetches into a lowered program, in place."""
-    constants = [f"%p_{name}" for name in program.layouts]
-    Ahead(constants, target.l2 // 2).visit(program.body, ())
+    constants = [start_of(name).name for name in program.layouts]
+    sizes = {name: made.dtype.bytes for name, made in program.memories.items()}
+    Ahead(constants, sizes, target.l2 // 2).visit(program.body, ())
     return program
 
 
 @dataclass(frozen=True)
 class Panel:
-    """`step` bytes of a constant in each turn of a loop, from `start` on, read by `at`."""
+    """`step` bytes of a constant in each turn of a loop, from `start` on, read by `at`. size: bytes
+    of an element."""
 
     start: Val
     step: int
     at: Instruction
+    size: int
 
 
 class Ahead:
-    """`constants`: pointers to packed constants. `most`: bytes of the largest panel to fetch."""
+    """`constants`: positions in packed constants. `sizes`: bytes of the elements of each memory.
+    `most`: bytes of the largest panel to fetch."""
 
-    def __init__(self, constants: Iterable[str], most: int) -> None:
-        self.most, self.count = most, 0
+    def __init__(self, constants: Iterable[str], sizes: Mapping[str, int], most: int) -> None:
+        self.most, self.sizes, self.count = most, sizes, 0
         self.steps: dict[str, Steps] = {}
-        self.pointers = set(constants)
-        self.before: dict[str, Val] = {}  # a pointer -> the one that it is counted from
+        self.positions = set(constants)
+        self.before: dict[str, Val] = {}  # a position -> the one that it is counted from
 
-    def visit(self, body: list[Statement], loops: tuple[For | Claim, ...]) -> None:
+    def visit(self, body: list[Statement], loops: tuple[For | Parallel, ...]) -> None:
         """`loops`: those around the body, outermost first."""
         made: list[Statement] = []
         for statement in body:
@@ -95,12 +99,12 @@ class Ahead:
         self.steps[ins.out.name] = _steps(ins, [self.steps.get(a.name, {}) for a in ins.args])
         if ins.op == "offset":
             self.before[ins.out.name] = ins.args[0]
-            if ins.args[0].name in self.pointers:
-                self.pointers.add(ins.out.name)
+            if ins.args[0].name in self.positions:
+                self.positions.add(ins.out.name)
 
     def _fetch(self, loop: For, loops: Sequence[For]) -> list[Statement]:
         """What stands before an innermost loop; prefetches are put into it."""
-        panels = list(_panels(loop, self.pointers)) if loop.count.literal else []
+        panels = list(_panels(loop, self.positions, self.sizes)) if loop.count.literal else []
         for panel in panels:
             if all(outer.var.name in self._moves(panel) for outer in loops):
                 turns = prod(int(o.count.name) for o in loops if o.count.literal)
@@ -119,37 +123,39 @@ class Ahead:
         size = panel.step * count
         if turns < 2 or not LEAST_PANEL <= size <= self.most:
             return []
-        lines = -(-size // (LINE * count * turns))
+        lines, line = -(-size // (LINE * count * turns)), LINE // panel.size
         before: list[Statement] = []
         turn = outer.var
         if not outer.count.literal:
             turn = self._add(before, "min", (turn, integer(turns - 1)), outer.var.depth)
-        moved = self._add(before, "mul", (turn, integer(lines * count * LINE)), turn.depth)
-        moved = self._add(before, "add", (moved, integer(size)), turn.depth)
+        moved = self._add(before, "mul", (turn, integer(lines * count * line)), turn.depth)
+        further = (moved, integer(size // panel.size))
+        moved = self._add(before, "add", further, turn.depth)
         start = self._add(before, "offset", (panel.start, moved), turn.depth)
         inside: list[Statement] = []
-        moved = self._add(inside, "mul", (loop.var, integer(lines * LINE)), loop.var.depth)
+        moved = self._add(inside, "mul", (loop.var, integer(lines * line)), loop.var.depth)
         here = self._add(inside, "offset", (start, moved), loop.var.depth)
-        inside += [Instruction(None, "prefetch", (here,), (LINE * n,)) for n in range(lines)]
+        inside += [Instruction(None, "prefetch", (here,), (line * n,)) for n in range(lines)]
         loop.body[:0] = inside
         return before
 
     # ---- blocks
 
-    def _fetch_blocks(self, loop: For, loops: tuple[For | Claim, ...]) -> None:
+    def _fetch_blocks(self, loop: For, loops: tuple[For | Parallel, ...]) -> None:
         """Prefetches into the loops inside one that walks buffers block by block."""
         nests: dict[str, tuple[Val, int, Nest]] = {}
         read: dict[str, int] = {}
         for nest, load in _loads(loop.body, ()):
             where, steps = load.args[0], self.steps.get(load.args[0].name, {})
-            size, once = steps.get(loop.var.name), all(steps.get(x.var.name) for x in loops)
-            if not (size and once and LEAST_BLOCK <= size <= self.most):
+            step, once = steps.get(loop.var.name), all(steps.get(x.var.name) for x in loops)
+            size = (step or 0) * self.sizes[where.memory]
+            if not (once and LEAST_BLOCK <= size <= self.most):
                 continue
             while not steps.keys().isdisjoint(x.var.name for x in nest):
                 where = self.before[where.name]
                 steps = self.steps.get(where.name, {})
             known = nests.setdefault(where.name, (where, size, nest))
-            if known[2][-1] is nest[-1] and where.name not in self.pointers:
+            if known[2][-1] is nest[-1] and where.name not in self.positions:
                 read[where.name] = read.get(where.name, 0) + self._bytes(nest, load, size)
         for name, (where, size, nest) in nests.items():
             if 3 * size <= 4 * read.get(name, 0):
@@ -159,18 +165,19 @@ class Ahead:
         """What all turns of a nest read within a block of this size; 0 where that is not plain."""
         steps = self.steps.get(load.args[0].name, {})
         moves = [(steps.get(loop.var.name, 0), int(loop.count.name)) for loop in nest]
-        last = sum((step or 0) * (count - 1) for step, count in moves)
-        if load.out is None or load.out.dtype is None or last >= size:
+        last, element = sum((step or 0) * (count - 1) for step, count in moves), 0
+        if load.out is not None and load.out.dtype is not None:
+            element = load.out.dtype.bytes
+        if last * element >= size or any(step is None for step, _ in moves):
             return 0
-        if any(step is None for step, _ in moves):
-            return 0
-        return load.out.width * load.out.dtype.bytes * prod(c for step, c in moves if step)
+        return element * prod(c for step, c in moves if step) * (load.out.width if load.out else 0)
 
     def _next_block(self, start: Val, size: int, nest: Nest) -> None:
         """Each turn of the outer loops of a nest asks for its share of the next block."""
-        counts = [int(loop.count.name) for loop in nest]
-        shares = [-(-size // prod(counts[:depth])) for depth in range(1, len(nest) + 1)]
-        few = [depth for depth, share in enumerate(shares, 1) if share <= BURST * LINE]
+        counts, line = [int(loop.count.name) for loop in nest], LINE // self.sizes[start.memory]
+        elements = size // self.sizes[start.memory]
+        shares = [-(-elements // prod(counts[:depth])) for depth in range(1, len(nest) + 1)]
+        few = [depth for depth, share in enumerate(shares, 1) if share <= BURST * line]
         depth = few[0] if few else len(nest)
         share = shares[depth - 1]
         for number, loop in enumerate(nest[:depth]):
@@ -179,13 +186,14 @@ class Ahead:
             moved = self._add(inside, "mul", (loop.var, turn), loop.var.depth)
             start = self._add(inside, "offset", (start, moved), loop.var.depth)
             if number == depth - 1:
-                lines = range(size, size + share, LINE)
-                inside += [Instruction(None, "prefetch", (start,), (line,)) for line in lines]
+                lines = range(elements, elements + share, line)
+                inside += [Instruction(None, "prefetch", (start,), (n,)) for n in lines]
             loop.body[:0] = inside
 
     def _add(self, body: list[Statement], op: str, args: tuple[Val, ...], depth: int) -> Val:
         self.count += 1
-        out = Val(f"%ahead{self.count}", None if op == "offset" else i64, (), depth)
+        name, memory = f"%ahead{self.count}", args[0].memory
+        out = Val(name, None if memory else i64, (), depth, memory=memory)
         body.append(Instruction(out, op, args))
         return out
 
@@ -197,10 +205,10 @@ def _stream(loop: For, panel: Panel, turns: int) -> None:
     if panel.step < LINE or size < LEAST_PANEL or where is None:
         return
     loads = [s for s in loop.body if isinstance(s, Instruction) and s.args[:1] == (where,)]
-    starts = [s.attrs[0] for s in loads if s.op == "load"]
+    starts = [s.attrs[0] * panel.size for s in loads if s.op == "load"]
     if len({start // PAGE for start in starts}) >= FOLLOWED:
         return
-    lines = sorted({(start + DISTANCE) // LINE * LINE for start in starts})
+    lines = sorted({(start + DISTANCE) // LINE * LINE // panel.size for start in starts})
     after = loop.body.index(panel.at) + 1
     loop.body[after:after] = [Instruction(None, "prefetch", (where,), (line,)) for line in lines]
 
@@ -231,16 +239,17 @@ def _is_instruction(statement: Statement) -> TypeGuard[Instruction]:
 
 
 def _innermost(loop: For) -> bool:
-    return not any(isinstance(s, (For, When, Claim)) for s in loop.body)
+    return not any(isinstance(s, (For, When, Parallel)) for s in loop.body)
 
 
-def _panels(loop: For, known: set[str]) -> Iterator[Panel]:
-    """What a loop reads in equal steps, from where a pointer from outside stands."""
-    steps: dict[str, int] = {}
+def _panels(loop: For, known: set[str], sizes: Mapping[str, int]) -> Iterator[Panel]:
+    """What a loop reads in equal steps, from where a position from outside stands."""
+    steps = {loop.var.name: 1}
     for ins in loop.body:
         if not isinstance(ins, Instruction) or ins.out is None:
             continue
         if ins.op == "mul" and ins.args[0] == loop.var and ins.args[1].literal:
             steps[ins.out.name] = int(ins.args[1].name)
         elif ins.op == "offset" and ins.args[0].name in known and ins.args[1].name in steps:
-            yield Panel(ins.args[0], steps[ins.args[1].name], ins)
+            size = sizes[ins.args[0].memory]
+            yield Panel(ins.args[0], steps[ins.args[1].name] * size, ins, size)

@@ -1,8 +1,8 @@
 """Writes the loop program so that no later optimisation is needed.
 
 Equal pure operations are emitted once. A pure operation stands in the outermost loop in which its
-operands exist: loop-invariant motion for free. An address is built up loop by loop, so that inside
-a loop it is one pointer plus a constant. A load right after a store to the same place is the value.
+operands exist: loop-invariant motion for free. A position is built up loop by loop, so that inside
+a loop it is one value plus a constant. A load right after a store to the same place is the value.
 """
 
 from __future__ import annotations
@@ -47,12 +47,6 @@ def integer(value: int) -> Val:
     return literal(wrapped(value), i64)
 
 
-def size_of(val: Val) -> int:
-    """Bytes of a value in memory."""
-    assert val.dtype is not None
-    return val.dtype.bytes * val.width
-
-
 def _name(val: Val) -> Any:
     if not val.literal:
         return val.name
@@ -71,11 +65,14 @@ class Builder:
     def depth(self) -> int:
         return len(self.scopes) - 1
 
-    def fresh(self, dtype: DType | None, lanes: Lanes = (), depth: int | None = None) -> Val:
+    def fresh(
+        self, dtype: DType | None, lanes: Lanes = (), depth: int | None = None, memory: str = ""
+    ) -> Val:
         self._counter += 1
         if self._counter > LARGEST_PROGRAM:
             raise Illegal(f"the program would have more than {LARGEST_PROGRAM} values")
-        return Val(f"%v{self._counter}", dtype, lanes, self.depth if depth is None else depth)
+        depth = self.depth if depth is None else depth
+        return Val(f"%v{self._counter}", dtype, lanes, depth, memory=memory)
 
     def number(self) -> int:
         """A number that no other call gives."""
@@ -99,7 +96,7 @@ class Builder:
             found = scope.memo.get(key)
             if found is not None:
                 return found
-        out = self.fresh(dtype, lanes, depth)
+        out = self.fresh(dtype, lanes, depth, "" if dtype else args[0].memory)
         scope = self.scopes[depth]
         scope.body.append(Instruction(out, op, args, attrs))
         scope.memo[key] = out
@@ -119,11 +116,15 @@ class Builder:
 
     # ---- memory
 
+    def offset(self, position: Val, elements: Val) -> Val:
+        """The position so many elements further."""
+        return self.emit("offset", (position, elements), None)
+
     def load(
         self, buffer: str, op: str, args: tuple[Val, ...], attrs: tuple[int, ...], dtype: DType,
         lanes: Lanes,
     ) -> Val:  # fmt: skip
-        """A load of any kind; args[0] is the pointer, attrs[0] a byte offset."""
+        """A load of any kind; args[0] is the position."""
         key = (op, attrs, lanes, dtype.name, *map(_name, args))
         open_scopes = self.scopes[-1:] if buffer in self.written else self.scopes
         for scope in open_scopes:
@@ -135,14 +136,14 @@ class Builder:
         self.scopes[-1].memory.setdefault(buffer, {})[key] = out
         return out
 
-    def store(self, buffer: str, value: Val, pointer: Val, offset: int, mask: Val | None) -> None:
+    def store(self, buffer: str, value: Val, position: Val, offset: int, mask: Val | None) -> None:
         """A contiguous store. What was stored is known to later loads in the same scope."""
         assert value.dtype is not None
-        args = (value, pointer) if mask is None else (value, pointer, mask)
+        args = (value, position) if mask is None else (value, position, mask)
         self.append(Instruction(None, "store", args, (offset,)))
-        self._forget(buffer, pointer, offset, size_of(value))
+        self._forget(buffer, position, offset, value.width)
         if mask is None:
-            key = ("load", (offset,), value.lanes, value.dtype.name, pointer.name)
+            key = ("load", (offset,), value.lanes, value.dtype.name, position.name)
             self.scopes[-1].memory.setdefault(buffer, {})[key] = value
 
     def scatter(self, buffer: str, args: tuple[Val, ...]) -> None:
@@ -151,7 +152,7 @@ class Builder:
         self.scopes[-1].memory.pop(buffer, None)
         self.scopes[-1].dirty.add(buffer)
 
-    def _forget(self, buffer: str, pointer: Val, offset: int, width: int) -> None:
+    def _forget(self, buffer: str, position: Val, offset: int, width: int) -> None:
         """Drop remembered contents that a store may have changed."""
         scope = self.scopes[-1]
         scope.dirty.add(buffer)
@@ -159,8 +160,8 @@ class Builder:
         for key in list(known):
             op, attrs, args = key[0], key[1], key[4:]
             apart = (
-                op == "load" and args[0] == pointer.name
-                and (attrs[0] >= offset + width or offset >= attrs[0] + size_of(known[key]))
+                op == "load" and args[0] == position.name
+                and (attrs[0] >= offset + width or offset >= attrs[0] + known[key].width)
             )  # fmt: skip
             if not apart:
                 del known[key]

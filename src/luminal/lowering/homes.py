@@ -1,8 +1,8 @@
 """Where each value lives between its producer and its readers: registers, a tile, an output buffer.
 
 The home is the deepest loop that the producer and all readers share. If everything below it over
-the value's axes is written out, and is small enough, it is registers; else a tile of the thread's
-workspace with the extents that one turn of that loop covers.
+the value's axes is written out, and is small enough, it is registers; else a tile of the
+worker's own with the extents that one turn of that loop covers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ LARGEST_TILE = 1 << 28  # bytes of workspace that one value may take
 
 @dataclass
 class Home:
-    """`depth`: of the loop inside which it lives. One of: registers, `storage` (a tile at byte
-    `offset` of the workspace), `lent` (an output buffer). `place`: where that loop stands now."""
+    """`depth`: of the loop inside which it lives. One of: registers, `storage` (a tile),
+    `lent` (an output buffer). `place`: where that loop stands now."""
 
     depth: int
     registers: bool = False
     storage: Storage | None = None
-    offset: int = 0
     lent: Store | None = None
     place: Place | None = None
     base: tuple[Index, ...] = ()  # positions of the value's axes there
@@ -42,12 +41,11 @@ class Home:
 
 
 class Homes:
-    """The homes of all values that are not stored themselves, and the size of the workspace."""
+    """The homes of all values that are not stored themselves."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, tree: Tree) -> None:
         self.kernel, self.schedule, self.tree = kernel, schedule, tree
         self.space = kernel.space()
-        self.workspace = 0
         self.by_name: dict[str, Home] = {}
         for value in tree.values:
             if value.store is None:
@@ -121,9 +119,7 @@ class Homes:
         size = storage.size.constant * value.dtype.bytes
         if size > LARGEST_TILE:
             raise Illegal(f"the tile of {value.name} takes {size} bytes of workspace")
-        offset = self.workspace
-        self.workspace += -(-size // 64) * 64 + 64  # masked tails may read past the end
-        return Home(depth, storage=storage, offset=offset)
+        return Home(depth, storage=storage)
 
 
 def _lanes_below(path: list[Node], depth: int, axes: tuple[str, ...]) -> list[tuple[str, int]]:

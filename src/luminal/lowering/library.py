@@ -15,7 +15,7 @@ from ..errors import Illegal
 from ..graph.dtype import f32
 from ..graph.index import Index
 from ..kernel.kernel import Apply, Buffer, Kernel, Load, Reduction, Store, Value
-from ..kernel.program import Claim, Instruction, Statement, Val
+from ..kernel.program import Instruction, Parallel, Statement, Val, start_of
 from ..kernel.schedule import Schedule
 from ..kernel.work import extents_at, usual_sizes
 from .indexing import Indexing
@@ -143,19 +143,19 @@ def body(kernel: Kernel, threads: int, indexing: Indexing) -> list[Statement]:
     at[cut] = part * kernel.axes[cut] // parts
     part_extent = (part + 1) * kernel.axes[cut] // parts - at[cut]
     build.append(_gemm(found, {**kernel.axes, cut: part_extent}, at, indexing))
-    build.append(Claim(unit, count, build.close()))
+    build.append(Parallel(unit, count, build.close()))
     return build.scopes[0].body
 
 
 def _gemm(
     found: Contraction, extents: Mapping[str, Index], at: Mapping[str, Index], indexing: Indexing
 ) -> Instruction:
-    def pointer(matrix: Matrix) -> Val:
-        moved = indexing.scalar(matrix.offset.substitute(at) * f32.bytes)
-        return indexing.build.emit("offset", (Val(f"%p_{matrix.buffer}", None), moved), None)
+    def start(matrix: Matrix) -> Val:
+        moved = indexing.scalar(matrix.offset.substitute(at))
+        return indexing.build.offset(start_of(matrix.buffer), moved)
 
     matrices = (found.a, found.b, found.c)
     sizes = [extents[a] for a in (found.row, found.column, found.reduced)]
     numbers = [indexing.scalar(i) for i in (*sizes, *(m.leading for m in matrices))]
     turned = int(found.a.turned), int(found.b.turned)
-    return Instruction(None, GEMM, (*map(pointer, matrices), *numbers), turned)
+    return Instruction(None, GEMM, (*map(start, matrices), *numbers), turned)

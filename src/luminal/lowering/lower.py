@@ -16,13 +16,13 @@ from ..graph.index import Index
 from ..graph.space import Space
 from ..kernel.kernel import Kernel, walk
 from ..kernel.layout import Storage
-from ..kernel.program import Program, Val
+from ..kernel.program import Program, Tile, Val, start_of
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..lowering import library
 from .access import Access, Memory
 from .ahead import fetch_ahead
-from .builder import Builder, integer
+from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
 from .place import Place
@@ -41,16 +41,19 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
     if schedule.library:
         called = library.body(kernel, target.threads, indexing)
-        return Program(kernel.name, kernel.buffers, sizes, called, 0)
+        return Program(kernel.name, kernel.buffers, sizes, called)
     tree = build(kernel, schedule)
     homes = Homes(kernel, schedule, tree)
-    _walk(kernel, schedule, target, tree, homes, indexing)
+    tiles = _tiles(tree, homes)
+    indexing.build.written |= {*kernel.outputs, *tiles}
+    memories = _buffers(kernel, schedule) | tiles
+    _walk(kernel, schedule, target, tree, homes, indexing, memories)
     program = Program(
         kernel.name,
         kernel.buffers,
         sizes,
         indexing.build.scopes[0].body,
-        homes.workspace,
+        tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values()),
         {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
     )
     return fetch_ahead(program, target)
@@ -58,10 +61,9 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
 
 def _walk(
     kernel: Kernel, schedule: Schedule, target: Target, tree: Tree, homes: Homes,
-    indexing: Indexing,
+    indexing: Indexing, memories: dict[str, Memory],
 ) -> None:  # fmt: skip
     build, registers = indexing.build, Registers()
-    memories = _memories(kernel, schedule, tree, homes, build)
     access = Access(build, indexing, memories, dict(kernel.axes))
     by_name = {v.name: v for v in tree.values}
     values = Values(build, indexing, access, homes, registers, by_name, target.instructions)
@@ -104,23 +106,20 @@ def _start(kernel: Kernel, space: Space) -> Place:
     return Place.start(dict(kernel.axes), most)
 
 
-def _memories(
-    kernel: Kernel, schedule: Schedule, tree: Tree, homes: Homes, build: Builder
-) -> dict[str, Memory]:
-    """Buffers and tiles, with their pointers."""
+def _buffers(kernel: Kernel, schedule: Schedule) -> dict[str, Memory]:
     memories = {}
     for buffer in kernel.buffers:
         storage = Storage(buffer.shape, schedule.layouts.get(buffer.name, ()))
-        pointer = Val(f"%p_{buffer.name}", None)
-        memories[buffer.name] = Memory(buffer.name, buffer.dtype, storage, pointer, buffer.shape)
-    build.written |= set(kernel.outputs)
-    workspace = Val("%ws", None)
+        start = start_of(buffer.name)
+        memories[buffer.name] = Memory(buffer.name, buffer.dtype, storage, start, buffer.shape)
+    return memories
+
+
+def _tiles(tree: Tree, homes: Homes) -> dict[str, Memory]:
+    memories = {}
     for value in tree.values:
         home = homes.by_name.get(value.name)
-        if home is None or home.storage is None:
-            continue
-        name = f"{value.name} tile"
-        pointer = build.emit("offset", (workspace, integer(home.offset)), None)
-        memories[name] = Memory(name, value.dtype, home.storage, pointer)
-        build.written.add(name)
+        if home is not None and home.storage is not None:
+            name = f"{value.name} tile"
+            memories[name] = Memory(name, value.dtype, home.storage, start_of(name))
     return memories

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..errors import VerifyError
 from ..graph.dtype import DType, boolean, i64
 from ..graph.scalars import REDUCTIONS, SCALARS
-from ..kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 
 NARROW = ("f16", "bf16")
 
@@ -23,19 +23,21 @@ class _Verifier:
         self.program = program
         self.defined: dict[str, Val] = {}
         self.all: set[str] = set()
-        for buffer in program.buffers:
-            self._define(Val(f"%p_{buffer.name}", None))
+        self.memories = program.memories
+        named = len(program.buffers) + len(program.tiles)
+        _require(len(self.memories) == named, "two memories have one name")
+        for name in self.memories:
+            self._define(start_of(name))
         for size in program.sizes:
             self._define(Val(f"%d_{size}", i64))
-        self._define(Val("%ws", None))
 
     def run(self) -> None:
-        claims = [s for s in statements(self.program.body) if isinstance(s, Claim)]
-        outside: list[Statement] = [s for s in self.program.body if not isinstance(s, Claim)]
-        _require(len(claims) == 1, f"a program has one claim, not {len(claims)}")
-        _require(claims[0] in self.program.body, "the claim stands at the top")
+        units = [s for s in statements(self.program.body) if isinstance(s, Parallel)]
+        outside: list[Statement] = [s for s in self.program.body if not isinstance(s, Parallel)]
+        _require(len(units) == 1, f"a program has one parallel loop, not {len(units)}")
+        _require(units[0] in self.program.body, "the parallel loop stands at the top")
         stores = [s for s in statements(outside) if isinstance(s, Instruction) and s.out is None]
-        _require(not stores, "a store stands outside the claim")
+        _require(not stores, "a store stands outside the parallel loop")
         self._body(self.program.body)
 
     # ---- names
@@ -53,8 +55,8 @@ class _Verifier:
         found = self.defined.get(val.name)
         _require(found is not None, f"{val.name} is used where it is not defined")
         assert found is not None
-        same = (found.dtype, found.lanes) == (val.dtype, val.lanes)
-        _require(same, f"{val.name} is used with another dtype or lanes")
+        same = (found.dtype, found.lanes, found.memory) == (val.dtype, val.lanes, val.memory)
+        _require(same, f"{val.name} is used with another dtype, lanes or memory")
 
     def _literal(self, val: Val) -> None:
         _require(val.dtype is not None, "a literal has no dtype")
@@ -88,7 +90,7 @@ class _Verifier:
             self._use(val)
         self.defined = outer
 
-    def _loop(self, loop: For | Claim) -> None:
+    def _loop(self, loop: For | Parallel) -> None:
         self._use(loop.count)
         _require(_is_scalar(loop.count, i64) and _is_scalar(loop.var, i64), "counts are i64")
         carried = loop.carried if isinstance(loop, For) else []
@@ -111,8 +113,18 @@ class _Verifier:
         if ins.out is not None:
             self._define(ins.out)
 
+    def _access(self, ins: Instruction) -> None:
+        """Elements are read and written as what they are."""
+        for position in (a for a in ins.args if a.dtype is None):
+            memory = self.memories.get(position.memory)
+            _require(memory is not None, f"there is no memory {position.memory!r}")
+            moved = ins.args[0] if ins.op in ("store", "scatter_at") else ins.out
+            if moved is not None and memory is not None and moved.dtype is not None:
+                _require(moved.dtype is memory.dtype, f"{position.memory} holds {memory.dtype}")
+
     def _check(self, ins: Instruction) -> None:
         op = ins.op
+        self._access(ins)
         if op in SCALARS:
             _elementwise(ins)
         elif op.startswith("across."):
@@ -161,7 +173,7 @@ def _elementwise(ins: Instruction) -> None:
     _require(all(a.lanes == out.lanes for a in ins.args), "operands have other lanes")
     dtypes = [a.dtype for a in ins.args]
     if ins.op == "cast":
-        _require(out.dtype is not None and dtypes[0] is not None, "a pointer is cast")
+        _require(out.dtype is not None and dtypes[0] is not None, "a position is cast")
         return
     if ins.op == "select":
         _require(dtypes.pop(0) is boolean, "a select needs a bool")
@@ -215,8 +227,9 @@ def _pack(ins: Instruction) -> None:
 
 
 def _offset(ins: Instruction) -> None:
-    _require(_is_scalar(ins.args[0], None) and _is_scalar(ins.args[1], i64), "pointer and i64")
-    _require(_is_scalar(_out(ins), None), "its result is a pointer")
+    _require(_is_scalar(ins.args[0], None) and _is_scalar(ins.args[1], i64), "position and i64")
+    _same(_out(ins), ins.args[0], "result")
+    _require(_out(ins).memory == ins.args[0].memory, "its result lies in another memory")
 
 
 def _mask(mask: tuple[Val, ...], value: Val) -> None:
@@ -227,40 +240,40 @@ def _mask(mask: tuple[Val, ...], value: Val) -> None:
 
 def _load(ins: Instruction) -> None:
     out = _out(ins)
-    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+    _require(_is_scalar(ins.args[0], None), "it needs a position")
     _require(len(ins.attrs) == (1 if ins.op == "load" else 2), "attributes")
     _mask(ins.args[1:], out)
 
 
 def _load_at(ins: Instruction) -> None:
     out = _out(ins)
-    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+    _require(_is_scalar(ins.args[0], None), "it needs a position")
     _require(ins.args[1].dtype is i64 and ins.args[1].lanes == out.lanes, "offsets")
     _mask(ins.args[2:], out)
 
 
 def _store(ins: Instruction) -> None:
-    _require(ins.out is None and _is_scalar(ins.args[1], None), "value, pointer")
-    _require(ins.args[0].dtype is not None, "a pointer is stored")
+    _require(ins.out is None and _is_scalar(ins.args[1], None), "value, position")
+    _require(ins.args[0].dtype is not None, "a position is stored")
     _mask(ins.args[2:], ins.args[0])
 
 
 def _prefetch(ins: Instruction) -> None:
-    _require(ins.out is None and len(ins.args) == 1 == len(ins.attrs), "a pointer and an offset")
-    _require(_is_scalar(ins.args[0], None), "it needs a pointer")
+    _require(ins.out is None and len(ins.args) == 1 == len(ins.attrs), "a position and an offset")
+    _require(_is_scalar(ins.args[0], None), "it needs a position")
 
 
 def _store_at(ins: Instruction) -> None:
-    value, pointer, where, *mask = ins.args
-    _require(ins.out is None and _is_scalar(pointer, None), "value, pointer")
+    value, position, where, *mask = ins.args
+    _require(ins.out is None and _is_scalar(position, None), "value, position")
     _require(where.dtype is i64 and where.lanes == value.lanes, "offsets")
     _mask(tuple(mask), value)
 
 
 def _gemm(ins: Instruction) -> None:
-    pointers, numbers = ins.args[:3], ins.args[3:]
+    positions, numbers = ins.args[:3], ins.args[3:]
     _require(ins.out is None and len(ins.attrs) == 2 and len(numbers) == 6, "operands")
-    _require(all(_is_scalar(a, None) for a in pointers), "a, b and c are pointers")
+    _require(all(_is_scalar(a, None) for a in positions), "a, b and c are positions")
     _require(all(_is_scalar(a, i64) for a in numbers), "sizes are i64")
 
 

@@ -14,7 +14,7 @@ from ..errors import Illegal
 from ..graph.dtype import i64
 from ..graph.index import Index
 from ..kernel.kernel import Value
-from ..kernel.program import Claim, For, Val, When
+from ..kernel.program import For, Parallel, Val, When
 from ..kernel.schedule import Schedule
 from .access import Access
 from .builder import Builder
@@ -236,7 +236,7 @@ class Walk:
     # ---- units of work
 
     def units(self, root: Node, place: Place) -> None:
-        """All work as one Claim: the turns of the outermost parallel loops, nest after nest."""
+        """All work as one Parallel: the turns of the outermost parallel loops, nest after nest."""
         nests: list[list[Item]] = []
         for item in root.items:
             alone = isinstance(item, Node) and item.loop.kind == "parallel"
@@ -263,7 +263,7 @@ class Walk:
 
             self._between(Index.of(name), before, last, len(nests) > 1, work)
             before = last
-        self.build.append(Claim(unit, count_val, self.build.close()))
+        self.build.append(Parallel(unit, count_val, self.build.close()))
 
     def _between(
         self, unit: Index, low: Index, high: Index, several: bool, work: Callable[[], None]

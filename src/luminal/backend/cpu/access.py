@@ -24,12 +24,12 @@ def load(e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand |
 def gather(
     e: Emitter, dtype: DType, pointer: Operand, offsets: Operand, mask: Operand | None
 ) -> Operand:
-    """Lanes at byte offsets (a vector); masked ones are 0."""
+    """Lanes so many elements further (a vector); masked ones are 0."""
     width = offsets.width
     if width == 1:
-        return load(e, dtype, 1, _address(e, pointer, offsets), mask)
+        return load(e, dtype, 1, further(e, dtype, pointer, offsets), mask)
     like = _stored(dtype, width)
-    addresses = f"<{width} x ptr> align {dtype.bytes} {_address(e, pointer, offsets).text}"
+    addresses = f"<{width} x ptr> align {dtype.bytes} {further(e, dtype, pointer, offsets).text}"
     every = mask or e.number(1, "i1", width)
     name = f"llvm.masked.gather.{suffix(like)}.v{width}p0"
     value = e.call(name, like, addresses, every, f"{like.type} zeroinitializer")
@@ -56,28 +56,39 @@ def scatter(
     offsets: Operand,
     mask: Operand | None,
 ) -> None:
-    """Lanes to byte offsets, in the order of the lanes: the last one wins."""
+    """Lanes so many elements further, in the order of the lanes: the last one wins."""
     if value.width == 1:
-        return store(e, dtype, value, _address(e, pointer, offsets), mask)
+        return store(e, dtype, value, further(e, dtype, pointer, offsets), mask)
     value = _to_memory(e, dtype, value)
     width = value.width
-    addresses = f"<{width} x ptr> align {dtype.bytes} {_address(e, pointer, offsets).text}"
+    addresses = f"<{width} x ptr> align {dtype.bytes} {further(e, dtype, pointer, offsets).text}"
     every = mask or e.number(1, "i1", width)
     e.call(f"llvm.masked.scatter.{suffix(value)}.v{width}p0", None, value, addresses, every)
 
 
 def strides(e: Emitter, step: int, width: int) -> Operand:
-    """Byte offsets of lanes a constant stride apart, in 32 bits where they fit: one gather
-    instruction then serves twice as many lanes."""
-    element = "i32" if abs(step) * width < 1 << 31 else "i64"
+    """Lanes a constant stride apart."""
     if width == 1:
-        return e.number(0, element)
-    return e.vector([i * step for i in range(width)], element)
+        return e.number(0, "i64")
+    return e.vector([i * step for i in range(width)], "i64")
 
 
-def _address(e: Emitter, pointer: Operand, offsets: Operand) -> Operand:
-    text = f"getelementptr i8, ptr {pointer.text}, {offsets.typed}"
-    return e.let(text, "ptr", offsets.width)
+def further(e: Emitter, dtype: DType, pointer: Operand, elements: Operand) -> Operand:
+    """The address, or those of the lanes, so many elements further."""
+    elements = _narrow(elements)
+    text = f"getelementptr {_stored(dtype, 1).type}, ptr {pointer.text}, {elements.typed}"
+    return e.let(text, "ptr", elements.width)
+
+
+def _narrow(elements: Operand) -> Operand:
+    """Constants in 32 bits where the bytes fit: gathers and scatters then serve twice as many."""
+    if elements.element != "i64" or not elements.text.startswith("<i64"):
+        return elements
+    numbers = [int(part.split()[1]) for part in elements.text[1:-1].split(",")]
+    if max(map(abs, numbers)) >= 1 << 28:
+        return elements
+    inside = ", ".join(f"i32 {number}" for number in numbers)
+    return Operand(f"<{inside}>", "i32", elements.width)
 
 
 def _load_one(e: Emitter, like: Operand, pointer: Operand, mask: Operand, align: int) -> Operand:

@@ -2,6 +2,7 @@
 
 The text defines `void <name>(ptr args, i64 tid, i64 nt)`, run by every thread of a crew. `args` are
 8-byte slots: a pointer for each buffer, the claim counters, the workspace of all threads, sizes.
+Positions in memory are pointers here, bytes arise here.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from ...errors import Unsupported
+from ...graph.dtype import DType
 from ...graph.scalars import SCALARS
-from ...kernel.program import Claim, For, Instruction, Program, Statement, Val, When
+from ...kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 from ...kernel.target import Target
 from . import access, blas, elementwise, lanes
 from .chains import unfinished
@@ -37,7 +39,7 @@ def workspace_bytes(program: Program, threads: int) -> int:
 
 def counter_bytes(program: Program, threads: int) -> int:
     """Bytes of claim counters: a cache line for each thread and one more, for each claim."""
-    claims = sum(isinstance(statement, Claim) for statement in program.body)
+    claims = sum(isinstance(statement, Parallel) for statement in program.body)
     return claims * (threads + 1) * 64
 
 
@@ -54,6 +56,7 @@ class Renderer:
         self.e = Emitter(machine)
         self.matrix = emissions(machine.flags)
         self.names: dict[str, Operand] = {}
+        self.dtypes = {name: memory.dtype for name, memory in program.memories.items()}
         self.unfinished = unfinished(program, self.matrix)
         self.sums: dict[str, Operand] = {}  # of these, in 16 bits; their names are the accumulator
         self.claims = 0
@@ -79,7 +82,7 @@ class Renderer:
         )
 
     def _arguments(self) -> None:
-        e, slots = self.e, [(f"%p_{buffer.name}", "ptr") for buffer in self.program.buffers]
+        e, slots = self.e, [(start_of(b.name).name, "ptr") for b in self.program.buffers]
         slots += [("counters", "ptr"), ("workspace", "ptr")]
         slots += [(f"%d_{size}", "i64") for size in self.program.sizes]
         base = Operand("%args", "ptr")
@@ -88,7 +91,11 @@ class Renderer:
             self.names[name] = e.let(f"load {element}, ptr {address.text}, align 8", element)
         offset = e.let(f"mul i64 %tid, {workspace_stride(self.program)}", "i64")
         start = self.names["workspace"].text
-        self.names["%ws"] = e.let(f"getelementptr i8, ptr {start}, {offset.typed}", "ptr")
+        workspace = e.let(f"getelementptr i8, ptr {start}, {offset.typed}", "ptr")
+        below = 0
+        for tile in self.program.tiles:
+            self.names[start_of(tile.name).name] = e.at(workspace, below)
+            below += tile.bytes
 
     # ---- operands
 
@@ -116,7 +123,7 @@ class Renderer:
             elif isinstance(statement, When):
                 self.when(statement)
             else:
-                self.claim(statement)
+                self.parallel(statement)
 
     def nested(self, body: list[Statement]) -> None:
         self.depth += 1
@@ -161,12 +168,12 @@ class Renderer:
         e.line(f"br label %{done}")
         e.start(done)
 
-    def claim(self, claim: Claim) -> None:
+    def parallel(self, units: Parallel) -> None:
         if self.depth:
-            raise Unsupported("a claim inside a loop or another claim: threads would not agree")
-        count, var = self.operand(claim.count), self.phi(claim.var)
+            raise Unsupported("a parallel loop inside another one: threads would not agree")
+        count, var = self.operand(units.count), self.phi(units.var)
         counters = self.names["counters"]
-        render_claim(self.e, self.claims, counters, count, var, lambda: self.nested(claim.body))
+        render_claim(self.e, self.claims, counters, count, var, lambda: self.nested(units.body))
         self.claims += 1
 
     # ---- instructions
@@ -176,6 +183,8 @@ class Renderer:
         args = [self.operand(arg) for arg in ins.args]
         if rule is not None:
             result = rule(self.e, ins, args)
+        elif ins.op in ACCESSES:
+            result = self.access(ins, args)
         elif ins.op in SCALARS:
             result = self.scalar(ins, args)
         elif ins.op.startswith("across."):
@@ -186,6 +195,15 @@ class Renderer:
             raise Unsupported(f"the loop program has {ins.op}, which the CPU cannot render")
         if ins.out is not None:
             self.names[ins.out.name] = result
+
+    def access(self, ins: Instruction, args: list[Operand]) -> Any:
+        """Where it is, in bytes, then what happens there."""
+        number = next(n for n, a in enumerate(ins.args) if a.dtype is None)
+        dtype = self.dtypes[ins.args[number].memory]
+        first = ins.attrs[0] * dtype.bytes if ins.attrs else 0
+        if ins.op != "offset":
+            args[number] = self.e.at(args[number], first)
+        return ACCESSES[ins.op](self.e, ins, dtype, args)
 
     def product(self, ins: Instruction, emission: Emission, args: list[Operand]) -> Operand:
         """acc + the products of neighbouring lanes, in one step or as a link of a chain."""
@@ -228,6 +246,11 @@ def _dtype(val: Val) -> Any:
     return val.dtype
 
 
+def _width(ins: Instruction) -> int:
+    assert ins.out is not None
+    return ins.out.width
+
+
 def _result(ins: Instruction) -> tuple[Any, int]:
     assert ins.out is not None
     return _dtype(ins.out), ins.out.width
@@ -267,43 +290,37 @@ def _shuffle(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
     return lanes.shuffle(e, args[0], args[1] if len(args) > 1 else None, ins.attrs)
 
 
-def _offset(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
-    return e.let(f"getelementptr i8, ptr {args[0].text}, {args[1].typed}", "ptr")
+def _offset(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Operand:
+    return access.further(e, dtype, *args)
 
 
-def _load(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
-    dtype, width = _result(ins)
-    mask = _mask(e, args, 1, width)
-    return access.load(e, dtype, width, e.at(args[0], ins.attrs[0]), mask)
+def _load(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Operand:
+    width = _width(ins)
+    return access.load(e, dtype, width, args[0], _mask(e, args, 1, width))
 
 
-def _gather(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
-    dtype, width = _result(ins)
+def _gather(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Operand:
+    width = _width(ins)
     offsets = access.strides(e, ins.attrs[1], width)
-    start = e.at(args[0], ins.attrs[0])
-    return access.gather(e, dtype, start, offsets, _mask(e, args, 1, width))
+    return access.gather(e, dtype, args[0], offsets, _mask(e, args, 1, width))
 
 
-def _gather_at(e: Emitter, ins: Instruction, args: list[Operand]) -> Operand:
-    dtype, width = _result(ins)
-    return access.gather(e, dtype, args[0], args[1], _mask(e, args, 2, width))
+def _gather_at(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Operand:
+    return access.gather(e, dtype, args[0], args[1], _mask(e, args, 2, _width(ins)))
 
 
-def _store(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
-    dtype, width = _dtype(ins.args[0]), args[0].width
-    access.store(e, dtype, args[0], e.at(args[1], ins.attrs[0]), _mask(e, args, 2, width))
+def _store(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> None:
+    access.store(e, dtype, args[0], args[1], _mask(e, args, 2, args[0].width))
 
 
-def _scatter_at(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
-    dtype = _dtype(ins.args[0])
+def _scatter_at(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> None:
     value = e.broadcast(args[0], args[2].width)
     access.scatter(e, dtype, value, args[1], args[2], _mask(e, args, 3, value.width))
 
 
-def _prefetch(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
+def _prefetch(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> None:
     """To be read, into the second cache."""
-    where = e.at(args[0], ins.attrs[0])
-    e.call("llvm.prefetch.p0", None, where, "i32 0", "i32 2", "i32 1")
+    e.call("llvm.prefetch.p0", None, args[0], "i32 0", "i32 2", "i32 1")
 
 
 def _gemm(e: Emitter, ins: Instruction, args: list[Operand]) -> None:
@@ -322,6 +339,9 @@ RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
     "iota": _iota,
     "pack": lambda e, ins, args: e.pack(args),
     "shuffle": _shuffle,
+    "gemm": _gemm,
+}
+ACCESSES: dict[str, Callable[[Emitter, Instruction, DType, list[Operand]], Any]] = {
     "offset": _offset,
     "load": _load,
     "gather": _gather,
@@ -329,5 +349,4 @@ RULES: dict[str, Callable[[Emitter, Instruction, list[Operand]], Any]] = {
     "store": _store,
     "scatter_at": _scatter_at,
     "prefetch": _prefetch,
-    "gemm": _gemm,
 }
