@@ -23,46 +23,54 @@ function sizeOf(child) {
 /** Sizes and places inside an open group; `group.layout` = { width, height, boxes, lines }. */
 export function layOut(group) {
   if (group.layout) return group.layout;
-  const graph = new dagre.graphlib.Graph({ multigraph: false });
-  graph.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26, marginx: PAD, marginy: PAD,
-    ranker: group.children.length > 150 ? "longest-path" : "network-simplex" });
-  graph.setDefaultEdgeLabel(() => ({}));
-  const keys = new Map(group.children.map((child, n) => [child, String(n)]));
-  for (const [child, key] of keys) graph.setNode(key, { ...sizeOf(child) });
-  for (const [from, to] of group.edges) graph.setEdge(keys.get(from), keys.get(to));
-  const head = group.parent ? HEAD : 0;
-  if (group.children.length > MANY) return (group.layout = grid(group, graph, keys, head));
-  dagre.layout(graph);
-  const boxes = [...keys].map(([child, key]) => {
-    const { x, y, width, height } = graph.node(key);
-    return { child, x: x - width / 2, y: y - height / 2 + head, width, height };
-  });
-  const lines = graph.edges().map((edge) => {
-    const points = graph.edge(edge).points.map(({ x, y }) => [x, y + head]);
-    return { points, from: group.children[edge.v], to: group.children[edge.w] };
-  });
-  const { width: w, height: h } = graph.graph();
+  const sizes = group.children.map(sizeOf);
+  const edges = group.edges.map(([from, to]) => [from.place, to.place]);
+  const key = JSON.stringify([sizes.map(({ width, height }) => [width, height]), edges]);
+  if (!known.has(key)) known.set(key, sizes.length > MANY ? grid(sizes, edges) : layered(sizes, edges));
+  const plain = known.get(key), head = group.parent ? HEAD : 0;
+  const boxes = plain.places.map((place, n) => ({ ...place, y: place.y + head, child: group.children[n] }));
+  const lines = plain.lines.map(({ points, edge: [from, to] }) => ({
+    points: points.map(([x, y]) => [x, y + head]), from: group.children[from], to: group.children[to],
+  }));
   const least = group.parent ? width(group.label) + 60 : 0;
-  return (group.layout = { width: Math.max(w, least), height: h + head, boxes, lines });
+  return (group.layout = { width: Math.max(plain.width, least), height: plain.height + head, boxes, lines });
+}
+
+const known = new Map(); // layers of a model have equal insides: laid out once
+
+function layered(sizes, edges) {
+  const graph = new dagre.graphlib.Graph();
+  graph.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26, marginx: PAD, marginy: PAD,
+    ranker: sizes.length > 150 ? "longest-path" : "network-simplex" });
+  sizes.forEach(({ width, height }, n) => graph.setNode(String(n), { width, height }));
+  for (const [from, to] of edges) graph.setEdge(String(from), String(to), {});
+  dagre.layout(graph);
+  const places = sizes.map((_, n) => {
+    const { x, y, width, height } = graph.node(String(n));
+    return { x: x - width / 2, y: y - height / 2, width, height };
+  });
+  const lines = edges.map((edge) => {
+    const { points } = graph.edge({ v: String(edge[0]), w: String(edge[1]) });
+    return { points: points.map(({ x, y }) => [x, y]), edge };
+  });
+  const { width, height } = graph.graph();
+  return { width, height, places, lines };
 }
 
 /** Rows in program order: for groups that nobody has divided. */
-function grid(group, graph, keys, head) {
-  const boxes = [], wide = 1800;
-  let x = PAD, y = PAD + head, most = 0, right = 0;
-  for (const [child, key] of keys) {
-    const { width: w, height: h } = graph.node(key);
-    if (x + w > wide) [x, y, most] = [PAD, y + most + 26, 0];
-    boxes.push({ child, x, y, width: w, height: h });
-    [x, most, right] = [x + w + 18, Math.max(most, h), Math.max(right, x + w)];
+function grid(sizes, edges) {
+  const places = [], wide = 1800;
+  let x = PAD, y = PAD, most = 0, right = 0;
+  for (const { width, height } of sizes) {
+    if (x + width > wide) [x, y, most] = [PAD, y + most + 26, 0];
+    places.push({ x, y, width, height });
+    [x, most, right] = [x + width + 18, Math.max(most, height), Math.max(right, x + width)];
   }
-  const at = new Map(boxes.map((box) => [box.child, box]));
-  const lines = group.edges.map(([from, to]) => {
-    const [a, b] = [at.get(from), at.get(to)];
-    const points = [[a.x + a.width / 2, a.y + a.height], [b.x + b.width / 2, b.y]];
-    return { points, from, to };
+  const lines = edges.map((edge) => {
+    const [a, b] = edge.map((n) => places[n]);
+    return { points: [[a.x + a.width / 2, a.y + a.height], [b.x + b.width / 2, b.y]], edge };
   });
-  return { width: right + PAD, height: y + most + PAD, boxes, lines };
+  return { width: right + PAD, height: y + most + PAD, places, lines };
 }
 
 /** Each edge belongs to the innermost group that holds both ends, between children of it. */

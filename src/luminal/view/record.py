@@ -33,15 +33,30 @@ def graph_record(program: Program) -> dict[str, Any]:
     nodes = program.nodes()
     numbers = {node: number for number, node in enumerate(nodes)}
     hidden: set[Node] = set()
+    readers: dict[int, list[int]] = {}
     rows = []
     for node in nodes:
+        for operand in node.inputs:
+            readers.setdefault(numbers[operand], []).append(numbers[node])
         if node.op in ("literal", "iota") or (node.inputs and set(node.inputs) <= hidden):
             hidden.add(node)
         rows.append(_node_row(program, node, numbers, node in hidden))
+    for number in reversed(range(len(rows))):  # what one module alone reads belongs to it
+        if not rows[number]["path"] and number in readers:
+            rows[number]["path"] = _common([rows[reader]["path"] for reader in readers[number]])
     names = program.graph.output_names
     outputs = [[numbers[node], names.get(node, "")] for node in program.outputs]
     states = [[numbers.get(old, -1), numbers[new]] for old, new in program.states]
     return {"nodes": rows, "outputs": outputs, "states": states}
+
+
+def _common(paths: Sequence[list[str]]) -> list[str]:
+    """The groups that all paths begin with."""
+    first = paths[0]
+    for length in range(min(map(len, paths)), 0, -1):
+        if all(path[:length] == first[:length] for path in paths):
+            return first[:length]
+    return []
 
 
 def _node_row(
