@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +11,7 @@ from meaning import check
 from oracles.terms import run_regions
 from programs import programs
 
-from luminal import ops
+from luminal import ops, train
 from luminal.backend import reference
 from luminal.graph.graph import Graph
 from luminal.rewrite.cuts import cuts_of, facts_of
@@ -208,6 +210,27 @@ def test_regions_come_in_the_order_of_execution():
         assert known.isdisjoint(piece.outputs)
         known |= set(piece.outputs)
     assert set(normal.outputs.values()) <= known
+
+
+def test_what_gives_memory_back_runs_early():
+    """A step of many layers holds their activations, not their gradients as well."""
+    graph, layers, bytes_of_one = Graph(), 16, 64 * 16 * 4
+    x, weights = graph.tensor((64, 16)), [graph.parameter((16, 16)) for _ in range(layers)]
+    for w in weights:
+        x = ops.tanh(x @ w)
+    train.Step((x * x).sum(), weights, train.Adam())
+    states, new = zip(*graph.states)
+    normal = normalise(graph.space, [t.node for t in new], [t.node for t in states])
+    pieces = regions(normal)
+    last = {b: step for step, piece in enumerate(pieces) for b in piece.inputs}
+    held, most = 0, 0
+    for step, piece in enumerate(pieces):
+        sizes = {b: math.prod(map(int, normal.buffers[b].shape)) * 4 for b in last}
+        kept = {b for b in (*piece.outputs, *piece.inputs) if normal.buffers[b].kind == "temporary"}
+        held += sum(sizes[b] for b in kept.intersection(piece.outputs))
+        most = max(most, held)
+        held -= sum(sizes[b] for b in kept.intersection(piece.inputs) if last[b] == step)
+    assert most < (layers + 4) * bytes_of_one
 
 
 def test_values_that_are_moved_again_and_again_are_stored():

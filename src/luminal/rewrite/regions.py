@@ -10,6 +10,7 @@ from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
+from .memory_order import Order
 from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction
 
@@ -225,7 +226,7 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
     stored = _buffers(normal, facts, groups)
     known: dict[str, Region] = {}
     result = []
-    for group in _in_order(groups):
+    for group in _in_order(facts, groups):
         roots, targets = _roots(normal, group, stored)
         leaves = {wall: stored[wall] for wall in group.walls}
         copy = Canonical(normal.terms, leaves)
@@ -296,12 +297,11 @@ def _roots(
     return roots, targets
 
 
-def _in_order(groups: list[Group]) -> list[Group]:
-    """Producers first."""
-    producer = {root: number for number, group in enumerate(groups) for root in group.roots}
-
-    def needed(number: int) -> list[int]:
-        return [producer[wall] for wall in sorted(groups[number].walls)]
-
+def _in_order(facts: Facts, groups: list[Group]) -> list[Group]:
+    """Producers first; what gives back more memory than it takes as soon as it can run."""
+    order = Order(facts, [(group.roots, group.walls) for group in groups])
     earliest = sorted(range(len(groups)), key=lambda n: max(groups[n].roots))
-    return [groups[number] for number in post_order(earliest, needed)]
+    for number in post_order(earliest, order.needed):
+        if number not in order.done:
+            order.run(number)
+    return [groups[number] for number in order.done]
