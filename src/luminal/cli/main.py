@@ -14,6 +14,7 @@ from .. import __version__
 from ..errors import LuminalError
 from .bench import bench
 from .check import check
+from .doctor import doctor
 from .faults import tell
 from .llm import chat, describe_model, run
 from .serve import serve
@@ -48,6 +49,7 @@ main.add_command(tune)
 main.add_command(explain)
 main.add_command(check)
 main.add_command(cache)
+main.add_command(doctor)
 main.add_command(view)
 main.add_command(profile)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -334,6 +335,11 @@ class Graph:
     def display(self) -> str:
         """The graph as text, one line a node that an output or a state needs."""
         return display(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the summary, and the nodes folded below it."""
+        text = escape(self.display())
+        return f"<details><summary>{escape(repr(self))}</summary><pre>{text}</pre></details>"
 
     def view(self, path: str | Path) -> Path:
         """Write the graph as one HTML page. See `luminal.view.page`."""

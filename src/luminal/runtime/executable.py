@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -242,6 +243,11 @@ class Executable:
     def __repr__(self) -> str:
         names = f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}"
         return f"Executable({names}; {len(self.kernels)} kernels)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the summary, and what `explain` says folded below it."""
+        text = escape(self.explain())
+        return f"<details><summary>{escape(repr(self))}</summary><pre>{text}</pre></details>"
 
     @property
     def inputs(self) -> tuple[str, ...]:

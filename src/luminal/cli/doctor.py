@@ -1,0 +1,135 @@
+"""`luminal doctor`: is everything here that luminal needs, and does it compute right?"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from .. import __version__
+from ..errors import LuminalError
+
+NEEDED = ("numpy", "ml_dtypes", "llvmlite", "click")
+EXTRAS = {  # what brings an extra of the package -> what it is for
+    "text": ("tokenizers", "texts: embed, run, chat"),
+    "serve": ("uvicorn", "luminal serve"),
+    "hub": ("huggingface_hub", "models by their names on the hub"),
+    "torch": ("torch", "torch.compile(backend='luminal')"),
+    "onnx": ("onnx", "ONNX files"),
+}
+CLOSE = 1e-4  # of the self-test's results, relative to NumPy in f64
+
+
+@dataclass(frozen=True)
+class Finding:
+    """state: "ok", "missing" (an extra, no fault) or "fault"; advice: what to do then."""
+
+    name: str
+    state: str
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        mark = {"ok": "ok ", "missing": "-  ", "fault": "!! "}[self.state]
+        return f"{mark} {self.name:<12} {self.text}" + (f": {self.advice}" if self.advice else "")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON list.")
+def doctor(as_json: bool) -> None:
+    """Say what is here: versions, machine, devices, caches; compile and run a small network and hold
+    it against NumPy. Exit status 1 where something is wrong."""
+    found = []
+    for look in (_versions, _extras, _machine, _caches, _self_test):
+        for finding in _looked(look):
+            found.append(finding)
+            if not as_json:
+                click.echo(str(finding))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in found]))
+    sys.exit(int(any(finding.state == "fault" for finding in found)))
+
+
+def _looked(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A fault of a look is a finding, and the next looks go on."""
+    try:
+        yield from look()
+    except (LuminalError, OSError, RuntimeError, ValueError) as error:
+        name = look.__name__.strip("_").replace("_", "-")
+        yield Finding(name, "fault", f"{type(error).__name__}: {error}")
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("luminal", "ok", f"{__version__} in {Path(__file__).parents[1]}")
+    yield Finding("python", "ok", f"{platform.python_version()}, {platform.platform()}")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in NEEDED)
+    yield Finding("packages", "ok", versions)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (package, purpose) in EXTRAS.items():
+        try:
+            version = importlib.metadata.version(package)
+            yield Finding(extra, "ok", f"{package} {version}: {purpose}")
+        except importlib.metadata.PackageNotFoundError:
+            advice = f'pip install "luminal-compiler[{extra}]"'
+            if extra == "torch":
+                advice = "pip install torch"
+            yield Finding(extra, "missing", f"no {package}: {purpose}", advice)
+
+
+def _machine() -> Iterator[Finding]:
+    from ..backend.cpu.target import describe
+
+    for line in describe().splitlines():
+        name, _, text = line.partition("  ")
+        yield Finding(name.strip(), "ok", text.strip())
+
+
+def _caches() -> Iterator[Finding]:
+    from ..folders import user_folder, why_unsafe
+
+    folder = user_folder()
+    if folder is None:
+        yield Finding("kept files", "fault", "there is no home folder", "set XDG_CACHE_HOME")
+    elif not folder.exists():
+        yield Finding("kept files", "ok", f"{folder}, made when first used")
+    elif (why := why_unsafe(folder)) is not None:
+        yield Finding("kept files", "fault", f"{folder}: {why}", f"chmod 700 {folder}")
+    else:
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        yield Finding("kept files", "ok", f"{folder}, {size / 1e6:.1f} MB")
+
+
+def _self_test() -> Iterator[Finding]:
+    """Attention and a feed-forward layer, compiled afresh for a size known at run time."""
+    from .. import Graph, ops
+
+    start = time.perf_counter()
+    graph = Graph()
+    graph.dim("n", 1, 512)
+    x, w = graph.tensor(("n", 64), name="x"), graph.parameter((64, 64), name="w")
+    y = ops.softmax((x @ w) @ x.T * 0.125, -1) @ x
+    ops.relu(y).output("y")
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 64)).astype(np.float32) / 8
+    made = graph.compile(cache=False, database=False)
+    made[w] = weight
+    worst = 0.0
+    for n in (1, 37, 200):
+        data = rng.standard_normal((n, 64)).astype(np.float32)
+        scores = (data.astype(np.float64) @ weight) @ data.T * 0.125
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        want = np.maximum(scores / scores.sum(-1, keepdims=True) @ data, 0)
+        worst = max(worst, float(np.abs(made(data) - want).max() / np.abs(want).max()))
+    took = f"{time.perf_counter() - start:.1f} s, {made.report.threads} threads"
+    text = f"compiled and ran in {took}; {worst:.1e} from NumPy"
+    yield Finding("self-test", "ok" if worst < CLOSE else "fault", text)
