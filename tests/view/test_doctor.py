@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
@@ -29,7 +30,8 @@ def test_a_fault_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -
     def refuse() -> None:
         raise DeviceError("no such machine")
 
-    monkeypatch.setattr("luminal.backend.cpu.target.describe", refuse)
+    target = importlib.import_module("luminal.backend.cpu.target")  # the package has a function
+    monkeypatch.setattr(target, "describe", refuse)
     monkeypatch.setattr(doctor, "CLOSE", 0.0)
     monkeypatch.setitem(doctor.EXTRAS, "torch", ("no_such_package", "nothing"))
     found = findings(exit_code=1)

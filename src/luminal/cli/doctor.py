@@ -45,8 +45,8 @@ class Finding:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON list.")
 def doctor(as_json: bool) -> None:
-    """Say what is here: versions, machine, devices, caches; compile and run a small network and hold
-    it against NumPy. Exit status 1 where something is wrong."""
+    """Say what is here: versions, machine, kept files; compile and run a small network and hold it
+    against NumPy. Exit status 1 where something is wrong."""
     found = []
     for look in (_versions, _extras, _machine, _caches, _self_test):
         for finding in _looked(look):
