@@ -28,6 +28,7 @@ from .errors import DeviceError, Illegal, InputError
 from .graph.dtype import DType, bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
+from .graph.stages import Piece, Stage, pieces_of, stages_of
 from .kernel.kernel import Kernel
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
@@ -43,7 +44,7 @@ from .rewrite.regions import regions
 from .rewrite.terms import Region
 from .runtime.executable import Executable
 from .runtime.interpreted import Interpreted
-from .runtime.link import linked_plan
+from .runtime.link_stages import linked_plan
 from .runtime.native import Native
 from .runtime.plan import Compiled, Plan
 from .runtime.recorded import executable_of_graph, interface_of
@@ -136,23 +137,32 @@ def kept_program(
 
 @dataclass(frozen=True)
 class Source:
-    """A program in named axes, cut into regions."""
+    """A program in stages: straight pieces in named axes, cut into regions, and loops of such."""
 
     program: Program
-    normal: Normal
-    pieces: Sequence[Region]
+    stages: Sequence[Stage]
+    parts: Mapping[Piece, tuple[Normal, Sequence[Region]]]
+
+    @property
+    def pieces(self) -> list[Region]:
+        return [region for _, regions in self.parts.values() for region in regions]
 
 
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
     with report.stage("normalise"):
         states = [source for source, _ in program.states]
-        normal = normalise(program.graph.space, list(program.roots), states)
+        stages, space = stages_of(program.roots, states), program.graph.space
+        normals = {
+            piece: normalise(space, piece.kept, states, piece.given, piece.ends)
+            for piece in pieces_of(stages)
+        }
     with report.stage("regions"):
-        pieces = regions(normal)
-    report.origins = [piece.origins for piece in pieces]
-    source = Source(program, normal, pieces)
-    plans = optimise_regions(pieces, tuning, report)
+        parts = {piece: (normal, regions(normal)) for piece, normal in normals.items()}
+    source = Source(program, stages, parts)
+    places = {node.number: place for place, node in enumerate(program.nodes())}
+    report.origins = [tuple(places[n] for n in piece.origins) for piece in source.pieces]
+    plans = optimise_regions(source.pieces, tuning, report)
     if budget is not None:
         with report.stage("search"), tuning:
             plans = _search(source, plans, tuning, budget, report)
@@ -234,12 +244,12 @@ def _build(
     source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report
 ) -> tuple[Plan, Sequence[Code]]:
     """The kernels of these plans, linked, as machine code."""
-    backend, program, normal = tuning.backend, source.program, source.normal
-    pieces = tracked("scheduling region", source.pieces)
+    backend = tuning.backend
     plan = report.plan = linked_plan(
-        program,
-        normal,
-        ((piece, plans[piece.key].steps) for piece in pieces),
+        source.program,
+        source.stages,
+        source.parts,
+        lambda region: plans[region.key].steps,
         lambda kernel, settled: lower_kernel(kernel, tuning, report, settled),
     )
     report.plans = [chosen.plan.describe() for chosen in plans.values()]

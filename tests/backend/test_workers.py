@@ -16,7 +16,7 @@ import pytest
 from luminal import cores
 from luminal.backend import cpu
 from luminal.backend.contract import Entry
-from luminal.backend.cpu.workers import Table, Workers
+from luminal.backend.cpu.workers import Workers, table
 from luminal.errors import DeviceError
 
 TEXT = """
@@ -89,7 +89,7 @@ class Plan:
         entries = [
             Entry(code.address(functions[name]), self.slots.ctypes.data, barrier) for name in names
         ]
-        self.table = Table(entries)
+        self.table = table(entries)
 
 
 def test_every_entry_runs_on_every_thread(code, crew: Workers) -> None:
@@ -110,7 +110,7 @@ def test_barriers_separate_entries(code, crew: Workers) -> None:
 
 
 def test_an_empty_plan(code, crew: Workers) -> None:
-    crew.run(Table([]))
+    crew.run(table([]))
     plan = Plan(code, "c")
     crew.run(plan.table)
     assert plan.counter[0] == crew.threads
@@ -178,9 +178,9 @@ def test_the_caller_keeps_its_affinity(code) -> None:
 def test_the_interpreter_exits(sleep: str) -> None:
     """Workers that spin or sleep in native code do not hold it up."""
     script = (
-        "from luminal.backend.cpu.workers import Table, Workers\n"
+        "from luminal.backend.cpu.workers import Workers, table\n"
         f"crew = Workers(3, {sleep!r})\n"
-        "crew.run(Table([]))\n"
+        "crew.run(table([]))\n"
         "print('ran', flush=True)\n"
     )
     done = subprocess.run(

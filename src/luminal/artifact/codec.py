@@ -15,21 +15,21 @@ from ..errors import CompileError
 from ..graph.dtype import BY_NAME, DType
 from ..graph.graph import Requirement
 from ..graph.index import Extremum, Floor, Index
-from ..graph.node import Scan, Scatter, View
-from ..kernel import kernel, program
-from ..kernel.schedule import Loop, Schedule
+from ..graph.node import Loop, Scan, Scatter, Variable, View
+from ..kernel import kernel, program, schedule
 from ..kernel.target import MatrixInstruction, Target
 from ..runtime import contract, plan, report
 from . import recording, saved
 
 CLASSES = (
-    Requirement, Loop, Schedule, Target, MatrixInstruction,
+    Requirement, schedule.Loop, schedule.Schedule, Target, MatrixInstruction,
     kernel.Constant, kernel.Position, kernel.Load, kernel.Read, kernel.Apply, kernel.Guard,
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
     program.Val, program.Parallel, program.Tile, program.Program,
-    plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Plan, report.Report,
+    plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Carried, plan.Loop,
+    plan.Plan, report.Report,
     contract.Port, contract.Result, contract.Interface, saved.Saved,
-    View, Scan, Scatter, recording.Step, recording.Recording,
+    View, Scan, Scatter, Loop, Variable, recording.Step, recording.Recording,
 )  # fmt: skip
 NAMES = {made: f"{made.__module__.rpartition('.')[2]}.{made.__name__}" for made in CLASSES}
 CONTAINERS: dict[type, str] = {tuple: "tuple", list: "list", frozenset: "set"}

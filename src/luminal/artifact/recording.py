@@ -124,6 +124,8 @@ def _node(graph: Graph, step: Step, inputs: tuple[Node, ...]) -> Node:
         return graph.literal(step.attribute, step.dtype).node
     if step.op == "iota":
         return graph.iota(step.shape, step.attribute, step.dtype).node
+    if step.op == "variable":
+        return graph.variable(step.shape, step.dtype)
     if step.op == "view":
         return graph.moved(inputs[0], _inside(graph, step.attribute, inputs[0]))
     return graph.add(step.op, inputs, step.attribute, step.dtype)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -42,11 +42,64 @@ class Code(Protocol):
 @dataclass(frozen=True)
 class Entry:
     """One step of a plan: function address, address of its arguments, and whether every thread
-    waits after it until all have finished (needed before a step that reads what it wrote)."""
+    waits after it until all have finished (needed before a step that reads what it wrote). apart:
+    bytes between the arguments of one thread and the next, where each has its own."""
 
     function: int
     arguments: int
     barrier: bool = True
+    apart: int = 0
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """One that a loop moves. start, other: where an address is found when the loop begins. At first
+    it is the first of them, `beyond` bytes on; after a step it goes to the other and back, and
+    `step` bytes on. places: the addresses at which arguments hold it."""
+
+    start: int
+    other: int
+    beyond: int
+    step: int
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Carry:
+    """What a loop carries. initial, result: where the addresses of its first and its last value are
+    found. old, new: numbers of pointers: before and after a step."""
+
+    initial: int
+    old: int
+    new: int
+    result: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A loop, as one thread runs it. count: steps; None: no limit. conditional: the first that is
+    carried is a byte, and a step is made only while it is not 0."""
+
+    count: int | None
+    pointers: tuple[Pointer, ...]
+    carried: tuple[Carry, ...]
+    conditional: bool = False
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The entries up to its End are a loop; a barrier stands before. turns: of each thread."""
+
+    turns: tuple[Turns, ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """Of the loop that was begun last; a barrier stands before."""
+
+
+Step: TypeAlias = Entry | Begin | End
 
 
 class Table(Protocol):
@@ -107,7 +160,7 @@ class Backend(Protocol):
         """Bytes of workspace for all threads together."""
         ...
 
-    def table(self, entries: Sequence[Entry]) -> Table:
+    def table(self, entries: Sequence[Step]) -> Table:
         """A plan in executable form."""
         ...
 

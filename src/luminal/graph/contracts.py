@@ -106,7 +106,7 @@ def known_before(node: Node) -> bool:
     waiting, seen = [node], set[Node]()
     while waiting:
         n = waiting.pop()
-        if n.op == "input" and n.attribute.kind == "input":
+        if n.op == "variable" or (n.op == "input" and n.attribute.kind == "input"):
             return False
         new = [source for source in n.inputs if source not in seen]
         seen.update(new)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .infer import text
-from .node import Node, Scan, Scatter, Source, View
+from .node import Loop, Node, Scan, Scatter, Source, Variable, View
 from .order import reachable
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ def attribute_text(node: Node) -> list[str]:
         return [attribute.op, f"dim={attribute.dim}"]
     if isinstance(attribute, Scatter):
         return [f"dim={attribute.dim}", f"mode={attribute.mode}"]
+    if isinstance(attribute, Variable):
+        return []
+    if isinstance(attribute, Loop):
+        return _loop_text(attribute)
     if node.op == "gather":
         return [f"dim={attribute}"]
     if node.op == "cast":
@@ -51,6 +55,12 @@ def attribute_text(node: Node) -> list[str]:
     if isinstance(attribute, tuple):
         return [f"dims={attribute}"]
     return [] if attribute is None else [str(attribute)]
+
+
+def _loop_text(loop: Loop) -> list[str]:
+    counts = f"carried={loop.carried}", f"sliced={loop.sliced}", f"rows={loop.rows}"
+    flags = ["reverse"] * loop.reverse + ["conditional"] * loop.conditional
+    return [f"length={loop.length}", *counts, *flags]
 
 
 def _view_text(view: View) -> list[str]:

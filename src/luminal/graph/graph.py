@@ -20,7 +20,18 @@ from .dtype import DType, i64, wrapped
 from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
-from .node import Composite, Node, Number, Shape, Source, View, number_key, position
+from .node import (
+    Composite,
+    Loop,
+    Node,
+    Number,
+    Shape,
+    Source,
+    Variable,
+    View,
+    number_key,
+    position,
+)  # fmt: skip
 from .parse import DimLike, check_name, divisors, index_of
 from .space import Space
 from .tensor import Tensor
@@ -283,6 +294,18 @@ class Graph:
         if key not in self._made:
             self._made[key] = self._new("iota", (), index, shape, dtype)
         return self._made[key]
+
+    def variable(self, shape: Shape, dtype: DType) -> Node:
+        """What the body of a loop calls a value that it is given at each step."""
+        return self._new("variable", (), Variable(len(self.nodes), shape, dtype), shape, dtype)
+
+    def loop(self, inputs: tuple[Node, ...], loop: Loop) -> list[Tensor]:
+        """The results of a loop; see `node.Loop` for its inputs."""
+        node = self.add("loop", inputs, loop)
+        return [
+            self.wrap(self.add("result", (node,), number))
+            for number in range(loop.carried + loop.rows)
+        ]
 
     def moved(self, source: Node, view: View) -> Node:
         """A movement of a node, in normal form and composed with the views below it."""

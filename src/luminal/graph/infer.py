@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DTypeError, ShapeError
-from .dtype import DType, boolean
-from .node import REDUCE_OPS, Node, Scan, Scatter, Shape, View
+from .dtype import DType, boolean, i64
+from .loops import check_loop, parts_of, result_of
+from .node import REDUCE_OPS, Loop, Node, Scan, Scatter, Shape, View
 from .scalars import SCALARS, Scalar
 
 Result = tuple[Shape, DType]
@@ -130,10 +131,21 @@ def _scatter(op: str, inputs: tuple[Node, ...], scatter: Scatter) -> Result:
     return base.shape, base.dtype
 
 
+def _loop(op: str, inputs: tuple[Node, ...], loop: Loop) -> Result:
+    check_loop(parts_of(loop, inputs))
+    return (), i64
+
+
+def _result(op: str, inputs: tuple[Node, ...], number: int) -> Result:
+    return result_of(inputs[0], number)
+
+
 _RULES: dict[str, Callable[[str, tuple[Node, ...], Any], Result]] = {
     **dict.fromkeys(REDUCE_OPS, _reduction),
     "scan": _scan,
     "view": _view,
     "gather": _gather,
     "scatter": _scatter,
+    "loop": _loop,
+    "result": _result,
 }

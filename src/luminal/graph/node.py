@@ -11,6 +11,9 @@ Node kinds (`op`, its inputs, its `attribute`):
     scan         (source)            Scan           running reduction along one dimension
     gather       (source, index)     dim            out[.., i, ..] = source[.., index[..i..], ..]
     scatter      (base, index, values)  Scatter     base with values written at index along one dim
+    loop         see Loop            Loop           steps of a body; what it gives are its results
+    variable     ()                  Variable       what a step of the body of a loop is given
+    result       (loop)              number         of a loop: the last carried values, then stacks
 
 Of these input, literal, iota, gather, scatter (mode "set"), sum, max, log2, exp2, sin, sqrt, recip,
 add, mul, mod, less and cast are primitive; the others are composites that backends take whole.
@@ -88,6 +91,39 @@ class Scatter:
 
     dim: int
     mode: str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Stands in the body of one loop for a value that differs from step to step."""
+
+    number: int
+    shape: Shape
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Loop:
+    """(carried, slices) -> (new carried, rows), once a step. The inputs of a loop, in order:
+
+    initial    what is carried, before the first step
+    stacks     a slice of each along its first dimension is given to each step
+    variables  the names that the body has for what is carried, and for the slices
+    new        what is carried on; of the shape and dtype of `initial`
+    rows       of each step, stacked along a new first dimension
+
+    The body is what lies between the variables and `new` and `rows`: all other nodes that these
+    need have one value for all steps. length: the number of steps; None: as many as the condition
+    allows. conditional: the first carried value is a bool, and a step is made only while it holds.
+    reverse: the last slice comes first, and the last row is made first.
+    """
+
+    length: Index | None
+    carried: int
+    sliced: int
+    rows: int
+    reverse: bool = False
+    conditional: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..errors import DimError, InputError, LossyInput
 from .dtype import DType, bf16, dtype, f32
 from .index import Index
 from .infer import text
-from .node import Node, Shape, View
+from .node import Loop, Node, Shape, View
 from .space import Range
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def sizes_of(nodes: Iterable[Node]) -> frozenset[str]:
             indices.append(node.attribute)
         elif isinstance(node.attribute, View):
             indices += node.attribute.index + node.attribute.conditions
+        elif isinstance(node.attribute, Loop) and node.attribute.length is not None:
+            indices.append(node.attribute.length)
         used.update(*(index.names() for index in indices))
     return frozenset(used)
 

@@ -68,6 +68,7 @@ from .indexing import (
 from .searching import (
     bincount, bucketize, histc, searchsorted,
 )  # fmt: skip
+from .control import cond, scan, while_loop
 from .scans import (
     cummax, cummin, cumprod, cumsum, diff, logcumsumexp,
 )  # fmt: skip

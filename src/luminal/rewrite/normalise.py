@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ..graph.dtype import i64, u64
 from ..graph.index import Index
 from ..graph.node import REDUCE_OPS, Node
-from ..graph.order import reachable
+from ..graph.order import post_order
 from ..graph.scalars import compute, identity
 from ..graph.space import Space
 from .axes import Composite, Dims
@@ -28,16 +28,23 @@ from .terms import SLOT, Leaf, Root, ScatterMap
 Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; makes the term
 
 
-def normalise(sizes: Space, outputs: Sequence[Node], states: Collection[Node] = ()) -> Normal:
-    """The terms of what the outputs need; `sizes`: the bounds of run-time sizes. A parameter among
-    the states changes with each run: it is an input."""
-    return _Normaliser(sizes, frozenset(states)).run(reachable(outputs), outputs)
+def normalise(
+    sizes: Space, outputs: Sequence[Node], states: Collection[Node] = (),
+    given: frozenset[Node] = frozenset(), made: Sequence[Node] = (),
+) -> Normal:  # fmt: skip
+    """The terms of what the outputs need, each once, and `made`, each as often as it is there;
+    `sizes`: the bounds of run-time sizes. A parameter among the states changes with each run: it is
+    an input. given: nodes that are in memory already."""
+    roots = (*dict.fromkeys(outputs), *made)
+    order = post_order(roots, lambda node: () if node in given else node.inputs)
+    order.sort(key=lambda node: node.number)
+    return _Normaliser(sizes, frozenset(states), given).run(order, roots)
 
 
 class _Normaliser:
-    def __init__(self, sizes: Space, states: frozenset[Node]) -> None:
-        self.sizes, self.states = sizes, states
-        self.place = Placement(sizes)
+    def __init__(self, sizes: Space, states: frozenset[Node], given: frozenset[Node]) -> None:
+        self.sizes, self.states, self.given = sizes, states, given
+        self.place = Placement(sizes, given)
         self.space = self.place.space
         self.build = Builder(self.space)
         self.terms: dict[Node, int] = {}
@@ -64,21 +71,23 @@ class _Normaliser:
             self.place[node] = self.place.filled(node, self.place[node])
         orders: dict[int, tuple[str, ...]] = {}
         origins: dict[int, int] = {}
-        for place, (node, make) in enumerate(zip(nodes, makers)):
+        for node, make in zip(nodes, makers):
             term = self.terms[node] = make()
             if term not in orders:
                 depends = self.build.axes(term)
-                origins[term] = place
+                origins[term] = node.number
                 orders[term] = tuple([a for a in self.place.all_names(node) if a in depends])
-        roots, targets = [], {}
-        for node in dict.fromkeys(outputs):
-            targets[node] = self._buffer("output", node)
+        roots, targets, numbers = [], dict[Node, int](), list[int]()
+        for node in outputs:
+            numbers.append(self._buffer("output", node))
+            targets.setdefault(node, numbers[-1])
             roots.append(Root(self.terms[node], self.buffers[-1].axes))
-        numbers = list(targets.values())
         terms = self.build.terms
         return Normal(terms, roots, numbers, self.buffers, self.sources, targets, orders, origins)
 
     def _placed(self, node: Node) -> Placed:
+        if node in self.given:
+            return self._input(node)
         if node.op in REDUCE_OPS and node.attribute is not None:
             return self._reduction(node)
         return self._rules.get(node.op, self._scalar)(node)
@@ -100,7 +109,8 @@ class _Normaliser:
 
     def _input(self, node: Node) -> Placed:
         def make() -> int:
-            kind = "input" if node in self.states else node.attribute.kind
+            source = node.op == "input" and node not in self.states
+            kind = node.attribute.kind if source else "input"
             number = self.sources[node] = self._buffer(kind, node)
             info = self.buffers[number]
             leaf = Leaf(number, info.axes, info.constant)

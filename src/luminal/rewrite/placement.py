@@ -25,10 +25,12 @@ class Placement:
     `mapped`: views that read at a map. `computed`: what a reduction, scan, gather or scatter is
     below of: where axes disagree it keeps its own, since what comes from memory can be read at
     others for nothing. (Operands of a contraction are stored or weights, whose layout is free.)
-    `indices`: integers that are an index expression. `space`: the named axes.
+    `indices`: integers that are an index expression. `space`: the named axes. `given`: nodes that
+    come from memory, whatever they are.
     """
 
-    def __init__(self, sizes: Space) -> None:
+    def __init__(self, sizes: Space, given: frozenset[Node] = frozenset()) -> None:
+        self.given = given
         self.axes = Axes()
         self.mapped: set[Node] = set()
         self.computed: set[Node] = set()
@@ -45,6 +47,8 @@ class Placement:
 
     def __setitem__(self, node: Node, dims: Dims) -> None:
         self._dims[node] = dims
+        if node in self.given:
+            return
         reduces = node.op in COMPUTING or (node.op in REDUCE_OPS and node.attribute is not None)
         if reduces or not self.computed.isdisjoint(node.inputs):
             self.computed.add(node)

@@ -1,22 +1,17 @@
-"""From the regions of a program to the plan of a run: memories are numbered, equal kernels become
-one."""
+"""Calls of kernels on memories, collected into the plan of a run: equal kernels become one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..graph.dtype import DType
 from ..graph.index import Index
-from ..graph.passes import Program
 from ..graph.space import Range
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
-from ..rewrite.bridge import Ref, Step
-from ..rewrite.normal import BufferInfo, Normal
-from ..rewrite.terms import Region
 from ..scheduling.ranges import Ranges, Settled, kernels_by_range
-from .plan import Argument, Call, Compiled, Memory, Plan, Touched
+from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched
 
 # several, where a kernel is split: in this order
 Lower = Callable[[Kernel, Settled], Sequence[Compiled]]
@@ -35,6 +30,7 @@ class Linker:
     memories: list[Memory] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Compiled] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
     _pieces: dict[str, Pieces] = field(default_factory=dict)
     _linked: dict[int, tuple[Kernel, Mapping[str, str], Pieces]] = field(default_factory=dict)
 
@@ -99,10 +95,11 @@ class Linker:
         """The finished plan, verified."""
         plan = Plan(
             self.memories, self.calls, self.kernels, self.sizes, tuple(ports), tuple(outputs),
-            tuple(states),
+            tuple(states), loops=tuple(self.loops),
         )  # fmt: skip
         plan.verify()
         share_states(plan)
+        share_carried(plan)
         drop_unused_kernels(plan)
         share_workspace(plan)
         return plan
@@ -113,9 +110,40 @@ def share_states(plan: Plan) -> None:
     touched = [plan.touched(call) for call in plan.calls]
     for old, new in plan.states:
         copy = _copy_that_may_go(plan, touched, old, new)
-        if copy is not None:
-            del plan.calls[copy], touched[copy]
+        if copy is not None and not any({old, new} & set(loop.around) for loop in plan.loops):
+            del touched[copy]
+            delete_call(plan, copy)
             plan.in_place |= {(old, new)}
+
+
+def share_carried(plan: Plan) -> None:
+    """What a loop carries and only scatters into needs no copy in each step."""
+    touched = [plan.touched(call) for call in plan.calls]
+    for number, loop in enumerate(plan.loops):
+        for place, carried in enumerate(loop.carried):
+            copy = _copy_that_may_go(plan, touched, carried.old, carried.new)
+            inner = any({carried.old, carried.new} & set(other.around) for other in plan.loops)
+            if copy is None or inner:
+                continue
+            del touched[copy]
+            delete_call(plan, copy)
+            loop = plan.loops[number]
+            kept = [*loop.carried]
+            kept[place] = replace(carried, spare=carried.result)
+            changed = replace(loop, carried=tuple(kept))
+            plan.loops = (*plan.loops[:number], changed, *plan.loops[number + 1 :])
+
+
+def delete_call(plan: Plan, number: int) -> None:
+    """Take a call out of a plan."""
+    del plan.calls[number]
+
+    def moved(end: int) -> int:
+        return end - (number < end)
+
+    plan.loops = tuple(
+        replace(loop, start=moved(loop.start), stop=moved(loop.stop)) for loop in plan.loops
+    )
 
 
 def _copy_that_may_go(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> int | None:
@@ -146,51 +174,3 @@ def share_workspace(plan: Plan) -> None:
     plan.kernels[:] = [
         replace(made, program=replace(made.program, workspace=most)) for made in plan.kernels
     ]
-
-
-# ---- whole programs
-
-
-def linked_plan(
-    program: Program, normal: Normal, parts: Iterable[tuple[Region, Sequence[Step]]], lower: Lower
-) -> Plan:
-    """The plan of a program from its regions and their steps, in order."""
-    graph = program.graph
-    linker = Linker(dict(graph.space.sizes), lower, graph.usual)
-    memories = [
-        linker.memory(Memory(_buffer_name(info, number), info.kind, info.dtype, info.shape))
-        for number, info in enumerate(normal.buffers)
-    ]
-    for number, (region, steps) in enumerate(parts):
-        _link_steps(number, region, steps, memories, linker)
-    sources = {node: memories[number] for node, number in normal.sources.items()}
-    for state, _ in program.states:
-        if state not in sources:  # no run reads it
-            made = Memory(state.attribute.name, "input", state.dtype, state.shape)
-            sources[state] = linker.memory(made)
-    results = {node: memories[number] for node, number in normal.outputs.items()}
-    return linker.plan(
-        [sources.get(tensor.node) for tensor in graph.sources],
-        [results[node] for node in program.roots],
-        [(sources[state], results[new]) for state, new in program.states],
-    )
-
-
-def _buffer_name(info: BufferInfo, number: int) -> str:
-    source = info.node is not None and info.node.op == "input" and info.kind != "output"
-    return str(info.node.attribute.name) if source and info.node else f"{info.kind}{number}"
-
-
-def _link_steps(
-    number: int, region: Region, steps: Sequence[Step], memories: Sequence[int], linker: Linker
-) -> None:
-    """The kernels of a region, called on its buffers."""
-    known = {Ref("input", n): memories[buffer] for n, buffer in enumerate(region.inputs)}
-    known |= {Ref("output", n): memories[buffer] for n, buffer in enumerate(region.outputs)}
-    for step in steps:
-        for name, ref in step.arguments.items():
-            if ref not in known:
-                buffer = step.kernel.buffer(name)
-                known[ref] = linker.temporary(buffer.dtype, buffer.shape)
-        arguments = {name: known[ref] for name, ref in step.arguments.items()}
-        linker.call(step.kernel, arguments, step.constant, step.copies, number)

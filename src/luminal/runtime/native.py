@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backend.contract import Backend, Code, Crew, Entry, Table
+from ..backend.contract import Backend, Begin, Code, Crew, Entry, Step, Table
 from ..search.compare import Difference, compare_kernels
+from . import loops
 from .arena import Life, place
 from .constants import Constants
 from .contract import Piece, Spill
 from .inspection import Inspected, Placed
 from .memory import Block
+from .order import spans_of, steps
 from .plan import Plan
 from .slots import Slots
 
@@ -39,13 +41,13 @@ class Native:
     def __init__(self, plan: Plan, codes: Sequence[Code], backend: Backend, threads: int) -> None:
         """codes: one for each kernel of the plan, in order."""
         programs = [made.program for made in plan.kernels]
-        self._plan, self._backend = plan, backend
+        self._plan, self._backend, self._threads = plan, backend, threads
         self._functions = [c.address(p.name) for c, p in zip(codes, programs, strict=True)]
         self._codes = codes  # keeps the machine code alive
         self._crew = backend.crew(threads)
         counters = [backend.counter_bytes(p, threads) for p in programs]
         workspaces = [backend.workspace_bytes(p, threads) for p in programs]
-        self._slots = Slots(plan, backend.empty, counters, workspaces)
+        self._slots = Slots(plan, backend.empty, counters, workspaces, threads)
         self._constants = Constants(plan, self._slots, backend.empty, threads)
         persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
@@ -76,9 +78,11 @@ class Native:
 
     def _placing_sizes(self) -> list[str]:
         """Run-time sizes that calls and places depend on: not a position in a cache, usually."""
-        lives = self._plan.lives(self._running, self._persistent)
-        shapes = (self._plan.memories[memory].shape for memory in lives)
-        names = {name for shape in shapes for extent in shape for name in extent.names()}
+        around = (memory for loop in self._plan.loops for memory in loop.around)
+        placed = {*self._plan.lives(self._running, self._persistent), *around}
+        extents = [extent for m in placed for extent in self._plan.memories[m].shape]
+        extents += [loop.length for loop in self._plan.loops if loop.length is not None]
+        names = {name for extent in extents for name in extent.names()}
         return sorted(names | {name for c in self._plan.calls for name, _, _ in c.ranges})
 
     def _binding_key(self) -> tuple[int, ...]:
@@ -252,7 +256,7 @@ class Native:
             [Life(*life, self._plan.memories[m].bytes(self._sizes)) for m, life in lives.items()]
         )
         offsets = dict(zip(lives, placement.offsets))
-        table = self._backend.table(self._entries(running, offsets))
+        table = self._backend.table(self._steps(running, offsets))
         return Binding(tuple(running), offsets, placement.bytes, table)
 
     def _make_room(self, arena_bytes: int) -> None:
@@ -298,35 +302,16 @@ class Native:
 
     # ---- order
 
-    def _entry(self, number: int, barrier: bool) -> Entry:
+    def _entry(self, number: int, barrier: bool = False) -> Entry:
         function = self._functions[self._plan.calls[number].kernel]
-        return Entry(function, self._slots.address(number), barrier)
+        return Entry(function, self._slots.address(number), barrier, self._slots.apart(number))
 
-    def _entries(self, running: Sequence[int], offsets: Mapping[int, int]) -> list[Entry]:
-        """One entry a call; a barrier only where the next call needs what is not finished."""
-        spans = self._spans(offsets)
-        entries: list[Entry] = []
-        reading: list[Span] = []
-        writing: list[Span] = []
-        for number in running:
-            reads, writes = self._plan.touched(self._plan.calls[number])
-            read, written = [spans[m] for m in reads], [spans[m] for m in writes]
-            if _clash(read, writing) or _clash(written, writing) or _clash(written, reading):
-                entries[-1] = Entry(entries[-1].function, entries[-1].arguments, True)
-                reading, writing = [], []
-            entries.append(self._entry(number, False))
-            reading, writing = reading + read, writing + written
-        return entries
+    def _steps(self, running: Sequence[int], offsets: Mapping[int, int]) -> list[Step]:
+        spans = spans_of(self._plan, offsets, self._sizes)
+        return steps(self._plan, running, spans, self._entry, self._begin)
 
-    def _spans(self, offsets: Mapping[int, int]) -> list[Span]:
-        """The bytes of each memory: of the arena, or of a space of its own."""
-        spans = [Span(memory, 0, 1) for memory in range(len(self._plan.memories))]
-        for memory, offset in offsets.items():
-            size = max(1, self._plan.memories[memory].bytes(self._sizes))
-            spans[memory] = Span(-1, offset, offset + size)
-        for new, old in self._shared.items():
-            spans[new] = spans[old]
-        return spans
+    def _begin(self, loop: int) -> Begin:
+        return loops.begin(self._plan, loop, self._slots, self._sizes, self._threads)
 
     # ---- single calls
 
@@ -338,12 +323,17 @@ class Native:
         return compare_kernels(kernels, self._backend, self._crew.threads)
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
-        """Seconds of each call of a run, alone and warm: the best of `repeat`. Run once before."""
+        """Seconds of each call of a run, alone and warm: the best of `repeat`; of a call in a loop
+        those of one step, 0 where there may be none. Run once before."""
         times: list[tuple[str, float]] = []
         for number in self._binding.running if self._binding else ():
+            name = self._plan.kernels[self._plan.calls[number].kernel].name
+            if loops.waiting(self._plan, number, self._sizes):
+                times.append((name, 0.0))
+                continue
             table = self._backend.table([self._entry(number, True)])
             best = min(_seconds(self._crew, table) for _ in range(repeat))
-            times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))
+            times.append((name, best))
         return times
 
     def inspected(self) -> Inspected:
@@ -354,21 +344,6 @@ class Native:
                   for m, at in offsets.items()]  # fmt: skip
         threads = self._crew.threads
         return Inspected(self._plan, self._backend, threads, dict(self._sizes), running, placed)
-
-
-@dataclass(frozen=True)
-class Span:
-    """Bytes start .. end - 1 of a space."""
-
-    space: int
-    start: int
-    end: int
-
-
-def _clash(these: list[Span], those: list[Span]) -> bool:
-    return any(
-        a.space == b.space and a.start < b.end and b.start < a.end for a in these for b in those
-    )
 
 
 def _seconds(crew: Crew, table: Table) -> float:

@@ -27,7 +27,8 @@ GIVEN = ("input", "parameter", "constant")
 
 @dataclass(frozen=True)
 class Memory:
-    """A buffer of the program. kind: "input", "parameter", "constant", "output" or "temporary".
+    """A buffer of the program. kind: "input", "parameter", "constant", "output", "temporary", or
+    "moving": a part of others, which a loop changes with each step.
 
     shape: the user's, for what a user sees; else that of the kernel that writes it.
     """
@@ -82,6 +83,62 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """Memories of what a loop carries. old and new are read and written by the calls; they lie in
+    result and spare by turns, so that the last step writes the result. Where the new value is made
+    in place of the old, spare is the result."""
+
+    initial: int
+    old: int
+    new: int
+    result: int
+    spare: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Calls start .. stop - 1 run `length` times, or as long as the first carried value holds.
+
+    sliced, rows: (memory, what the calls read or write of it in a step: a slice along its first
+    dimension, the last one first if `reverse`).
+    """
+
+    start: int
+    stop: int
+    length: Index | None
+    carried: tuple[Carried, ...]
+    sliced: tuple[tuple[int, int], ...] = ()
+    rows: tuple[tuple[int, int], ...] = ()
+    reverse: bool = False
+    conditional: bool = False
+
+    @property
+    def around(self) -> tuple[int, ...]:
+        """The memories that must stay while it runs."""
+        kept = (m for c in self.carried for m in (c.initial, c.result, c.spare))
+        return tuple(dict.fromkeys((*kept, *(stack for stack, _ in self.sliced + self.rows))))
+
+    def steps(self, running: Sequence[int]) -> range:
+        """The places of its calls among those that run."""
+        mine = [step for step, number in enumerate(running) if self.start <= number < self.stop]
+        return range(mine[0], mine[-1] + 1) if mine else range(0)
+
+    @property
+    def given(self) -> frozenset[int]:
+        """What the calls read that none of them has made before."""
+        return frozenset([c.old for c in self.carried] + [part for _, part in self.sliced])
+
+    @property
+    def left(self) -> frozenset[int]:
+        """What is made once the loop is done."""
+        return frozenset([c.result for c in self.carried] + [stack for stack, _ in self.rows])
+
+    def count(self, sizes: Mapping[str, int]) -> int | None:
+        """The most steps, None where there is no limit."""
+        return None if self.length is None else int(self.length.evaluate(sizes))
+
+
+@dataclass(frozen=True)
 class Compiled:
     """A prepared kernel, its schedule, its program."""
 
@@ -108,7 +165,7 @@ class Plan:
     """sizes: run-time size -> bounds. ports: the memory of each of the user's inputs, None if it is
     not needed. outputs: the memory of each of the user's outputs. states: (input memory, output
     memory) pairs: after a run the input holds what the output was. in_place: those of them that are
-    one piece of memory.
+    one piece of memory. loops: inner ones first.
     """
 
     memories: list[Memory]
@@ -119,6 +176,7 @@ class Plan:
     outputs: tuple[int, ...] = ()
     states: tuple[tuple[int, int], ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
+    loops: tuple[Loop, ...] = ()
 
     def touched(self, call: Call) -> Touched:
         """The memories that a call reads, and those it writes."""
@@ -136,13 +194,24 @@ class Plan:
     def lives(
         self, running: Sequence[int], persistent: frozenset[int]
     ) -> dict[int, tuple[int, int]]:
-        """Temporary memory -> the first and last of these calls that uses it."""
-        lives: dict[int, tuple[int, int]] = {}
+        """Temporary memory -> the first and last of these calls that uses it. What a loop finds or
+        leaves in memory is used by all of its steps."""
+        uses: dict[int, set[int]] = {}
         for step, number in enumerate(running):
-            for memory in (argument.memory for argument in self.calls[number].arguments):
-                if self.memories[memory].kind == "temporary" and memory not in persistent:
-                    lives[memory] = lives.get(memory, (step, step))[0], step
-        return lives
+            for argument in self.calls[number].arguments:
+                uses.setdefault(argument.memory, set()).add(step)
+        spans = [(loop, mine) for loop in self.loops if (mine := loop.steps(running))]
+        for loop, mine in spans:
+            for memory in loop.around:
+                uses.setdefault(memory, set()).update((mine[0], mine[-1]))
+        for _, mine in spans:
+            for steps in uses.values():
+                if not steps.isdisjoint(mine) and not steps <= set(mine):
+                    steps.update((mine[0], mine[-1]))
+        return {
+            memory: (min(steps), max(steps)) for memory, steps in uses.items()
+            if self.memories[memory].kind == "temporary" and memory not in persistent
+        }  # fmt: skip
 
     def looked_up(self) -> frozenset[int]:
         """Memories of which a run reads a few rows only: those that its data name."""
@@ -169,10 +238,11 @@ class Plan:
             for name in set(made.program.sizes) - self.sizes.keys():
                 raise CompileError(f"{made.program.name} asks for a size {name!r}: there is none")
         given = {n for n, memory in enumerate(self.memories) if memory.kind in GIVEN}
-        known = set(given)
         fixed = {n for n in given if self.memories[n].kind != "input"}
-        for call in self.calls:
+        known = given.union(*(loop.given for loop in self.loops))
+        for number, call in enumerate(self.calls):
             reads, writes = self.touched(call)
+            known = known.union(*(loop.left for loop in self.loops if loop.stop <= number))
             self._refuse(call, reads - known, "reads '{}' before it is made")
             self._refuse(call, writes & given, "writes the input '{}'")
             packed = {a.memory for a in call.arguments if a.layout}
@@ -181,6 +251,7 @@ class Plan:
                 fixed |= writes
             self._refuse(call, packed - fixed, "wants '{}' packed, which is no constant")
             known |= writes
+        known = known.union(*(loop.left for loop in self.loops))
         for number in self.outputs:
             if number not in known - given:
                 name = self.memories[number].name

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import Apply, Kernel, Value, walk
 from ..kernel.work import usual_sizes, work
-from .plan import Compiled, Plan
+from .plan import Compiled, Loop, Plan
 
 COSTLY = 6  # vector instructions: an operation that names a kernel
 NAMED = 3  # operations in a name
@@ -72,6 +72,7 @@ class Report:
             f"kernels: {len(self.kernels)} distinct, {len(self.calls)} calls in a run, "
             f"{len(fixed)} when parameters are set",
             self._origins(),
+            *(self._loop(loop) for loop in reversed(self.plan.loops)),
             *self.search,
         ]
         for made in self.kernels:
@@ -85,6 +86,16 @@ class Report:
         lowered = f"{len(self.kernels) - len(libraries)} lowered from schedules"
         names = ", ".join(dict.fromkeys(libraries))
         return f"{lowered}, {len(libraries)} library calls ({names})" if libraries else lowered
+
+    def _loop(self, loop: Loop) -> str:
+        """What runs again and again."""
+        assert self.plan is not None
+        calls = [c for c in self.plan.calls[loop.start : loop.stop] if not c.constant]
+        names = ", ".join(dict.fromkeys(self.kernels[c.kernel].name for c in calls))
+        steps = "steps while it holds" if loop.length is None else f"{loop.length} steps"
+        text = f"loop: {steps} of {len(calls)} calls ({names}), {len(loop.carried)} carried"
+        here = sum(carried.spare == carried.result for carried in loop.carried)
+        return text + (f", {here} of them in place" if here else "")
 
     def count(self, made: Compiled) -> int:
         """How often a run calls this kernel."""

@@ -3,7 +3,8 @@
 The block of a call: one pointer per buffer, the claim counters, the workspace, one number per
 run-time size. A *place* is something that a pointer points to: a memory of the plan, or, after
 those, a packed copy. When an array moves or a size changes, its slots are patched; nothing is made
-anew.
+anew. In a loop each thread has blocks of its own, whose pointers it moves itself; a loop has a
+block of pointers to what lies around it.
 """
 
 from __future__ import annotations
@@ -21,31 +22,53 @@ class Slots:
     """counters and workspaces: bytes that each kernel of the plan needs of them."""
 
     def __init__(
-        self, plan: Plan, allocate: Allocate, counters: list[int], workspaces: list[int]
-    ) -> None:
+        self, plan: Plan, allocate: Allocate, counters: list[int], workspaces: list[int],
+        threads: int = 1,
+    ) -> None:  # fmt: skip
         self.packed = {
             argument: len(plan.memories) + number
             for number, argument in enumerate(packed_arguments(plan))
         }
         self.workspace = Block(allocate, max(workspaces, default=0))
         self._starts: list[int] = []
+        self._apart: list[int] = []  # positions between the blocks of two threads
+        self._moving: dict[tuple[int, int], list[int]] = {}  # (place, thread) -> positions
+        self._around: dict[tuple[int, int, int], int] = {}  # (loop, place, thread) -> position
+        looping = {n for loop in plan.loops for n in range(loop.start, loop.stop)}
+        moving = {n for n, memory in enumerate(plan.memories) if memory.kind == "moving"}
         pointers: list[tuple[int, int]] = []  # position, place
         sizes: list[tuple[int, str]] = []
         counted: list[tuple[int, int]] = []  # position, offset
         workspace: list[int] = []
         end = offset = 0
-        for call in plan.calls:
+
+        def point(place: int, thread: int) -> None:
+            nonlocal end
+            if place in moving:
+                self._moving.setdefault((place, thread), []).append(end)
+            else:
+                pointers.append((end, place))
+            end += 1
+
+        for number, call in enumerate(plan.calls):
             self._starts.append(end)
-            for argument in call.arguments:
-                pointers.append((end, self.place(argument)))
-                end += 1
-            counted.append((end, offset))
+            for thread in range(threads if number in looping else 1):
+                for argument in call.arguments:
+                    point(self.place(argument), thread)
+                counted.append((end, offset))
+                workspace.append(end + 1)
+                end += 2
+                for name in plan.kernels[call.kernel].program.sizes:
+                    sizes.append((end, name))
+                    end += 1
+            own = (end - self._starts[-1]) // threads
+            self._apart.append(own if number in looping else 0)
             offset += round_up(counters[call.kernel])
-            workspace.append(end + 1)
-            end += 2
-            for name in plan.kernels[call.kernel].program.sizes:
-                sizes.append((end, name))
-                end += 1
+        for number, loop in enumerate(plan.loops):
+            for thread in range(threads):
+                for memory in loop.around:
+                    self._around[number, memory, thread] = end
+                    point(memory, thread)
         self._counters = Block(allocate, offset)
         self._counters.array_of_bytes()[:] = 0
         self._values = np.zeros(max(end, 1), np.int64)
@@ -61,7 +84,22 @@ class Slots:
 
     def address(self, call: int) -> int:
         """The address of the argument block of a call."""
-        return int(self._values.ctypes.data) + 8 * self._starts[call]
+        return self._address_of(self._starts[call])
+
+    def apart(self, call: int) -> int:
+        """Bytes between the argument blocks of two threads."""
+        return 8 * self._apart[call]
+
+    def slot(self, loop: int, memory: int, thread: int) -> int:
+        """Where a thread finds the address of a memory around a loop."""
+        return self._address_of(self._around[loop, memory, thread])
+
+    def places(self, memory: int, thread: int) -> tuple[int, ...]:
+        """The addresses at which a thread's blocks hold a moving memory."""
+        return tuple(map(self._address_of, self._moving.get((memory, thread), ())))
+
+    def _address_of(self, position: int) -> int:
+        return int(self._values.ctypes.data) + 8 * position
 
     def point(self, place: int, address: int) -> None:
         """A place lies at this address from now on."""

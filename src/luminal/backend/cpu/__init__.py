@@ -7,8 +7,7 @@ from .jit import build, load
 from .memory import empty
 from .render import counter_bytes, render, workspace_bytes
 from .target import describe, fingerprint, host, lacking, named, needs
-from .workers import Table as table
-from .workers import crew
+from .workers import crew, table
 
 target = host
 

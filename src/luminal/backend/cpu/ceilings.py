@@ -23,7 +23,7 @@ from .emitter import ELEMENTS, Emitter, Operand
 from .instructions import Emission, emissions
 from .render import attributes
 from .target import host, host_machine
-from .workers import Table, crew
+from .workers import crew, table
 
 ROUNDS = 200_000  # 0.4 ms: the call and its barrier take some microseconds
 CHAINS = 12  # independent accumulators: enough for two ports of latency 4, in 16 registers
@@ -76,12 +76,12 @@ def _operations(target: Target, name: str) -> int:
 def _runner(text: str, data: np.ndarray, threads: int, again: int = 1) -> Callable[[], None]:
     code = jit.build([text], host(threads))[0]
     arguments = (ctypes.c_uint64 * 1)(data.ctypes.data)
-    table = Table([Entry(code.address("work"), ctypes.addressof(arguments))] * again)
+    rows = table([Entry(code.address("work"), ctypes.addressof(arguments))] * again)
     workers, kept = crew(threads), (code, arguments, data)
 
     def run() -> None:
         assert kept  # the code and its memory live as long as this function
-        workers.run(table)
+        workers.run(rows)
 
     return run
 

@@ -1,8 +1,9 @@
 """The native side of `workers.py`: LLVM IR that executes a plan table on all threads of a crew.
 
-A table entry is 32 bytes: function, arguments, whether a barrier follows, nothing. The control
-block holds, on cache lines of their own: the generation (a new number starts a run; sleepers wait
-on it), how many arrivals at barriers there have been ever, the plan posted last.
+A row of a table is 32 bytes: function, arguments, flags (1: a barrier follows, unless the row
+jumps; 2: of a loop, see `loop_text`), bytes between the arguments of two threads. The control block
+holds, on cache lines of their own: the generation (a new number starts a run; sleepers wait on it),
+how many arrivals at barriers there have been ever, the plan posted last.
 
     alone   executes a plan on the calling thread; needs no control block
     post    publishes a plan: the barrier count at its start, then a new generation
@@ -14,6 +15,7 @@ on it), how many arrivals at barriers there have been ever, the plan posted last
 
 from __future__ import annotations
 
+from . import loop_text
 from .target import Machine
 
 CONTROL = {  # byte offsets
@@ -29,7 +31,7 @@ FUTEX = {"x86_64": 202, "aarch64": 98}
 def crew_text(machine: Machine) -> str:
     """The module for this machine; `work` and `lead` only where threads can sleep on a futex."""
     sleeps = can_sleep(machine)
-    text = _COMMON + (_FUTEX if sleeps else _NO_FUTEX)
+    text = loop_text.TEXT + _COMMON + (_FUTEX if sleeps else _NO_FUTEX)
     pause = "pause" if machine.is_x86 else "yield"
     names = {
         "PAUSE": f'call void asm sideeffect "{pause}", "~{{memory}}"()',
@@ -110,17 +112,18 @@ entries:
   %i = phi i64 [0, %entry], [%next, %following]
   %before = phi i64 [%base, %entry], [%after, %following]
   %offset = mul i64 %i, 32
-  %function.at = getelementptr i8, ptr %table, i64 %offset
-  %function = load ptr, ptr %function.at, align 8
-  %arguments.at = getelementptr i8, ptr %function.at, i64 8
-  %arguments = load ptr, ptr %arguments.at, align 8
-  %barrier.at = getelementptr i8, ptr %function.at, i64 16
-  %barrier = load i64, ptr %barrier.at, align 8
-  call void %function(ptr %arguments, i64 %thread, i64 %threads)
-  %next = add i64 %i, 1
+  %row = getelementptr i8, ptr %table, i64 %offset
+  %flags.at = getelementptr i8, ptr %row, i64 16
+  %flags = load i64, ptr %flags.at, align 8
+  %jump = call i64 @row(ptr %row, i64 %thread, i64 %threads)
+  %following.row = add i64 %i, 1
+  %next = add i64 %following.row, %jump
   %more = icmp slt i64 %next, %count
+  %barrier = and i64 %flags, 1
   %wanted = icmp ne i64 %barrier, 0
-  %meet = and i1 %more, %wanted
+  %straight = icmp eq i64 %jump, 0
+  %waits = and i1 %wanted, %straight
+  %meet = and i1 %more, %waits
   br i1 %meet, label %meeting, label %following
 meeting:
   %met = call i64 @barrier(ptr %control, i64 %before, i64 %threads)
@@ -153,12 +156,10 @@ entry:
 entries:
   %i = phi i64 [0, %entry], [%next, %entries]
   %offset = mul i64 %i, 32
-  %function.at = getelementptr i8, ptr %table, i64 %offset
-  %function = load ptr, ptr %function.at, align 8
-  %arguments.at = getelementptr i8, ptr %function.at, i64 8
-  %arguments = load ptr, ptr %arguments.at, align 8
-  call void %function(ptr %arguments, i64 0, i64 1)
-  %next = add i64 %i, 1
+  %row = getelementptr i8, ptr %table, i64 %offset
+  %jump = call i64 @row(ptr %row, i64 0, i64 1)
+  %following.row = add i64 %i, 1
+  %next = add i64 %following.row, %jump
   %more = icmp slt i64 %next, %count
   br i1 %more, label %entries, label %out
 out:

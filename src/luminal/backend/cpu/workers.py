@@ -25,8 +25,9 @@ import numpy as np
 
 from ... import cores
 from ...errors import DeviceError
-from ..contract import Entry
+from ..contract import Step
 from . import crew_text, jit, memory
+from .table import Functions, Table
 from .target import host, host_machine
 
 SPIN_SECONDS = 5e-4  # a worker without a plan waits so long before it sleeps
@@ -36,20 +37,6 @@ PATIENCE_SECONDS = 2e-5  # at a barrier: then the core is left to whatever holds
 CallType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 StepType = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 FinishType = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-class Table:
-    """A plan as the native code reads it."""
-
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self._rows = np.zeros((max(1, len(entries)), 4), np.uint64)
-        for row, entry in zip(self._rows, entries):
-            row[:3] = entry.function, entry.arguments, entry.barrier
-        self.address = self._rows.ctypes.data
-        self.count = len(entries)
-
-    def __len__(self) -> int:
-        return self.count
 
 
 class Workers:
@@ -204,6 +191,7 @@ class Native:
         self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))
         self.finish: Callable[[int], None] = FinishType(self._object.address("finish"))
+        self.loops = Functions(self._object.address("begin"), self._object.address("turn"))
         if crew_text.can_sleep(machine):
             self.lead: Callable[[int, int, int], None] = CallType(self._object.address("lead"))
             self.work: Callable[[int, int], None] = StepType(self._object.address("work"))
@@ -229,6 +217,11 @@ def _native() -> Native:
 def crew(threads: int) -> Workers | Alone:
     """The crew of this many threads; all executables share it."""
     return Alone() if threads == 1 else Workers(threads)
+
+
+def table(entries: Sequence[Step]) -> Table:
+    """A plan as the native code reads it."""
+    return Table(entries, _native().loops)
 
 
 _CREWS: list[Workers] = []

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import InputError
+from ...graph.index import Index
 from ...graph.infer import text
+from ...graph.loops import Scopes, parts
 from ...graph.node import REDUCE_OPS, Node, Scatter, View, position
 from ...graph.order import reachable
 from ...graph.scalars import REDUCTIONS, SCALARS, compute
@@ -48,18 +51,63 @@ def evaluate(
 ) -> dict[Node, np.ndarray]:  # fmt: skip
     """Values of these nodes. rounding: as far off as rounding may leave them."""
     wanted = list(nodes)
-    order = reachable(wanted)
+    order, scopes = reachable(wanted), Scopes(wanted)
     values = _sources(graph, order, feeds or {})
     bound = _sizes(graph, order, values, sizes or {})
-    last = {source: node.number for node in order for source in node.inputs}
-    for node in order:
-        if node.op != "input":
-            operands = [values[source] for source in node.inputs]
-            values[node] = meaning(node, operands, bound, rounding)
-            for source in set(node.inputs) - set(wanted):
+    _Run(scopes, bound, rounding).nodes(scopes.ordered(wanted), values, set(wanted))
+    return {node: np.ascontiguousarray(values[node]).reshape(values[node].shape) for node in wanted}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Computes nodes, loops step by step."""
+
+    scopes: Scopes
+    sizes: Sizes
+    rounding: Rounding | None
+
+    def nodes(self, order: list[Node], values: dict[Node, Any], wanted: set[Node]) -> None:
+        """Adds the values of these nodes; drops those that are not wanted once they are used."""
+        operands = {node: self.scopes.operands(node) for node in order}
+        last = {source: node.number for node in order for source in operands[node]}
+        mine = set(order)
+        for node in order:
+            if node in values:
+                continue
+            if node.op == "loop":
+                values[node] = self._loop(node, values)
+            elif node.op == "result":
+                values[node] = values[node.inputs[0]][node.attribute]
+            else:
+                given = [values[source] for source in node.inputs]
+                values[node] = meaning(node, given, self.sizes, self.rounding)
+            for source in set(operands[node]) & mine - wanted:
                 if last[source] == node.number:
                     del values[source]
-    return {node: np.ascontiguousarray(values[node]).reshape(values[node].shape) for node in wanted}
+
+    def _loop(self, node: Node, values: Mapping[Node, Any]) -> list[np.ndarray]:
+        """The last carried values, then the rows of all steps."""
+        made, loop = parts(node), node.attribute
+        body = self.scopes.bodies[node]
+        carried = [values[first] for first in made.initial]
+        count = None if loop.length is None else int(loop.length.evaluate(self.sizes))
+        rows = [np.empty(_shape((count or 0, *r.shape), self.sizes), r.dtype.numpy)
+                for r in made.rows]  # fmt: skip
+        step = 0
+        while (count is None or step < count) and (not loop.conditional or carried[0]):
+            place = count - 1 - step if loop.reverse and count is not None else step
+            slices = [values[stack][place] for stack in made.stacks]
+            inner = {**values, **dict(zip(made.variables, (*carried, *slices)))}
+            self.nodes(body, inner, set(made.made))
+            carried = [inner[new] for new in made.new]
+            for whole, row in zip(rows, made.rows):
+                whole[place] = inner[row]
+            step += 1
+        return [*carried, *rows]
+
+
+def _shape(shape: tuple[Any, ...], sizes: Sizes) -> tuple[int, ...]:
+    return tuple(int(Index.of(size).evaluate(sizes)) for size in shape)
 
 
 def _sources(graph: Graph, order: list[Node], feeds: Mapping[Any, Any]) -> dict[Node, np.ndarray]:

@@ -1,0 +1,152 @@
+"""A program as straight pieces and loops, in the order in which they run.
+
+A value belongs to the first piece that can compute it: one more than the loops that it waits for.
+What a later piece, or the body of a loop, needs of it is kept in memory; what costs nothing to make
+again, or is known before the run, is made again there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .loops import Parts, Scopes, parts
+from .node import Node
+from .order import post_order, reachable
+
+
+@dataclass(frozen=True)
+class Piece:
+    """kept: nodes that come to lie in memory, where others find them. made: those among `made` of
+    the loop around, each with its position there. given: nodes found in memory."""
+
+    kept: tuple[Node, ...]
+    made: tuple[tuple[int, Node], ...]
+    given: frozenset[Node]
+
+    @property
+    def ends(self) -> tuple[Node, ...]:
+        """The nodes of `made`."""
+        return tuple(node for _, node in self.made)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A loop, and the stages of each step."""
+
+    node: Node
+    body: tuple[Stage, ...]
+
+    @property
+    def parts(self) -> Parts:
+        return parts(self.node)
+
+
+Stage: TypeAlias = Piece | Repeat
+
+
+def stages_of(roots: Sequence[Node], states: Collection[Node] = ()) -> tuple[Stage, ...]:
+    """The stages of a program. Roots that are results of loops are in memory without a piece.
+    states: parameters that change with each run."""
+    wanted = tuple(dict.fromkeys(node for node in roots if node.op != "result"))
+    if all(node.op != "loop" for node in reachable(roots)):
+        return (Piece(wanted, (), frozenset()),)
+    return _Scope(Scopes(roots), _fixed(roots, states), frozenset()).stages(roots, wanted, ())
+
+
+def pieces_of(stages: Iterable[Stage]) -> list[Piece]:
+    """All pieces, in order, those of bodies too."""
+    return [
+        piece for stage in stages
+        for piece in ([stage] if isinstance(stage, Piece) else pieces_of(stage.body))
+    ]  # fmt: skip
+
+
+def _fixed(roots: Iterable[Node], states: Collection[Node]) -> frozenset[Node]:
+    """What is known before the run."""
+    found: set[Node] = set()
+    for node in reachable(roots):
+        if node.op == "input":
+            known = node.attribute.kind != "input" and node not in states
+        else:
+            known = node.op != "variable" and found.issuperset(node.inputs)
+        if known:
+            found.add(node)
+    return frozenset(found)
+
+
+class _Scope:
+    """The program, or the body of a loop. outside: nodes that are in memory when it begins."""
+
+    def __init__(self, scopes: Scopes, fixed: frozenset[Node], outside: frozenset[Node]) -> None:
+        self.scopes, self.fixed, self.outside = scopes, fixed, outside
+        self.level: dict[Node, int] = {}
+        self.pieces: list[list[Node]] = []  # what is kept, by level
+
+    def stages(
+        self, ends: Sequence[Node], kept: Sequence[Node], made: Sequence[Node]
+    ) -> tuple[Stage, ...]:
+        """ends: all that is computed. kept, made: as of a piece."""
+        loops = self._find_levels(ends)
+        last = max(self.level.values())
+        self.pieces = [[node for node in kept if self.level[node] == n] for n in range(last + 1)]
+        found: list[Stage] = []
+        for level in range(last, -1, -1):
+            mine = tuple((n, node) for n, node in enumerate(made) if self.level[node] == level)
+            bodies = [self._repeat(loop) for loop in loops if self.level[loop] == level]
+            own = tuple(dict.fromkeys(self.pieces[level]))
+            given = self._before((*own, *(node for _, node in mine)), level)
+            self._keep(given)
+            straight = [Piece(own, mine, frozenset(given))] if own or mine else []
+            found[:0] = [*straight, *bodies]
+        return tuple(found)
+
+    def _given(self, node: Node) -> bool:
+        return node in self.outside or node.op in ("input", "variable")
+
+    def _find_levels(self, ends: Iterable[Node]) -> list[Node]:
+        """How many loops lie one behind the other before each node; the loops."""
+
+        def below(node: Node) -> tuple[Node, ...]:
+            return () if self._given(node) else self.scopes.operands(node)
+
+        order = post_order(ends, below)
+        for node in order:
+            level = max((self.level[source] for source in below(node)), default=0)
+            self.level[node] = level + (node.op == "result" and not self._given(node))
+        return [node for node in order if node.op == "loop"]
+
+    def _keep(self, nodes: Iterable[Node]) -> None:
+        """They are in memory already, or a piece puts them there."""
+        for node in nodes:
+            if not self._given(node) and node.op != "result":
+                self.pieces[self.level[node]].append(node)
+
+    def _before(self, roots: Iterable[Node], level: int) -> list[Node]:
+        """What a piece finds in memory."""
+
+        def stops(node: Node) -> bool:
+            if self._given(node) or node.op == "result":
+                return True
+            return self.level[node] < level and not self._made_again(node)
+
+        found = post_order(roots, lambda node: () if stops(node) else node.inputs)
+        return [node for node in found if stops(node)]
+
+    def _repeat(self, loop: Node) -> Repeat:
+        made = parts(loop)
+        captured = post_order(
+            self.scopes.operands(loop)[len(made.given) :],
+            lambda node: node.inputs if self._made_again(node) else (),
+        )
+        outside = [node for node in captured if not self._made_again(node)]
+        self._keep([*made.given, *outside])
+        inner = _Scope(self.scopes, self.fixed, frozenset(outside))
+        return Repeat(loop, inner.stages(made.made, (), made.made))
+
+    def _made_again(self, node: Node) -> bool:
+        """It costs nothing, or is known before the run; it is not in memory for other reasons."""
+        if self._given(node) or node.op == "result":
+            return False
+        return node in self.fixed or node.op == "view"

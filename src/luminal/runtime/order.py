@@ -1,0 +1,84 @@
+"""The calls of a run as entries for the crew: barriers, and where loops begin and end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..backend.contract import Begin, End, Entry, Step
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes start .. end - 1 of a space."""
+
+    space: int
+    start: int
+    end: int
+
+
+def spans_of(plan: Plan, offsets: Mapping[int, int], sizes: Mapping[str, int]) -> list[Span]:
+    """The bytes of each memory: of the arena, or of a space of its own."""
+    spans = [Span(memory, 0, 1) for memory in range(len(plan.memories))]
+    for memory, offset in offsets.items():
+        size = max(1, plan.memories[memory].bytes(sizes))
+        spans[memory] = Span(-1, offset, offset + size)
+    carried = [(c.new, c.old) for loop in plan.loops for c in loop.carried if c.spare == c.result]
+    for new, old in [*((new, old) for old, new in plan.in_place), *carried]:
+        spans[new] = spans[old]
+    return spans
+
+
+def steps(
+    plan: Plan, running: Sequence[int], spans: Sequence[Span], entry: Callable[[int], Entry],
+    begin: Callable[[int], Begin],
+) -> list[Step]:  # fmt: skip
+    """One entry a call; a barrier only where the next call needs what is not finished, and where a
+    loop begins or a step of it is done. entry, begin: of a call, of a loop."""
+    found: list[Step] = []
+    reading: list[Span] = []
+    writing: list[Span] = []
+    for number, loop in _marked(plan, running):
+        if number is None:
+            _wait(found)
+            found.append(End() if loop is None else begin(loop))
+            reading, writing = [], []
+            continue
+        reads, writes = plan.touched(plan.calls[number])
+        read, written = [spans[m] for m in reads], [spans[m] for m in writes]
+        if _clash(read, writing) or _clash(written, writing) or _clash(written, reading):
+            _wait(found)
+            reading, writing = [], []
+        found.append(entry(number))
+        reading, writing = reading + read, writing + written
+    return found
+
+
+def _marked(plan: Plan, running: Sequence[int]) -> Iterator[tuple[int | None, int | None]]:
+    """(call, None) for these calls in order; (None, loop) before those of a loop, outer loops
+    first, and (None, None) behind them."""
+    first: dict[int, list[int]] = {}
+    last: Counter[int] = Counter()
+    for number in reversed(range(len(plan.loops))):
+        mine = plan.loops[number].steps(running)
+        if mine:
+            first.setdefault(mine[0], []).append(number)
+            last[mine[-1]] += 1
+    for step, call in enumerate(running):
+        yield from ((None, loop) for loop in first.get(step, ()))
+        yield call, None
+        yield from [(None, None)] * last[step]
+
+
+def _wait(entries: list[Step]) -> None:
+    """A barrier behind the last entry; loops have theirs."""
+    if entries and isinstance(entries[-1], Entry):
+        entries[-1] = replace(entries[-1], barrier=True)
+
+
+def _clash(these: list[Span], those: list[Span]) -> bool:
+    return any(
+        a.space == b.space and a.start < b.end and b.start < a.end for a in these for b in those
+    )
