@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ..errors import DTypeError, InputError, ShapeError
+from ..errors import DTypeError, InputError, ShapeError, Unsupported
 from ..graph.graph import Graph
 from ..graph.infer import text
 from ..graph.node import Composite, Node
@@ -103,6 +103,8 @@ class Walk:
         if known is not None:
             return _other(INSTEAD[known.name]) if known.name in INSTEAD else composite(known)
         row = changes(node)
+        if node.op in ("loop", "result"):
+            raise Unsupported("a loop has no derivative yet")
         return STRUCTURAL[node.op] if row is None else row
 
     def _passing(self, node: Node) -> list[Node]:
