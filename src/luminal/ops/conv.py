@@ -114,15 +114,26 @@ def _conv_transpose(
         ).squeeze(0)
     if not same_size(extent(x, 1), extent(weight, 0)):
         raise ShapeError(f"conv_transpose{n}d: the channels of {x} do not fit {weight}")
+    sides = [(p, p) for p in per_dim(padding, n, "padding")]
+    return transposed_convolution(x, weight, bias, stride, sides, output_padding, groups, dilation)
+
+
+def transposed_convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers,
+    sides: Sequence[tuple[int, int]], output_padding: Numbers, groups: int, dilation: Numbers,
+) -> Tensor:  # fmt: skip
+    """x: (batch, in, *spatial), weight: (in, out / groups, *kernel). sides: how much is cut off
+    before and after, for each spatial dimension."""
+    n = weight.ndim - 2
     spread = per_dim(dilation, n, "dilation")
     for d, step in enumerate(per_dim(stride, n, "stride")):
         x = x.dilate(step, 2 + d) if step > 1 else x
     kernel = [int(extent(weight, 2 + d)) for d in range(n)]
     widths = []
-    paddings, extras = per_dim(padding, n, "padding"), per_dim(output_padding, n, "output_padding")
-    for k, d, p, extra in zip(kernel, spread, paddings, extras):
-        reach = d * (k - 1) - p
-        widths.append((reach, reach + extra))
+    for k, d, side, extra in zip(kernel, spread, sides,
+                                 per_dim(output_padding, n, "output_padding")):  # fmt: skip
+        reach = d * (k - 1)
+        widths.append((reach - side[0], reach - side[1] + extra))
     taps = weight.flip(*range(2, 2 + n)).unflatten(0, (groups, -1))
     taps = taps.transpose(1, 2).flatten(0, 1)  # (groups out, in / groups, *kernel)
     return convolution(x, taps, bias, 1, widths, dilation, groups)

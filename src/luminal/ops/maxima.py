@@ -33,10 +33,10 @@ def _maxima(x: Tensor, n: int, windows: Windows, return_indices: bool) -> Pooled
     flat = Index.of(0)
     for d in range(x.ndim - n, x.ndim):
         flat = flat * extent(x, d) + Index.of(f"i{d}")
-    return _first_best(elements, windows(x.graph.iota(x.shape, flat, i64), i64.highest), n)
+    return first_best(elements, windows(x.graph.iota(x.shape, flat, i64), i64.highest), n)
 
 
-def _first_best(elements: Tensor, numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def first_best(elements: Tensor, numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Over the last n dimensions: (the largest element, the smallest number of one so large)."""
     inner = tuple(range(elements.ndim - n, elements.ndim))
     best = reduce("max", elements, inner, keepdim=True)
@@ -189,7 +189,7 @@ def fractional_max_pool(
         flat = add(mul(flat, length), places.reshape((*planes, *shape)))
     numbers = flat.expand((*x.shape[:2], *flat.shape[2:]))
     elements = gather(x.flatten(2), 2, numbers.flatten(2))
-    return _first_best(elements.reshape(numbers.shape), numbers, n)
+    return first_best(elements.reshape(numbers.shape), numbers, n)
 
 
 def _starts(sample: Tensor, length: int, windows: int, kernel: int) -> Tensor:

@@ -1,0 +1,264 @@
+"""A model file as a program: what a user holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...errors import InputError, ShapeError, Unsupported
+from ...graph.graph import Graph
+from ...graph.index import Index
+from . import kinds, reading
+from .context import Context, has_function
+from .operators import Body, Operator, Reader
+from .stages import Runner, Stage
+from .table import HOST, RULES
+
+Source = str | Path | bytes | onnx.ModelProto
+_RESERVED = re.compile(r"[ia]\d+")
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output. dtype: as NumPy calls it, or "string", "sequence", ... shape: numbers and
+    names of sizes, None where the model says nothing."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+    def __str__(self) -> str:
+        shape = "?" if self.shape is None else f"({', '.join(map(str, self.shape))})"
+        return f"{self.name}: {self.dtype} {shape}"
+
+
+class Model:
+    """An ONNX model, compiled when it first runs on inputs of a kind.
+
+    inputs, outputs: ports by name, in the order of the file. Sizes that the model names are free:
+    one program serves them all.
+    """
+
+    def __init__(self, source: Source, options: Mapping[str, Any]) -> None:
+        self.proto, folder = reading.read_model(source)
+        versions = reading.opsets(self.proto)
+        reader = Reader(folder)
+        functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f
+                     for f in self.proto.functions}  # fmt: skip
+        self.context = Context(reader, functions, dict(options))
+        self.body = reader.graph(self.proto.graph, versions)
+        graph = self.proto.graph
+        self.all_inputs = {i.name: _port(i) for i in graph.input}
+        self.inputs = {n: p for n, p in self.all_inputs.items() if n not in self.body.constants}
+        self.outputs = {o.name: _port(o) for o in graph.output}
+        _check_version(versions)
+        _check_operators(self.body, self.context)
+        self.runner = Runner(self.context, self.body, _templates(self.all_inputs))
+
+    # ---- running
+
+    def run(
+        self, inputs: Sequence[Any] | Mapping[str, Any], outputs: Sequence[str] | None = None
+    ) -> list[Any]:
+        """The outputs (those named, or all) for arrays in order or by name. Raises InputError for
+        a missing or unknown name and for a wrong dtype or shape."""
+        store = self._checked(inputs)
+        results = dict(zip(self.outputs, self.runner.run(store)))
+        unknown = [name for name in outputs or () if name not in results]
+        if unknown:
+            raise InputError(f"no output {unknown[0]!r}; the outputs are {', '.join(results)}")
+        return [results[name] for name in outputs or results]
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """One output as an array, several as a tuple."""
+        given = dict(zip(self.inputs, arrays)) | named
+        if len(arrays) > len(self.inputs):
+            raise InputError(f"{len(arrays)} arrays given; {self._names()}")
+        results = self.run(given)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _checked(self, inputs: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(inputs, Mapping):
+            if len(inputs) > len(self.inputs):
+                raise InputError(f"{len(inputs)} inputs given; {self._names()}")
+            inputs = dict(zip(self.inputs, inputs))
+        unknown = [name for name in inputs if name not in self.all_inputs]
+        missing = [name for name, port in self.inputs.items()
+                   if name not in inputs and not port.dtype.startswith("optional")]  # fmt: skip
+        if unknown or missing:
+            what = f"no input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
+            raise InputError(f"{what}; {self._names()}")
+        store = {name: _array(self.all_inputs[name], value) for name, value in inputs.items()}
+        return {**{name: None for name in self.inputs if name not in store}, **store}
+
+    def _names(self) -> str:
+        return "the inputs are " + ", ".join(map(str, self.inputs.values()))
+
+    # ---- what it is
+
+    def stage(self) -> Stage:
+        """The first program, with the sizes that the model names free. Raises Unsupported where
+        it cannot be recorded without values."""
+        store = {name: _example(port) for name, port in self.inputs.items()}
+        shapes = _templates(self.all_inputs)
+        return self.runner.record(self.runner.start, store, shapes, {})
+
+    def graph(self) -> Graph:
+        """The whole model as a graph, with named inputs and outputs. Raises Unsupported for a model
+        that is several programs, or one for each value of an input."""
+        stage = self.stage()
+        if stage.rest or stage.hosts or stage.fixed:
+            parts = [str(o) for o in stage.hosts] or sorted(stage.fixed) or [str(stage.rest[0])]
+            raise Unsupported(
+                f"the model is no single graph: {parts[0]} takes part in what is recorded; "
+                "run the model itself"
+            )
+        return stage.graph
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """How often each operator occurs, those in branches and loops included."""
+        counts: dict[str, int] = {}
+
+        def count(body: Body) -> None:
+            for operator in body.operators:
+                name = f"{operator.domain}.{operator.name}".lstrip(".")
+                counts[name] = counts.get(name, 0) + 1
+                for value in operator.attributes.values():
+                    if isinstance(value, Body):
+                        count(value)
+
+        count(self.body)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def load(
+    source: Source, *, threads: int | None = None, precision: str = "f32", **options: Any
+) -> Model:
+    """A model from a path, from bytes, or an `onnx.ModelProto`.
+
+    Other options are those of `Graph.compile`. Raises WeightsError for a damaged file or one whose
+    weights are missing, Unsupported for an operator without a rule, OSError.
+    """
+    return Model(source, {"threads": threads, "precision": precision, **options})
+
+
+def prepare(model: Source, device: str = "cpu", **options: Any) -> Model:
+    """As `onnx.backend` calls `load`. Raises Unsupported for a device other than the CPU."""
+    if device.upper().partition(":")[0] != "CPU":
+        raise Unsupported(f"device {device!r}: ONNX models run on the CPU")
+    return load(model, **options)
+
+
+# ---- ports
+
+
+def _port(info: onnx.ValueInfoProto) -> Port:
+    kind = info.type.WhichOneof("value") or "tensor_type"
+    if kind != "tensor_type":
+        return Port(info.name, kind.removesuffix("_type"), None)
+    tensor = info.type.tensor_type
+    name = "string" if tensor.elem_type == kinds.STRING else (
+        str(kinds.numpy_of(tensor.elem_type)) if tensor.elem_type else "?"
+    )
+    if not tensor.HasField("shape"):
+        return Port(info.name, name, None)
+    sizes: list[int | str] = []
+    for d, size in enumerate(tensor.shape.dim):
+        if size.WhichOneof("value") == "dim_value" and size.dim_value > 0:
+            sizes.append(size.dim_value)
+        elif size.dim_param.strip() not in ("", "?"):
+            sizes.append(size.dim_param)
+        else:
+            sizes.append(f"{info.name}.{d}")
+    return Port(info.name, name, tuple(sizes))
+
+
+def size_name(name: str) -> str:
+    """A name that our sizes may have."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not plain.isidentifier() or _RESERVED.fullmatch(plain) or plain in ("min", "max"):
+        plain = f"size_{plain}"
+    return plain
+
+
+def _templates(ports: Mapping[str, Port]) -> dict[str, tuple[Any, ...]]:
+    return {
+        name: tuple(s if isinstance(s, int) else Index.of(size_name(s)) for s in port.shape)
+        for name, port in ports.items()
+        if port.shape is not None
+    }
+
+
+def _array(port: Port, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list) and port.dtype in ("sequence", "optional"):
+        return [np.asarray(part) for part in value]
+    array = np.asarray(value)
+    if port.dtype in ("sequence", "optional", "?"):
+        return array
+    if port.dtype == "string":
+        if array.dtype.kind not in "OSU":
+            raise InputError(f"input {port.name!r} is text, not {array.dtype}")
+        return array.astype(object)
+    if str(array.dtype) != port.dtype:
+        raise InputError(
+            f"input {port.name!r} is {port.dtype}, not {array.dtype}: convert it with "
+            f"array.astype({port.dtype!r})"
+        )
+    if port.shape is None:
+        return array
+    fits = len(port.shape) == array.ndim and all(
+        isinstance(s, str) or s == n for s, n in zip(port.shape, array.shape)
+    )
+    if not fits:
+        raise ShapeError(f"input {port} does not take an array of shape {array.shape}")
+    return array
+
+
+def _example(port: Port) -> Any:
+    """An array that has the port's rank and dtype."""
+    if port.shape is None or port.dtype in ("string", "sequence", "optional", "?"):
+        raise Unsupported(f"input {port}: the model says too little about it")
+    shape = [s if isinstance(s, int) else 2 for s in port.shape]
+    return np.zeros(shape, np.dtype(port.dtype))
+
+
+# ---- checks at once
+
+
+def _check_version(versions: Mapping[str, int]) -> None:
+    newest = versions.get("", reading.OLDEST)
+    if newest > reading.NEWEST:
+        raise Unsupported(
+            f"opset {newest} of ai.onnx: versions up to {reading.NEWEST} are supported"
+        )
+
+
+def _check_operators(body: Body, context: Context) -> None:
+    """Every operator has a rule, a body, or is one of the host's."""
+    missing = [str(o) for o in _all(body) if not _known(o, context)]
+    if missing:
+        raise Unsupported(f"no rule for {', '.join(dict.fromkeys(missing))}")
+
+
+def _all(body: Body) -> list[Operator]:
+    found = []
+    for operator in body.operators:
+        found.append(operator)
+        for value in operator.attributes.values():
+            if isinstance(value, Body):
+                found += _all(value)
+    return found
+
+
+def _known(operator: Operator, context: Context) -> bool:
+    key = operator.domain, operator.name
+    return key in RULES or key in HOST or key in context.functions or has_function(operator)

@@ -1,0 +1,338 @@
+"""Operators of ONNX, recorded in a graph of ours as far as that goes at once.
+
+What cannot be recorded yet is left over: operators that run on the host, and operators whose
+results take their shape from values that this program only computes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...errors import LuminalError, ShapeError, Unsupported, WeightsError
+from ...graph.graph import Graph
+from ...graph.index import Index
+from ...graph.node import Node
+from ...graph.tensor import Tensor
+from . import kinds, known
+from .context import Context
+from .known import Unknown
+from .operators import Body, Operator, placed
+from .table import HOST, RULES
+from .table.base import Typed
+
+SMALL = 256  # elements of what is a constant of the program, else a parameter
+TELLING = 64  # elements of an input for whose values a program is made
+Value = Typed | list[Any] | None
+Store = Mapping[str, Any]  # arrays, lists of arrays, or None, by name
+Shapes = Mapping[str, tuple[Any, ...]]
+REFUSALS = (
+    LuminalError, AttributeError, TypeError, ValueError, KeyError, IndexError, AssertionError,
+    OverflowError,
+)  # fmt: skip
+
+
+class ToHost(Exception):
+    """The operator runs on the host."""
+
+
+class Fix(Exception):
+    """Recorded again with these values as constants."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
+
+
+class NeedSizes(Exception):
+    """Recorded again for just these sizes."""
+
+
+class Recorder:
+    """One program. store: values at hand. shapes: of those that are its inputs. fixed: names whose
+    values are constants. still: no size is symbolic."""
+
+    def __init__(
+        self, context: Context, store: Store, shapes: Shapes, fixed: Iterable[str],
+        constants: Mapping[str, Any], still: bool,
+    ) -> None:  # fmt: skip
+        self.graph = Graph()
+        self.context, self.store, self.shapes = context, store, shapes
+        self.fixed, self.still = set(fixed), still
+        self.constants = dict(constants)
+        self.values: dict[str, Value] = {}
+        self.inputs: dict[str, Typed | list[Typed]] = {}
+        self.late: dict[str, bool] = {}  # name -> the host makes it after this program
+        self.hosts: list[Operator] = []
+        self.rest: list[Operator] = []
+        self.operator: Operator | None = None
+        self._names: dict[Node, str] = {}
+        self._work: deque[Operator] = deque()
+
+    def record(self, operators: Iterable[Operator]) -> None:
+        """Raises Fix, NeedSizes, and errors that name the operator."""
+        self._work = deque(operators)
+        while self._work:
+            self._step(self._work.popleft())
+
+    def _step(self, operator: Operator) -> None:
+        late = [name for name in operator.reads if name in self.late]
+        if late:
+            by_host = (operator.domain, operator.name) in HOST and self._only_host(operator)
+            self._leave(operator, by_host and all(self.late[name] for name in late))
+            return
+        self.operator = operator
+        try:
+            self._apply(operator)
+        except Unknown as error:
+            self._wait(operator, error)
+        except ToHost:
+            self._leave(operator, True)
+        except REFUSALS as error:
+            if self.graph.space.sizes and not self.still:
+                raise NeedSizes(f"{operator}: {error}") from error
+            raise _located(error, operator) from error
+
+    def _only_host(self, operator: Operator) -> bool:
+        return (operator.domain, operator.name) not in RULES
+
+    def _leave(self, operator: Operator, by_host: bool) -> None:
+        (self.hosts if by_host else self.rest).append(operator)
+        self.late.update({name: by_host for name in operator.outputs if name})
+
+    def _wait(self, operator: Operator, error: Unknown) -> None:
+        """The values are constants in the next try, or come from an earlier program."""
+        names = {self._names[node] for node in known.outside(error.tensor)}
+        if not names:
+            if self.still:
+                raise Unsupported(f"{operator}: {error}")
+            raise NeedSizes(f"{operator}: {error}")
+        if names <= operator.reads or all(self._telling(name) for name in names):
+            raise Fix({name.partition("\0")[0] for name in names})
+        self._leave(operator, False)
+
+    def _telling(self, name: str) -> bool:
+        value = self.store.get(name)
+        return (
+            isinstance(value, np.ndarray) and value.size <= TELLING and value.dtype.kind in "iub"
+        ) or (isinstance(value, np.ndarray) and value.size <= 1)
+
+    # ---- one operator
+
+    def _apply(self, operator: Operator) -> None:
+        key = operator.domain, operator.name
+        entry = RULES.get(key)
+        if entry is None:
+            body = self.context.function(operator, self._types)
+            if body is not None:
+                self.place(body, operator.inputs, operator.outputs)
+                return
+            if key in HOST:
+                raise ToHost
+            raise Unsupported("there is no rule for this operator")
+        operands = [self._operand(name) for name in operator.inputs]
+        try:
+            inspect.signature(entry.rule).bind(self, *operands, **operator.attributes)
+        except TypeError as error:
+            raise Unsupported(f"its operands or attributes: {error}") from None
+        result = entry.rule(self, *operands, **operator.attributes)
+        if result is not PLACED:
+            self._keep(operator, result, entry.moves)
+
+    def place(self, body: Body, arguments: Sequence[str], results: Sequence[str]) -> Any:
+        """The body's operators are recorded next, in place of the operator."""
+        prefix = f"{next(name for name in results if name)}/"
+        operators, constants = placed(body, arguments, results, prefix)
+        self.constants.update(constants)
+        self._work.extendleft(reversed(operators))
+        return PLACED
+
+    def next(self, operators: Sequence[Operator]) -> Any:
+        """These operators are recorded next, in place of the operator."""
+        self._work.extendleft(reversed(operators))
+        return PLACED
+
+    def settle(self) -> None:
+        """What follows depends on the values of run-time sizes: record for just these."""
+        if not self.still:
+            raise NeedSizes("sizes of this run decide")
+
+    def on_host(self) -> Any:
+        """The operator is left to the host."""
+        raise ToHost
+
+    def _operand(self, name: str) -> Any:
+        value = self.value(name) if name else None
+        return value.tensor if isinstance(value, Typed) else value
+
+    def _keep(self, operator: Operator, result: Any, moves: bool) -> None:
+        results = result if isinstance(result, tuple) else (result,)
+        for name, one in zip(operator.outputs, results):
+            if not name:
+                continue
+            if isinstance(one, Tensor):
+                one = self.typed(one)
+                first = self.value(operator.inputs[0]) if moves and operator.inputs else None
+                if isinstance(first, Typed) and first.tensor.dtype is one.tensor.dtype:
+                    one = Typed(one.tensor, first.kind)
+            self.values[name] = one
+
+    @staticmethod
+    def typed(tensor: Tensor) -> Typed:
+        """With the element type that its dtype stands for."""
+        return Typed(tensor, kinds.OURS[tensor.dtype])
+
+    # ---- values
+
+    def value(self, name: str) -> Value:
+        """What a name stands for. Raises ToHost for text."""
+        if name not in self.values:
+            if name in self.store:
+                self.values[name] = self._given(name, self.store[name])
+            elif name in self.constants:
+                self.values[name] = self._constant(name)
+            else:
+                raise WeightsError(f"the model reads {name!r}, which nothing makes")
+        return self.values[name]
+
+    def _given(self, name: str, value: Any) -> Value:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            parts = [self._part(f"{name}\0{i}", name, part) for i, part in enumerate(value)]
+            self.inputs[name] = parts
+            return list(parts)
+        kind = kinds.kind_of(value)
+        if kind == kinds.STRING:
+            raise ToHost
+        if name in self.fixed:
+            return Typed(self.graph.constant(kinds.inward(value)), kind)
+        tensor = self.graph.tensor(self._declared(self.shapes[name]), kinds.dtype_of(kind), name)
+        self._names[tensor.node] = name
+        self.inputs[name] = Typed(tensor, kind)
+        return self.inputs[name]  # type: ignore[return-value]
+
+    def _part(self, name: str, whole: str, value: np.ndarray) -> Typed:
+        kind = kinds.kind_of(value)
+        if kind == kinds.STRING:
+            raise ToHost
+        if whole in self.fixed:
+            return Typed(self.graph.constant(kinds.inward(value)), kind)
+        tensor = self.graph.tensor(value.shape, kinds.dtype_of(kind), name)
+        self._names[tensor.node] = name
+        return Typed(tensor, kind)
+
+    def _declared(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        for size in shape:
+            for name in Index.of(size).names() - self.graph.space.sizes.keys():
+                self.graph.dim(name, *self.context.bounds)
+        return tuple(shape)
+
+    def _constant(self, name: str) -> Value:
+        return self.constant(self.context.reader.array(self.constants[name]), name)
+
+    def constant(self, array: np.ndarray, name: str | None = None) -> Typed:
+        """An array of the model: a number, a constant, or a parameter that has its value."""
+        kind = kinds.kind_of(array)
+        if kind == kinds.STRING:
+            raise ToHost
+        held = kinds.inward(array)
+        if held.size == 1:
+            number = self.graph.literal(held.reshape(()).item(), kinds.dtype_of(kind))
+            return Typed(number.expand(held.shape) if held.ndim else number, kind)
+        if held.size <= SMALL:
+            return Typed(self.graph.constant(held, name), kind)
+        held = np.require(held, requirements=["C", "A"])
+        return Typed(self.graph.parameter(held.shape, held.dtype, name).set(held), kind)
+
+    # ---- what rules ask for
+
+    @property
+    def version(self) -> int:
+        """Of the operator set."""
+        assert self.operator is not None
+        return self.operator.version
+
+    @property
+    def count(self) -> int:
+        """How many results are read."""
+        assert self.operator is not None
+        return sum(1 for name in self.operator.outputs if name)
+
+    def wants(self, number: int) -> bool:
+        """That result is read."""
+        assert self.operator is not None
+        outputs = self.operator.outputs
+        return number < len(outputs) and bool(outputs[number])
+
+    def kind(self, number: int) -> int:
+        """The element type of an operand."""
+        assert self.operator is not None
+        value = self.value(self.operator.inputs[number])
+        assert isinstance(value, Typed)
+        return value.kind
+
+    def given(self, number: int) -> str:
+        """The name of an operand, or ""."""
+        assert self.operator is not None
+        return self.operator.inputs[number] if number < len(self.operator.inputs) else ""
+
+    def array(self, tensor: Tensor) -> np.ndarray:
+        """The values of a tensor: numbers only. Raises Unknown."""
+        found = known.array(tensor)
+        if found.dtype == object:
+            if any(isinstance(v, Index) for v in found.reshape(-1)):
+                raise Unknown(tensor)
+            return found.astype(tensor.dtype.numpy)
+        return found
+
+    def ints(self, tensor: Tensor) -> list[int]:
+        """The values of a small tensor."""
+        return [int(v) for v in self.array(tensor).reshape(-1)]
+
+    def sizes(self, tensor: Tensor) -> list[Any]:
+        """The same; each may depend on run-time sizes."""
+        found = known.array(tensor).reshape(-1)
+        return [v if isinstance(v, Index) else int(v) for v in found]
+
+    def size(self, tensor: Tensor) -> Any:
+        """The one value of a tensor; it may depend on run-time sizes."""
+        (found,) = self.sizes(tensor)
+        return found
+
+    def dims(self, given: Tensor | Sequence[int] | None) -> list[int] | None:
+        """Dimensions, which are an operand or an attribute by version."""
+        return self.ints(given) if isinstance(given, Tensor) else None if given is None else [*given]
+
+    def _types(self, name: str) -> Any:
+        """Element type and fixed shape of a value, as the standard describes it."""
+        value = self.value(name)
+        if not isinstance(value, Typed):
+            raise Unsupported("a function of sequences")
+        shape = [s if isinstance(s, int) else None for s in value.tensor.shape]
+        return value.kind, shape
+
+
+PLACED = object()
+
+
+def _located(error: Exception, operator: Operator) -> Exception:
+    """The error, saying at which operator of the model it arose."""
+    message = str(error).partition("\n  at ")[0]
+    if str(operator) in message:
+        return error
+    message = f"{operator}: {message or type(error).__name__}"
+    if isinstance(error, (ShapeError, WeightsError, Unsupported)):
+        return type(error)(message)
+    if isinstance(error, LuminalError):
+        return type(error)(message)
+    return Unsupported(f"{message} ({type(error).__name__})")
+
+
+def elements(shape: Sequence[int]) -> int:
+    return prod(shape)

@@ -1,0 +1,305 @@
+"""A body of operators as a chain of programs with work of the host in between.
+
+Most models are one program. Where a result is as large as its values say, or is no tensor of
+numbers, the host makes it and another program goes on from there. A program is recorded when its
+inputs are at hand for the first time, and serves all later ones of like shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...errors import DimError, InputError, LuminalError, ShapeError
+from ...graph.graph import Graph
+from ...graph.index import Index
+from ...graph.tensor import Tensor
+from ...runtime.executable import Executable
+from . import kinds
+from .context import Context
+from .operators import Body, Operator
+from .record import Fix, NeedSizes, Recorder, Store
+from .table import HOST
+from .table.base import Typed
+
+MOST_VARIANTS = 256  # programs kept for one place in a body
+Template = tuple[Any, ...]
+
+
+@dataclass
+class Stage:
+    """A program, the host's work after it, and what is left then.
+
+    fixed: values for which it was made. takes: its inputs, with their shapes. gives: its results.
+    """
+
+    graph: Graph
+    fixed: dict[str, Any]
+    takes: dict[str, Any]
+    shapes: dict[str, Template]
+    gives: dict[str, Any]
+    hosts: list[Operator]
+    rest: list[Operator]
+    still: bool
+    program: Executable | None = None
+    next: Place | None = None
+
+    def fits(self, store: Store, bound: Mapping[str, int]) -> bool:
+        """It was made for such values, shapes and element types."""
+        for name, value in self.fixed.items():
+            if not _equal(value, store.get(name)):
+                return False
+        for name, taken in self.takes.items():
+            if not _alike(taken, self.shapes.get(name), store.get(name)):
+                return False
+        return True
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(_equal, a, b))
+    if a is None or b is None or isinstance(b, list):
+        return a is b
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _alike(taken: Any, shape: Template | None, value: Any) -> bool:
+    if isinstance(taken, list):
+        return (
+            isinstance(value, list) and len(value) == len(taken)
+            and all(_alike(t, t.tensor.shape, v) for t, v in zip(taken, value))
+        )  # fmt: skip
+    if not isinstance(value, np.ndarray) or kinds.kind_of(value) != taken.kind:
+        return False
+    assert shape is not None
+    return len(shape) == value.ndim and all(
+        not isinstance(s, int) or s == n for s, n in zip(shape, value.shape)
+    )
+
+
+@dataclass
+class Place:
+    """A point in a body: the operators that are left, and the programs made for them so far."""
+
+    operators: Sequence[Operator]
+    constants: Mapping[str, Any]
+    outputs: Sequence[str]
+    stages: list[Stage] = field(default_factory=list)
+
+
+class Runner:
+    """Runs a body. shapes: of its inputs, sizes that may differ by name."""
+
+    def __init__(self, context: Context, body: Body, shapes: Mapping[str, Template]) -> None:
+        self.context, self.body, self.shapes = context, body, dict(shapes)
+        self.start = Place(body.operators, body.constants, body.outputs)
+
+    def run(self, store: dict[str, Any]) -> list[Any]:
+        """The outputs for these inputs by name; the store grows by what is made."""
+        place: Place | None = self.start
+        shapes, bound = dict(self.shapes), self._bound(store)
+        while place is not None:
+            stage = self._stage(place, store, shapes, bound)
+            stage = self._run_program(place, stage, store, shapes, bound)
+            for operator in stage.hosts:
+                _run_host(self.context, operator, store)
+            place = stage.next
+        return [self._result(name, store) for name in self.body.outputs]
+
+    def _result(self, name: str, store: dict[str, Any]) -> Any:
+        if name in store or name not in self.body.constants:
+            return store[name]
+        return self.context.reader.array(self.body.constants[name])
+
+    def _bound(self, store: Store) -> dict[str, int]:
+        bound: dict[str, int] = {}
+        for name, shape in self.shapes.items():
+            value = store.get(name)
+            if isinstance(value, np.ndarray) and len(shape) == value.ndim:
+                for size, n in zip(shape, value.shape):
+                    if isinstance(size, Index):
+                        bound.setdefault(str(size), n)
+        return bound
+
+    # ---- finding and making programs
+
+    def _stage(
+        self, place: Place, store: Store, shapes: dict[str, Template], bound: Mapping[str, int],
+        still: bool = False,
+    ) -> Stage:  # fmt: skip
+        for stage in place.stages:
+            if (stage.still or not still) and stage.fits(store, bound):
+                return stage
+        stage = self.record(place, store, shapes, bound, still)
+        place.stages.insert(0, stage)
+        del place.stages[MOST_VARIANTS:]
+        return stage
+
+    def record(
+        self, place: Place, store: Store, shapes: Mapping[str, Template],
+        bound: Mapping[str, int], still: bool = False,
+    ) -> Stage:  # fmt: skip
+        """A program for these values, with sizes of its inputs as free as they may be."""
+        fixed: set[str] = set()
+        while True:
+            templates = self._templates(place, store, shapes, still)
+            recorder = Recorder(
+                self.context, store, templates, fixed, place.constants, still
+            )
+            try:
+                recorder.record(place.operators)
+                return self._made(place, recorder, templates)
+            except Fix as error:
+                assert not error.names <= fixed
+                fixed |= error.names
+            except NeedSizes:
+                still = True
+
+    def _templates(
+        self, place: Place, store: Store, shapes: Mapping[str, Template], still: bool
+    ) -> dict[str, Template]:
+        """The shape of each input: declared, or as it is but for sizes that have differed."""
+        found: dict[str, Template] = {}
+        for name, value in store.items():
+            if not isinstance(value, np.ndarray):
+                continue
+            declared = shapes.get(name)
+            if still or (declared is not None and len(declared) != value.ndim):
+                found[name] = value.shape
+            elif declared is not None:
+                found[name] = declared
+            else:
+                found[name] = self._loosened(place, name, value.shape)
+        return found
+
+    def _loosened(self, place: Place, name: str, shape: tuple[int, ...]) -> Template:
+        seen = [s.shapes[name] for s in place.stages if name in s.shapes and name in s.takes]
+        alike = [s for s in seen if len(s) == len(shape)]
+        return tuple(
+            _fresh(name, d) if any(s[d] != n for s in alike) and n else n
+            for d, n in enumerate(shape)
+        )
+
+    def _made(
+        self, place: Place, recorder: Recorder, shapes: dict[str, Template]
+    ) -> Stage:
+        needed = set(place.outputs)
+        for operator in (*recorder.hosts, *recorder.rest):
+            needed |= operator.reads
+        gives = {name: recorder.values[name] for name in needed
+                 if name in recorder.values and name not in recorder.store}  # fmt: skip
+        for name in needed & recorder.constants.keys():
+            if name in place.outputs or any(name in o.reads for o in recorder.hosts):
+                gives.setdefault(name, recorder.value(name))
+        fixed = {name: recorder.store[name] for name in recorder.fixed}
+        _mark(gives)
+        stage = Stage(recorder.graph, fixed, recorder.inputs, shapes, gives, recorder.hosts,
+                      recorder.rest, recorder.still)  # fmt: skip
+        late = needed - gives.keys() - recorder.store.keys()
+        if recorder.rest:
+            stage.next = Place(recorder.rest, recorder.constants, [*place.outputs])
+        else:
+            made = {name for operator in recorder.hosts for name in operator.outputs}
+            assert late <= made, late - made
+        return stage
+
+    # ---- running
+
+    def _run_program(
+        self, place: Place, stage: Stage, store: dict[str, Any], shapes: dict[str, Template],
+        bound: dict[str, int],
+    ) -> Stage:  # fmt: skip
+        try:
+            self._execute(stage, store, bound)
+        except (DimError, ShapeError, InputError):
+            if stage.still:
+                raise
+            stage = self._stage(place, store, shapes, bound, still=True)
+            self._execute(stage, store, bound)
+        for name, given in stage.gives.items():
+            if isinstance(given, Typed) and not stage.still:
+                shapes[name] = given.tensor.shape
+        return stage
+
+    def _execute(self, stage: Stage, store: dict[str, Any], bound: Mapping[str, int]) -> None:
+        results: dict[Tensor, np.ndarray] = {}
+        if stage.graph.outputs:
+            program = compiled(stage, self.context)
+            for name, taken in stage.takes.items():
+                for tensor, array in _pairs(taken, store[name]):
+                    program[tensor] = array
+            told = set(program.sizes)
+            program.run(**{name: bound[name] for name in told if name in bound})
+            results = {tensor: program[tensor] for tensor in stage.graph.outputs}
+        for name, given in stage.gives.items():
+            store[name] = _outward(given, results)
+
+
+def compiled(stage: Stage, context: Context) -> Executable:
+    """The program of a stage, compiled when it is first needed."""
+    if stage.program is None:
+        stage.program = stage.graph.compile(**context.options)
+    return stage.program
+
+
+def _pairs(taken: Any, value: Any) -> list[tuple[Tensor, np.ndarray]]:
+    if isinstance(taken, list):
+        return [pair for t, v in zip(taken, value) for pair in _pairs(t, v)]
+    return [(taken.tensor, kinds.inward(value))]
+
+
+def _mark(gives: Mapping[str, Any]) -> None:
+    for name, given in gives.items():
+        if isinstance(given, Typed):
+            given.tensor.output(name)
+        elif isinstance(given, list):
+            _mark({f"{name}/{i}": part for i, part in enumerate(given)})
+
+
+def _outward(given: Any, results: Mapping[Tensor, np.ndarray]) -> Any:
+    if isinstance(given, Typed):
+        return kinds.outward(results[given.tensor], given.kind)
+    return [_outward(part, results) for part in given] if isinstance(given, list) else given
+
+
+def _fresh(name: str, dim: int) -> Index:
+    """A size of its own for one dimension of one value."""
+    plain = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    return Index.of(f"size_{plain}_{dim}")
+
+
+def _run_host(context: Context, operator: Operator, store: dict[str, Any]) -> None:
+    rule = HOST[operator.domain, operator.name]
+    operands = [store[name] if name else None for name in operator.inputs]
+    try:
+        results = rule(Host(context, operator, store), *operands, **operator.attributes)
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        if isinstance(error, LuminalError):
+            raise
+        raise InputError(f"{operator}: {error}") from error
+    results = results if isinstance(results, tuple) else (results,)
+    store.update({name: one for name, one in zip(operator.outputs, results) if name})
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a rule of the host may ask for."""
+
+    context: Context
+    operator: Operator
+    store: Mapping[str, Any]
+
+    @property
+    def version(self) -> int:
+        return self.operator.version
+
+    def runner(self, body: Body) -> Runner:
+        """What runs a body again and again."""
+        key = id(body)
+        if key not in self.context.runners:
+            self.context.runners[key] = body, Runner(self.context, body, {})
+        runner: Runner = self.context.runners[key][1]
+        return runner

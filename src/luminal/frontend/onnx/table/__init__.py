@@ -1,0 +1,36 @@
+"""ONNX's operators in ours: one short function for each.
+
+RULES: by domain and name, a function of the recorder, the operands and the attributes. HOST: the
+same of arrays, for what no program of fixed shapes computes. What has no rule and is a function in
+the standard, or in the model, is what its body says.
+"""
+
+from . import (
+    attention,
+    control,
+    conv,
+    elementwise,
+    fourier,
+    host,
+    index,
+    learning,
+    microsoft,
+    normalisation,
+    pool,
+    quantised,
+    recurrent,
+    reduction,
+    resize,
+    sequence,
+    shape,
+    source,
+    text,
+)
+from .base import HOST, RULES
+
+TABLES = (
+    attention, control, conv, elementwise, fourier, host, index, learning, microsoft,
+    normalisation, pool, quantised, recurrent, reduction, resize, sequence, shape, source, text,
+)  # fmt: skip
+
+__all__ = ["HOST", "RULES", "TABLES"]

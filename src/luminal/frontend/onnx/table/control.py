@@ -1,0 +1,275 @@
+"""If, Loop, Scan. A branch that is known is recorded in place, a short loop of known length is
+written out; others the host repeats, each body one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....graph.index import Index
+from ....graph.tensor import Tensor
+from ....ops.base import dim_of
+from ..known import Unknown
+from ..operators import Body, Operator, plain
+from .base import host, op
+
+if TYPE_CHECKING:
+    from ..record import Recorder
+    from ..stages import Host
+
+UNROLLED = 64  # operators times rounds of a loop that is written out, in hundreds
+LONGEST = 2**62
+
+
+@op("If")
+def branch(at: Recorder, condition: Tensor, then_branch: Body, else_branch: Body) -> Any:
+    chosen = then_branch if at.array(condition).reshape(()).item() else else_branch
+    assert at.operator is not None
+    return at.place(chosen, (), at.operator.outputs)
+
+
+@op("Loop")
+def loop(
+    at: Recorder, trips: Tensor | None, condition: Tensor | None, *states: Any, body: Body
+) -> Any:
+    operator = at.operator
+    assert operator is not None
+    count = _trips(at, trips)
+    goes = True if condition is None else _constant(at, condition)
+    if count is None or goes is None or (goes and not _goes_on(body)):
+        return at.on_host()
+    count = count if goes else 0
+    if count * max(len(body.operators), 1) > UNROLLED * 100:
+        return at.on_host()
+    return at.next(_written_out(operator, body, count))
+
+
+def _trips(at: Recorder, trips: Tensor | None) -> int | None:
+    if trips is None:
+        return None
+    try:
+        found = at.size(trips)
+    except Unknown:
+        return None
+    return None if isinstance(found, Index) else found
+
+
+def _constant(at: Recorder, condition: Tensor) -> bool | None:
+    try:
+        return bool(at.array(condition).reshape(()).item())
+    except Unknown:
+        return None
+
+
+def _goes_on(body: Body) -> bool:
+    """The body's condition is the one it was given, or a constant that is true."""
+    name = body.outputs[0]
+    for _ in range(len(body.operators) + 1):
+        if len(body.inputs) > 1 and name == body.inputs[1]:
+            return True
+        made = next((o for o in body.operators if name in o.outputs), None)
+        if made is None:
+            held = body.constants.get(name)
+            if held is None:
+                return False
+            from ..reading import array_of
+
+            return bool(np.asarray(array_of(held, None)).reshape(-1).all())
+        if made.name == "Identity":
+            name = made.inputs[0]
+        elif made.name == "Constant":
+            return bool(np.asarray(next(iter(made.attributes.values()))).reshape(-1).all())
+        else:
+            return False
+    return False
+
+
+def _written_out(operator: Operator, body: Body, count: int) -> list[Operator]:
+    prefix = f"{next(name for name in operator.outputs if name)}/"
+    states = list(operator.inputs[2:])
+    carried = len(states)
+    collected: list[list[str]] = [[] for _ in body.outputs[1 + carried :]]
+    made: list[Operator] = []
+    for number in range(count):
+        here = f"{prefix}{number}/"
+        made.append(plain("Constant", [], [here + "number"], value=np.array(number, np.int64)))
+        made.append(plain("Constant", [], [here + "goes"], value=np.array(True)))
+        results = [f"{here}result{k}" for k in range(len(body.outputs) - 1)]
+        made.append(_call(body, [here + "number", here + "goes", *states], ["", *results]))
+        states = results[:carried]
+        for names, result in zip(collected, results[carried:]):
+            names.append(result)
+    for outer, inner in zip(operator.outputs, states):
+        if outer:
+            made.append(plain("Identity", [inner], [outer]))
+    made += _stacked(operator.outputs[carried:], collected, [0] * len(collected), prefix)
+    return made
+
+
+def _call(body: Body, arguments: Sequence[str], results: Sequence[str]) -> Operator:
+    """A body recorded in place when its turn comes."""
+    made = plain("Body", arguments, results, body=body)
+    name = next(result for result in results if result)
+    return Operator(made.domain, made.name, made.inputs, made.outputs, made.attributes, 21, name,
+                    made.versions)  # fmt: skip
+
+
+@op("Body", domain="")
+def inlined(at: Recorder, *operands: Any, body: Body) -> Any:
+    assert at.operator is not None
+    return at.place(body, at.operator.inputs, at.operator.outputs)
+
+
+def _stacked(
+    outer: Sequence[str], collected: Sequence[Sequence[str]], axes: Sequence[int], prefix: str
+) -> list[Operator]:
+    made = []
+    for k, (name, parts, axis) in enumerate(zip(outer, collected, axes)):
+        if not name:
+            continue
+        if not parts:
+            raise ShapeError("a loop of no rounds has no outputs to collect")
+        sequence = f"{prefix}collected{k}"
+        made.append(plain("SequenceConstruct", parts, [sequence]))
+        made.append(plain("ConcatFromSequence", [sequence], [name], axis=axis, new_axis=1))
+    return made
+
+
+@op("Scan")
+def scan(
+    at: Recorder, *operands: Any, body: Body, num_scan_inputs: int,
+    scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None, directions: Sequence[int] | None = None,
+) -> Any:  # fmt: skip
+    operator = at.operator
+    assert operator is not None
+    if at.version < 9:
+        return at.next(_batched(operator, operands, body, num_scan_inputs, directions))
+    carried = len(operands) - num_scan_inputs
+    axes = list(scan_input_axes or [0] * num_scan_inputs)
+    sizes = {operand.shape[dim_of(operand, axis)] for operand, axis in zip(operands[carried:], axes)}
+    size = next(iter(sizes))
+    if isinstance(size, Index) or size * max(len(body.operators), 1) > UNROLLED * 100:
+        return at.on_host()
+    return at.next(_scan_out(operator, body, size, carried, axes, scan_input_directions,
+                             scan_output_axes, scan_output_directions))  # fmt: skip
+
+
+def _scan_out(
+    operator: Operator, body: Body, count: int, carried: int, axes: Sequence[int],
+    backwards: Sequence[int] | None, out_axes: Sequence[int] | None,
+    out_backwards: Sequence[int] | None,
+) -> list[Operator]:  # fmt: skip
+    prefix = f"{next(name for name in operator.outputs if name)}/"
+    states, scanned = list(operator.inputs[:carried]), operator.inputs[carried:]
+    back = list(backwards or [0] * len(scanned))
+    number_out = len(body.outputs) - carried
+    collected: list[list[str]] = [[] for _ in range(number_out)]
+    made: list[Operator] = []
+    for step in range(count):
+        here, parts = f"{prefix}{step}/", []
+        for k, (name, axis) in enumerate(zip(scanned, axes)):
+            place = count - 1 - step if back[k] else step
+            index, part = f"{here}place{k}", f"{here}part{k}"
+            made.append(plain("Constant", [], [index], value=np.array(place, np.int64)))
+            made.append(plain("Gather", [name, index], [part], axis=axis))
+            parts.append(part)
+        results = [f"{here}result{k}" for k in range(len(body.outputs))]
+        made.append(_call(body, [*states, *parts], results))
+        states = results[:carried]
+        for names, result in zip(collected, results[carried:]):
+            names.append(result)
+    for names, reverse in zip(collected, out_backwards or [0] * number_out):
+        if reverse:
+            names.reverse()
+    for outer, inner in zip(operator.outputs, states):
+        if outer:
+            made.append(plain("Identity", [inner], [outer]))
+    where = list(out_axes or [0] * number_out)
+    return made + _stacked(operator.outputs[carried:], collected, where, prefix)
+
+
+def _batched(
+    operator: Operator, operands: Sequence[Any], body: Body, number: int,
+    directions: Sequence[int] | None,
+) -> list[Operator]:  # fmt: skip
+    """Version 8: a batch of scans; the first operand has their lengths, which are all whole."""
+    names, tensors = operator.inputs[1:], operands[1:]
+    carried = len(names) - number
+    size = int(tensors[carried].shape[0])
+    prefix = f"{next(name for name in operator.outputs if name)}/"
+    made: list[Operator] = []
+    columns: list[list[str]] = [[] for _ in operator.outputs]
+    for b in range(size):
+        here = f"{prefix}batch{b}/"
+        made.append(plain("Constant", [], [here + "b"], value=np.array(b, np.int64)))
+        parts = [f"{here}in{k}" for k in range(len(names))]
+        for name, part in zip(names, parts):
+            made.append(plain("Gather", [name, here + "b"], [part], axis=0))
+        results = [f"{here}out{k}" for k in range(len(operator.outputs))]
+        made.append(plain("Scan", parts, results, body=body, num_scan_inputs=number,
+                          scan_input_directions=list(directions or [0] * number)))  # fmt: skip
+        for column, result in zip(columns, results):
+            column.append(result)
+    return made + _stacked(operator.outputs, columns, [0] * len(columns), prefix)
+
+
+# ---- on the host
+
+
+@host("Loop")
+def host_loop(
+    at: Host, trips: Any, condition: Any, *states: Any, body: Body
+) -> Any:
+    runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
+    carried, collected = list(states), [[] for _ in body.outputs[1 + len(states) :]]
+    most = LONGEST if trips is None else int(np.asarray(trips).reshape(()))
+    goes, number = condition is None or bool(np.asarray(condition).reshape(())), 0
+    while goes and number < most:
+        given = [np.array(number, np.int64), np.array(goes), *carried]
+        store = {**around, **dict(zip(body.inputs, given))}
+        goes_on, *results = runner.run(store)
+        goes, number = bool(np.asarray(goes_on).reshape(())), number + 1
+        carried = results[: len(carried)]
+        for parts, result in zip(collected, results[len(carried) :]):
+            parts.append(result)
+    return *carried, *(_pile(parts) for parts in collected)
+
+
+def _pile(parts: list[Any]) -> Any:
+    return np.stack(parts) if parts else np.zeros((0,), np.float32)
+
+
+@host("Scan")
+def host_scan(
+    at: Host, *operands: Any, body: Body, num_scan_inputs: int,
+    scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None,
+) -> Any:  # fmt: skip
+    number = num_scan_inputs
+    runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
+    carried = list(operands[: len(operands) - number])
+    axes = scan_input_axes or [0] * number
+    scanned = [np.moveaxis(a, axis, 0) for a, axis in zip(operands[len(carried) :], axes)]
+    back = scan_input_directions or [0] * number
+    collected: list[list[Any]] = [[] for _ in body.outputs[len(carried) :]]
+    count = len(scanned[0])
+    for step in range(count):
+        parts = [np.ascontiguousarray(a[count - 1 - step if r else step])
+                 for a, r in zip(scanned, back)]  # fmt: skip
+        results = runner.run({**around, **dict(zip(body.inputs, [*carried, *parts]))})
+        carried = results[: len(carried)]
+        for column, result in zip(collected, results[len(carried) :]):
+            column.append(result)
+    out_axes = scan_output_axes or [0] * len(collected)
+    out_back = scan_output_directions or [0] * len(collected)
+    piles = [np.stack(column[::-1] if r else column, axis)
+             for column, r, axis in zip(collected, out_back, out_axes)]  # fmt: skip
+    return *carried, *piles
