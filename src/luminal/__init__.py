@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _LATER = {"LLM": ".models.llm", "load": ".saved"}  # imported when first asked for
-_LATER_MODULES = ("torch", "train")
+_LATER_MODULES = ("onnx", "torch", "train")
 
 
 def __getattr__(name: str) -> Any:

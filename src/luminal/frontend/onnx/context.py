@@ -47,9 +47,7 @@ def schema_of(operator: Operator) -> Any:
         return None
 
 
-def standard_function(
-    operator: Operator, types: Callable[[str], Any]
-) -> onnx.FunctionProto | None:
+def standard_function(operator: Operator, types: Callable[[str], Any]) -> onnx.FunctionProto | None:
     """The body that the standard gives for these attributes and element types."""
     schema = schema_of(operator)
     if schema is None:
@@ -61,10 +59,11 @@ def standard_function(
         return _parsed(text)
     if not schema.has_context_dependent_function:
         return None
+    attributes = {key: value.proto if isinstance(value, Body) else value
+                  for key, value in operator.attributes.items()}  # fmt: skip
     node = onnx.helper.make_node(
-        operator.name, operator.inputs, operator.outputs, domain=operator.domain,
-        **operator.attributes,
-    )  # fmt: skip
+        operator.name, operator.inputs, operator.outputs, domain=operator.domain, **attributes
+    )
     described = []
     for name in operator.inputs:
         if name:

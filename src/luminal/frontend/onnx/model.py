@@ -164,8 +164,10 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     if kind != "tensor_type":
         return Port(info.name, kind.removesuffix("_type"), None)
     tensor = info.type.tensor_type
-    name = "string" if tensor.elem_type == kinds.STRING else (
-        str(kinds.numpy_of(tensor.elem_type)) if tensor.elem_type else "?"
+    name = (
+        "string"
+        if tensor.elem_type == kinds.STRING
+        else (str(kinds.numpy_of(tensor.elem_type)) if tensor.elem_type else "?")
     )
     if not tensor.HasField("shape"):
         return Port(info.name, name, None)

@@ -29,7 +29,7 @@ class Format:
     signed_zero: bool = True
 
 
-FLOATS = {
+FLOATS: dict[int, Format] = {
     TensorProto.FLOAT8E4M3FN: Format(3, -6, 448.0, False),
     TensorProto.FLOAT8E4M3FNUZ: Format(3, -7, 240.0, False, False),
     TensorProto.FLOAT8E5M2: Format(2, -14, 57344.0, True),
@@ -80,8 +80,6 @@ def _float(x: Tensor, form: Format, saturate: bool, always: bool) -> Tensor:
         near = ops.where(ops.logical_or(beyond, ops.isinf(x)), over, near)
     if not form.signed_zero:
         near = ops.where(ops.eq(near, 0.0), 0.0, near)
-    if always:
-        return ops.where(ops.isnan(x), 6.0, near)
     return ops.where(ops.isnan(x), math.nan, near)
 
 

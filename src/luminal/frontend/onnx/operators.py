@@ -19,12 +19,14 @@ from . import reading
 
 @dataclass(frozen=True)
 class Body:
-    """A graph or a function: operators, what goes in, what comes out, constants by name."""
+    """A graph or a function: operators, what goes in, what comes out, constants by name. proto: the
+    graph of the file."""
 
     operators: tuple[Operator, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: Mapping[str, Any]
+    proto: onnx.GraphProto | None = None
 
     @property
     def free(self) -> set[str]:
@@ -132,12 +134,17 @@ class Reader:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def graph(self, graph: onnx.GraphProto, versions: Mapping[str, int]) -> Body:
+    def graph(
+        self, graph: onnx.GraphProto, versions: Mapping[str, int],
+        given: Mapping[str, Any] | None = None,
+    ) -> Body:  # fmt: skip
+        """given: attributes of the function that the graph stands in."""
         constants: dict[str, Any] = {t.name: t for t in graph.initializer}
         constants |= {s.values.name: s for s in graph.sparse_initializer}
         inputs = tuple(i.name for i in graph.input)
         outputs = tuple(o.name for o in graph.output)
-        return Body(tuple(self._nodes(graph.node, versions)), inputs, outputs, constants)
+        operators = tuple(self._nodes(graph.node, versions, given))
+        return Body(operators, inputs, outputs, constants, graph)
 
     def function(self, function: onnx.FunctionProto, call: Mapping[str, Any]) -> Body:
         """The body of a function for these attributes of a call."""
@@ -171,7 +178,7 @@ class Reader:
     ) -> Any:  # fmt: skip
         kind = a.type
         if kind == onnx.AttributeProto.GRAPH:
-            return self._inner(a.g, versions, given)
+            return self.graph(a.g, versions, given)
         if kind == onnx.AttributeProto.TENSOR:
             return reading.array_of(a.t, self.folder)
         if kind == onnx.AttributeProto.SPARSE_TENSOR:
@@ -184,12 +191,6 @@ class Reader:
             return [s.decode("utf-8", "surrogateescape") for s in a.strings]
         value = onnx.helper.get_attribute_value(a)
         return list(value) if kind in _LISTS else value
-
-    def _inner(
-        self, graph: onnx.GraphProto, versions: Mapping[str, int], given: Mapping[str, Any] | None
-    ) -> Body:
-        whole = self.graph(graph, versions)
-        return replace(whole, operators=tuple(self._nodes(graph.node, versions, given)))
 
     def array(self, held: Any) -> np.ndarray:
         """A constant of the file, read now."""

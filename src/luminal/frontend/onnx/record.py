@@ -215,7 +215,7 @@ class Recorder:
         tensor = self.graph.tensor(self._declared(self.shapes[name]), kinds.dtype_of(kind), name)
         self._names[tensor.node] = name
         self.inputs[name] = Typed(tensor, kind)
-        return self.inputs[name]  # type: ignore[return-value]
+        return self.inputs[name]
 
     def _part(self, name: str, whole: str, value: np.ndarray) -> Typed:
         kind = kinds.kind_of(value)
@@ -307,7 +307,9 @@ class Recorder:
 
     def dims(self, given: Tensor | Sequence[int] | None) -> list[int] | None:
         """Dimensions, which are an operand or an attribute by version."""
-        return self.ints(given) if isinstance(given, Tensor) else None if given is None else [*given]
+        return (
+            self.ints(given) if isinstance(given, Tensor) else None if given is None else [*given]
+        )
 
     def _types(self, name: str) -> Any:
         """Element type and fixed shape of a value, as the standard describes it."""

@@ -146,9 +146,7 @@ class Runner:
         fixed: set[str] = set()
         while True:
             templates = self._templates(place, store, shapes, still)
-            recorder = Recorder(
-                self.context, store, templates, fixed, place.constants, still
-            )
+            recorder = Recorder(self.context, store, templates, fixed, place.constants, still)
             try:
                 recorder.record(place.operators)
                 return self._made(place, recorder, templates)
@@ -183,9 +181,7 @@ class Runner:
             for d, n in enumerate(shape)
         )
 
-    def _made(
-        self, place: Place, recorder: Recorder, shapes: dict[str, Template]
-    ) -> Stage:
+    def _made(self, place: Place, recorder: Recorder, shapes: dict[str, Template]) -> Stage:
         needed = set(place.outputs)
         for operator in (*recorder.hosts, *recorder.rest):
             needed |= operator.reads

@@ -152,7 +152,9 @@ def scan(
         return at.next(_batched(operator, operands, body, num_scan_inputs, directions))
     carried = len(operands) - num_scan_inputs
     axes = list(scan_input_axes or [0] * num_scan_inputs)
-    sizes = {operand.shape[dim_of(operand, axis)] for operand, axis in zip(operands[carried:], axes)}
+    sizes = {
+        operand.shape[dim_of(operand, axis)] for operand, axis in zip(operands[carried:], axes)
+    }
     size = next(iter(sizes))
     if isinstance(size, Index) or size * max(len(body.operators), 1) > UNROLLED * 100:
         return at.on_host()
@@ -223,11 +225,10 @@ def _batched(
 
 
 @host("Loop")
-def host_loop(
-    at: Host, trips: Any, condition: Any, *states: Any, body: Body
-) -> Any:
+def host_loop(at: Host, trips: Any, condition: Any, *states: Any, body: Body) -> Any:
     runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
-    carried, collected = list(states), [[] for _ in body.outputs[1 + len(states) :]]
+    carried = list(states)
+    collected: list[list[Any]] = [[] for _ in body.outputs[1 + len(states) :]]
     most = LONGEST if trips is None else int(np.asarray(trips).reshape(()))
     goes, number = condition is None or bool(np.asarray(condition).reshape(())), 0
     while goes and number < most:

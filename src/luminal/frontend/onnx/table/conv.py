@@ -112,7 +112,9 @@ def conv_transpose(
     if output_shape or same:
         for d in range(n):
             size, reach = extent(x, 2 + d), spread[d] * (int(extent(weight, 2 + d)) - 1) + 1
-            wanted = size * steps[d] if not output_shape else output_shape[len(output_shape) - n + d]
+            wanted = (
+                size * steps[d] if not output_shape else output_shape[len(output_shape) - n + d]
+            )
             total = (size - 1) * steps[d] + extra[d] + reach - wanted
             whole = ops.base.static(total, "the padding of ConvTranspose")
             half = whole // 2
@@ -160,7 +162,7 @@ def deform_conv(
     steps, spread = _each(strides, n), _each(dilations, n)
     given = list(pads or [0] * (2 * n))
     size = offset.shape[2:]
-    batch, channels = x.shape[:2]
+    batch = x.shape[0]
     grouped = offset.reshape((batch, offset_group, *kernel, n, *size))
     points = []
     for d in range(n):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .... import ops
 from ....graph.dtype import boolean, f32, i64
 from ....graph.tensor import Tensor
-from ....ops.base import full_like, magnitude
+from ....ops.base import full_like
 from .. import kinds
 from ..narrow import rounded
 from .base import Typed, op, same
@@ -99,9 +99,7 @@ def mean(at: Recorder, *values: Tensor) -> Tensor:
 
 
 @op("IsInf")
-def is_inf(
-    at: Recorder, x: Tensor, detect_negative: int = 1, detect_positive: int = 1
-) -> Tensor:
+def is_inf(at: Recorder, x: Tensor, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
     if detect_negative and detect_positive:
         return ops.isinf(x)
     if not detect_negative and not detect_positive:
@@ -135,6 +133,9 @@ def thresholded_relu(at: Recorder, x: Tensor, alpha: float = 1.0) -> Tensor:
 
 @op("PRelu")
 def prelu(at: Recorder, x: Tensor, slope: Tensor) -> Tensor:
+    """Before version 7 one slope for each channel."""
+    if at.version < 7 and slope.ndim == 1:
+        slope = slope.reshape((-1, *(1,) * (x.ndim - 2)))
     return ops.where(x < 0, ops.mul(x, slope), x)
 
 
@@ -182,9 +183,7 @@ def shrink(at: Recorder, x: Tensor, bias: float = 0.0, lambd: float = 0.5) -> Te
 
 
 @op("Cast")
-def cast(
-    at: Recorder, x: Tensor, to: int, saturate: int = 1, round_mode: str = "up"
-) -> Any:
+def cast(at: Recorder, x: Tensor, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     return to_kind(x, to, bool(saturate), round_mode)
 
 
@@ -233,7 +232,3 @@ def dropout(
             return ops.mul(ops.mul(x, kept.cast(x.dtype)), 1 / (1 - share)), kept
     mask = full_like(x, True, boolean)
     return x, mask if at.version >= 10 else mask.cast(x.dtype)
-
-
-def absolute(x: Tensor) -> Tensor:
-    return magnitude(x) if x.dtype.is_signed else x

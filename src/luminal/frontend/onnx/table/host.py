@@ -64,8 +64,9 @@ def _corners(boxes: np.ndarray, centred: int) -> np.ndarray:
     if centred:
         x, y, w, h = np.moveaxis(boxes, -1, 0)
         return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)
-    low, high = np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(
-        boxes[..., :2], boxes[..., 2:]
+    low, high = (
+        np.minimum(boxes[..., :2], boxes[..., 2:]),
+        np.maximum(boxes[..., :2], boxes[..., 2:]),
     )
     return np.concatenate([low, high], -1)
 

@@ -63,8 +63,9 @@ def _flat_places(x: Tensor, index: Tensor, first: int, depth: int) -> Tensor:
     for k in range(depth):
         size = extent(x, first + k)
         here = wrap(index.select(-1, k), size)
-        total = here if total is None else ops.add(
-            ops.mul(total, size_value(x.graph, size, i64)), here)
+        total = (
+            here if total is None else ops.add(ops.mul(total, size_value(x.graph, size, i64)), here)
+        )
     assert total is not None
     return total
 
@@ -122,4 +123,3 @@ def one_hot_encoder(
 @op("ArrayFeatureExtractor", domain="ai.onnx.ml")
 def array_feature_extractor(at: Recorder, x: Tensor, index: Tensor) -> Tensor:
     return ops.index_select(x, x.ndim - 1, index.reshape(-1))
-

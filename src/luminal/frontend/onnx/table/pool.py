@@ -133,7 +133,8 @@ def max_unpool(
     kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Values back at the places that MaxPool gave, which count in the smallest image."""
+    """Values back at the places that MaxPool gave, which count in the smallest image; a larger one
+    has zeros around it."""
     n = len(kernel_shape)
     steps, given = _each(strides, n), list(pads or [0] * (2 * n))
     least = [
@@ -151,12 +152,8 @@ def max_unpool(
     wanted = at.sizes(shape)
     if len(wanted) == n:
         wanted = [*x.shape[:2], *wanted]
-    # a larger image: the places count in it
-    whole = Index.of(1)
-    for size in wanted:
-        whole = whole * size
-    blank = ops.zeros(x.graph, (whole,), x.dtype)
-    return blank.scatter_node(indices.reshape(-1), x.reshape(-1), 0).reshape(tuple(wanted))
+    widths = [(0, Index.of(w) - Index.of(n)) for w, n in zip(wanted, small.shape)]
+    return small.pad(widths, 0)
 
 
 @op("RoiAlign")

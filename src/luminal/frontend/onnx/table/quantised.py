@@ -40,7 +40,9 @@ def along(x: Tensor, values: Tensor, axis: int, block: int = 0) -> Tensor:
     return values.reshape((-1, *(1,) * (x.ndim - 1 - dim_of(x, axis))))
 
 
-def quantised(x: Tensor, scale: Tensor, zero: Tensor | None, kind: int, saturate: bool = True) -> Any:
+def quantised(
+    x: Tensor, scale: Tensor, zero: Tensor | None, kind: int, saturate: bool = True
+) -> Any:
     """round(x / scale) + zero, cut to the element type."""
     value = ops.div(x, scale.cast(x.dtype))
     if value.dtype.bytes < 4:
@@ -258,4 +260,3 @@ def unpacked(x: Tensor, bits: int) -> Tensor:
     parts = [ops.bitwise_and(ops.bitwise_right_shift(x, k * bits), (1 << bits) - 1)
              for k in range(each)]  # fmt: skip
     return ops.stack(parts, -1).flatten(1)
-

@@ -110,9 +110,7 @@ class Layer:
 
     def products(self, gates: int) -> list[Tensor]:
         """x W^T for all steps at once, with both biases where they may be added together."""
-        return [
-            ops.matmul(self.x, self.w.select(0, d).T) for d in range(self.count)
-        ]
+        return [ops.matmul(self.x, self.w.select(0, d).T) for d in range(self.count)]
 
     def biases(self, direction: int, gates: int) -> tuple[Tensor | None, Tensor | None]:
         """Those of the input and of the state, each (gates hidden,)."""
@@ -135,8 +133,10 @@ def rnn(
     clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
     layout: int = 0,
 ) -> Any:  # fmt: skip
-    layer = Layer(at, ["Tanh"], x, w, r, bias, lengths, [initial], activations,
-                  activation_alpha, activation_beta, clip, direction, hidden_size, layout)  # fmt: skip
+    layer = Layer(
+        at, ["Tanh"], x, w, r, bias, lengths, [initial], activations, activation_alpha,
+        activation_beta, clip, direction, hidden_size, layout,
+    )  # fmt: skip
     inputs = layer.products(1)
 
     def step(d: int, t: int, state: State) -> State:
@@ -191,8 +191,10 @@ def gru(
     layout: int = 0, linear_before_reset: int = 0,
 ) -> Any:  # fmt: skip
     """Gates update, reset, hidden."""
-    layer = Layer(at, ["Sigmoid", "Tanh"], x, w, r, bias, lengths, [initial], activations,
-                  activation_alpha, activation_beta, clip, direction, hidden_size, layout)  # fmt: skip
+    layer = Layer(
+        at, ["Sigmoid", "Tanh"], x, w, r, bias, lengths, [initial], activations, activation_alpha,
+        activation_beta, clip, direction, hidden_size, layout,
+    )  # fmt: skip
     inputs, size = layer.products(3), layer.hidden
 
     def step(d: int, t: int, state: State) -> State:

@@ -113,9 +113,7 @@ def _rounded(x: Tensor, kind: Any) -> Tensor:
     return ops.round(ops.clamp(x, float(kind.lowest), float(kind.highest))).cast(kind)
 
 
-def _points(
-    at: np.ndarray, old: int, new: int, scale: float, place: str, ends: Any
-) -> np.ndarray:
+def _points(at: np.ndarray, old: int, new: int, scale: float, place: str, ends: Any) -> np.ndarray:
     """Where each element of the result lies in the source."""
     i = at.astype(np.float64)
     if place == "asymmetric":
@@ -302,4 +300,3 @@ def grid_sample(
 @op("AffineGrid")
 def affine_grid(at: Recorder, theta: Tensor, size: Tensor, align_corners: int = 0) -> Tensor:
     return ops.affine_grid(theta, at.ints(size), bool(align_corners))
-

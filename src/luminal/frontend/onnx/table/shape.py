@@ -224,7 +224,6 @@ def _bordered(x: Tensor, d: int, before: Any, after: Any, mode: str) -> Tensor:
 def depth_to_space(at: Recorder, x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
     if mode == "CRD":
         return ops.pixel_shuffle(x, blocksize)
-    b, c, h, w = x.shape
     split = x.unflatten(1, (blocksize, blocksize, -1)).permute(0, 3, 4, 1, 5, 2)
     return split.flatten(4, 5).flatten(2, 3)
 

@@ -53,9 +53,7 @@ def range_of(at: Recorder, start: Tensor, limit: Tensor, delta: Tensor) -> Tenso
 
 def _window(name: str, terms: Sequence[float]) -> None:
     @op(name)
-    def window(
-        at: Recorder, size: Tensor, output_datatype: int = 1, periodic: int = 1
-    ) -> Tensor:
+    def window(at: Recorder, size: Tensor, output_datatype: int = 1, periodic: int = 1) -> Tensor:
         """A sum of cosines; made from the nearer end where the window is symmetric."""
         count = at.ints(size)[0]
         turn = np.arange(count) * (2 * math.pi / (count if periodic else max(count - 1, 1)))
@@ -154,4 +152,3 @@ def multinomial(
     rings = ops.neg(ops.log(ops.clamp(clocks, 1e-30)))
     weights = ops.exp(ops.sub(x, ops.amax(x, -1, keepdim=True))).unsqueeze(1)
     return ops.argmax(ops.div(weights, rings), -1).cast(kinds.dtype_of(dtype))
-

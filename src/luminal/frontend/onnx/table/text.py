@@ -1,13 +1,16 @@
-"""Text, which only the host handles."""
+"""Text and encoded pictures, which only the host handles."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....errors import InputError, Unsupported
 from .. import kinds
 from .base import ML, host
 
@@ -25,7 +28,9 @@ def identity(at: Host, x: Any) -> Any:
 
 
 @host("Constant")
-def constant(at: Host, value: Any = None, value_string: Any = None, value_strings: Any = None) -> Any:
+def constant(
+    at: Host, value: Any = None, value_string: Any = None, value_strings: Any = None
+) -> Any:
     held = value if value is not None else value_string if value_strings is None else value_strings
     return np.array(held, object)
 
@@ -140,7 +145,7 @@ def tfidf(
     known: dict[tuple[Any, ...], int] = {}
     ends = [*ngram_counts, len(pool)]
     number = 0
-    for size, (start, end) in enumerate(zip(ends, ends[1:]), 1):
+    for size, (start, end) in enumerate(pairwise(ends), 1):
         for place in range(start, end, size):
             known[tuple(pool[place : place + size])] = ngram_indexes[number]
             number += 1
@@ -205,3 +210,21 @@ def label_encoder(at: Host, x: np.ndarray, **attributes: Any) -> Any:
 
 def _key(value: Any) -> Any:
     return "nan" if isinstance(value, float) and value != value else value
+
+
+@host("ImageDecoder")
+def image_decoder(at: Host, data: np.ndarray, pixel_format: str = "RGB") -> Any:
+    """(height, width, channels) of an encoded picture, by Pillow."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise Unsupported("ImageDecoder needs Pillow: pip install pillow") from None
+    try:
+        picture = Image.open(io.BytesIO(data.tobytes()))
+        picture = picture.convert("L" if pixel_format == "Grayscale" else "RGB")
+    except (UnidentifiedImageError, OSError) as error:
+        raise InputError(f"ImageDecoder: no picture, or a damaged one ({error})") from None
+    pixels = np.asarray(picture)
+    if pixel_format == "Grayscale":
+        return pixels[..., None]
+    return np.ascontiguousarray(pixels[..., ::-1]) if pixel_format == "BGR" else pixels

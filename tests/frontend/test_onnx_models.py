@@ -1,0 +1,239 @@
+"""Whole ONNX models: names, free sizes, weights beside the file, control flow, functions, faults."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import agree, info, load, model, node, numbers, reference
+
+import luminal.onnx
+from luminal import DTypeError, InputError, ShapeError, Unsupported, WeightsError
+
+INT, BOOL = TensorProto.INT64, TensorProto.BOOL
+
+
+def programs(ours):
+    return len(ours.runner.start.stages)
+
+
+def attention():
+    """One head over (batch, seq, 8): sizes that shapes are computed from."""
+    nodes = [
+        ("MatMul", "x w", "qkv"), ("Split", "qkv", "q k v", {"axis": -1}), ("Shape", "x", "size"),
+        ("Gather", "size zero", "batch"), ("Gather", "size one", "seq"),
+        ("Unsqueeze", "batch axis", "b1"), ("Unsqueeze", "seq axis", "s1"),
+        ("Concat", "b1 s1 heads", "split", {"axis": 0}), ("Reshape", "q split", "q4"),
+        ("Reshape", "k split", "k4"), ("Reshape", "v split", "v4"),
+        ("Transpose", "q4", "qt", {"perm": [0, 2, 1, 3]}),
+        ("Transpose", "k4", "kt", {"perm": [0, 2, 3, 1]}),
+        ("Transpose", "v4", "vt", {"perm": [0, 2, 1, 3]}),
+        ("MatMul", "qt kt", "scores"), ("Softmax", "scores", "p"), ("MatMul", "p vt", "o"),
+        ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}), ("Concat", "b1 s1 last", "joined",
+                                                           {"axis": 0}),
+        ("Reshape", "ot joined", "y"),
+    ]  # fmt: skip
+    constants = {
+        "w": numbers(8, 24), "zero": np.array(0), "one": np.array(1), "axis": np.array([0]),
+        "heads": np.array([2, 4]), "last": np.array([8]),
+    }  # fmt: skip
+    return model(nodes, [info("x", ["batch", "seq", 8])], [info("y", ["batch", "seq", 8])],
+                 constants)  # fmt: skip
+
+
+def test_one_program_for_all_sizes_that_the_model_names():
+    proto, ours = attention(), None
+    for shape in ((1, 3, 8), (2, 5, 8), (3, 1, 8)):
+        ours = agree(proto, {"x": numbers(*shape)}, ours=ours)
+    assert programs(ours) == 1
+    assert [str(s) for s in ours.graph().outputs[0].shape] == ["batch", "seq", "8"]
+
+
+def test_a_model_is_a_graph_with_names():
+    graph = load(attention()).graph()
+    program = graph.compile(threads=1)
+    assert program.inputs == ("x",) and program.outputs == ("y",)
+    assert set(program.sizes) == {"batch", "seq"}
+    x = numbers(2, 4, 8)
+    np.testing.assert_allclose(program(x), reference(attention(), {"x": x})[0], 1e-5, 1e-5)
+
+
+def test_weights_beside_the_file(tmp_path):
+    proto, x = attention(), numbers(1, 2, 8)
+    expected, path = reference(proto, {"x": x})[0], tmp_path / "model.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    np.testing.assert_allclose(load(path).run([x])[0], expected, 1e-5, 1e-5)
+    whole = (tmp_path / "w.bin").read_bytes()
+    (tmp_path / "w.bin").write_bytes(whole[:100])
+    with pytest.raises(WeightsError, match=r"needs 768 bytes.*truncated"):
+        load(path).run([x])
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(WeightsError, match="not beside the model"):
+        load(path).run([x])
+
+
+@pytest.mark.parametrize("place", ["../w.bin", "/etc/hostname", "link/w.bin", ""])
+def test_weights_outside_the_folder_are_refused(place, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w.bin").write_bytes(bytes(768))
+    (folder / "link").symlink_to(tmp_path)
+    proto = attention()
+    held = proto.graph.initializer[0]
+    held.ClearField("raw_data")
+    held.data_location = TensorProto.EXTERNAL
+    held.external_data.add(key="location", value=place)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(WeightsError, match="outside the folder"):
+        load(folder / "model.onnx").run([numbers(1, 2, 8)])
+    with pytest.raises(WeightsError, match="without a path"):
+        load(proto).run([numbers(1, 2, 8)])
+
+
+# ---- control flow
+
+
+def body(nodes, inputs, outputs, constants=None):
+    return model(nodes, inputs, outputs, constants).graph
+
+
+def test_a_branch_is_chosen_by_value_or_by_size():
+    branches = {
+        "then_branch": body([("Add", "x two", "t")], [], [info("t", None)]),
+        "else_branch": body([("ReduceSum", "x", "e", {"keepdims": 0})], [], [info("e", None)]),
+    }
+    nodes = [
+        ("Size", "x", "n"), ("Less", "n four", "few"), ("If", "few", "y", branches),
+        ("If", "wanted", "z", branches), ("ReduceMax", "x", "top", {"keepdims": 0}),
+        ("Greater", "top two", "large"), ("If", "large", "w", branches),
+    ]  # fmt: skip
+    constants = {"two": np.float32(2), "four": np.array(4)}
+    proto = model(nodes, [info("x", ["n"]), info("wanted", [], BOOL)], ["y", "z", "w"], constants)
+    ours = None
+    for count, wanted, scale in ((3, True, 1), (5, False, 5), (3, False, 5), (6, True, 1)):
+        feeds = {"x": numbers(count) * np.float32(scale), "wanted": np.array(wanted)}
+        ours = agree(proto, feeds, ours=ours)
+
+
+def doubling(stop=None):
+    """s, s -> s + x until a condition, all of it collected."""
+    nodes = [("Add", "s x", "s2"), ("Identity", "s2", "seen")]
+    nodes += [("ReduceSum", "s2", "sum", {"keepdims": 0}), ("Less", "sum stop", "on")] if stop else [
+        ("Identity", "go", "on")
+    ]  # fmt: skip
+    inputs = [info("i", [], INT), info("go", [], BOOL), info("s", None)]
+    outputs = [info("on", [], BOOL), info("s2", None), info("seen", None)]
+    return body(nodes, inputs, outputs, {"stop": np.float32(stop)} if stop else None)
+
+
+@pytest.mark.parametrize("stop", [None, 10.0])
+def test_a_loop_of_known_and_of_unknown_length(stop):
+    nodes = [("Loop", "n go0 x", "last all", {"body": doubling(stop)})]
+    proto = model(nodes, [info("x", [3]), info("n", [], INT)], ["last", "all"],
+                  {"go0": np.array(True)})  # fmt: skip
+    ours = None
+    for n in (4, 2):
+        feeds = {"x": np.array([1, 2, 0.5], np.float32), "n": np.array(n)}
+        ours = agree(proto, feeds, ours=ours)
+
+
+@pytest.mark.parametrize("steps", [4, "steps"])
+def test_a_scan_forwards_and_backwards(steps):
+    inner = body([("Add", "s x", "s2"), ("Mul", "s2 x", "y")], [info("s", [2]), info("x", [2])],
+                 [info("s2", [2]), info("y", [2])])  # fmt: skip
+    attributes = {"body": inner, "num_scan_inputs": 1}
+    back = {**attributes, "scan_input_directions": [1], "scan_output_directions": [1]}
+    nodes = [("Scan", "s0 x", "a b", attributes), ("Scan", "s0 x", "c d", back)]
+    proto = model(nodes, [info("s0", [2]), info("x", [steps, 2])], ["a", "b", "c", "d"])
+    agree(proto, {"s0": numbers(2), "x": numbers(4, 2)})
+
+
+def test_sequences_are_lists():
+    nodes = [
+        ("SplitToSequence", "x", "parts", {"axis": 0, "keepdims": 1}),
+        ("SequenceAt", "parts minus", "last"), ("SequenceInsert", "parts last zero", "more"),
+        ("SequenceErase", "more minus", "fewer"), ("SequenceLength", "fewer", "n"),
+        ("ConcatFromSequence", "fewer", "y", {"axis": 0}),
+    ]  # fmt: skip
+    proto = model(nodes, [info("x", [3, 2])], ["y", "n", "last"],
+                  {"minus": np.array(-1), "zero": np.array(0)})  # fmt: skip
+    agree(proto, {"x": numbers(3, 2)})
+
+
+def test_functions_of_the_model_and_of_the_standard():
+    scaled = helper.make_function(
+        "own", "scaled", ["x"], ["y"],
+        [helper.make_node("Constant", [], ["f"]), node("Mul", "x f", "y")],
+        [helper.make_opsetid("", 17)], ["factor"],
+    )  # fmt: skip
+    scaled.node[0].attribute.add(
+        name="value_float", ref_attr_name="factor", type=onnx.AttributeProto.FLOAT
+    )
+    nodes = [
+        node("scaled", "x", "a", {"factor": 2.5}, "own"), node("scaled", "a", "b", {"factor": 0.5}, "own"),
+        node("SoftmaxCrossEntropyLoss", "b labels", "loss log_p"),
+    ]  # fmt: skip
+    proto = model(nodes, [info("x", [3, 5])], ["b", "loss", "log_p"],
+                  {"labels": np.array([1, 0, 4])}, domains=["own"], functions=[scaled])  # fmt: skip
+    agree(proto, {"x": numbers(3, 5)})
+
+
+# ---- faults
+
+
+def test_what_is_no_model(tmp_path):
+    for content in (b"", b"no model at all", attention().SerializeToString()[:-40]):
+        (tmp_path / "bad.onnx").write_bytes(content)
+        with pytest.raises(WeightsError, match="no ONNX model, or a damaged one"):
+            luminal.onnx.load(tmp_path / "bad.onnx")
+    with pytest.raises(FileNotFoundError):
+        luminal.onnx.load(tmp_path / "none.onnx")
+
+
+def test_an_unknown_operator_is_named_with_its_domain_version_and_node():
+    proto = model([node("Fresh", "x", "y", domain="some.where")], [info("x", [2])], ["y"],
+                  domains=["some.where"])  # fmt: skip
+    proto.graph.node[0].name = "layer/3"
+    with pytest.raises(NotImplementedError, match=r"some\.where\.Fresh \(opset 1, node 'layer/3'"):
+        load(proto)
+
+
+def test_an_error_names_the_operator_where_it_arose():
+    proto = model([("Relu", "x", "a"), ("MatMul", "a w", "y")], [info("x", [2, 3])], ["y"],
+                  {"w": numbers(4, 5)})  # fmt: skip
+    with pytest.raises(ShapeError, match=r"MatMul \(opset 17, node 1\): .*inner sizes 3 and 4"):
+        load(proto).run([numbers(2, 3)])
+    proto = model([("Relu", "nobody", "y")], [info("x", [2])], ["y"])
+    with pytest.raises(WeightsError, match="reads 'nobody', which nothing makes"):
+        load(proto).run([numbers(2)])
+
+
+@pytest.mark.parametrize(
+    ("feeds", "error", "says"),
+    [
+        ({}, InputError, r"input 'x' is missing; the inputs are x: float32 \(batch, seq, 8\)"),
+        ({"x": 0, "z": 0}, InputError, "no input 'z'"),
+        ([1, 2], InputError, "2 inputs given"),
+        ({"x": np.zeros((1, 2, 8))}, InputError, r"is float32, not float64.*astype"),
+        ({"x": numbers(1, 2, 7)}, ShapeError, r"does not take an array of shape \(1, 2, 7\)"),
+        ({"x": numbers(2, 8)}, ShapeError, r"does not take an array of shape \(2, 8\)"),
+    ],
+)
+def test_wrong_inputs(feeds, error, says):
+    with pytest.raises(error, match=says):
+        load(attention()).run(feeds)
+    with pytest.raises(InputError, match="no output 'z'; the outputs are y"):
+        load(attention()).run([numbers(1, 2, 8)], ["z"])
+
+
+def test_what_is_asked_for_and_not_there():
+    with pytest.raises(Unsupported, match="device 'CUDA'"):
+        luminal.onnx.prepare(attention(), device="CUDA")
+    late = model([("Relu", "x", "y")], [info("x", [2])], ["y"], opset=99)
+    with pytest.raises(Unsupported, match="opset 99"):
+        load(late)
+    with pytest.raises(DTypeError):
+        complex_numbers = model([("Identity", "x", "y")], [onnx.ValueInfoProto(name="x")], ["y"])
+        load(complex_numbers).run([np.zeros(2, np.complex64)])
+    several = model([("NonZero", "x", "y")], [info("x", [2])], ["y"])
+    with pytest.raises(Unsupported, match="no single graph: NonZero"):
+        load(several).graph()
