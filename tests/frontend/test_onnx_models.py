@@ -1,4 +1,4 @@
-"""Whole ONNX models: names, free sizes, weights beside the file, control flow, functions, faults."""
+"""Whole ONNX models: names, free sizes, weights beside the file, control flow, faults."""
 
 import numpy as np
 import onnx
@@ -117,9 +117,10 @@ def test_a_branch_is_chosen_by_value_or_by_size():
 def doubling(stop=None):
     """s, s -> s + x until a condition, all of it collected."""
     nodes = [("Add", "s x", "s2"), ("Identity", "s2", "seen")]
-    nodes += [("ReduceSum", "s2", "sum", {"keepdims": 0}), ("Less", "sum stop", "on")] if stop else [
-        ("Identity", "go", "on")
-    ]  # fmt: skip
+    if stop:
+        nodes += [("ReduceSum", "s2", "sum", {"keepdims": 0}), ("Less", "sum stop", "on")]
+    else:
+        nodes += [("Identity", "go", "on")]
     inputs = [info("i", [], INT), info("go", [], BOOL), info("s", None)]
     outputs = [info("on", [], BOOL), info("s2", None), info("seen", None)]
     return body(nodes, inputs, outputs, {"stop": np.float32(stop)} if stop else None)
@@ -169,7 +170,8 @@ def test_functions_of_the_model_and_of_the_standard():
         name="value_float", ref_attr_name="factor", type=onnx.AttributeProto.FLOAT
     )
     nodes = [
-        node("scaled", "x", "a", {"factor": 2.5}, "own"), node("scaled", "a", "b", {"factor": 0.5}, "own"),
+        node("scaled", "x", "a", {"factor": 2.5}, "own"),
+        node("scaled", "a", "b", {"factor": 0.5}, "own"),
         node("SoftmaxCrossEntropyLoss", "b labels", "loss log_p"),
     ]  # fmt: skip
     proto = model(nodes, [info("x", [3, 5])], ["b", "loss", "log_p"],

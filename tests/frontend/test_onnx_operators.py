@@ -159,7 +159,8 @@ def test_narrow_types_are_rounded_and_packed():
 
 def test_what_no_fixed_shape_holds_runs_between_programs():
     nodes = [
-        ("NonZero", "x", "places"), ("Transpose", "places", "rows"), ("GatherND", "x rows", "found"),
+        ("NonZero", "x", "places"), ("Transpose", "places", "rows"),
+        ("GatherND", "x rows", "found"),
         ("ReduceSum", "found", "total", {"keepdims": 0}), ("Unique", "found", "values"),
         ("Compress", "x mask", "kept", {"axis": 1}),
     ]  # fmt: skip
