@@ -23,6 +23,7 @@ from .artifact.identity import program_key
 from .artifact.recording import recorder
 from .artifact.saved import Saved
 from .backend import cpu
+from .backend.ahead import Ahead
 from .backend.contract import Backend, Code
 from .errors import DeviceError, Illegal, InputError
 from .graph.dtype import DType, bf16
@@ -244,19 +245,25 @@ def _build(
     source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report
 ) -> tuple[Plan, Sequence[Code]]:
     """The kernels of these plans, linked, as machine code."""
-    backend = tuning.backend
-    plan = report.plan = linked_plan(
-        source.program,
-        source.stages,
-        source.parts,
-        lambda region: plans[region.key].steps,
-        lambda kernel, settled: lower_kernel(kernel, tuning, report, settled),
-    )
-    report.plans = [chosen.plan.describe() for chosen in plans.values()]
-    with report.stage("render"):
-        texts = [backend.render(made.program, tuning.target) for made in plan.kernels]
-    with report.stage("build"):
-        return plan, backend.build(texts, tuning.target)
+    with Ahead(tuning.backend, tuning.target) as ahead:
+
+        def lowered(kernel: Kernel, settled: Settled) -> list[Compiled]:
+            made = lower_kernel(kernel, tuning, report, settled)
+            with report.stage("render"):
+                for each in made:
+                    ahead.start(each.program)
+            return made
+
+        plan = report.plan = linked_plan(
+            source.program,
+            source.stages,
+            source.parts,
+            lambda region: plans[region.key].steps,
+            lowered,
+        )
+        report.plans = [chosen.plan.describe() for chosen in plans.values()]
+        with report.stage("build"):
+            return plan, ahead.codes([made.program for made in plan.kernels])
 
 
 def cost_model(target: Target) -> CostModel:

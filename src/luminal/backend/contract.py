@@ -152,6 +152,10 @@ class Backend(Protocol):
         """Memory of the device, aligned, at least 64 bytes, seen as a NumPy array."""
         ...
 
+    def zeros(self, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+        """As `empty`, filled with zeros."""
+        ...
+
     def counter_bytes(self, program: Program, threads: int) -> int:
         """Bytes of claim counters that a program needs."""
         ...

@@ -40,6 +40,9 @@ class Engine(Protocol):
     def set(self, port: int, array: np.ndarray) -> None:
         """New contents of an input; the array stays as it is until the next `set`."""
 
+    def clear(self, port: int, zeros: np.ndarray) -> None:
+        """As `set`, of zeros: what no run writes of a state takes no memory."""
+
     def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         """As `set`, of a parameter: only what the program makes of it is held on to. spill: where
         to hold what is large and hardly read, by place."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -94,8 +94,18 @@ class Executable:
             raise InputError(f"'{port.name}' is a constant: known at compile time, never changed")
         self.preset(number, value)
 
-    def preset(self, number: int, value: Any) -> None:
-        """The value of a port, also of a constant."""
+    def clear(self, tensors: Iterable[Any]) -> None:
+        """Set inputs of known shapes to zeros. What no run writes of a state takes no memory."""
+        for tensor in tensors:
+            number = self._numbers[self._key(tensor)]
+            shape = tuple(map(int, self._ports[number].shape))
+            zeros = np.zeros(shape, self._ports[number].dtype.numpy)
+            self.preset(number, zeros, self._engine.clear)
+
+    def preset(
+        self, number: int, value: Any, give: Callable[[int, np.ndarray], None] | None = None
+    ) -> None:
+        """The value of a port, also of a constant. give: how the engine gets it."""
         port = self._ports[number]
         array = as_array(port.name, port.dtype, value)
         with self._lock:
@@ -107,7 +117,7 @@ class Executable:
             self._arrays[number] = array
             self._missing.discard(number)
             if port.needed:
-                self._engine.set(number, array)
+                (give or self._engine.set)(number, array)
 
     def set_parameters(self, load: Load, spill: Spill | None = None) -> None:
         """Set parameters to the (tensor, array) pairs of `load`, packing each before the next is

@@ -27,6 +27,9 @@ class Interpreted:
     def set(self, port: int, array: np.ndarray) -> None:
         self._feeds[self._sources[port]] = array
 
+    def clear(self, port: int, zeros: np.ndarray) -> None:
+        self.set(port, zeros)
+
     def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         self.set(port, array)
 

@@ -168,9 +168,13 @@ def drop_unused_kernels(plan: Plan) -> None:
 
 
 def share_workspace(plan: Plan) -> None:
-    """One workspace a thread for all kernels: where no barrier stands between two calls, threads
-    are in different kernels at once, so a thread's piece must lie at one place in all of them."""
+    """One workspace a thread for all kernels that have one: where no barrier stands between two
+    calls, threads are in different kernels at once, so a thread's piece must lie at one place in
+    all of them."""
     most = max((made.program.workspace for made in plan.kernels), default=0)
     plan.kernels[:] = [
-        replace(made, program=replace(made.program, workspace=most)) for made in plan.kernels
+        replace(made, program=replace(made.program, workspace=most))
+        if made.program.workspace
+        else made
+        for made in plan.kernels
     ]

@@ -94,11 +94,20 @@ class Native:
         memory = self._plan.ports[port]
         assert memory is not None
         if memory in self._states:
-            self._set_state(memory, array)
+            block = Block(self._backend.empty, array.nbytes)
+            block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
+            self._lay_state(memory, array.shape, block)
             return
         self._point(memory, array)
         if memory in self._kept:
             self._constants.give(memory, array)
+
+    def clear(self, port: int, zeros: np.ndarray) -> None:
+        memory = self._plan.ports[port]
+        if memory not in self._states:
+            self.set(port, zeros)
+            return
+        self._lay_state(memory, zeros.shape, Block(self._backend.zeros, zeros.nbytes))
 
     def _point(self, memory: int, array: np.ndarray) -> None:
         """Read an array where it lies; masked reads may touch a whole cache line."""
@@ -285,11 +294,9 @@ class Native:
         self._blocks[memory] = block
         self._slots.point(memory, block.address)
 
-    def _set_state(self, memory: int, array: np.ndarray) -> None:
+    def _lay_state(self, memory: int, shape: tuple[int, ...], block: Block) -> None:
         """A state lives in memory of ours: it is written, the user's array is not."""
-        block = Block(self._backend.empty, array.nbytes)
-        block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
-        self._state_shapes[memory] = array.shape
+        self._state_shapes[memory] = shape
         self._lay(memory, block)
         if self._shared.get(self._states[memory]) == memory:
             self._slots.point(self._states[memory], block.address)

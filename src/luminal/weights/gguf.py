@@ -72,6 +72,15 @@ class Texts(Sequence[str]):
     def __len__(self) -> int:
         return len(self.starts)
 
+    def __iter__(self) -> Iterator[str]:
+        data, length = self.data, LENGTH.unpack_from
+        for number, start in enumerate(self.starts):
+            first = start + LENGTH.size
+            try:
+                yield str(data[first : first + length(data, start)[0]], "utf-8")
+            except UnicodeDecodeError as error:
+                raise self._not_utf8(number, error) from None
+
     @overload
     def __getitem__(self, number: int) -> str: ...
 
@@ -87,9 +96,10 @@ class Texts(Sequence[str]):
         try:
             return str(self.data[start : start + size], "utf-8")
         except UnicodeDecodeError as error:
-            raise WeightsError(
-                f"{self.where}: text {number} of a list is not UTF-8: {error}"
-            ) from None
+            raise self._not_utf8(number, error) from None
+
+    def _not_utf8(self, number: int, error: UnicodeDecodeError) -> WeightsError:
+        return WeightsError(f"{self.where}: text {number} of a list is not UTF-8: {error}")
 
 
 class GGUF(Mapping[str, GGUFTensor]):

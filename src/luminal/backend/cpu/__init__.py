@@ -4,7 +4,7 @@ As a module it is a `backend.contract.Backend`.
 """
 
 from .jit import build, load
-from .memory import empty
+from .memory import empty, zeros
 from .render import counter_bytes, render, workspace_bytes
 from .target import describe, fingerprint, host, lacking, named, needs
 from .workers import crew, table
@@ -36,4 +36,5 @@ __all__ = [
     "table",
     "target",
     "workspace_bytes",
+    "zeros",
 ]

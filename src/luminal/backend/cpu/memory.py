@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,23 @@ LARGE = 4 << 20  # bytes from which a mapping of its own pays
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray:
     """An uninitialised array on a cache line. Masked reads may touch its first 64 bytes."""
+    return _array(shape, dtype, np.empty)
+
+
+def _array(
+    shape: Sequence[int], dtype: np.dtype[Any] | type, make: Callable[..., np.ndarray]
+) -> np.ndarray:
+    """make: NumPy's function for what is too small for a mapping, which is of zeros."""
     dtype = np.dtype(dtype)
     count = math.prod(shape)
     bytes_ = max(LINE, -(-count * dtype.itemsize // LINE) * LINE)
-    raw = _mapped(bytes_) if bytes_ >= LARGE else _small(bytes_)
+    raw = _mapped(bytes_) if bytes_ >= LARGE else _small(bytes_, make)
     return raw[: count * dtype.itemsize].view(dtype).reshape(tuple(shape))
 
 
 def zeros(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray:
-    """As `empty`, filled with zeros."""
-    array = empty(shape, dtype)
-    array[...] = 0
-    return array
+    """As `empty`, filled with zeros: what nobody writes takes no memory."""
+    return _array(shape, dtype, np.zeros)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -38,8 +43,8 @@ def aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _small(bytes_: int) -> np.ndarray:
-    raw = np.empty(bytes_ + LINE, np.uint8)
+def _small(bytes_: int, make: Callable[..., np.ndarray] = np.zeros) -> np.ndarray:
+    raw = make(bytes_ + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
     return raw[start : start + bytes_]
 

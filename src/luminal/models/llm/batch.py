@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import nn
 from ...graph import Graph
-from .cache import PagedCache, clear
+from .cache import PagedCache
 from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
@@ -65,7 +65,7 @@ class BatchProgram:
         options |= {"threads": threads, "precision": precision}
         made, self._program = compiled(recorded, arguments, options)
         give(self._program, made.model, state, identity)
-        clear(self._program, made.states)
+        self._program.clear(made.states)
 
     @classmethod
     def of(

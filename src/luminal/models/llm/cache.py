@@ -7,14 +7,11 @@ one sequence; `PagedCache` many, in pages of a pool that each sequence lists in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from ... import ops
-from ...compiler import Executable
 from ...errors import Unsupported
 from ...graph import Graph, Tensor
 from ...graph.index import Index
@@ -48,17 +45,6 @@ class Cache(Protocol):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Causal attention (heads, tokens, head_dim) of the query over the keys and values of the
         layer, these new ones (kv heads, tokens, head_dim) too, which are kept."""
-
-
-def clear(program: Executable, states: Sequence[Tensor]) -> None:
-    """Set states to zeros, which the program copies: one array for all of a shape."""
-    zeros: dict[Any, np.ndarray] = {}
-    for state in states:
-        shape = tuple(map(int, state.shape))
-        key = shape, state.dtype
-        if key not in zeros:
-            zeros[key] = np.zeros(shape, state.dtype.numpy)
-        program[state] = zeros[key]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from ...children import calling_main
 from ...compiler import Executable, compile_graph
 from ...graph import Graph, Tensor
 from ...progress import showing, wanted
-from .weights import parameter_bytes
-
-LARGE = 256 << 20  # bytes of parameters from which it pays
+from .weights import LARGE, parameter_bytes
 
 
 @dataclass(frozen=True)

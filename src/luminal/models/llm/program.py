@@ -11,7 +11,7 @@ from ... import nn
 from ...compiler import Executable
 from ...errors import InputError
 from ...graph import Graph
-from .cache import ContiguousCache, clear, layer_bytes
+from .cache import ContiguousCache, layer_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
@@ -60,7 +60,7 @@ class DecoderProgram:
         options |= {"threads": threads, "precision": precision}
         made, self._program = compiled(recorded, arguments, options)
         give(self._program, made.model, state, identity)
-        clear(self._program, made.states)
+        self._program.clear(made.states)
         self._weights = parameter_bytes(made.model)
         self.tokens: list[int] = []  # whose keys and values the cache holds
 

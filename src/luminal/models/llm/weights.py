@@ -25,6 +25,7 @@ from ...progress import tracked
 from ...sources import version_of
 from .checkpoint import check_finite
 
+LARGE = 256 << 20  # bytes of parameters beside which what a compilation leaves behind counts
 HEAD, SAMPLES, PAGE = 1 << 20, 64, 4096  # bytes that tell a file apart: of its head, and of pages
 
 Maker = Callable[[], np.ndarray]
@@ -80,12 +81,15 @@ def give(
 ) -> None:  # fmt: skip
     """Set the parameters of a model that is compiled already. identity: of the checkpoint (see
     `identity_of`); None: nothing is kept. Raises WeightsError."""
-    _give_back()
+    large = sum(parameter_bytes(model).values()) >= LARGE
+    if large:
+        _give_back()
     if identity is None:
         program.set_parameters(lambda: fitting(model, state))
     else:
         set_parameters(program, lambda: fitting(model, state), identity)
-    _give_back()
+    if large:
+        _give_back()
 
 
 def _give_back() -> None:

@@ -1,0 +1,48 @@
+"""Machine code of kernels, made by another thread while this one lowers further kernels: LLVM
+needs no Python meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ..kernel.program import Program
+from ..kernel.target import Target
+from ..progress import showing, tracked
+from .contract import Backend, Code
+
+
+class Ahead:
+    """Builds programs one after the other. Used as a context."""
+
+    def __init__(self, backend: Backend, target: Target) -> None:
+        self.backend, self.target = backend, target
+        self._thread = ThreadPoolExecutor(1, "luminal-build")
+        self._started: dict[int, tuple[Program, Future[Code]]] = {}  # by identity
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def start(self, program: Program) -> None:
+        """Begin with a program, unless what it shares with others is not settled yet: where their
+        tiles lie."""
+        if not program.workspace:
+            self._code(program)
+
+    def codes(self, programs: Sequence[Program]) -> list[Code]:
+        """Those of the programs, in order."""
+        made = [self._code(program) for program in programs]
+        return [future.result() for future in tracked("building kernel", made)]
+
+    def _code(self, program: Program) -> Future[Code]:
+        if id(program) not in self._started:
+            text = self.backend.render(program, self.target)
+            self._started[id(program)] = program, self._thread.submit(self._build, text)
+        return self._started[id(program)][1]
+
+    def _build(self, text: str) -> Code:
+        with showing(False):
+            return self.backend.build([text], self.target)[0]
