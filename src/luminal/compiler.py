@@ -25,6 +25,7 @@ from .artifact.saved import Saved
 from .backend import cpu
 from .backend.ahead import Ahead
 from .backend.contract import Backend, Code
+from .collecting import collected_later
 from .errors import DeviceError, Illegal, InputError
 from .graph.dtype import DType, bf16
 from .graph.graph import Graph
@@ -151,23 +152,25 @@ class Source:
 
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
-    with report.stage("normalise"):
-        states = [source for source, _ in program.states]
-        stages, space = stages_of(program.roots, states), program.graph.space
-        normals = {
-            piece: normalise(space, piece.kept, states, piece.given, piece.ends)
-            for piece in pieces_of(stages)
-        }
-    with report.stage("regions"):
-        parts = {piece: (normal, regions(normal)) for piece, normal in normals.items()}
-    source = Source(program, stages, parts)
-    places = {node.number: place for place, node in enumerate(program.nodes())}
-    report.origins = [tuple(places[n] for n in piece.origins) for piece in source.pieces]
-    plans = optimise_regions(source.pieces, tuning, report)
+    with collected_later():
+        with report.stage("normalise"):
+            states = [source for source, _ in program.states]
+            stages, space = stages_of(program.roots, states), program.graph.space
+            normals = {
+                piece: normalise(space, piece.kept, states, piece.given, piece.ends)
+                for piece in pieces_of(stages)
+            }
+        with report.stage("regions"):
+            parts = {piece: (normal, regions(normal)) for piece, normal in normals.items()}
+        source = Source(program, stages, parts)
+        places = {node.number: place for place, node in enumerate(program.nodes())}
+        report.origins = [tuple(places[n] for n in piece.origins) for piece in source.pieces]
+        plans = optimise_regions(source.pieces, tuning, report)
     if budget is not None:
         with report.stage("search"), tuning:
             plans = _search(source, plans, tuning, budget, report)
-    _, codes = _build(source, plans, tuning, report)
+    with collected_later():
+        _, codes = _build(source, plans, tuning, report)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
     return Saved(report, needs, tuning.target, objects)
 

@@ -213,3 +213,21 @@ def test_a_parameter_that_is_a_state_is_packed_for_no_run():
     graph.donate(w, w + y.sum(0))
     text = graph.compile().explain()
     assert "0 when parameters are set" in text and "layout" not in text
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_cleared_inputs_are_zeros(device: str) -> None:
+    """States and others, before a run and after one; what was given may be given again."""
+    case = Case()
+    case.graph.donate(case.s, case.s + case.t)
+    (case.s * 2.0).output("double")
+    program = case.graph.compile(device=device, threads=1)
+    ones = np.ones(4, np.float32)
+    for given in (False, True, False):
+        if given:
+            program[case.s], program[case.t] = ones, ones
+        else:
+            program.clear([case.s, case.t])
+        for runs in (0, 1):
+            program.run()
+            assert (program["double"] == 2 * given * (1 + runs)).all()

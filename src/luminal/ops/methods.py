@@ -13,7 +13,7 @@ from ..graph.tensor import Tensor, register_method
 from . import movement
 from .base import Value, count
 from .elementwise import where
-from .spelling import understands
+from .spelling import parameters, understands
 
 DTYPE_METHODS = {
     "float": f32, "double": f64, "half": f16, "bfloat16": bf16, "long": i64, "int": i32,
@@ -60,8 +60,8 @@ def register(operations: Mapping[str, Any], movements: Mapping[str, Any]) -> Non
 
 
 def _takes_tensor(function: Callable[..., Any]) -> bool:
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    return first is not None and first.annotation in ("Tensor", "Value")
+    names = parameters(function)
+    return bool(names) and function.__annotations__.get(names[0]) in ("Tensor", "Value")
 
 
 def _caster(kind: DType) -> Callable[[Tensor], Tensor]:

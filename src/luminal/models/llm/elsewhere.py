@@ -16,6 +16,7 @@ from typing import Any
 from ... import nn
 from ...backend.cpu import workers
 from ...children import calling_main
+from ...collecting import collected_later
 from ...compiler import Executable, compile_graph
 from ...graph import Graph, Tensor
 from ...progress import showing, wanted
@@ -36,7 +37,8 @@ def compiled(
 ) -> tuple[Recorded, Executable]:
     """What `record` (a function of a module) makes of the arguments, and its graph compiled with
     these options. Raises as `compile_graph`."""
-    made = record(**arguments)
+    with collected_later():
+        made = record(**arguments)
     large = sum(parameter_bytes(made.model).values()) >= LARGE
     elsewhere = partial(_in_a_child, record, arguments, options) if large else None
     return made, compile_graph(made.graph, elsewhere=elsewhere, **options)
