@@ -41,7 +41,7 @@ def test_a_scatter_that_is_repeated(views: Callable[[Tensor], list[Tensor]]) -> 
     def make(graph: Graph) -> dict[str, np.ndarray]:
         base, value = graph.tensor((5,), name="base"), graph.tensor((3,), name="value")
         at = graph.tensor((3,), "i64", name="at")
-        for tensor in views(base.scatter_node(at, value, 0)):
+        for tensor in views(base._scatter(at, value, 0)):
             tensor.output()
         base, value = np.arange(5, dtype=np.float32), np.float32([7, 8, 9])
         return {"base": base, "value": value, "at": np.int64([4, 0, 4])}

@@ -75,9 +75,9 @@ def programs(draw) -> tuple[Graph, dict[str, np.ndarray], dict[str, int]]:
     if "where" in uses:
         ops.where(draw(masks(graph, shape)), x, x * 0.5 - 1.0).output("where")
     if "gather" in uses:
-        x.gather_node(at, 0).output("gather")
+        x._gather(at, 0).output("gather")
     if "scatter" in uses:
-        (x * 0.0).scatter_node(at, x, 0).output("scatter")
+        (x * 0.0)._scatter(at, x, 0).output("scatter")
     if "value" in uses:
         at.output("value")
     size = draw(st.sampled_from([1, 7, 16, 33]))
@@ -120,7 +120,7 @@ def test_lanes_far_apart(device):
 def test_a_gather_clamps_the_upper_half_of_u64_to_the_end(device):
     graph = Graph()
     x, at = graph.tensor((6,)), graph.tensor((4,), "u64")
-    y = x.gather_node(at, 0).output()
+    y = x._gather(at, 0).output()
     rt = graph.compile(device=device)
     rt[x], rt[at] = np.arange(6, dtype=np.float32), np.uint64([1, 1 << 63, (1 << 64) - 1, 5])
     rt.run()

@@ -65,14 +65,29 @@ def test_whole_numbers_divided_by_zero(op):
             same_outcome(op, run, *values)
 
 
-def test_targets_that_are_no_class():
-    """AOTAutograd has expanded the loss: the error is that of the gather in it."""
-    x, run = torch.randn(2, 3), torch.compile(F.cross_entropy, backend=backend)
-    for target in (torch.tensor([1, -100]), torch.tensor([2, 0])):
-        torch.testing.assert_close(run(x, target), F.cross_entropy(x, target))
-    for wrong in (3, -1):
-        with pytest.raises(RuntimeError, match=f"index {wrong} is out of bounds"):
-            run(x, torch.tensor([0, wrong]))
+@pytest.mark.parametrize(
+    ("shape", "reduction"),
+    [((5, 3), "mean"), ((3,), "sum"), ((2, 3, 4, 2), "none"), ((2, 3, 2), "mean")], ids=str,
+)
+def test_targets_that_are_no_class(shape, reduction):
+    """In training too; where all are ignored the mean is no number."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(shape, requires_grad=True), torch.rand(3)
+    right = torch.randint(3, shape[:1] + shape[2:] if len(shape) > 1 else ())
+    for rest in ({}, {"weight": weight, "ignore_index": 1}, {"label_smoothing": 0.1}):
+        whole = lambda x, y, rest=rest: F.cross_entropy(x, y, reduction=reduction, **rest)  # noqa: E731
+        run = torch.compile(whole, backend=backend)
+        ignored = torch.full_like(right, rest.get("ignore_index", -100))
+        for target in (right, ignored, torch.ones_like(right)):
+            same_outcome(whole, run, x, target)
+            got, wanted = (torch.autograd.grad(f(x, target).sum(), x)[0] for f in (run, whole))
+            torch.testing.assert_close(got, wanted, equal_nan=True)
+        for wrong in (3, -1):
+            target = right.clone()
+            target.view(-1)[-1] = wrong
+            error, text = outcome(run, x, target)
+            assert (error, text) == outcome(whole, x, target) and error is IndexError
+    assert not report().fallbacks and not report().failures
 
 
 def test_weights_and_sizes_are_looked_at_too():

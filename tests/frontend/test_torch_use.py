@@ -163,6 +163,21 @@ def test_what_never_reaches_the_backend_is_reported():
     assert not report().breaks
 
 
+def test_where_a_function_is_cut_is_reported():
+    def cut(x):
+        x = x * 2
+        torch._dynamo.graph_break()
+        print(end="")
+        return x + 1
+
+    close(compiled(cut)(torch.ones(3)), torch.full((3,), 3.0))
+    text = str(report())
+    assert report().graphs == 2 and sum(report().breaks.values()) == 2
+    assert "graph_break()" in text and "builtin operator `print`" in text
+    luminal.torch.reset()
+    assert not report().breaks
+
+
 def test_a_name_that_looks_like_a_layer():
     class Layer(nn.Module):
         def __init__(self):

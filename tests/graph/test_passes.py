@@ -44,7 +44,7 @@ def test_half_is_computed_in_f32_and_rounded_after_each_operation():
 def test_movement_and_rounding_casts_stay():
     graph = Graph()
     x, i = graph.tensor((4,), "f16"), graph.tensor((4,), "i64")
-    moved = x.flip(0).gather_node(i, 0).scatter_node(i, x, 0)
+    moved = x.flip(0)._gather(i, 0)._scatter(i, x, 0)
     moved.output()
     graph.tensor((4,)).cast("bf16").cast("f32").output()
     program = program_of(graph)

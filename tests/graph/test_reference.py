@@ -57,7 +57,7 @@ def test_gather_clamps():
     rows = np.array([[0, 2], [-5, 9], [1, 1], [2**31 - 1, -(2**31)]], np.int32)
     array = np.arange(6, dtype=np.float32).reshape(3, 2)
     expected = np.take_along_axis(array, rows.clip(0, 2).astype(int), 0)
-    np.testing.assert_array_equal(value(x.gather_node(i, 0), {x: array, i: rows}), expected)
+    np.testing.assert_array_equal(value(x._gather(i, 0), {x: array, i: rows}), expected)
 
 
 @pytest.mark.parametrize("mode, reduce", [("sum", "sum"), ("prod", "prod"), ("max", "amax")])
@@ -70,7 +70,7 @@ def test_scatter_combines(mode, reduce):
         index: rng.integers(0, 4, (5, 3)),
         values: rng.normal(size=(5, 3)).astype(np.float32),
     }
-    got = value(base.scatter_node(index, values, 0, mode), feeds)
+    got = value(base._scatter(index, values, 0, mode), feeds)
     arrays = [torch.from_numpy(feeds[t]) for t in (base, index, values)]
     expected = arrays[0].scatter_reduce(0, arrays[1], arrays[2], reduce)
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-6)
@@ -84,7 +84,7 @@ def test_scatter_set_takes_the_last_and_ignores_outside():
         index: np.array([1, -1, 1, 3, 2]),
         values: np.float32([1, 2, 3, 4, 5]),
     }
-    np.testing.assert_array_equal(value(base.scatter_node(index, values, 0), feeds), [9, 3, 5])
+    np.testing.assert_array_equal(value(base._scatter(index, values, 0), feeds), [9, 3, 5])
 
 
 def test_casts():

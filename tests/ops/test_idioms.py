@@ -95,6 +95,9 @@ SAME: dict[str, Callable[[Any], Any]] = {
 OTHERS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[torch.Tensor], torch.Tensor]]] = {
     "np.exp": (np.exp, torch.exp),  # type: ignore[dict-item]
     "np.add": (lambda x: np.add(A, x), lambda x: x + x),
+    "np.sum": (lambda x: np.sum(x, axis=0, keepdims=True), lambda x: x.sum(0, keepdim=True)),
+    "np.mean": (np.mean, torch.mean),  # type: ignore[dict-item]
+    "np.max": (lambda x: np.max(x, 1), lambda x: x.amax(1)),
     "array first": (lambda x: A * x, lambda x: x * x),
     "constant mask": (lambda x: x[MASK], lambda x: x[torch.from_numpy(MASK)]),
     "mask of rows": (lambda x: x[MASK[:, 0], 1:3], lambda x: x[torch.from_numpy(MASK[:, 0]), 1:3]),
@@ -144,6 +147,7 @@ REFUSED = {
     "value": (lambda: Graph().tensor(3).item(), Unsupported, "has no value"),
     "list": (lambda: Graph().tensor(3) + [1, 2, 3], InputError, "graph.constant"),
     "ufunc": (lambda: np.spacing(Graph().tensor(3)), TypeError, "numpy.spacing"),
+    "array function": (lambda: np.stack([Graph().tensor(3)]), TypeError, "numpy.stack needs"),
     "unique": (lambda: ops.unique(Graph().tensor(3)), Unsupported, "size="),
 }
 
@@ -167,5 +171,5 @@ def test_representations_say_what_is_there() -> None:
 
 def test_tensors_show_operations_only() -> None:
     shown = dir(Graph().tensor(3))
-    assert "softmax" in shown and "gather_node" not in shown
+    assert "softmax" in shown and "dim_of" not in shown and not hasattr(Tensor, "gather_node")
     assert not hasattr(Tensor, "inverse_of_lower") and not hasattr(Tensor, "polynomial")

@@ -123,9 +123,9 @@ def random_indexed(draw: Draw, kind: str, x: Tensor, pool: list[Tensor], index: 
         step, offset = ints(draw, -2, 2), ints(draw, -2, 3)
         where = x.graph.iota(shape, f"i{dim}*{step} + {offset}")
     if kind == "gather":
-        return x.gather_node(where, dim)
+        return x._gather(where, dim)
     values = fitted(draw, draw(st.sampled_from(pool)), tuple(shape))
-    return x.scatter_node(where, values, dim, draw(st.sampled_from(("set", "sum", "max"))))
+    return x._scatter(where, values, dim, draw(st.sampled_from(("set", "sum", "max"))))
 
 
 def random_where(draw: Draw, x: Tensor, y: Tensor) -> Tensor:

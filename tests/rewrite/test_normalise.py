@@ -160,14 +160,14 @@ def test_concat_is_guards_over_plain_reads():
 def test_gather_at_an_index_is_a_read():
     graph, x = graph_with((6, 4))
     index = graph.iota((3, 4), "2*i0 + 1")
-    normal, _ = check(graph, [x.gather_node(index, 0)])
+    normal, _ = check(graph, [x._gather(index, 0)])
     assert "gather" not in ops_of(normal) and "read" in ops_of(normal)
 
 
 def test_gather_at_an_index_outside_is_clamped():
     graph, x = graph_with((6, 4))
     index = graph.iota((5, 4), "3*i0 - 2")
-    check(graph, [x.gather_node(index, 0)])
+    check(graph, [x._gather(index, 0)])
 
 
 def test_gather_from_a_split_dimension_clamps_the_whole_index():
@@ -175,7 +175,7 @@ def test_gather_from_a_split_dimension_clamps_the_whole_index():
     index = graph.tensor((5, 4), dtype="i64")
     split = ops.exp2(x).reshape(2, 3, 4).permute(1, 0, 2)
     values = np.array([-7, 0, 4, 5, 9])[:, None].repeat(4, 1)
-    check(graph, [x.gather_node(index, 0), split], given={index: values})
+    check(graph, [x._gather(index, 0), split], given={index: values})
 
 
 def test_embedding():
@@ -190,11 +190,11 @@ def test_scatter(mode):
     graph, base, values = graph_with((6, 4), (5, 4))
     index = graph.tensor((5,), dtype="i64")
     where = index.reshape(5, 1).expand(5, 4)
-    outputs = [base.scatter_node(where, values, 0, mode)]
+    outputs = [base._scatter(where, values, 0, mode)]
     zero = graph.literal(0.0, "f32").expand(6, 4)
-    outputs.append(zero.scatter_node(where, values, 0, mode))
+    outputs.append(zero._scatter(where, values, 0, mode))
     one = graph.literal(1.5, "f32").expand(5, 4)
-    outputs.append(base.scatter_node(where, one, 0, mode))
+    outputs.append(base._scatter(where, one, 0, mode))
     check(graph, outputs, given={index: np.array([0, 5, 0, -1, 6])})
 
 
@@ -202,7 +202,7 @@ def test_scatter_into_a_single_row():
     graph, base, values = graph_with((1, 4), (3, 4))
     index = graph.tensor((3, 4), dtype="i64")
     given = {index: np.array([[0, 1, 0, -1], [0, 0, 2, 0], [1, 1, 0, 0]])}
-    check(graph, [base.scatter_node(index, values, 0, "sum")], given=given)
+    check(graph, [base._scatter(index, values, 0, "sum")], given=given)
 
 
 def test_cache_update_at_run_time_positions():
@@ -211,7 +211,7 @@ def test_cache_update_at_run_time_positions():
     cache, new = graph.tensor((48, 2, 4)), graph.tensor(("s", 2, 4))
     at = graph.tensor(("s",), dtype="i64")
     where = at.reshape("s", 1, 1).expand("s", 2, 4)
-    updated = cache.scatter_node(where, new, 0)
+    updated = cache._scatter(where, new, 0)
     outputs = [updated, ops.sum(updated * 2.0, 0)]
     check(graph, outputs, {"s": 3}, {at: np.array([7, 8, 9])})
 

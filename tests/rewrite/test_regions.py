@@ -249,7 +249,7 @@ def test_a_cache_that_is_written_and_read_is_stored_by_the_write():
     cache, w = graph.tensor((48, 8)), graph.parameter((8, 8))
     x, at = graph.tensor(("s", 8)), graph.tensor(("s",), dtype="i64")
     where = at.reshape("s", 1).expand("s", 8)
-    updated = cache.scatter_node(where, ops.matmul(x, w), 0)
+    updated = cache._scatter(where, ops.matmul(x, w), 0)
     out = ops.matmul(ops.softmax(ops.matmul(x, updated.T), -1), updated)
     normal, pieces = check(
         graph, [updated, out], {"s": 3}, {at: np.array([4, 5, 6])}, tolerance=1e-3

@@ -34,7 +34,7 @@ def twice_and_shown(c: Case) -> None:
 
 
 def twice_in_place(c: Case) -> None:
-    new = c.s.scatter_node(c.at, c.x, 0)
+    new = c.s._scatter(c.at, c.x, 0)
     c.graph.donate(c.s, new)
     c.graph.donate(c.t, new)
     (new * 2.0).output("double")
@@ -67,18 +67,18 @@ def chain(c: Case) -> None:
 
 
 def crossed_in_place(c: Case) -> None:
-    c.graph.donate(c.s, c.t.scatter_node(c.at, c.x, 0))
-    c.graph.donate(c.t, c.s.scatter_node(c.at, c.x, 0))
+    c.graph.donate(c.s, c.t._scatter(c.at, c.x, 0))
+    c.graph.donate(c.t, c.s._scatter(c.at, c.x, 0))
 
 
 def old_one_goes_on(c: Case) -> None:
-    c.graph.donate(c.s, c.s.scatter_node(c.at, c.x, 0))
+    c.graph.donate(c.s, c.s._scatter(c.at, c.x, 0))
     c.graph.donate(c.t, c.s)
 
 
 def two_writes(c: Case) -> None:
-    first = c.s.scatter_node(c.at, c.x, 0).output("first")
-    c.graph.donate(c.s, first.scatter_node(c.at, c.x * 3.0, 0, "sum"))
+    first = c.s._scatter(c.at, c.x, 0).output("first")
+    c.graph.donate(c.s, first._scatter(c.at, c.x * 3.0, 0, "sum"))
 
 
 def view_of_itself(c: Case) -> None:
@@ -87,7 +87,7 @@ def view_of_itself(c: Case) -> None:
 
 
 def view_of_the_new(c: Case) -> None:
-    new = c.s.scatter_node(c.at, c.x, 0)
+    new = c.s._scatter(c.at, c.x, 0)
     c.graph.donate(c.s, new)
     new.flip(0).output("turned")
     c.s.flip(0).output("old turned")

@@ -212,7 +212,7 @@ def test_scatter_of_places_outside(mode: str) -> None:
     index = np.array([[0, 1, 5], [0, -1, 2], [2, 1, 2]])
 
     def function(x: Tensor, y: Tensor) -> Tensor:
-        return x.scatter_node(x.graph.constant(index), y, 0, mode)
+        return x._scatter(x.graph.constant(index), y, 0, mode)
 
     check_differences(function, draw([(3, 3), (3, 3)]))
 

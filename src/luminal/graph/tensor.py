@@ -39,11 +39,11 @@ def register_method(name: str, function: Callable[..., Any]) -> None:
         setattr(Tensor, name, function)
 
 
-def _call(name: str, *arguments: Any) -> Any:
+def _call(name: str, *arguments: Any, **named: Any) -> Any:
     function = METHODS.get(name)
     if function is None:
         raise Unsupported(f"operation {name!r} is not there: import luminal.ops")
-    return function(*arguments)
+    return function(*arguments, **named)
 
 
 def _operator(name: str) -> Callable[[Tensor, Any], Tensor]:
@@ -72,7 +72,13 @@ UFUNCS = {  # what NumPy calls otherwise
     "right_shift": "bitwise_right_shift", "mod": "remainder", "equal": "eq",
     "radians": "deg2rad", "degrees": "rad2deg", "conjugate": "conj",
 }  # fmt: skip
-INTERNAL = ("read", "moved", "scan", "gather_node", "scatter_node", "dim_of", "node", "windows")
+FUNCTIONS = {  # NumPy's that mean the same here
+    "sum": "sum", "prod": "prod", "mean": "mean", "max": "amax", "min": "amin", "amax": "amax",
+    "amin": "amin", "argmax": "argmax", "argmin": "argmin", "cumsum": "cumsum",
+    "cumprod": "cumprod", "reshape": "reshape", "squeeze": "squeeze", "expand_dims": "unsqueeze",
+    "moveaxis": "movedim", "swapaxes": "transpose",
+}  # fmt: skip
+INTERNAL = ("read", "moved", "scan", "dim_of", "node", "windows")
 
 
 class Tensor:
@@ -144,11 +150,11 @@ class Tensor:
         """Running "sum", "prod", "max" or "min" along a dimension."""
         return self.graph.apply("scan", [self], attribute=Scan(op, self.dim_of(dim)))
 
-    def gather_node(self, index: Tensor, dim: int) -> Tensor:
+    def _gather(self, index: Tensor, dim: int) -> Tensor:
         """out[.., i, ..] = self[.., index[.., i, ..], ..]; indices are clamped."""
         return self.graph.apply("gather", [self, index], attribute=self.dim_of(dim))
 
-    def scatter_node(self, index: Tensor, values: Tensor, dim: int, mode: str = "set") -> Tensor:
+    def _scatter(self, index: Tensor, values: Tensor, dim: int, mode: str = "set") -> Tensor:
         """self with values combined in at index; indices outside are ignored."""
         attribute = Scatter(self.dim_of(dim), mode)
         return self.graph.apply("scatter", [self, index, values], attribute=attribute)
@@ -269,6 +275,15 @@ class Tensor:
         if method != "__call__" or options or name not in METHODS:
             raise TypeError(f"numpy.{ufunc.__name__} is not defined for {self}; see luminal.ops")
         return _call(name, *(_beside(self, value) for value in inputs))
+
+    def __array_function__(self, function: Any, types: Any, given: Any, named: Any) -> Any:
+        """`np.sum(x, axis=0)`: the operation that means the same."""
+        name = FUNCTIONS.get(function.__name__, "")
+        if name not in METHODS or not given or not isinstance(given[0], Tensor):
+            raise TypeError(f"numpy.{function.__name__} needs values, and a Tensor has none while "
+                            "its graph is recorded: take PyTorch's operation in luminal.ops, or "
+                            "compile the graph and run it")  # fmt: skip
+        return _call(name, *given, **named)
 
     def __dir__(self) -> list[str]:
         return [name for name in object.__dir__(self) if name not in INTERNAL]

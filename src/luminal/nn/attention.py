@@ -74,7 +74,7 @@ class KVCache:
         capacity = state.node.shape[2]
         graph.require(capacity - start - length, f"cache: {start} + {length} tokens of {capacity}")
         places = graph.iota(new.shape, Index.of("i2") + start)
-        whole = state.scatter_node(places, new.cast(state.dtype), 2)
+        whole = state._scatter(places, new.cast(state.dtype), 2)
         graph.donate(state, whole)
         return whole.narrow(2, 0, start + length)
 

@@ -8,7 +8,7 @@ PyTorch takes the graph first here: `ops.zeros(graph, (2, 3))`.
 # ruff: noqa: F401, I001
 from __future__ import annotations
 
-from . import methods, movement, random, spelling
+from . import fft, methods, movement, random, spelling
 from .elementwise import (
     abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
     bitwise_right_shift, bitwise_xor, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin,
@@ -137,6 +137,8 @@ from .likenesses import (
     is_same_size, is_signed, narrow_copy, new_empty, new_full, new_ones, new_tensor, new_zeros,
     ravel, reshape_as, split_with_sizes, sum_to_size, view_as, vsplit,
 )  # fmt: skip
+from .complex import Complex
+from .spectrogram import hann_window, istft, stft
 from .methods import ALIASES
 
 globals().update({alias: globals()[name] for alias, name in ALIASES.items()})

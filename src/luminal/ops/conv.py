@@ -196,7 +196,7 @@ def fold(
     row, column = (t * d + b * s for t, d, b, s in zip(tap, spread, block, steps))
     at = x.graph.iota(parts.shape, row * wide[1] + column, i64)
     blank = literal(x.graph, 0, x.dtype).expand((*parts.shape[:2], wide[0] * wide[1]))
-    image = blank.scatter_node(at.flatten(2), parts.flatten(2), 2, "sum").unflatten(2, wide)
+    image = blank._scatter(at.flatten(2), parts.flatten(2), 2, "sum").unflatten(2, wide)
     for d, (n, p) in enumerate(zip(sizes, sides), 2):
         image = image.narrow(d, p, n)
     return image if x.ndim == 3 else image.squeeze(0)

@@ -47,7 +47,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     for d in range(x.ndim):
         if d != dim and extent(x, d) is not extent(index, d):
             x = x.narrow(d, 0, extent(index, d))
-    return x.gather_node(wrap(index, extent(x, dim)), dim)
+    return x._gather(wrap(index, extent(x, dim)), dim)
 
 
 def take_along_dim(x: Tensor, index: Tensor, dim: int | None = None) -> Tensor:
@@ -72,7 +72,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    return x.gather_node(_along(index, x, dim), dim)
+    return x._gather(_along(index, x, dim), dim)
 
 
 def _along(index: Tensor, x: Tensor, dim: int) -> Tensor:
@@ -126,7 +126,7 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Value, mode: str) -> Te
     if given.dtype is not x.dtype:
         raise DTypeError(f"scatter: values must have the dtype of the tensor, {x} and {given}")
     places, values = _padded_index(x, dim, index, given)
-    return x.scatter_node(places, values, dim, mode)
+    return x._scatter(places, values, dim, mode)
 
 
 def scatter(x: Tensor, dim: int, index: Tensor, src: Value, reduce: str | None = None) -> Tensor:
@@ -221,7 +221,7 @@ def index_put(x: Tensor, key: Any, values: Value, accumulate: bool = False) -> T
         new = new.permute(order)
     new = new.expand((*shape, *rest)).reshape((-1, *rest))
     places = _along(flat.flatten(), merged, 0)
-    written = merged.scatter_node(places, new, 0, "sum" if accumulate else "set")
+    written = merged._scatter(places, new, 0, "sum" if accumulate else "set")
     order = dims + [d for d in range(x.ndim) if d not in dims]
     written = written.reshape([x.shape[d] for d in order])
     return written.permute([order.index(d) for d in range(x.ndim)])

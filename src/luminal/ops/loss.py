@@ -90,12 +90,19 @@ def nll_loss(
     ignore_index: int = -100, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """-x[target], for log-probabilities x (batch, classes, ...) or (classes,)."""
+    return _weighted(*picked(x, target, weight, ignore_index), reduction)
+
+
+def picked(
+    x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """(-x[target], weight[target]); both 0 where the target is ignored."""
     dim = 0 if x.ndim == 1 else 1
     kept = ne(target, ignore_index)
     safe = where(kept, target, 0).cast(i64)
-    picked = neg(gather(x, dim, safe.unsqueeze(dim)).squeeze(dim))
+    losses = neg(gather(x, dim, safe.unsqueeze(dim)).squeeze(dim))
     weights = _class_weights(safe, weight, x).masked_fill(eq(kept, False), 0.0)
-    return _weighted(where(kept, picked, 0.0), weights, reduction)
+    return where(kept, losses, 0.0), weights
 
 
 def _class_weights(target: Tensor, weight: Tensor | None, like: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     static size must be said."""
     counted = full_like(x, 1, i64) if weights is None else weights
     start = literal(x.graph, 0, counted.dtype).expand((minlength,))
-    return start.scatter_node(x.cast(i64), counted, 0, "sum")
+    return start._scatter(x.cast(i64), counted, 0, "sum")
 
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

@@ -52,7 +52,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
         return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)
     indices = _order(x.movedim(dim, -1), descending).movedim(-1, dim)
-    return Extreme(x.gather_node(indices, dim), indices)
+    return Extreme(x._gather(indices, dim), indices)
 
 
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -89,7 +89,7 @@ def _counted(x: Tensor, before: Order) -> Tensor:
     earlier = lt(x.graph.iota(shape, Index.of(f"i{last}") - Index.of(f"i{last - 1}")), 0)
     ahead = where(earlier, logical_not(before(here, other)), before(other, here))
     rank = reduce("sum", ahead.cast(i64), -1)
-    return full_like(rank, 0).scatter_node(rank, positions(x, last - 1), last - 1, "set")
+    return full_like(rank, 0)._scatter(rank, positions(x, last - 1), last - 1, "set")
 
 
 # ---- merging sorted blocks
@@ -103,10 +103,10 @@ def _merged(x: Tensor, size: int, before: Order, last: float) -> Tensor:
     padded = x.pad([(0, 0)] * (x.ndim - 1) + [(0, blocks * block - size)], last)
     split = padded.unflatten(-1, (blocks, block))
     order = _counted(split, before)
-    values = split.gather_node(order, split.ndim - 1).flatten(-2, -1)
+    values = split._gather(order, split.ndim - 1).flatten(-2, -1)
     rank = reduce("sum", _places(values, blocks, block, before), -1)
     origin = add(order, _block_start(order, block)).flatten(-2, -1)
-    sorted_origin = full_like(rank, 0).scatter_node(rank, origin, rank.ndim - 1, "set")
+    sorted_origin = full_like(rank, 0)._scatter(rank, origin, rank.ndim - 1, "set")
     return sorted_origin.narrow(-1, 0, size)
 
 
@@ -126,7 +126,7 @@ def _places(values: Tensor, blocks: int, block: int, before: Order) -> Tensor:
     place = full_like(start, 0)
     for step in [block >> n for n in range(1, block.bit_length())] + [1]:
         index = add(start, add(place, step - 1)).flatten(-2, -1)
-        probe = values.gather_node(index, last - 1).reshape(shape)
+        probe = values._gather(index, last - 1).reshape(shape)
         ahead = where(earlier, logical_not(before(wanted, probe)), before(probe, wanted))
         place = where(ahead, add(place, step), place)
     own = graph.iota(shape, Index.of(f"i{last - 1}") - here * block)
@@ -148,7 +148,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         indices = _successive(x.movedim(dim, -1), k, largest).movedim(-1, dim)
     else:
         indices = argsort(x, dim, descending=largest).narrow(dim, 0, k)
-    return Extreme(x.gather_node(indices, dim), indices)
+    return Extreme(x._gather(indices, dim), indices)
 
 
 def _successive(x: Tensor, k: int, largest: bool) -> Tensor:

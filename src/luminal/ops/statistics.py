@@ -155,7 +155,7 @@ def _distinct(flat: Tensor, size: int | None, fill: Value) -> tuple[Tensor, Tens
 
 def _counts(number: Tensor, size: int | None) -> Tensor:
     empty = literal(number.graph, 0, i64).expand((size or 0,))
-    return empty.scatter_node(number, full_like(number, 1), 0, "sum")
+    return empty._scatter(number, full_like(number, 1), 0, "sum")
 
 
 def equal(a: Tensor, b: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ def _scan_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe
         at = _backwards(g * rest, scan.dim)
         return (ops.where(zero, at, ops.where(alive, through, 0.0)),)
     nothing = full_like(x, 0.0)
-    return (nothing.scatter_node(_attained(y, x), g, scan.dim, "sum"),)
+    return (nothing._scatter(_attained(y, x), g, scan.dim, "sum"),)
 
 
 def _scan_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
@@ -187,7 +187,7 @@ def _scan_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -
         zero, _, safe, rest = _around_zero(x, scan.dim)
         through = y * (t / safe).scan("sum", scan.dim)
         return through + rest * ops.where(zero, t, 0.0).scan("sum", scan.dim)
-    return t.gather_node(_attained(y, x), scan.dim)
+    return t._gather(_attained(y, x), scan.dim)
 
 
 def _backwards(g: Tensor, dim: int) -> Tensor:
@@ -229,13 +229,13 @@ def _gather_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[May
     (x, index), dim = inputs, y.node.attribute
     last = size_value(x.graph, x.node.shape[dim] - 1, i64)
     inside = ops.maximum(ops.minimum(index.cast(i64), last), 0)
-    return full_like(x, 0.0).scatter_node(inside, g, dim, "sum"), None
+    return full_like(x, 0.0)._scatter(inside, g, dim, "sum"), None
 
 
 def _gather_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     t = tangents[0]
     assert t is not None
-    return t.gather_node(inputs[1], y.node.attribute)
+    return t._gather(inputs[1], y.node.attribute)
 
 
 # ---- scatter
@@ -244,7 +244,7 @@ def _gather_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor])
 def _scatter_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
     base, index, values = inputs
     of_base, of_values = _writers(y, base, index, values)
-    picked = g.gather_node(index, y.node.attribute.dim)
+    picked = g._gather(index, y.node.attribute.dim)
     written = _inside(y, index)
     return of_base(g), None, ops.where(written, of_values(picked), 0.0)
 
@@ -254,7 +254,7 @@ def _scatter_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]
     t, _, u = tangents
     of_base, of_values = _writers(y, base, index, values)
     total = full_like(base, 0.0) if t is None else of_base(t)
-    return total if u is None else total.scatter_node(index, of_values(u), dim, "sum")
+    return total if u is None else total._scatter(index, of_values(u), dim, "sum")
 
 
 def _inside(y: Tensor, index: Tensor) -> Tensor:
@@ -276,16 +276,16 @@ def _replaced(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers
     """The last writer of a place: along the dimension, since only there two can meet."""
     dim = y.node.attribute.dim
     own = positions(index, dim)
-    last = full_like(base, -1, i64).scatter_node(index, own, dim, "max")
-    wins = ops.eq(last.gather_node(index, dim), own)
+    last = full_like(base, -1, i64)._scatter(index, own, dim, "max")
+    wins = ops.eq(last._gather(index, dim), own)
     return (lambda t: ops.where(last < 0, t, 0.0)), (lambda t: ops.where(wins, t, 0.0))
 
 
 def _shared(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
     dim = y.node.attribute.dim
-    kept, hit = ops.eq(base, y), ops.eq(values, y.gather_node(index, dim))
-    count = kept.cast(y.dtype).scatter_node(index, hit.cast(y.dtype), dim, "sum")
-    each = count.gather_node(index, dim)
+    kept, hit = ops.eq(base, y), ops.eq(values, y._gather(index, dim))
+    count = kept.cast(y.dtype)._scatter(index, hit.cast(y.dtype), dim, "sum")
+    each = count._gather(index, dim)
     return (lambda t: ops.where(kept, t / count, 0.0)), (lambda t: ops.where(hit, t / each, 0.0))
 
 
@@ -295,11 +295,11 @@ def _multiplied(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Write
     dim = y.node.attribute.dim
     no_base, no_value = ops.eq(base, 0.0), ops.eq(values, 0.0)
     factor, factors = ops.where(no_base, 1.0, base), ops.where(no_value, 1.0, values)
-    zeros = no_base.cast(i64).scatter_node(index, no_value.cast(i64), dim, "sum")
-    whole = factor.scatter_node(index, factors, dim, "prod")
+    zeros = no_base.cast(i64)._scatter(index, no_value.cast(i64), dim, "sum")
+    whole = factor._scatter(index, factors, dim, "prod")
     alone = ops.eq(zeros, no_base.cast(i64))
-    alone_too = ops.eq(zeros.gather_node(index, dim), no_value.cast(i64))
-    each = whole.gather_node(index, dim)
+    alone_too = ops.eq(zeros._gather(index, dim), no_value.cast(i64))
+    each = whole._gather(index, dim)
     return (
         lambda t: ops.where(alone, t * whole / factor, 0.0),
         lambda t: ops.where(alone_too, t * each / factors, 0.0),

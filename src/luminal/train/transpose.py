@@ -110,7 +110,7 @@ def _added(g: Tensor, view: View, source: Shape) -> Tensor:
         flat = flat * size + index
     places = g.graph.iota(view.shape, flat).reshape(-1)
     zeros = g.graph.literal(0, g.dtype).expand(product(source))
-    return zeros.scatter_node(places, g.reshape(-1), 0, "sum").reshape(*source)
+    return zeros._scatter(places, g.reshape(-1), 0, "sum").reshape(*source)
 
 
 class _Unsolved(Exception):

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 
 from ... import forks
 
-BREAKS = "unimplemented"  # where Dynamo counts them, by reason
+BREAKS = ("unimplemented", "graph_break")  # where Dynamo counts them, by reason
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Report:
     native: int = 0
     fallbacks: Counter[Fallback] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    _breaks_before: Counter[str] = field(default_factory=lambda: Counter(counters[BREAKS]))
+    _breaks_before: Counter[str] = field(default_factory=lambda: _all_breaks())
 
     @property
     def breaks(self) -> Counter[str]:
-        return counters[BREAKS] - self._breaks_before
+        return _all_breaks() - self._breaks_before
 
     def __str__(self) -> str:
         eager = sum(self.fallbacks.values())
@@ -63,6 +63,12 @@ class Report:
             told = [line for line in rest if line.startswith(("Explanation", "Hint: Set", "Devel"))]
             lines += [f"  outside of all graphs x {count}: {first}", *(f"    {t}" for t in told)]
         return "\n".join(lines)
+
+
+def _all_breaks() -> Counter[str]:
+    """One that is counted in two places is one."""
+    first, second = (Counter(counters[name]) for name in BREAKS)
+    return first | second
 
 
 _lock = threading.RLock()

@@ -119,7 +119,7 @@ class ContiguousCache:
         graph, length = state.graph, new.node.shape[1]
         room = state.node.shape[1] - self.position - length
         graph.require(room, "the context is full")
-        whole = state.scatter_node(graph.iota(new.shape, Index.of("i1") + self.position), new, 1)
+        whole = state._scatter(graph.iota(new.shape, Index.of("i1") + self.position), new, 1)
         graph.donate(state, whole)
         return whole.narrow(1, 0, self.position + length)
 
@@ -163,7 +163,7 @@ class PagedCache:
         """The pages of each token's sequence, with the new (kv heads, tokens, head_dim) in the
         tokens' slots."""
         rows = new.transpose(0, 1)
-        whole = state.scatter_node(self.slots.reshape(-1, 1, 1).expand(rows.shape), rows, 0)
+        whole = state._scatter(self.slots.reshape(-1, 1, 1).expand(rows.shape), rows, 0)
         state.graph.donate(state, whole)
         return self._pages(whole)
 

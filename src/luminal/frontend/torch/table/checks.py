@@ -69,6 +69,13 @@ def _one_dim(x: Tensor, dim: int, index: Tensor, *rest: Any, **more: Any) -> Ite
     return _outside(index, _along(x, dim))
 
 
+@check("nll_loss_forward.default nll_loss2d_forward.default")
+def _classes(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int
+) -> Iterator[Tensor]:
+    return _outside(ops.where(ops.eq(target, ignored), 0, target), _along(x, min(1, x.ndim - 1)))
+
+
 @check("index.Tensor index_put.default")
 def _several(x: Tensor, indices: Sequence[Tensor | None], *rest: Any) -> Iterator[Tensor]:
     if any(index is not None and index.dtype is boolean for index in indices):

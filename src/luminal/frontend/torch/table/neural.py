@@ -11,8 +11,11 @@ from ....graph.dtype import f32
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, extent, literal, size_value
+from ....ops.loss import picked
 from ....ops.normalisation import affine, moments, per_channel
 from .base import rule, same, widened
+
+NONE, MEAN = 0, 1  # at::Reduction
 
 same("pixel_shuffle.default", ops.pixel_shuffle)
 same("pixel_unshuffle.default", ops.pixel_unshuffle)
@@ -140,6 +143,18 @@ def trilinear(
             parts[place] = parts[place].unsqueeze(d)
     product = ops.mul(ops.mul(parts[0], parts[1]), parts[2])
     return ops.sum(product, tuple(summed)) if summed else product
+
+
+@rule("nll_loss_forward.default", "nll_loss2d_forward.default")
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int
+) -> tuple[Tensor, Tensor]:
+    """(the loss, the weights of all targets together): whole, as what an error is raised for."""
+    losses, weights = picked(widened(x), target, weight, ignored)
+    each, total = ops.mul(losses, weights), ops.sum(weights)
+    if reduction == NONE:
+        return each, ops.mul(total, 0.0)
+    return (ops.div(ops.sum(each), total) if reduction == MEAN else ops.sum(each)), total
 
 
 @rule("torch_nn._linear_cross_entropy_batch_chunked.default")
