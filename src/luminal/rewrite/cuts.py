@@ -31,6 +31,7 @@ CHOOSING = ("max", "min", "select", "cast")  # operations that give one of their
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
 USUAL = 128  # of a size without a hint
 AGAIN = 1.5  # reads of a point, for which a product is stored
+CHEAP = 64.0  # vector instructions for a value that is written, kept and read: an erf
 EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
 
 
@@ -246,25 +247,35 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
             continue
         if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
             found |= _sources(facts, t)
-    return {t for t in found if not _cheap_again(facts, t, found)}
+    operands = {
+        operand
+        for reduction in facts.contraction
+        for product in facts.terms.nodes[reduction].children
+        for operand in facts.terms.nodes[product].children
+    }
+    for t in sorted(found - operands):
+        if _cheap_again(facts, t, found):
+            found.remove(t)
+    return found
 
 
 def _cheap_again(facts: Facts, t: int, stored: set[int]) -> bool:
-    """A few operations on one value that is stored at the same points: its readers do them again,
-    which costs no memory."""
+    """Operations on one value that is stored at the same points: readers do them again in about
+    the time that it takes to write and read the result, and nothing has to be kept."""
     nodes, axes = facts.terms.nodes, facts.terms.axes
-    below, cost, waiting = set[int](), 0.0, [t]
-    while waiting:
-        node = nodes[waiting.pop()]
-        if node.op not in SCALARS or is_reduction(node):
+
+    def operands(x: int) -> tuple[int, ...]:
+        return () if x in stored and x != t else nodes[x].children
+
+    cost, below = 0.0, set[int]()
+    for x in post_order([t], operands):
+        if x in stored and x != t:
+            below.add(x)
+        elif nodes[x].op in SCALARS and not is_reduction(nodes[x]):
+            cost += SCALARS[nodes[x].op].cost
+        elif nodes[x].op != "const":
             return False
-        cost += SCALARS[node.op].cost
-        for child in node.children:
-            if child in stored:
-                below.add(child)
-            elif nodes[child].op != "const":
-                waiting.append(child)
-    return cost < EXPENSIVE and [axes[x] for x in below] == [axes[t]]
+    return cost < CHEAP and [axes[x] for x in below] == [axes[t]]
 
 
 def _in_one_pass(facts: Facts, t: int) -> bool:

@@ -1,0 +1,41 @@
+"""A state whose elements become new ones each by itself has no second memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from luminal import Graph, ops, train
+
+SHAPES = [(1,), (17,), (1027,), (17, 19), (65, 130), (127, 33)]  # with and without rests of lanes
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_states_renewed_in_place_are_those_of_numpy(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    graph, start = Graph(), random.standard_normal(shape, dtype=np.float32)
+    w, x = graph.parameter(shape).set(start), graph.tensor(("b", shape[0]))
+    made = ops.tanh(x @ w) if len(shape) == 2 else x * w
+    step = train.Step((made * made).sum(), [w], train.AdamW(0.05))
+    programs = [graph.compile(threads=2), graph.compile(device="reference")]
+    for number in range(4):
+        data = random.standard_normal((9 + number, shape[0]), dtype=np.float32)
+        for rt in programs:
+            rt[x] = data
+            rt.run()
+    for state in (w, *step.slots.values(), step.count):
+        np.testing.assert_allclose(programs[0][state], programs[1][state], 2e-4, 2e-5)
+    assert len(programs[0]._engine._plan.in_place) >= 2
+
+
+def test_a_state_that_is_read_elsewhere_keeps_its_old_value_until_then():
+    graph, eye = Graph(), np.eye(64, dtype=np.float32)
+    a, b = graph.parameter((64, 64)).set(eye), graph.parameter((64, 64)).set(eye)
+    graph.donate(a, a + b)
+    graph.donate(b, a.T * 2.0 + b.flip(0))
+    rt, wanted = graph.compile(), [eye, eye]
+    for _ in range(3):
+        rt.run()
+        wanted = [wanted[0] + wanted[1], wanted[0].T * 2 + wanted[1][::-1]]
+    np.testing.assert_array_equal(rt[a], wanted[0])
+    np.testing.assert_array_equal(rt[b], wanted[1])
