@@ -32,6 +32,7 @@ from .graph.graph import Graph
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
 from .graph.stages import Piece, Stage, pieces_of, stages_of
 from .kernel.kernel import Kernel
+from .kernel.schedule import Schedule
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .lowering.legal import check
@@ -54,6 +55,7 @@ from .runtime.report import Report, main_operations
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided
+from .scheduling.plain import plain_schedule
 from .scheduling.ranges import Settled, prepared_by_range
 from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
 from .search.compare import check_results
@@ -297,20 +299,17 @@ def lower_kernel(
         try:
             made.append(_lower_part(settled.on(part), tuning, report))
         except Illegal as error:
-            todo = [*((half, str(error)) for half in _divided(part, error)), *todo]
-            continue
+            halves = [(half, f"part of a kernel: {error}") for half in divided(part)]
+            if halves:
+                todo = [*halves, *todo]
+                continue
+            alone = settled.on(replace(part, name=report.name(part)))
+            made.append(_lowered(alone, plain_schedule(alone), tuning.target, report))
+            refused = f"one point after another: {error}"
         settled.keep(part, made[-1].schedule)
         if refused:
-            report.notes.setdefault(made[-1].name, []).append(f"part of a kernel: {refused}")
+            report.notes.setdefault(made[-1].name, []).append(refused)
     return made
-
-
-def _divided(part: Kernel, error: Illegal) -> tuple[Kernel, ...]:
-    """What runs in place of a refused kernel. Raises the error where nothing can."""
-    found = divided(part)
-    if not found:
-        raise error
-    return found
 
 
 def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
@@ -333,13 +332,18 @@ def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Repo
     """The loop program of a prepared kernel under the default schedule with these choices."""
     with report.stage("schedule"):
         scheduled, schedule = default_schedule(part, target, Decisions(choices))
+    return _lowered(scheduled, schedule, target, report)
+
+
+def _lowered(kernel: Kernel, schedule: Schedule, target: Target, report: Report) -> Compiled:
+    """The loop program of a kernel under a schedule. Raises Illegal."""
     with report.stage("check"):
-        check(scheduled, schedule)
+        check(kernel, schedule)
     with report.stage("lower"):
-        program = lower(scheduled, schedule, target)
+        program = lower(kernel, schedule, target)
     with report.stage("verify"):
         verify(program)
-    return Compiled(scheduled, schedule, program)
+    return Compiled(kernel, schedule, program)
 
 
 def _tasks(
@@ -359,11 +363,12 @@ def _tasks(
 
 
 def _legal(part: Kernel, target: Target) -> list[Kernel]:
-    """The kernel, or what it is divided into where it has no default schedule."""
+    """The kernel, or what it is divided into where it has no default schedule; nothing where only
+    the plain one is left."""
     try:
         lower_scheduled(part, target, {}, Report("cpu", target.threads))
-    except Illegal as error:
-        return [each for half in _divided(part, error) for each in _legal(half, target)]
+    except Illegal:
+        return [each for half in divided(part) for each in _legal(half, target)]
     return [part]
 
 

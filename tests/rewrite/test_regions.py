@@ -304,3 +304,36 @@ def test_what_is_compared_with_itself_is_computed_once(op):
     normal = normalise(graph.space, [op(x, 1).node])
     products = {t for t, term in enumerate(normal.terms.nodes) if term.op == "mul"}
     assert products & cuts_of(facts_of(normal))
+
+
+def shifted(y, n):
+    """Rows in places that are data, with rows of the value itself added to them."""
+    at = (y.graph.tensor((2,), dtype="i64", name="at") + n) % 20
+    return ops.index_add(y, 0, at, y[:2] * 0.5)
+
+
+def assigned(y, n):
+    """y[n:n+2] = y[m:m+2] + 1"""
+    start = n % 18
+    there = y.graph.literal(True).expand(2, 3).pad([(start, 18 - start), (0, 0)], False)
+    rows = y[(n + 5) % 18 :][:2] + 1.0
+    return ops.where(there, rows.pad([(start, 18 - start), (0, 0)], 0.0), y)
+
+
+def masked(y, n):
+    return ops.where(y.graph.iota((20, 3), "i0 + i1") == n % 22, y * 2.0 + n, y)
+
+
+@pytest.mark.parametrize("step", [shifted, assigned, masked])
+def test_a_long_chain_is_cut_where_it_is_thin(step):
+    """Little is computed again, and no region has more axes than a mask has bits."""
+    graph = Graph()
+    y = graph.tensor((20, 3))
+    for n in range(90):
+        y = step(y, n)
+    normal = normalise(graph.space, [y.node])
+    live = len(facts_of(normal).live)
+    pieces = regions(normal)
+    assert all(len(piece.terms.space.axes) <= MAX_AXES for piece in pieces)
+    assert sum(len(piece.terms.nodes) for piece in pieces) < 3 * live
+    assert len(pieces) < 45

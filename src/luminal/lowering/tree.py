@@ -42,6 +42,13 @@ class Node:
     homes: list[str] = field(default_factory=list)  # values whose storage lives inside
     outermost: bool = True  # no loop around it walks the same axis
 
+    def inside(self) -> Iterator[Node]:
+        """The loops below."""
+        for item in self.items:
+            if isinstance(item, Node):
+                yield item
+                yield from item.inside()
+
     def leaves(self) -> Iterator[Value]:
         """The values computed below."""
         for item in self.items:

@@ -18,6 +18,7 @@ from .tree import Node, Tree
 
 Bound = Index | None
 LARGEST_EDGE = 16  # turns of a loop that are written out where conditions are open
+LONGEST_EDGE = 512  # the same, with all turns of the loops inside that are written out for them
 MOST_PARTS = 4  # loops that one is cut into
 
 
@@ -105,10 +106,11 @@ class Limits:
                   for turn in range(turns)]  # fmt: skip
         first = next((turn for turn in range(turns) if proven[turn]), turns)
         last = next((turn for turn in range(turns, first, -1) if proven[turn - 1]), first)
-        axes = frozenset(a for c in conditions for a in c.names() if a in place.index)
-        if turns - (last - first) > LARGEST_EDGE:
+        axes = frozenset(a for c in conditions for a in c.names() if a in place.index) - {axis}
+        edge = turns - (last - first)
+        if edge > LARGEST_EDGE or edge * _written(node, place, axes) > LONGEST_EDGE:
             return range(turns), frozenset()
-        return range(first, last), axes - {axis}
+        return range(first, last), axes
 
     def changes(self, node: Node, place: Place, turns: Index) -> list[int]:
         """The turns, but the first, at which a condition on the axis of a loop changes; none where
@@ -219,3 +221,14 @@ def _conditions(node: Node) -> set[Index]:
     guards = (e for value in values for body in value.expressions() for e in walk(body)
               if isinstance(e, Guard))  # fmt: skip
     return {c for guard in guards for c in guard.conditions if axis in c.names()}
+
+
+def _written(node: Node, place: Place, axes: frozenset[str]) -> float:
+    """How often what is inside a loop is written out where all loops over these axes are."""
+    steps: dict[str, int] = {}
+    for inner in node.inside():
+        axis, step = inner.loop.axis, inner.loop.step
+        if axis in axes:
+            steps[axis] = min(step, steps.get(axis, step))
+    most = {axis: place.most[axis] for axis in steps}
+    return math.prod(math.inf if n is None else -(-n // steps[a]) for a, n in most.items())

@@ -26,7 +26,7 @@ class Canonical:
         self._indices: dict[Index, Index] = {}
 
     def roots(self, roots: Sequence[Root]) -> tuple[Root, ...]:
-        """The roots over the new terms."""
+        """The roots over the new terms; one that is a scatter gets the value that it leaves."""
         targets = frozenset(root.term for root in roots)
         walls = frozenset(self.leaves) - targets
 
@@ -35,7 +35,11 @@ class Canonical:
 
         for t in post_order([root.term for root in roots], below):
             self.made[t] = self._leaf(t) if t in walls else self._copy(self.old.nodes[t])
-        return tuple(Root(self.made[root.term], self._axes(root.axes)) for root in roots)
+        return tuple(Root(self._value(root.term), self._axes(root.axes)) for root in roots)
+
+    def _value(self, t: int) -> int:
+        scattered = self.old.nodes[t].op == "scatter"
+        return self._load(self.made[t]) if scattered else self.made[t]
 
     # ---- terms
 
@@ -44,7 +48,11 @@ class Canonical:
         dtype = self.old.nodes[wall].dtype
         number = self.inputs.setdefault(buffer, len(self.inputs))
         leaf = Leaf(number, self._axes(axes))  # no constant: a run may make it anew
-        return self.terms.add("load", (self.terms.add("input", (), leaf, dtype),), None, dtype)
+        made = self.terms.add("input", (), leaf, dtype)
+        return made if self.old.nodes[wall].op == "scatter" else self._load(made)
+
+    def _load(self, buffer: int) -> int:
+        return self.terms.add("load", (buffer,), None, self.terms.nodes[buffer].dtype)
 
     def _copy(self, term: Term) -> int:
         children = tuple(self.made[c] for c in term.children)

@@ -22,7 +22,7 @@ from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .maps import injective
 from .normal import Normal
-from .terms import Terms, is_reduction
+from .terms import Terms, is_reduction, kept
 
 SINK = -1
 MOVEMENT = ("guard", "read", "load", "store")
@@ -51,12 +51,11 @@ class Facts:
     computed: list[bool]
     fixed: list[bool]
     contraction: set[int]
+    extents: Mapping[str, int]  # of axes, as they usually are
 
     def points(self, t: int) -> float:
         """The usual number of points of a value."""
-        space = self.terms.space
-        sizes = space.usual(USUAL)
-        return math.prod(int(space.axes[a].evaluate(sizes)) for a in self.terms.axes[t])
+        return math.prod(self.extents[a] for a in self.terms.axes[t])
 
 
 def facts_of(normal: Normal) -> Facts:
@@ -79,8 +78,10 @@ def facts_of(normal: Normal) -> Facts:
         outer[t] = _outer_axes(terms, t, outer)
         if reduces and not outer[term.children[0]].isdisjoint(term.attribute):
             contraction.add(t)
-    ends = frozenset(root.term for root in normal.roots)
-    return Facts(terms, ends, live, users, computed, fixed, contraction)
+    ends = frozenset(kept(terms, root.term) for root in normal.roots)
+    sizes = terms.space.usual(USUAL)
+    extents = {a: int(n.evaluate(sizes)) for a, n in terms.space.axes.items()}
+    return Facts(terms, ends, live, users, computed, fixed, contraction, extents)
 
 
 def reachable(terms: Terms, roots: Iterable[int], walls: frozenset[int] = frozenset()) -> list[int]:
@@ -139,13 +140,11 @@ def _compared(facts: Facts) -> set[int]:
     nodes = facts.terms.nodes
 
     def below(t: int) -> tuple[int, ...]:
-        moved = nodes[t].op in (*MOVEMENT, *CHOOSING) and not _scattered(facts.terms, t)
-        return nodes[t].children if moved else ()
+        return nodes[t].children if nodes[t].op in (*MOVEMENT, *CHOOSING) else ()
 
     def given(t: int) -> set[int]:
         ends = (x for x in post_order([t], below) if not below(x))
-        floats = (x for x in ends if nodes[x].dtype.is_float)
-        return {x for x in floats if nodes[x].op not in (*LEAVES, "scatter")}
+        return {x for x in ends if nodes[x].op not in LEAVES and nodes[x].dtype.is_float}
 
     found: set[int] = set()
     for t in facts.live:
@@ -186,22 +185,16 @@ def _sources(facts: Facts, t: int) -> set[int]:
 
 
 def storable(facts: Facts, t: int) -> set[int]:
-    """The values to store instead of one that is only moved or widened."""
+    """The values to store instead of one that is only moved or widened; what a scatter wrote is
+    the scatter."""
     nodes = facts.terms.nodes
 
     def below(x: int) -> tuple[int, ...]:
-        moved = nodes[x].op in MOVEMENT and not _scattered(facts.terms, x)
-        moved = moved or _widens(facts.terms, x)
+        moved = nodes[x].op in MOVEMENT or _widens(facts.terms, x)
         return nodes[x].children if moved else ()
 
     found = (x for x in post_order([t], below) if not below(x))
-    return {x for x in found if nodes[x].op not in (*LEAVES, "scatter")}
-
-
-def _scattered(terms: Terms, t: int) -> bool:
-    """What a scatter leaves in memory, read in its place."""
-    node = terms.nodes[t]
-    return node.op == "load" and terms.nodes[node.children[0]].op == "scatter"
+    return {x for x in found if nodes[x].op not in LEAVES}
 
 
 def _widens(terms: Terms, t: int) -> bool:

@@ -23,7 +23,7 @@ from .digits import DigitView, analyse
 from .maps import restricted
 from .normal import BufferInfo, Normal
 from .placement import Placement, Renames
-from .terms import SLOT, Leaf, Root, ScatterMap
+from .terms import SLOT, Leaf, Root, ScatterMap, kept
 
 Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; makes the term
 
@@ -72,7 +72,8 @@ class _Normaliser:
         orders: dict[int, tuple[str, ...]] = {}
         origins: dict[int, int] = {}
         for node, make in zip(nodes, makers):
-            term = self.terms[node] = make()
+            self.terms[node] = make()
+            term = kept(self.build.terms, self.terms[node])
             if term not in orders:
                 depends = self.build.axes(term)
                 origins[term] = node.number

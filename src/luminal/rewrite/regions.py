@@ -12,10 +12,11 @@ from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
 from .memory_order import Order
 from .normal import BufferInfo, Normal, axis_key
-from .terms import Region, Root, is_reduction
+from .terms import Region, Root, is_reduction, kept
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
+SMALL = 8  # times what is below a value: there a cut would leave nearly all of a region
 PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
 MAX_AXES = 62  # bits of an axis mask in the e-graph
 
@@ -40,7 +41,7 @@ def regions(normal: Normal) -> list[Region]:
     """
     facts = facts_of(normal)
     cuts = cuts_of(facts)
-    outputs = {root.term for root in normal.roots}
+    outputs = {kept(normal.terms, root.term) for root in normal.roots}
     while True:
         groups = _groups(facts, cuts, outputs)
         more = _shared(facts, cuts, groups) or _too_large(facts, cuts, groups)
@@ -201,22 +202,29 @@ def _layer_inputs(facts: Facts, group: Group) -> set[int]:
 
 
 def _half(facts: Facts, group: Group) -> set[int]:
-    """A value in the middle of the group, where few elements are alive."""
+    """A value in the middle of the group, with much below it, where few elements are alive."""
     order = {t: place for place, t in enumerate(group.terms)}
     alive = [0.0] * (len(order) + 1)
+    below: dict[int, int] = {}  # the places below each term, as bits
     for t, place in order.items():
         last = max((order[u] for u in facts.users[t] if u in order), default=place)
-        if facts.terms.nodes[t].op not in LEAVES:
+        node = facts.terms.nodes[t]
+        if node.op not in LEAVES:
             alive[place] += facts.points(t)
             alive[last] -= facts.points(t)
+        below[t] = 1 << place
+        for c in node.children:
+            below[t] |= below.get(c, 0)
     width, candidates = 0.0, []
     for t, place in order.items():
         width += alive[place]
-        node = facts.terms.nodes[t]
-        plain = node.op in LEAVES or node.op in MOVEMENT or node.op == "scatter"
-        if not plain and t not in group.roots and len(order) <= 4 * place <= 3 * len(order):
-            candidates.append((width, not facts.computed[t], abs(2 * place - len(order)), t))
-    return {min(candidates)[3]} if candidates else set()
+        op = facts.terms.nodes[t].op
+        if op not in (*LEAVES, "load", "store") and t not in group.roots:
+            middle = len(order) <= 4 * place <= 3 * len(order)
+            bad = not middle or SMALL * below[t].bit_count() < len(order)
+            moved, near = op in MOVEMENT, abs(2 * place - len(order))
+            candidates.append((bad, width, moved, not facts.computed[t], near, t))
+    return {min(candidates)[-1]} if candidates else set()
 
 
 # ---- the result
@@ -247,7 +255,7 @@ def _buffers(
     stored: dict[int, tuple[int, tuple[str, ...]]] = {}
     for target, root in zip(normal.targets, normal.roots):
         if frozenset(root.axes) == normal.terms.axes[root.term]:
-            stored.setdefault(root.term, (target, root.axes))
+            stored.setdefault(kept(normal.terms, root.term), (target, root.axes))
     read = {wall for group in groups for wall in group.walls}
     features = _features(facts)
     for wall in sorted(read - stored.keys()):
@@ -288,7 +296,8 @@ def _roots(
     """The group's roots with all buffers that they go to."""
     roots, targets = [], []
     for t in group.roots:
-        homes = {n: r.axes for n, r in zip(normal.targets, normal.roots) if r.term == t}
+        homes = {n: r.axes for n, r in zip(normal.targets, normal.roots)
+                 if kept(normal.terms, r.term) == t}  # fmt: skip
         if t in stored:
             homes.setdefault(stored[t][0], stored[t][1])
         for number, axes in homes.items():

@@ -147,6 +147,13 @@ def is_reduction(term: Term) -> bool:
     return term.attribute is not None and term.op in REDUCE_OPS
 
 
+def kept(terms: Terms, t: int) -> int:
+    """What stands for a value where it is stored: the scatter that left it in memory, or itself."""
+    node = terms.nodes[t]
+    scattered = node.op == "load" and terms.nodes[node.children[0]].op == "scatter"
+    return node.children[0] if scattered else t
+
+
 @dataclass(frozen=True)
 class Root:
     """A value that must be in memory at the end, and the order of its axes there. The axes may be

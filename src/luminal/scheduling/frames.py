@@ -181,7 +181,8 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
     rows: list[str] = []
     for condition in (c for x in draft.facts.accesses(main) for c in x.conditions):
         names = condition.names()
-        if names & short and names & near:
+        fixed = all(draft.facts.static[a] for a in names if a in draft.size)
+        if names & short and names & near and fixed:
             rows += [a for a in tile.sizes if a in names & near]
             draft.facts.spelled |= names & short
     others = prod(draft.size[a] for a in draft.found.common if a not in rows)

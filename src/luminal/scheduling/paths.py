@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
-from .facts import Facts
+from .facts import Facts, weight
 from .score import WINDOW, Tile
 
 TIMES = (1, 2, 4, 8)  # how often a body may be written out
 FEW = 4  # rounds of a written-out body that make up for what is left over
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
 WHOLE = 200  # instructions in positions of a window that are written out
+LONGEST = 4096  # the same, where each takes a long expression
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 
 
@@ -102,6 +103,7 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a)))
     scan = value.reduction is not None and value.reduction.scan
     body = 0 if scan or tile.reduced else tile.vectors
+    each = 1 + int(weight(value.body))
     serial: list[Loop] = []
     written: list[Loop] = []
     for a in over[::-1]:
@@ -109,8 +111,8 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         turns = room.within.get(a, facts.size[a]) // step
         fixed = a in room.within or facts.static[a]
         most = UNROLLED if written else WHOLE
-        whole = fixed and 0 < body * turns <= most and turns <= WINDOW
-        many = turns if whole else _times(value, facts, turns if fixed else 0, body)
+        whole = fixed and 0 < body * turns <= min(most, LONGEST // each) and turns <= WINDOW
+        many = turns if whole else _times(value, facts, turns if fixed else 0, body, each)
         if not (whole and many > 1 and a not in room.within):
             serial = room.walk(a, many * step) + serial
         written = ([Loop(a, step, "unroll")] if many > 1 else []) + written
@@ -127,11 +129,11 @@ def _still(value: Value, tile: Tile, facts: Facts, axis: str) -> int:
     return sum(axis not in x.axes for x in vectors)
 
 
-def _times(value: Value, facts: Facts, turns: int, body: int) -> int:
+def _times(value: Value, facts: Facts, turns: int, body: int, each: int) -> int:
     """How often the body of a loop over a reduced axis is written out. turns: 0 if not known."""
     if not body:
         return 1
-    most = max(1, min(4, UNROLLED // body))
+    most = max(1, min(4, UNROLLED // body, LONGEST // (body * each)))
     if not turns:
         return most
     exact = next(n for n in range(most, 0, -1) if turns % n == 0)
