@@ -27,10 +27,8 @@ class Ahead:
         self._thread.shutdown(cancel_futures=True)
 
     def start(self, program: Program) -> None:
-        """Begin with a program, unless what it shares with others is not settled yet: where their
-        tiles lie."""
-        if not program.workspace:
-            self._code(program)
+        """Begin with a program."""
+        self._code(program)
 
     def codes(self, programs: Sequence[Program]) -> list[Code]:
         """Those of the programs, in order."""

@@ -17,6 +17,7 @@ from .kernel import Buffer
 from .schedule import Layout
 
 LINE = 64  # bytes
+WORKSPACE = 1 << 18  # bytes of address space: what is not touched is no memory
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Program:
 
     sizes: the run-time sizes in the order in which they are passed. layouts: constant buffers that
     must be packed before, as digits over their dimensions. workspace: bytes that a worker has for
-    all of its tiles, one after the other: at least what they take.
+    all of its tiles, one after the other: at least what they take, and the same in most programs.
     """
 
     name: str
@@ -145,7 +146,9 @@ class Program:
     workspace: int = 0
 
     def __post_init__(self) -> None:
-        self.workspace = max(self.workspace, sum(tile.bytes for tile in self.tiles))
+        if self.tiles:
+            tiles = sum(tile.bytes for tile in self.tiles)
+            self.workspace = max(self.workspace, tiles, WORKSPACE)
 
     @property
     def memories(self) -> dict[str, Buffer | Tile]:

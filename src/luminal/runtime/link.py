@@ -214,7 +214,7 @@ def share_workspace(plan: Plan) -> None:
     most = max((made.program.workspace for made in plan.kernels), default=0)
     plan.kernels[:] = [
         replace(made, program=replace(made.program, workspace=most))
-        if made.program.workspace
+        if made.program.workspace not in (0, most)
         else made
         for made in plan.kernels
     ]
