@@ -41,10 +41,15 @@ def attention():
 
 
 def test_one_program_for_all_sizes_that_the_model_names():
-    proto, ours = attention(), None
+    proto = attention()
+    ours = load(proto, dynamic=True)
     for shape in ((1, 3, 8), (2, 5, 8), (3, 1, 8)):
         ours = agree(proto, {"x": numbers(*shape)}, ours=ours)
     assert programs(ours) == 1
+    once = load(proto)
+    for shape in ((1, 3, 8), (2, 5, 8), (3, 1, 8), (1, 3, 8)):
+        agree(proto, {"x": numbers(*shape)}, ours=once)
+    assert programs(once) == 2  # for just the first sizes, for all others
     assert [str(s) for s in ours.graph().outputs[0].shape] == ["batch", "seq", "8"]
 
 

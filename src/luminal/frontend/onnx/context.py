@@ -10,17 +10,19 @@ import onnx
 
 from .operators import Body, Operator, Reader
 
-BOUNDS = (1, 2**31 - 1)
+BOUNDS = (1, 1 << 20)  # of a size that the model names; others are programs of their own
 
 
 @dataclass
 class Context:
     """reader: of the file. functions: those of the model itself, by domain and name. options: of
-    `Graph.compile`."""
+    `Graph.compile`. dynamic: sizes are free from the first run on (True), never (False), or once a
+    run has another one (None)."""
 
     reader: Reader
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     options: Mapping[str, Any]
+    dynamic: bool | None = None
     bounds: tuple[int, int] = BOUNDS
     runners: dict[Any, Any] = field(default_factory=dict)  # of bodies that the host repeats
 

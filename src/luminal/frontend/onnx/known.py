@@ -44,8 +44,12 @@ def outside(tensor: Tensor) -> list[Node]:
     return [n for n in reachable([tensor.node]) if n.op == "input" and n.attribute.kind == "input"]
 
 
-def array(tensor: Tensor) -> np.ndarray:
-    """The values: numbers, or in an array of objects numbers and indices. Raises Unknown."""
+Sample = Mapping[str, int]
+
+
+def array(tensor: Tensor, sample: Sample) -> np.ndarray:
+    """The values: numbers, or in an array of objects numbers and indices. What cannot be told of
+    all sizes (is this one 1?) is as in the sample, and required of each run. Raises Unknown."""
     nodes = reachable([tensor.node])
     if any(n.op == "input" and n.attribute.kind == "input" for n in nodes):
         raise Unknown(tensor)
@@ -54,7 +58,7 @@ def array(tensor: Tensor) -> np.ndarray:
             return np.asarray(evaluate(tensor.graph, [tensor.node])[tensor.node])
         raise Unknown(tensor)
     try:
-        return _Walk(tensor.graph).of(tensor.node)
+        return _Walk(tensor.graph, sample).of(tensor.node)
     except _NoIndex:
         raise Unknown(tensor) from None
 
@@ -63,11 +67,24 @@ def _plain(value: Any) -> Any:
     return value.constant if isinstance(value, Index) and value.is_constant else value
 
 
+def decided(graph: Graph, index: Index, sample: Sample) -> bool:
+    """index >= 0: for all sizes, or as in the sample, which each run must then follow."""
+    low, high = graph.space.bounds(index)
+    if low >= 0 or high < 0:
+        return low >= 0
+    if not index.names() <= sample.keys():
+        raise _NoIndex
+    holds = index.evaluate(sample) >= 0
+    graph.require(index if holds else -1 - index, f"the program is made for {index} "
+                  f"{'>= 0' if holds else '< 0'}")  # fmt: skip
+    return bool(holds)
+
+
 class _Walk:
     """The meaning of nodes over arrays of numbers and indices."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.space = graph, graph.space
+    def __init__(self, graph: Graph, sample: Sample) -> None:
+        self.graph, self.space, self.sample = graph, graph.space, sample
         self.done: dict[Node, np.ndarray] = {}
 
     def of(self, root: Node) -> np.ndarray:
@@ -168,18 +185,10 @@ class _Walk:
         return a if self.space.nonnegative(-difference) else Index.of(a).minimum(b)
 
     def less(self, a: Index, b: Index) -> bool:
-        low, high = self.space.bounds(a - b)
-        if high < 0 or low >= 0:
-            return high < 0
-        raise _NoIndex
+        return not decided(self.graph, a - b, self.sample)
 
     def equal(self, a: Index, b: Index) -> bool:
-        low, high = self.space.bounds(a - b)
-        if low > 0 or high < 0:
-            return False
-        if low == high == 0:
-            return True
-        raise _NoIndex
+        return decided(self.graph, a - b, self.sample) and decided(self.graph, b - a, self.sample)
 
     def divisor(self, n: Index) -> Index:
         if self.space.bounds(n)[0] < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from .stages import Runner, Stage
 from .table import HOST, RULES
 
 Source = str | Path | bytes | onnx.ModelProto
+EXAMPLE = 64  # of a size that the model leaves free
 _RESERVED = re.compile(r"[ia]\d+")
 
 
@@ -41,17 +42,18 @@ class Port:
 class Model:
     """An ONNX model, compiled when it first runs on inputs of a kind.
 
-    inputs, outputs: ports by name, in the order of the file. Sizes that the model names are free:
-    one program serves them all.
+    inputs, outputs: ports by name, in the order of the file.
     """
 
-    def __init__(self, source: Source, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, source: Source, options: Mapping[str, Any], dynamic: bool | None = None
+    ) -> None:
         self.proto, folder = reading.read_model(source)
         versions = reading.opsets(self.proto)
         reader = Reader(folder)
         functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f
                      for f in self.proto.functions}  # fmt: skip
-        self.context = Context(reader, functions, dict(options))
+        self.context = Context(reader, functions, dict(options), dynamic)
         self.body = reader.graph(self.proto.graph, versions)
         graph = self.proto.graph
         self.all_inputs = {i.name: _port(i) for i in graph.input}
@@ -107,7 +109,8 @@ class Model:
         it cannot be recorded without values."""
         store = {name: _example(port) for name, port in self.inputs.items()}
         shapes = _templates(self.all_inputs)
-        return self.runner.record(self.runner.start, store, shapes, {})
+        free = Runner(replace(self.context, dynamic=True), self.body, shapes)
+        return free.record(free.start, store, shapes, {})
 
     def graph(self) -> Graph:
         """The whole model as a graph, with named inputs and outputs. Raises Unsupported for a model
@@ -139,14 +142,18 @@ class Model:
 
 
 def load(
-    source: Source, *, threads: int | None = None, precision: str = "f32", **options: Any
-) -> Model:
+    source: Source, *, dynamic: bool | None = None, threads: int | None = None,
+    precision: str = "f32", **options: Any,
+) -> Model:  # fmt: skip
     """A model from a path, from bytes, or an `onnx.ModelProto`.
+
+    dynamic: sizes that the model names are free in its program (True), as large as in a run, for
+    each of which a program is compiled (False), or free once a run has other ones (None).
 
     Other options are those of `Graph.compile`. Raises WeightsError for a damaged file or one whose
     weights are missing, Unsupported for an operator without a rule, OSError.
     """
-    return Model(source, {"threads": threads, "precision": precision, **options})
+    return Model(source, {"threads": threads, "precision": precision, **options}, dynamic)
 
 
 def prepare(model: Source, device: str = "cpu", **options: Any) -> Model:
@@ -229,8 +236,8 @@ def _example(port: Port) -> Any:
     """An array that has the port's rank and dtype."""
     if port.shape is None or port.dtype in ("string", "sequence", "optional", "?"):
         raise Unsupported(f"input {port}: the model says too little about it")
-    shape = [s if isinstance(s, int) else 2 for s in port.shape]
-    return np.zeros(shape, np.dtype(port.dtype))
+    shape = [s if isinstance(s, int) else EXAMPLE for s in port.shape]
+    return np.broadcast_to(np.zeros((), np.dtype(port.dtype)), shape)
 
 
 # ---- checks at once

@@ -59,11 +59,11 @@ class Recorder:
 
     def __init__(
         self, context: Context, store: Store, shapes: Shapes, fixed: Iterable[str],
-        constants: Mapping[str, Any], still: bool,
+        constants: Mapping[str, Any], still: bool, sample: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.graph = Graph()
         self.context, self.store, self.shapes = context, store, shapes
-        self.fixed, self.still = set(fixed), still
+        self.fixed, self.still, self.sample = set(fixed), still, dict(sample)
         self.constants = dict(constants)
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Typed | list[Typed]] = {}
@@ -94,9 +94,56 @@ class Recorder:
         except ToHost:
             self._leave(operator, True)
         except REFUSALS as error:
+            if isinstance(error, ShapeError) and self._unite(operator):
+                self._work.appendleft(operator)
+                return
             if self.graph.space.sizes and not self.still:
                 raise NeedSizes(f"{operator}: {error}") from error
             raise _located(error, operator) from error
+
+    def _unite(self, operator: Operator) -> bool:
+        """Sizes that must be equal to fit, and are in this run, get one expression; were there
+        any? (An image that was halved and doubled fits itself where its size is even.)"""
+        if self.still:
+            return False
+        held = [(name, self.values.get(name)) for name in operator.inputs if name]
+        shapes = [value.tensor.node.shape for _, value in held if isinstance(value, Typed)]
+        changed = False
+        for name, value in held:
+            if isinstance(value, Typed):
+                tensor = self._united(operator, value.tensor, shapes)
+                changed = changed or tensor is not value.tensor
+                self.values[name] = Typed(tensor, value.kind)
+        return changed
+
+    def _united(self, operator: Operator, x: Tensor, shapes: Sequence[Any]) -> Tensor:
+        for d, size in enumerate(x.node.shape):
+            if operator.name == "Concat" and d == operator.attributes["axis"] % x.ndim:
+                continue
+            others = [s[d - x.ndim] for s in shapes if len(s) >= x.ndim - d]
+            if operator.name == "MatMul":  # the last size of one is the last but one of the other
+                first, second = shapes
+                ends = [first[-1], second[-2 if len(second) > 1 else -1]]
+                others = ends if size in ends else [] if d >= x.ndim - 2 else others
+            same = next((o for o in others if self._stands_for(o, size)), None)
+            if same is not None:
+                x.graph.require(same - size, f"{same} and {size} are one size")
+                x.graph.require(size - same, f"{same} and {size} are one size")
+                x = x.narrow(d, 0, same)
+        return x
+
+    def _stands_for(self, other: Index, size: Index) -> bool:
+        """The other is simpler, and of the same value in this run."""
+        if other is size or other == 1 or size == 1:
+            return False
+        known_names = self.sample.keys()
+        if not (other.names() <= known_names and size.names() <= known_names):
+            return False
+        if (len(str(other)), str(other)) > (len(str(size)), str(size)) and not other.is_constant:
+            return False
+        return not size.is_constant and bool(
+            other.evaluate(self.sample) == size.evaluate(self.sample)
+        )
 
     def _only_host(self, operator: Operator) -> bool:
         return (operator.domain, operator.name) not in RULES
@@ -156,6 +203,10 @@ class Recorder:
         """These operators are recorded next, in place of the operator."""
         self._work.extendleft(reversed(operators))
         return PLACED
+
+    def decided(self, index: Index) -> bool:
+        """index >= 0, for all sizes or as in this run."""
+        return known.decided(self.graph, index, self.sample)
 
     def settle(self) -> None:
         """What follows depends on the values of run-time sizes: record for just these."""
@@ -230,8 +281,13 @@ class Recorder:
     def _declared(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         for size in shape:
             for name in Index.of(size).names() - self.graph.space.sizes.keys():
-                self.graph.dim(name, *self.context.bounds)
+                self._size(name)
         return tuple(shape)
+
+    def _size(self, name: str) -> None:
+        low, high = self.context.bounds
+        usual = self.sample.get(name, -1)
+        self.graph.dim(name, low, high, hint=usual if low <= usual <= high else None)
 
     def _constant(self, name: str) -> Value:
         return self.constant(self.context.reader.array(self.constants[name]), name)
@@ -284,7 +340,7 @@ class Recorder:
 
     def array(self, tensor: Tensor) -> np.ndarray:
         """The values of a tensor: numbers only. Raises Unknown."""
-        found = known.array(tensor)
+        found = known.array(tensor, self.sample)
         if found.dtype == object:
             if any(isinstance(v, Index) for v in found.reshape(-1)):
                 raise Unknown(tensor)
@@ -297,7 +353,7 @@ class Recorder:
 
     def sizes(self, tensor: Tensor) -> list[Any]:
         """The same; each may depend on run-time sizes."""
-        found = known.array(tensor).reshape(-1)
+        found = known.array(tensor, self.sample).reshape(-1)
         return [v if isinstance(v, Index) else int(v) for v in found]
 
     def size(self, tensor: Tensor) -> Any:

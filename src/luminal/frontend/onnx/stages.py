@@ -34,6 +34,7 @@ class Stage:
     """A program, the host's work after it, and what is left then.
 
     fixed: values for which it was made. takes: its inputs, with their shapes. gives: its results.
+    still: made for just these sizes; why: what could not be recorded for others.
     """
 
     graph: Graph
@@ -44,6 +45,7 @@ class Stage:
     hosts: list[Operator]
     rest: list[Operator]
     still: bool
+    why: str = ""
     program: Executable | None = None
     next: Place | None = None
 
@@ -131,10 +133,11 @@ class Runner:
         still: bool = False,
     ) -> Stage:  # fmt: skip
         for stage in place.stages:
-            if (stage.still or not still) and stage.fits(store, bound):
+            if not (still and stage.graph.space.sizes) and stage.fits(store, bound):
                 return stage
         stage = self.record(place, store, shapes, bound, still)
         place.stages.insert(0, stage)
+        place.stages.sort(key=lambda made: len(made.graph.space.sizes))  # the most special first
         del place.stages[MOST_VARIANTS:]
         return stage
 
@@ -144,34 +147,55 @@ class Runner:
     ) -> Stage:  # fmt: skip
         """A program for these values, with sizes of its inputs as free as they may be."""
         fixed: set[str] = set()
+        why = ""
         while True:
-            templates = self._templates(place, store, shapes, still)
-            recorder = Recorder(self.context, store, templates, fixed, place.constants, still)
+            templates = self._templates(place, store, shapes, bound, still)
+            sample = _sample(templates, store)
+            recorder = Recorder(
+                self.context, store, templates, fixed, place.constants, still, {**bound, **sample}
+            )
             try:
                 recorder.record(place.operators)
-                return self._made(place, recorder, templates)
+                return self._made(place, recorder, templates, why)
             except Fix as error:
                 assert not error.names <= fixed
                 fixed |= error.names
-            except NeedSizes:
-                still = True
+            except NeedSizes as error:
+                still, why = True, str(error)
 
     def _templates(
-        self, place: Place, store: Store, shapes: Mapping[str, Template], still: bool
-    ) -> dict[str, Template]:
-        """The shape of each input: declared, or as it is but for sizes that have differed."""
+        self, place: Place, store: Store, shapes: Mapping[str, Template],
+        bound: Mapping[str, int], still: bool,
+    ) -> dict[str, Template]:  # fmt: skip
+        """The shape of each input: sizes that have differed between runs are free."""
+        values = {name: v for name, v in store.items() if isinstance(v, np.ndarray)}
+        if still or self.context.dynamic is False:
+            return {name: value.shape for name, value in values.items()}
+        declared = {name: shapes[name] for name, value in values.items()
+                    if name in shapes and len(shapes[name]) == value.ndim}  # fmt: skip
+        varied = self._varied(place, declared, values)
         found: dict[str, Template] = {}
-        for name, value in store.items():
-            if not isinstance(value, np.ndarray):
-                continue
-            declared = shapes.get(name)
-            if still or (declared is not None and len(declared) != value.ndim):
-                found[name] = value.shape
-            elif declared is not None:
-                found[name] = declared
+        for name, value in values.items():
+            if name in declared:
+                found[name] = tuple(_settled(size, n, varied, bound)
+                                    for size, n in zip(declared[name], value.shape))  # fmt: skip
             else:
                 found[name] = self._loosened(place, name, value.shape)
         return found
+
+    def _varied(
+        self, place: Place, declared: Mapping[str, Template], values: Mapping[str, np.ndarray]
+    ) -> frozenset[str]:
+        """Names of sizes for which there was another value, or that are free from the start."""
+        found: set[str] = set()
+        for name, shape in declared.items():
+            earlier = [stage.shapes[name] for stage in place.stages if name in stage.shapes]
+            for d, (size, n) in enumerate(zip(shape, values[name].shape)):
+                if isinstance(size, Index) and (
+                    self.context.dynamic or any(len(e) == len(shape) and e[d] != n for e in earlier)
+                ):
+                    found |= size.names()
+        return frozenset(found)
 
     def _loosened(self, place: Place, name: str, shape: tuple[int, ...]) -> Template:
         seen = [s.shapes[name] for s in place.stages if name in s.shapes and name in s.takes]
@@ -181,7 +205,9 @@ class Runner:
             for d, n in enumerate(shape)
         )
 
-    def _made(self, place: Place, recorder: Recorder, shapes: dict[str, Template]) -> Stage:
+    def _made(
+        self, place: Place, recorder: Recorder, shapes: dict[str, Template], why: str
+    ) -> Stage:
         needed = set(place.outputs)
         for operator in (*recorder.hosts, *recorder.rest):
             needed |= operator.reads
@@ -193,7 +219,7 @@ class Runner:
         fixed = {name: recorder.store[name] for name in recorder.fixed}
         _mark(gives)
         stage = Stage(recorder.graph, fixed, recorder.inputs, shapes, gives, recorder.hosts,
-                      recorder.rest, recorder.still)  # fmt: skip
+                      recorder.rest, recorder.still, why)  # fmt: skip
         late = needed - gives.keys() - recorder.store.keys()
         if recorder.rest:
             stage.next = Place(recorder.rest, recorder.constants, [*place.outputs])
@@ -211,7 +237,7 @@ class Runner:
         try:
             self._execute(stage, store, bound)
         except (DimError, ShapeError, InputError):
-            if stage.still:
+            if not stage.graph.space.sizes:
                 raise
             stage = self._stage(place, store, shapes, bound, still=True)
             self._execute(stage, store, bound)
@@ -232,6 +258,24 @@ class Runner:
             results = {tensor: program[tensor] for tensor in stage.graph.outputs}
         for name, given in stage.gives.items():
             store[name] = _outward(given, results)
+
+
+def _sample(shapes: Mapping[str, Template], store: Store) -> dict[str, int]:
+    """The sizes of this run."""
+    found: dict[str, int] = {}
+    for name, shape in shapes.items():
+        for size, n in zip(shape, store[name].shape):
+            if isinstance(size, Index) and str(size).isidentifier():
+                found.setdefault(str(size), n)
+    return found
+
+
+def _settled(size: Any, n: int, varied: frozenset[str], bound: Mapping[str, int]) -> Any:
+    """A size as far as it varies."""
+    if not isinstance(size, Index) or not size.names() & varied:
+        return n
+    fixed = {name: Index.of(bound[name]) for name in size.names() - varied if name in bound}
+    return size.substitute(fixed)
 
 
 def compiled(stage: Stage, context: Context) -> Executable:

@@ -66,14 +66,11 @@ def transpose(at: Recorder, x: Tensor, perm: Sequence[int] | None = None) -> Ten
 def squeeze(
     at: Recorder, x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None
 ) -> Tensor:
-    """A size that is only 1 in this run becomes one of the program."""
     dims = at.dims(axes if given is None else given)
     if dims is None:
-        if not all(s.is_constant for s in x.node.shape):
-            at.settle()
-        return x.squeeze()
+        dims = [d for d, n in enumerate(x.node.shape) if not at.decided(n - 2)]
     listed = [dim_of(x, d) for d in dims]
-    for d in listed:
+    for d in listed:  # a size that is only 1 in this run becomes one of the program
         if extent(x, d) != 1:
             at.graph.require(1 - extent(x, d), f"dimension {d} of {x} must be 1 to be dropped")
             x = x.narrow(d, 0, 1)
@@ -170,11 +167,8 @@ def _end(at: Recorder, given: Size, n: Index, low: Index, high: Index) -> Index:
             return low
         end = end + n if end.constant < 0 else end
     else:
-        least, most = at.graph.space.bounds(end)
-        if most < 0:
+        if not at.decided(end):
             end = end + n
-        elif least < 0:
-            at.settle()
     return clamped(at.graph, end, low, high)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import ops
-from ....graph.dtype import f32
+from ....graph.dtype import f32, i64
+from ....graph.index import Index
 from ....graph.tensor import Tensor
-from .. import kinds
+from .. import kinds, known
 from .base import Typed, op
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def range_of(at: Recorder, start: Tensor, limit: Tensor, delta: Tensor) -> Tenso
     if not kind.is_float:
         first, last, step = at.size(start), at.size(limit), at.ints(delta)[0]
         return ops.arange(at.graph, first, last, step, kind)
+    ends = [known.array(t, at.sample).reshape(()).item() for t in (start, limit, delta)]
+    if isinstance(ends[1], Index) and float(ends[0]).is_integer() and float(ends[2]).is_integer():
+        return ops.arange(at.graph, int(ends[0]), ends[1], int(ends[2]), i64).cast(kind)
     a, b, d = (float(at.array(t).reshape(())) for t in (start, limit, delta))
     count = max(0, math.ceil((b - a) / d))
     wide = at.graph.iota((count,), "i0").cast("f64" if kind.bytes == 8 else f32)
