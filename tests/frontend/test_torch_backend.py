@@ -1,6 +1,7 @@
 """torch.compile(backend=luminal.torch.backend) against eager: values, mutation, sizes, training."""
 
 import copy
+import math
 import sys
 import threading
 
@@ -294,6 +295,20 @@ def test_images_of_a_size_known_at_run_time_grow_by_half():
         x = torch.randn(shape)
         assert torch.equal(run(x), F.interpolate(x, scale_factor=1.5))
     assert not report().fallbacks and not report().failures
+
+
+def test_sizes_that_floats_were_rounded_to():
+    def f(x):
+        n = x.shape[0]
+        thirds, halves = (math.ceil(n / 3), math.floor(n / 3)), (round(n / 2), round(n / 4 * 1.5))
+        sizes = (*thirds, *halves, int(n * 2.5), math.ceil(7 / n), n // math.ceil(n / 4))
+        return [x.sum() + x.new_zeros(size) for size in sizes]
+
+    run = torch.compile(f, backend=backend, dynamic=True)
+    for n in (9, 10, 11, 12, 13, 14, 15, 49):
+        x = torch.ones(n)
+        assert [t.tolist() for t in run(x)] == [t.tolist() for t in f(x)]
+    assert not report().fallbacks
 
 
 def test_returned_views_with_sizes_of_a_run_share_memory():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +22,7 @@ from ...ops.base import literal
 LARGEST = 1 << 17  # of a size that PyTorch gives no bound: memory for a row is set aside once
 LARGEST_PART = 1 << 16  # denominator of a factor by which a size is scaled
 FLOORS = ("FloorDiv", "CleanDiv", "IntTrueDivExact")
-ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt", "floor", "ceiling")  # of floats; none is < 0
+ROUNDED = ("TruncToInt", "FloorToInt", "CeilToInt", "RoundToInt", "floor", "ceiling")  # none < 0
 
 
 def hint(size: Any) -> int:
@@ -32,8 +33,28 @@ def hint(size: Any) -> int:
 
 
 def known_equal(a: Any, b: Any) -> bool:
-    """PyTorch's guards say that two sizes are equal. Adds no guard."""
-    return bool(statically_known_true(a == b))
+    """PyTorch's guards say that two sizes are equal, each or one after the other. Adds no guard."""
+    if statically_known_true(a == b):
+        return True
+    if not isinstance(a, torch.SymInt):
+        return isinstance(b, torch.SymInt) and known_equal(b, a)
+    return _expression(b) in _guarded(a.node.shape_env.guards, _expression(a))
+
+
+def _expression(size: Any) -> sympy.Expr:
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(int(size))
+
+
+def _guarded(guards: Sequence[Any], start: sympy.Expr) -> set[sympy.Expr]:
+    """The expressions that chains of guards hold equal to this one."""
+    sides = [guard.expr.args for guard in guards if isinstance(guard.expr, sympy.Eq)]
+    found, waiting = {start}, [start]
+    while waiting:
+        one = waiting.pop()
+        new = {s for pair in sides if one in pair for s in pair} - found
+        found |= new
+        waiting += new
+    return found
 
 
 def symbols(value: Any) -> set[str]:
@@ -48,7 +69,7 @@ def index_of(graph: Graph, size: Any) -> Index:
     expression = size.node.expr
     for symbol in expression.free_symbols:
         declare(graph, symbol, size.node.shape_env)
-    return convert(expression)
+    return graph.space.simplify(convert(expression))
 
 
 def declare(graph: Graph, symbol: sympy.Symbol, environment: Any) -> None:
@@ -78,20 +99,32 @@ def convert(expression: sympy.Expr) -> Index:
     return _combine(type(expression).__name__, expression)
 
 
-def _scaled(expression: sympy.Expr) -> tuple[Fraction, sympy.Expr]:
-    """A float as an exact ratio times an integer: 1.5 s is 3/2 of s. Raises Unsupported."""
+def _quotient(expression: sympy.Expr) -> tuple[Index, Index]:
+    """A float as a quotient of integers that rounds to whole numbers as it does: 1.5 s is 3 s / 2.
+    Raises Unsupported."""
     name = type(expression).__name__
     if name == "ToFloat":
-        return Fraction(1), expression.args[0]
+        return convert(expression.args[0]), Index.of(1)
+    if name == "IntTrueDiv":
+        return convert(expression.args[0]), convert(expression.args[1])
     if name == "Mul":
         numbers = [part for part in expression.args if part.is_number]
         (rest,) = [part for part in expression.args if not part.is_number] or [sympy.Integer(1)]
-        ratio, whole = _scaled(rest)
-        for number in numbers:
-            ratio *= Fraction(float(number))
-        if ratio.denominator <= LARGEST_PART:
-            return ratio, whole
+        whole, part = _quotient(rest)
+        ratio = math.prod((Fraction(float(number)) for number in numbers), start=Fraction(1))
+        exact = part.constant if part.is_constant else 0  # s / 3 is rounded, before it is scaled
+        if exact.bit_count() == 1 and ratio.denominator <= LARGEST_PART:
+            return whole * ratio.numerator, part * ratio.denominator
     raise Unsupported(f"the size {expression} ({name})")
+
+
+def _rounded(name: str, whole: Index, part: Index) -> Index:
+    if name in ("CeilToInt", "ceiling"):
+        return whole.ceil_div(part)
+    if name != "RoundToInt":
+        return whole // part
+    nearest, left = (whole * 2 + part) // (part * 2), (whole * 2 + part) % (part * 2)
+    return nearest - (1 - left.minimum(1)) * (nearest % 2)  # halves go to the even number
 
 
 def _combine(name: str, expression: sympy.Expr) -> Index:
@@ -100,9 +133,7 @@ def _combine(name: str, expression: sympy.Expr) -> Index:
         if power.is_Integer and 0 <= int(power) <= 8:
             return _fold(iter([convert(base)] * int(power)), "Mul", Index.of(1))
     if name in ROUNDED:
-        ratio, whole = _scaled(expression.args[0])
-        total = convert(whole) * ratio.numerator
-        return total.ceil_div(ratio.denominator) if "eil" in name else total // ratio.denominator
+        return _rounded(name, *_quotient(expression.args[0]))
     parts = iter([convert(part) for part in expression.args])
     if name in ("Add", "Mul", "Min", "Max"):
         return _fold(parts, name, next(parts))
