@@ -4,12 +4,20 @@ tuning database of whoever runs it, nor programs that another test has compiled.
 from pathlib import Path
 
 import pytest
+from backend.c_device import CDevice
 from hypothesis import settings
 
+from luminal.backend import devices
 from luminal.store import Store
 
 settings.register_profile("shared", deadline=None, print_blob=True)
 settings.load_profile("shared")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def devices_of_tests():
+    """A device outside of the package registers itself like those inside."""
+    devices.register("c", CDevice)
 
 
 @pytest.fixture(autouse=True, scope="session")

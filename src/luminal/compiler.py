@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from . import cores
 from .artifact import file
@@ -22,11 +22,12 @@ from .artifact.executables import engine_of, saver
 from .artifact.identity import program_key
 from .artifact.recording import recorder
 from .artifact.saved import Saved
-from .backend import cpu
+from .backend import devices
 from .backend.ahead import Ahead
-from .backend.contract import Backend, Code
+from .backend.contract import Accelerator, Code, Kept
+from .backend.devices import Device
 from .collecting import collected_later
-from .errors import DeviceError, Illegal, InputError
+from .errors import DeviceError, Illegal, InputError, Unsupported
 from .graph.dtype import DType, bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, default_passes, program_of, run_passes
@@ -61,7 +62,6 @@ from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fast
 from .search.compare import check_results
 from .store import Store
 
-DEVICES: dict[str, Backend | None] = {"cpu": cpu, "reference": None}
 MOST_THREADS = 1024
 CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
 Rival: TypeAlias = tuple[Mapping[str, Chosen], float]  # plans; least gain of a kernel's choices
@@ -82,7 +82,8 @@ def compile_graph(
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
-    device: "cpu", "reference" (NumPy, for checking), or "auto" (the fastest there is). threads: as
+    device: "cpu", "opencl", "reference" (NumPy, for checking), or "auto" (the fastest there is).
+    threads: as
     many as the process may use if None. seed: of every random choice. passes: graph to graph, in
     order; None means `default_passes(precision)`. search: so many candidates for each distinct
     kernel, or a time for all ("30s", "5m"); 0 takes what earlier searches on this kind of machine
@@ -98,7 +99,7 @@ def compile_graph(
     if not graph.outputs and not graph.states:
         raise InputError("the graph has no output: call .output() on a tensor before compile()")
     threads = checked_threads(threads)
-    report = Report("reference" if backend is None else "cpu", threads or cores.count())
+    report = Report(devices.resolved(device), threads or cores.count())
     with report.stage("passes"):
         program = run_passes(
             program_of(graph), _passes(precision, backend) if passes is None else passes
@@ -106,6 +107,8 @@ def compile_graph(
     interface = interface_of(graph, program)
     if backend is None:
         return executable_of_graph(graph, interface, Interpreted(program), report, program)
+    if budget is not None and isinstance(backend, Accelerator):
+        raise Unsupported(f"search on {report.device!r} is not built yet: compile without search=")
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere)
     with saved.report.stage("place"):
@@ -222,9 +225,10 @@ def _raced(source: Source, rivals: Mapping[str, Rival], tuning: Tuning, report: 
     if len(rivals) == 1:
         return next(iter(rivals.values()))
     engines, built = [], []
+    assert not isinstance(tuning.backend, Accelerator)
     for plans, tuning.least in rivals.values():
         plan, codes = _build(source, plans, tuning, report.again())
-        engines.append(Native(plan, codes, tuning.backend, report.threads))
+        engines.append(Native(plan, cast(Sequence[Code], codes), tuning.backend, report.threads))
         built.append(plan)
     sizes = source.program.graph.space.usual(tuning.target.hint)
     kernels = [made.kernel for made in built[0].kernels]
@@ -248,7 +252,7 @@ def _inputs(source: Source, sizes: Mapping[str, int]) -> dict[int, tuple[DType, 
 
 def _build(
     source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report
-) -> tuple[Plan, Sequence[Code]]:
+) -> tuple[Plan, Sequence[Kept]]:
     """The kernels of these plans, linked, as machine code."""
     with Ahead(tuning.backend, tuning.target) as ahead:
 
@@ -366,7 +370,7 @@ def _legal(part: Kernel, target: Target) -> list[Kernel]:
     """The kernel, or what it is divided into where it has no default schedule; nothing where only
     the plain one is left."""
     try:
-        lower_scheduled(part, target, {}, Report("cpu", target.threads))
+        lower_scheduled(part, target, {}, Report("", target.threads))
     except Illegal:
         return [each for half in divided(part) for each in _legal(half, target)]
     return [part]
@@ -375,15 +379,12 @@ def _legal(part: Kernel, target: Target) -> list[Kernel]:
 # ---- options
 
 
-def backend_of(device: str) -> Backend | None:
-    name = "cpu" if device == "auto" else device
-    if name not in DEVICES:
-        known = ", ".join(repr(name) for name in DEVICES)
-        raise DeviceError(f"there is no device {device!r}; there are 'auto', {known}")
-    return DEVICES[name]
+def backend_of(device: str) -> Device | None:
+    """None: the graph itself is evaluated."""
+    return None if device == "reference" else devices.find(device)
 
 
-def _passes(precision: str, backend: Backend | None) -> list[Pass]:
+def _passes(precision: str, backend: Device | None) -> list[Pass]:
     products = backend.target(1).instructions if backend is not None else ()
     half = backend is None or any(product.first is bf16 for product in products)
     return default_passes(precision, half)

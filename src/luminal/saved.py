@@ -9,7 +9,7 @@ from .artifact import file
 from .artifact.codec import encode
 from .artifact.executables import engine_of, executable_of
 from .artifact.recording import replay
-from .backend import cpu
+from .backend import devices
 from .compiler import backend_of, checked_threads, kept_program
 from .runtime.executable import Executable
 from .runtime.report import Report
@@ -50,8 +50,10 @@ def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
 def _recompiled(path: Path, threads: int | None) -> Executable:
     recording, arrays = file.read_recording(path)
     program, interface = replay(recording, arrays)
-    report = Report("cpu", checked_threads(threads) or recording.threads)
-    tuning = Tuning(cpu, cpu.target(report.threads))
+    name = devices.resolved("auto")
+    backend = devices.find(name)
+    report = Report(name, checked_threads(threads) or recording.threads)
+    tuning = Tuning(backend, backend.target(report.threads))
     saved = kept_program(program, tuning, None, report, Store.of(None), None)
     whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
-    return executable_of(whole, cpu, report.threads)
+    return executable_of(whole, backend, report.threads)

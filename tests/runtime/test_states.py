@@ -148,9 +148,10 @@ def _runs(make, device: str) -> list[Values]:
     return seen
 
 
+@pytest.mark.parametrize("device", ["cpu", "c"])
 @pytest.mark.parametrize("make", CASES)
-def test_states_run_after_run(make):
-    for number, (here, wanted) in enumerate(zip(_runs(make, "cpu"), _runs(make, "reference"))):
+def test_states_run_after_run(make, device):
+    for number, (here, wanted) in enumerate(zip(_runs(make, device), _runs(make, "reference"))):
         for name in wanted:
             np.testing.assert_allclose(
                 here[name], wanted[name], rtol=1e-5, atol=1e-6, err_msg=f"{name}, run {number}"

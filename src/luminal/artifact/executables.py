@@ -8,18 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ..backend.contract import Backend
+from ..backend.contract import Accelerator
+from ..backend.devices import Device
 from ..errors import ArtifactError
-from ..runtime.contract import Interface
+from ..runtime.contract import Engine, Interface
 from ..runtime.executable import Arrays, Executable, Save
 from ..runtime.native import Native
+from ..runtime.offloaded import Offloaded
 from .codec import encode
 from .file import write
 from .recording import Recording
 from .saved import Saved
 
 
-def engine_of(saved: Saved, backend: Backend, threads: int) -> Native:
+def engine_of(saved: Saved, backend: Device, threads: int) -> Engine:
     """The engine of a saved program. Raises ArtifactError where this machine cannot run it."""
     lacking = backend.lacking(saved.needs)
     if lacking:
@@ -27,11 +29,13 @@ def engine_of(saved: Saved, backend: Backend, threads: int) -> Native:
             f"the program was compiled for a machine with {', '.join(lacking)}, which this one "
             "does not have: compile it here"
         )
+    if isinstance(backend, Accelerator):
+        return Offloaded(saved.plan, saved.codes, backend)
     codes = [backend.load(code, saved.target) for code in saved.codes]
     return Native(saved.plan, codes, backend, threads)
 
 
-def executable_of(saved: Saved, backend: Backend, threads: int) -> Executable:
+def executable_of(saved: Saved, backend: Device, threads: int) -> Executable:
     """A saved program with its interface, as `Executable.save` writes it. Raises ArtifactError."""
     if saved.interface is None:
         raise ArtifactError("a compiled graph without its inputs and outputs: kept, not saved")

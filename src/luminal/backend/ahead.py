@@ -9,16 +9,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ..kernel.program import Program
 from ..kernel.target import Target
 from ..progress import showing, tracked
-from .contract import Backend, Code
+from .contract import Kept
+from .devices import Device
 
 
 class Ahead:
     """Builds programs one after the other. Used as a context."""
 
-    def __init__(self, backend: Backend, target: Target) -> None:
+    def __init__(self, backend: Device, target: Target) -> None:
         self.backend, self.target = backend, target
         self._thread = ThreadPoolExecutor(1, "luminal-build")
-        self._started: dict[int, tuple[Program, Future[Code]]] = {}  # by identity
+        self._started: dict[int, tuple[Program, Future[Kept]]] = {}  # by identity
 
     def __enter__(self) -> Ahead:
         return self
@@ -30,17 +31,17 @@ class Ahead:
         """Begin with a program."""
         self._code(program)
 
-    def codes(self, programs: Sequence[Program]) -> list[Code]:
+    def codes(self, programs: Sequence[Program]) -> list[Kept]:
         """Those of the programs, in order."""
         made = [self._code(program) for program in programs]
         return [future.result() for future in tracked("building kernel", made)]
 
-    def _code(self, program: Program) -> Future[Code]:
+    def _code(self, program: Program) -> Future[Kept]:
         if id(program) not in self._started:
             text = self.backend.render(program, self.target)
             self._started[id(program)] = program, self._thread.submit(self._build, text)
         return self._started[id(program)][1]
 
-    def _build(self, text: str) -> Code:
+    def _build(self, text: str) -> Kept:
         with showing(False):
             return self.backend.build([text], self.target)[0]

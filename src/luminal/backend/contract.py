@@ -12,6 +12,7 @@ The arguments of a program are an array of 8-byte slots: one pointer per buffer,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -20,6 +21,13 @@ import numpy as np
 
 from ..kernel.program import Program
 from ..kernel.target import Target
+
+
+class Kept(Protocol):
+    """What a saved artifact keeps of a compiled text."""
+
+    @property
+    def code(self) -> bytes: ...
 
 
 class Code(Protocol):
@@ -119,8 +127,73 @@ class Crew(Protocol):
         ...
 
 
+class Accelerator(ABC):
+    """A kind of device with memory of its own, and a queue in which copies and kernels run one
+    after the other. Buffers are whatever the device makes of them. __name__: of its module."""
+
+    __name__: str
+
+    @abstractmethod
+    def target(self, threads: int) -> Target:
+        """What schedules may know about it; DeviceError if there is none."""
+
+    @abstractmethod
+    def render(self, program: Program, target: Target) -> str:
+        """The source text of a program."""
+
+    @abstractmethod
+    def build(self, texts: Sequence[str], target: Target) -> Sequence[Kept]:
+        """Compile; one for each text."""
+
+    @abstractmethod
+    def fingerprint(self, target: Target) -> str:
+        """What generated code and its speed depend on."""
+
+    @abstractmethod
+    def needs(self, target: Target) -> tuple[str, ...]:
+        """What a machine must have to run code for a target."""
+
+    @abstractmethod
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        """Those of them that are not here."""
+
+    @abstractmethod
+    def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> Sequence[Any]:
+        """What `launch` takes, from what `build` kept."""
+
+    @abstractmethod
+    def workspace_bytes(self, program: Program) -> int:
+        """Bytes of workspace that a program needs."""
+
+    @abstractmethod
+    def allocate(self, size: int) -> Any:
+        """A buffer of so many bytes. Raises DeviceError."""
+
+    @abstractmethod
+    def write(self, buffer: Any, array: np.ndarray) -> None:
+        """A contiguous array into the start of a buffer."""
+
+    @abstractmethod
+    def read(self, buffer: Any, array: np.ndarray) -> None:
+        """The start of a buffer into a contiguous array, when all before is done."""
+
+    @abstractmethod
+    def copy(self, target: Any, source: Any, size: int) -> None:
+        """Bytes from one buffer to another."""
+
+    @abstractmethod
+    def launch(
+        self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
+    ) -> None:
+        """Run a kernel behind everything that is queued."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait until all is done."""
+
+
 class Backend(Protocol):
-    """A kind of device. A module with these functions is one."""
+    """A device that shares the memory of the process. A module with these functions is one."""
 
     __name__: str
 

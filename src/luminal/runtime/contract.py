@@ -70,7 +70,7 @@ class Engine(Protocol):
         """(kernel, best seconds) of each call of a run, alone and warm."""
 
     def inspected(self) -> Inspected | None:
-        """What people may look at; None where there are no kernels."""
+        """What people may look at; None where that is not known."""
 
     def output(self, number: int) -> np.ndarray:
         """The array of an output of the last run."""

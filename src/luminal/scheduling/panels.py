@@ -78,4 +78,5 @@ def _layout(x: Access, value: Value, axis: str, width: int, path: Path) -> Layou
         (dim_of[loop.axis], 1) for loop in path if loop.kind == "collapse" and loop.axis in dim_of
     ]
     first = [(d, 1) for d in sorted(rest)]
-    return (*first, (panel, width), *((d, 1) for d in kept), *merged, (panel, 1), *last)
+    outer = [(panel, width)] if width > 1 else []
+    return (*first, *outer, *((d, 1) for d in kept), *merged, (panel, 1), *last)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..backend.contract import Backend
+from ..backend.devices import Device
 from ..errors import CompileError, DeviceError, Illegal, InputError
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
@@ -90,7 +90,7 @@ class Tuning:
     is read or written.
     """
 
-    backend: Backend
+    backend: Device
     target: Target
     seed: int = 0
     database: str | Path | bool | None = None

@@ -1,0 +1,52 @@
+"""The registry of devices: a name, and what makes its backend when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ..errors import DeviceError
+from .contract import Accelerator, Backend
+
+Device: TypeAlias = Backend | Accelerator
+_LOADERS: dict[str, Callable[[], Device]] = {}
+
+
+def register(name: str, load: Callable[[], Device]) -> None:
+    """A device by this name; `load` may raise DeviceError where it cannot be used."""
+    _LOADERS[name] = load
+
+
+def names() -> tuple[str, ...]:
+    """All devices, the fastest first."""
+    return tuple(_LOADERS)
+
+
+def resolved(name: str) -> str:
+    """The device that a user means: "auto" is the first."""
+    return names()[0] if name == "auto" else name
+
+
+def find(name: str) -> Device:
+    """The backend of a device. Raises DeviceError."""
+    name = resolved(name)
+    if name not in _LOADERS:
+        known = ", ".join(repr(name) for name in (*_LOADERS, "reference"))
+        raise DeviceError(f"there is no device {name!r}; there are 'auto', {known}")
+    return _LOADERS[name]()
+
+
+def _cpu() -> Device:
+    from . import cpu
+
+    return cpu
+
+
+def _opencl() -> Device:
+    from .opencl import device
+
+    return device()
+
+
+register("cpu", _cpu)
+register("opencl", _opencl)

@@ -1,0 +1,142 @@
+"""One OpenCL device: a queue, buffers, kernels built by its driver.
+
+A GPU comes before a CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import CompileError, DeviceError, to_install
+from ...kernel.program import Program
+from ...kernel.target import Target
+from .. import text
+from ..contract import Accelerator
+from ..text.render import kernel_name
+
+FLAGS = ["-cl-fp32-correctly-rounded-divide-sqrt"]
+GROUP = 64  # work-items of a group on a GPU; a CPU takes groups of one
+GROUPS = 4  # of a compute unit
+
+
+@dataclass(frozen=True)
+class Text:
+    code: bytes
+
+
+class OpenCL(Accelerator):
+    """`library`: pyopencl. `device`: one of its devices."""
+
+    def __init__(self, library: Any, device: Any) -> None:
+        self.__name__ = __name__
+        self._cl, self._device = library, device
+        self._context = library.Context([device])
+        self._queue = library.CommandQueue(self._context)
+        self._built: dict[bytes, Any] = {}
+        self._lock = threading.Lock()
+        is_cpu = bool(device.type & library.device_type.CPU)
+        self._group = 1 if is_cpu else min(GROUP, device.max_work_group_size)
+        self._workers = self._group * GROUPS * device.max_compute_units
+        self._dialect = replace(text.OPENCL, lacks=() if device.double_fp_config else ("f64",))
+
+    @property
+    def name(self) -> str:
+        return f"{self._device.platform.name.strip()}: {self._device.name.strip()}"
+
+    # ---- code
+
+    def target(self, threads: int) -> Target:
+        """A worker computes with numbers, one at a time; all of them share out the units."""
+        return Target("scalar", vector_bytes=4, registers=32, threads=self._workers)
+
+    def render(self, program: Program, target: Target) -> str:
+        return text.render(program, self._dialect)
+
+    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
+        return [Text(each.encode()) for each in texts]
+
+    def fingerprint(self, target: Target) -> str:
+        return f"{self.name} {self._device.driver_version} {replace(target, hint=0)!r}"
+
+    def needs(self, target: Target) -> tuple[str, ...]:
+        return (self.name,)
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(need for need in needs if need != self.name)
+
+    def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
+        """Built together: a driver takes about a second for each text that it is given."""
+        with self._lock:
+            made = [self._cl.Kernel(self._program(code), kernel_name(program))
+                    for code, program in zip(codes, programs, strict=True)]  # fmt: skip
+        return made
+
+    def _program(self, code: bytes) -> Any:
+        if code not in self._built:
+            try:
+                made = self._cl.Program(self._context, code.decode())
+                self._built[code] = made.build(options=FLAGS)
+            except self._cl.Error as error:
+                raise CompileError(f"{self.name} refused the text of a kernel: {error}") from error
+        return self._built[code]
+
+    def workspace_bytes(self, program: Program) -> int:
+        return text.workspace_bytes(program, self._dialect, self._workers)
+
+    # ---- memory
+
+    def allocate(self, size: int) -> Any:
+        try:
+            return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size)
+        except self._cl.Error as error:
+            raise DeviceError(f"{self.name} has no {size} bytes left: {error}") from error
+
+    def write(self, buffer: Any, array: np.ndarray) -> None:
+        self._cl.enqueue_copy(self._queue, buffer, _plain(array), is_blocking=True)
+
+    def read(self, buffer: Any, array: np.ndarray) -> None:
+        self._cl.enqueue_copy(self._queue, _plain(array), buffer, is_blocking=True)
+
+    def copy(self, target: Any, source: Any, size: int) -> None:
+        self._cl.enqueue_copy(self._queue, target, source, byte_count=size)
+
+    # ---- running
+
+    def launch(
+        self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
+    ) -> None:
+        numbers = [np.int64(size) for size in sizes]
+        kernel(self._queue, (self._workers,), (self._group,), *buffers, *numbers, workspace)
+
+    def finish(self) -> None:
+        self._queue.finish()
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """As bytes: the library knows no bf16."""
+    return array.reshape(-1).view(np.uint8)
+
+
+@functools.cache
+def device() -> OpenCL:
+    """The first GPU there is, else the first device. Raises DeviceError."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise DeviceError(f"OpenCL needs pyopencl: {to_install('opencl')}") from error
+    try:
+        found = [d for platform in pyopencl.get_platforms() for d in platform.get_devices()]
+    except pyopencl.Error:
+        found = []
+    if not found:
+        raise DeviceError(
+            "no OpenCL platform is found: install the driver of your GPU, or the one for CPUs "
+            f"that comes with {to_install('opencl')}"
+        )
+    return OpenCL(pyopencl, min(found, key=lambda d: not d.type & pyopencl.device_type.GPU))

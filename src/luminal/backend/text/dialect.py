@@ -1,0 +1,104 @@
+"""What differs between the C-like languages: a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+LONG = {
+    "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
+    "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned int",
+    "u64": "unsigned long long", "f32": "float", "f64": "double",
+}  # fmt: skip
+SHORT = LONG | {"i64": "long", "u64": "unsigned long"}  # where a long has 64 bits everywhere
+SUFFIXED = {
+    name: {"f32": f"{call}f", "f64": call}
+    for name, call in (
+        ("sqrt", "sqrt"), ("exp2", "exp2"), ("log2", "log2"), ("sin", "sin"), ("cos", "cos"),
+        ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("round", "rint"),
+        ("fma", "fma"), ("fmod", "fmod"), ("copysign", "copysign"), ("fabs", "fabs"),
+    )
+}  # fmt: skip
+OVERLOADED = {name: dict.fromkeys(("f32", "f64"), row["f64"]) for name, row in SUFFIXED.items()}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One language.
+
+    header: what stands before everything: bits_f32(x), bits_f64(x), f32_of(bits), f64_of(bits) are
+    functions or macros there. types: the language's name of each dtype's. function, kernel: how
+    definitions begin. space: of memory that all workers see. size: a parameter, formatted with its
+    `name` and `number` (as buffers are). parameters: further ones. worker, workers: the number of
+    the worker, and of all. calls: functions, by operation and dtype. private: bytes of tiles that
+    a worker may have in registers or on its stack. infinity: of f32. lacks: dtypes.
+    """
+
+    name: str
+    header: str
+    types: Mapping[str, str]
+    function: str
+    kernel: str
+    worker: str
+    workers: str
+    space: str = ""
+    buffer: str = "{space}{type}* {name}"
+    size: str = "const i64 {name}"
+    parameters: tuple[str, ...] = ()
+    calls: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: SUFFIXED)
+    infinity: str = "INFINITY"
+    private: int = 4096
+    lacks: tuple[str, ...] = ()
+
+
+_COPIED = "".join(
+    f"static inline {to} {name}({of} a)"
+    f" {{ {to} b; __builtin_memcpy(&b, &a, sizeof b); return b; }}\n"
+    for name, to, of in (
+        ("bits_f32", "u32", "f32"), ("bits_f64", "u64", "f64"),
+        ("f32_of", "f32", "u32"), ("f64_of", "f64", "u64"),
+    )
+)  # fmt: skip
+C = Dialect(
+    "c",
+    "#define bool _Bool\n#define INFINITY __builtin_inff()\n"
+    + "".join(f"{t} {n}({', '.join([t] * k)});\n"
+              for k, names in ((1, "sqrt exp2 log2 sin cos floor ceil trunc rint fabs"),
+                               (2, "fmod copysign"), (3, "fma"))
+              for call in names.split()
+              for t, n in (("double", call), ("float", f"{call}f")))
+    + _COPIED,
+    LONG, "static inline", "void", "worker", "workers",
+    parameters=("const i64 worker", "const i64 workers"),
+)  # fmt: skip
+OPENCL = Dialect(
+    "opencl",
+    "#pragma OPENCL FP_CONTRACT OFF\n"
+    "#define bits_f32 as_uint\n#define bits_f64 as_ulong\n"
+    "#define f32_of as_float\n#define f64_of as_double\n",
+    SHORT, "static", "__kernel void", "get_global_id(0)", "get_global_size(0)",
+    space="__global ", calls=OVERLOADED,
+)  # fmt: skip
+CUDA = Dialect(
+    "cuda",
+    "#define INFINITY __int_as_float(0x7f800000)\n"
+    "#define bits_f32 __float_as_uint\n#define bits_f64(x) ((u64)__double_as_longlong(x))\n"
+    "#define f32_of __uint_as_float\n#define f64_of(x) __longlong_as_double((i64)(x))\n",
+    LONG, "static __device__ inline", 'extern "C" __global__ void',
+    "(i64)blockIdx.x * blockDim.x + threadIdx.x", "(i64)gridDim.x * blockDim.x",
+)  # fmt: skip
+HIP = replace(CUDA, name="hip", header="#include <hip/hip_runtime.h>\n" + CUDA.header)
+METAL = Dialect(
+    "metal",
+    "#include <metal_stdlib>\nusing namespace metal;\n"
+    "#define bits_f32 as_type<u32>\n#define f32_of as_type<f32>\n",
+    {name: text for name, text in SHORT.items() if name != "f64"},
+    "static inline", "kernel void", "grid_number", "grid_size",
+    space="device ", buffer="{space}{type}* {name} [[buffer({number})]]",
+    size="constant i64& {name} [[buffer({number})]]",
+    parameters=("uint grid_number [[thread_position_in_grid]]",
+                "uint grid_size [[threads_per_grid]]"),
+    calls={name: {"f32": f"precise::{row['f64']}" if name in ("exp2", "log2", "sin", "cos")
+                  else row["f64"]} for name, row in SUFFIXED.items()},
+    lacks=("f64",),
+)  # fmt: skip

@@ -1,0 +1,228 @@
+"""A plan on a device with memory of its own: arrays are copied there, kernels run in order.
+
+A temporary buffer serves the next one as soon as no later call reads what it holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend.contract import Accelerator
+from ..errors import Unsupported
+from ..kernel.layout import laid_out
+from ..search.compare import Difference
+from .arena import round_up
+from .contract import Piece, Spill
+from .plan import Argument, Call, Plan
+
+WASTE = 2  # a buffer is used again for what needs at least this share of it
+
+
+class Offloaded:
+    """The engine of programs on an accelerator (see `contract.Engine`)."""
+
+    def __init__(self, plan: Plan, codes: Sequence[bytes], device: Accelerator) -> None:
+        """codes: one for each kernel of the plan, in order."""
+        if plan.loops:
+            raise Unsupported("loops of run-time length on a device with memory of its own")
+        programs = [made.program for made in plan.kernels]
+        self._plan, self._device = plan, device
+        self._kernels = device.kernels(codes, programs)
+        needed = max((device.workspace_bytes(p) for p in programs), default=0)
+        self._bytes: dict[int, int] = {}  # of each buffer, by identity
+        self._workspace = self._new(needed)
+        self._running = [call for call in plan.calls if not call.constant]
+        self._making = [call for call in plan.calls if call.constant]
+        self._packed: dict[Argument, Any] = {}
+        self._buffers: dict[int, Any] = {}  # of memories
+        self._given: dict[int, np.ndarray] = {}  # parameters, inputs that packings are made of
+        self._stale = True  # what depends on parameters only
+        self._sizes: dict[str, int] = {}
+        self._shapes: dict[int, tuple[int, ...]] = {}  # of states, as they were set
+        self._replaced = [pair for pair in plan.states if pair not in plan.in_place]
+
+    # ---- buffers
+
+    def _new(self, size: int) -> Any:
+        buffer = self._device.allocate(round_up(size))
+        self._bytes[id(buffer)] = round_up(size)
+        return buffer
+
+    def _room(self, memory: int, size: int) -> Any:
+        """The buffer of a memory that keeps what it holds."""
+        buffer = self._buffers.get(memory)
+        if buffer is None or self._bytes[id(buffer)] < size:
+            self._drop(memory)
+            buffer = self._buffers[memory] = self._new(size)
+        return buffer
+
+    def _drop(self, memory: int) -> None:
+        buffer = self._buffers.pop(memory, None)
+        if buffer is not None and not any(b is buffer for b in self._buffers.values()):
+            del self._bytes[id(buffer)]
+
+    def _shape(self, memory: int) -> tuple[int, ...]:
+        shape = self._plan.memories[memory].shape
+        return tuple(int(extent.evaluate(self._sizes)) for extent in shape)
+
+    def _read(self, memory: int, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        shape = self._shape(memory) if shape is None else shape
+        array = np.empty(shape, self._plan.memories[memory].dtype.numpy)
+        if array.size:
+            self._device.read(self._buffers[memory], array)
+        return array
+
+    # ---- Engine
+
+    def set(self, port: int, array: np.ndarray) -> None:
+        memory = self._plan.ports[port]
+        assert memory is not None
+        array = np.ascontiguousarray(array)
+        room = self._room(memory, array.nbytes)
+        if array.size:
+            self._device.write(room, array)
+        self._shapes[memory] = array.shape
+        if self._plan.memories[memory].kind != "input":
+            self._given[memory], self._stale = array, True
+
+    def clear(self, port: int, zeros: np.ndarray) -> None:
+        self.set(port, zeros)
+
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
+        self.set(port, array)
+
+    @property
+    def key_of_made(self) -> None:
+        return None
+
+    def made(self) -> None:
+        return None
+
+    def take(self, made: Mapping[int, Piece]) -> None:
+        raise Unsupported("a device makes what it needs of the parameters anew")
+
+    def bind(self, sizes: Mapping[str, int]) -> None:
+        changed = self._sizes != dict(sizes)
+        self._sizes = dict(sizes)
+        calls = [call for call in self._running if call.runs(self._sizes)]
+        kept = {*self._plan.outputs, *self._plan.persistent(), *(n for _, n in self._plan.states)}
+        for memory in sorted(kept):
+            self._room(memory, self._plan.memories[memory].bytes(self._sizes))
+        for old, new in self._plan.in_place:
+            self._buffers[new] = self._buffers[old]
+        self._place(calls, kept)
+        self._stale = self._stale or changed
+
+    def _place(self, calls: Sequence[Call], kept: Container[int]) -> None:
+        """A buffer for each temporary memory, from its first use to its last."""
+        used: dict[int, list[int]] = {}
+        for step, call in enumerate(calls):
+            for argument in call.arguments:
+                if self._is_free(argument.memory, kept):
+                    used.setdefault(argument.memory, []).append(step)
+        pool = [self._buffers.pop(m) for m in [*self._buffers] if self._is_free(m, kept)]
+        free = list({id(buffer): buffer for buffer in pool}.values())
+        for step in range(len(calls)):
+            for memory in (m for m, steps in used.items() if steps[0] == step):
+                size = round_up(self._plan.memories[memory].bytes(self._sizes))
+                fits = [b for b in free if size <= self._bytes[id(b)] <= WASTE * size]
+                found = min(fits, key=lambda b: self._bytes[id(b)], default=None)
+                if found is not None:
+                    free = [buffer for buffer in free if buffer is not found]
+                self._buffers[memory] = self._new(size) if found is None else found
+            free += [self._buffers[m] for m, steps in used.items() if steps[-1] == step]
+        for buffer in free:
+            if not any(b is buffer for b in self._buffers.values()):
+                del self._bytes[id(buffer)]
+
+    def _is_free(self, memory: int, kept: Container[int]) -> bool:
+        return self._plan.memories[memory].kind == "temporary" and memory not in kept
+
+    @property
+    def can_launch(self) -> bool:
+        return False
+
+    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        raise Unsupported("a device computes in memory of its own")
+
+    def run(self) -> None:
+        if self._stale:
+            self._make()
+        for call in self._running:
+            if call.runs(self._sizes):
+                self._call(call)
+        for old, new in self._replaced:
+            size = self._plan.memories[new].bytes(self._sizes)
+            self._device.copy(self._room(old, size), self._buffers[new], size)
+            self._shapes[old] = self._shape(new)
+
+    def _make(self) -> None:
+        """What depends on parameters only: packings, constant calls."""
+        for buffer in self._packed.values():
+            del self._bytes[id(buffer)]
+        self._packed.clear()
+        for call in self._making:
+            self._call(call)
+        self._stale = False
+
+    def _call(self, call: Call) -> None:
+        sizes = [self._sizes[name] for name in self._plan.kernels[call.kernel].program.sizes]
+        buffers = [self._argument(argument) for argument in call.arguments]
+        self._device.launch(self._kernels[call.kernel], buffers, sizes, self._workspace)
+
+    def _argument(self, argument: Argument) -> Any:
+        if argument.layout is None:
+            return self._buffers[argument.memory]
+        if argument not in self._packed:
+            self._packed[argument] = self._pack(argument)
+        return self._packed[argument]
+
+    def _pack(self, argument: Argument) -> Any:
+        array = self._given.get(argument.memory)
+        array = self._read(argument.memory) if array is None else array
+        shape = tuple(int(extent.evaluate(self._sizes)) for extent in argument.shape)
+        assert argument.layout is not None
+        packed = np.ascontiguousarray(laid_out(array.reshape(shape), argument.layout))
+        buffer = self._new(packed.nbytes)
+        if packed.size:
+            self._device.write(buffer, packed)
+        return buffer
+
+    def check(self) -> list[Difference]:
+        return []  # they are compared as parts of the program
+
+    def inspected(self) -> None:
+        return None
+
+    def time_calls(self, repeat: int) -> list[tuple[str, float]]:
+        """Seconds of each call of a run, from launch to end: the best of `repeat`."""
+        times: list[tuple[str, float]] = []
+        for call in (call for call in self._running if call.runs(self._sizes)):
+            best = min(self._seconds(call) for _ in range(repeat))
+            times.append((self._plan.kernels[call.kernel].name, best))
+        return times
+
+    def _seconds(self, call: Call) -> float:
+        self._device.finish()
+        start = time.perf_counter()
+        self._call(call)
+        self._device.finish()
+        return time.perf_counter() - start
+
+    def output(self, number: int) -> np.ndarray:
+        return self._read(self._plan.outputs[number])
+
+    def state(self, port: int) -> np.ndarray | None:
+        memory = self._plan.ports[port]
+        if memory is None or memory not in dict(self._plan.states):
+            return None
+        return self._read(memory, self._shapes[memory])
+
+    @property
+    def peak_bytes(self) -> int:
+        return sum(self._bytes.values())
+

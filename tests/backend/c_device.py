@@ -1,0 +1,106 @@
+"""A backend in one file: the C dialect, the system's compiler, ctypes. It shows what a new device
+takes: loop programs in scalars, text, memory, a launch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from luminal.backend import text
+from luminal.backend.contract import Accelerator
+from luminal.backend.text.render import kernel_name
+from luminal.errors import CompileError, DeviceError
+from luminal.kernel.program import Program
+from luminal.kernel.target import Target
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+FLAGS = ("-shared", "-fPIC", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-x", "c")
+WORKERS = 3
+
+
+@dataclass(frozen=True)
+class Text:
+    code: bytes
+
+
+class CDevice(Accelerator):
+    """Workers run one after the other, the last one first."""
+
+    __name__ = __name__
+
+    def target(self, threads: int) -> Target:
+        if COMPILER is None:
+            raise DeviceError("no C compiler is found")
+        return Target("scalar", vector_bytes=4, registers=32, threads=threads)
+
+    def render(self, program: Program, target: Target) -> str:
+        return text.render(program, text.C)
+
+    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
+        return [Text(each.encode()) for each in texts]
+
+    def fingerprint(self, target: Target) -> str:
+        return repr(replace(target, threads=1))
+
+    def needs(self, target: Target) -> tuple[str, ...]:
+        return ("a C compiler",)
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        return () if COMPILER else tuple(needs)
+
+    def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
+        return [_function(code, kernel_name(p)) for code, p in zip(codes, programs, strict=True)]
+
+    def workspace_bytes(self, program: Program) -> int:
+        return text.workspace_bytes(program, text.C, WORKERS)
+
+    def allocate(self, size: int) -> np.ndarray:
+        return np.full(size, 0xFF, np.uint8)  # NaN: what is not written shows
+
+    def write(self, buffer: np.ndarray, array: np.ndarray) -> None:
+        buffer[: array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+
+    def read(self, buffer: np.ndarray, array: np.ndarray) -> None:
+        array[...] = buffer[: array.nbytes].view(array.dtype).reshape(array.shape)
+
+    def copy(self, target: np.ndarray, source: np.ndarray, size: int) -> None:
+        target[:size] = source[:size]
+
+    def launch(self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int],
+               workspace: np.ndarray) -> None:  # fmt: skip
+        pointers = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
+        numbers = [ctypes.c_int64(n) for n in sizes]
+        for worker in reversed(range(WORKERS)):
+            last = [ctypes.c_int64(worker), ctypes.c_int64(WORKERS)]
+            kernel(*pointers, *numbers, ctypes.c_void_p(workspace.ctypes.data), *last)
+
+    def finish(self) -> None:
+        """Every launch has waited."""
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="luminal-c-")
+
+
+@functools.cache
+def _function(code: bytes, name: str) -> Any:
+    """The function of a text, from a library of its own."""
+    library = Path(_folder().name) / f"{hashlib.sha256(code).hexdigest()}.so"
+    command = [str(COMPILER), *FLAGS, "-o", str(library), "-", "-lm"]
+    done = subprocess.run(command, input=code, capture_output=True)
+    if done.returncode:
+        raise CompileError(f"{done.stderr.decode()}\n{code.decode()}")
+    function = getattr(ctypes.CDLL(str(library)), name)
+    function.restype = None
+    return function
