@@ -63,22 +63,25 @@ class Entry:
 class Pointer:
     """One that a loop moves. start, other: where an address is found when the loop begins. At first
     it is the first of them, `beyond` bytes on; after a step it goes to the other and back, and
-    `step` bytes on. places: the addresses at which arguments hold it."""
+    `step` bytes on. places: the addresses at which arguments hold it. follows: the number of one
+    behind it, from whose last value it goes on instead of its own."""
 
     start: int
     other: int
     beyond: int
     step: int
     places: tuple[int, ...]
+    follows: int | None = None
 
 
 @dataclass(frozen=True)
 class Carry:
-    """What a loop carries. initial, result: where the addresses of its first and its last value are
-    found. old, new: numbers of pointers: before and after a step."""
+    """What a loop carries. initial, first, result: where the addresses are found of its first
+    value, of where that is copied to, and of where the last is copied to. new: the number of the
+    pointer to what a step makes."""
 
     initial: int
-    old: int
+    first: int
     new: int
     result: int
     bytes: int

@@ -39,6 +39,15 @@ class Parts:
         return self.initial + self.stacks
 
     @property
+    def shared(self) -> dict[int, int]:
+        """Rows that are carried too: each with the number of what is carried."""
+        found: dict[int, int] = {}
+        for number, node in enumerate(self.new):
+            if node in self.rows and self.rows.index(node) not in found:
+                found[self.rows.index(node)] = number
+        return found
+
+    @property
     def made(self) -> Nodes:
         """What every step makes."""
         return self.new + self.rows

@@ -19,7 +19,8 @@ from .order import post_order, reachable
 @dataclass(frozen=True)
 class Piece:
     """kept: nodes that come to lie in memory, where others find them. made: those among `made` of
-    the loop around, each with its position there. given: nodes found in memory."""
+    the loop around, each with its position there (a row that is carried too: as what is carried).
+    given: nodes found in memory."""
 
     kept: tuple[Node, ...]
     made: tuple[tuple[int, Node], ...]
@@ -85,7 +86,7 @@ class _Scope:
         self.pieces: list[list[Node]] = []  # what is kept, by level
 
     def stages(
-        self, ends: Sequence[Node], kept: Sequence[Node], made: Sequence[Node]
+        self, ends: Sequence[Node], kept: Sequence[Node], made: Sequence[tuple[int, Node]]
     ) -> tuple[Stage, ...]:
         """ends: all that is computed. kept, made: as of a piece."""
         loops = self._find_levels(ends)
@@ -93,7 +94,7 @@ class _Scope:
         self.pieces = [[node for node in kept if self.level[node] == n] for n in range(last + 1)]
         found: list[Stage] = []
         for level in range(last, -1, -1):
-            mine = tuple((n, node) for n, node in enumerate(made) if self.level[node] == level)
+            mine = tuple((n, node) for n, node in made if self.level[node] == level)
             bodies = [self._repeat(loop) for loop in loops if self.level[loop] == level]
             own = tuple(dict.fromkeys(self.pieces[level]))
             given = self._before((*own, *(node for _, node in mine)), level)
@@ -143,7 +144,9 @@ class _Scope:
         outside = [node for node in captured if not self._made_again(node)]
         self._keep([*made.given, *outside])
         inner = _Scope(self.scopes, self.fixed, frozenset(outside))
-        return Repeat(loop, inner.stages(made.made, (), made.made))
+        once = {loop.attribute.carried + row for row in made.shared}
+        ends = [(n, node) for n, node in enumerate(made.made) if n not in once]
+        return Repeat(loop, inner.stages(made.made, (), ends))
 
     def _made_again(self, node: Node) -> bool:
         """It costs nothing, or is known before the run; it is not in memory for other reasons."""

@@ -1,51 +1,43 @@
 """Recurrent cells and layers, under PyTorch's names.
 
-A layer is unrolled: the number of steps is fixed when the graph is recorded.
+A layer is a loop of the program, of any number of steps; what its inputs give the gates of all
+steps is one matrix product before it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .. import ops
-from ..errors import Unsupported
+from ..errors import ShapeError, Unsupported
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
-from ..ops.base import static
 from . import init
 from .module import Module
 
 State = tuple[Tensor, ...]
 Weights = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of input, of state, their biases
-Step = Callable[[Tensor, State, Weights], State]  # the first of the new states is the output
-
-
-def _gates(x: Tensor, h: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-    w_ih, w_hh, b_ih, b_hh = weights
-    return ops.linear(x, w_ih, b_ih), ops.linear(h, w_hh, b_hh)
+Step = Callable[[Tensor, Tensor, State], State]  # gates of the input, of h; the first result is h
 
 
 def _plain_step(activation: Callable[[Tensor], Tensor]) -> Step:
-    def step(x: Tensor, state: State, weights: Weights) -> State:
-        a, b = _gates(x, state[0], weights)
+    def step(a: Tensor, b: Tensor, state: State) -> State:
         return (activation(a + b),)
 
     return step
 
 
-def lstm_step(x: Tensor, state: State, weights: Weights) -> State:
+def lstm_step(a: Tensor, b: Tensor, state: State) -> State:
     """(h, c) of an LSTM: gates input, forget, cell, output."""
-    a, b = _gates(x, state[0], weights)
     i, f, g, o = ops.chunk(a + b, 4, -1)
     c = ops.sigmoid(f) * state[1] + ops.sigmoid(i) * ops.tanh(g)
     return ops.sigmoid(o) * ops.tanh(c), c
 
 
-def gru_step(x: Tensor, state: State, weights: Weights) -> State:
+def gru_step(a: Tensor, b: Tensor, state: State) -> State:
     """h of a GRU: gates reset, update, new."""
-    a, b = _gates(x, state[0], weights)
     reset_x, update_x, new_x = ops.chunk(a, 3, -1)
     reset_h, update_h, new_h = ops.chunk(b, 3, -1)
     update = ops.sigmoid(update_x + update_h)
@@ -104,7 +96,9 @@ class RNNCellBase(_Recurrent):
         if state is None:
             zero = ops.zeros(x.graph, (*x.shape[:-1], self.hidden_size), x.dtype)
             state = (zero,) * states
-        new = step(x, (state,) if isinstance(state, Tensor) else state, self._weights(""))
+        given = (state,) if isinstance(state, Tensor) else state
+        w_ih, w_hh, b_ih, b_hh = self._weights("")
+        new = step(ops.linear(x, w_ih, b_ih), ops.linear(given[0], w_hh, b_hh), given)
         return new if states > 1 else new[0]
 
 
@@ -156,56 +150,78 @@ class RNNBase(_Recurrent):
                 name = f"_l{layer}{suffix}"
                 self._add_weights(graph, width, hidden, KINDS[kind][1], bias, name, dtype, out)
 
-    def forward(self, x: Tensor, state: Tensor | State | None = None) -> tuple[Tensor, Any]:
-        """x: (steps, batch, input), or (batch, steps, input) if batch_first, or (steps, input).
-        Outputs of the last layer at every step, and the last states (layers, batch, hidden): h, or
-        (h, c) for LSTM."""
+    def forward(
+        self, x: Tensor, state: Tensor | State | None = None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """x: (steps, batch, input), or (batch, steps, input) if batch_first, or (steps, input); as
+        many steps as there are at run time. Outputs of the last layer at every step, and the last
+        states (layers, batch, hidden): h, or (h, c) for LSTM. lengths: (batch,) integers, the steps
+        of each row: after them its state stays, and its outputs are 0, as those of a packed
+        sequence."""
         if x.ndim not in (2, 3):
             raise Unsupported(f"recurrent layers take (steps, batch, input), got {x}")
         given = (state,) if isinstance(state, Tensor) else state
         if x.ndim == 3:
-            result, states = self._layers(x.transpose(0, 1) if self.batch_first else x, given)
+            whole = x.transpose(0, 1) if self.batch_first else x
+            if lengths is not None and lengths.shape != (whole.shape[1],):
+                raise ShapeError(f"lengths are those of {whole.shape[1]} rows, not {lengths}")
+            result, states = self._layers(whole, given, lengths)
             result = result.transpose(0, 1) if self.batch_first else result
         else:
             alone = None if given is None else tuple(part.unsqueeze(1) for part in given)
-            result, states = self._layers(x.unsqueeze(1), alone)
+            lengths = None if lengths is None else lengths.reshape(1)
+            result, states = self._layers(x.unsqueeze(1), alone, lengths)
             result, states = result.squeeze(1), tuple(part.squeeze(1) for part in states)
         return result, states if len(states) > 1 else states[0]
 
-    def _layers(self, x: Tensor, given: State | None) -> tuple[Tensor, State]:
+    def _layers(
+        self, x: Tensor, given: State | None, lengths: Tensor | None
+    ) -> tuple[Tensor, State]:
         """x: (steps, batch, input)."""
-        steps = [x.select(0, i) for i in range(static(x.shape[0], "the number of steps"))]
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.training:
-                whole = ops.dropout(ops.stack(steps, 0), self.dropout)
-                steps = [whole.select(0, i) for i in range(len(steps))]
-            outputs = [self._run(steps, f"_l{layer}{s}", given, last) for s in self.suffixes]
-            steps = [ops.cat(parts, -1) if len(parts) > 1 else parts[0] for parts in zip(*outputs)]
-        return ops.stack(steps, 0), tuple(ops.stack(parts, 0) for parts in zip(*last))
+                x = ops.dropout(x, self.dropout)
+            outputs = []
+            for suffix in self.suffixes:
+                count = KINDS[self.step_kind][2]
+                state = given and tuple(part.select(0, len(last)) for part in given)
+                state = state or self._zeros(x, count)
+                output, after = self._run(x, f"_l{layer}{suffix}", state, lengths)
+                outputs.append(output)
+                last.append(after)
+            x = ops.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
+        return x, tuple(ops.stack(parts, 0) for parts in zip(*last))
+
+    def _zeros(self, x: Tensor, count: int) -> State:
+        widths = [self.proj_size or self.hidden_size, self.hidden_size][:count]
+        return tuple(ops.zeros(x.graph, (x.shape[1], width), x.dtype) for width in widths)
 
     def _run(
-        self, steps: Sequence[Tensor], suffix: str, given: State | None, last: list[State]
-    ) -> list[Tensor]:
-        """One layer in one direction; its last state is appended to `last`."""
-        step, _, count = KINDS[self.step_kind]
-        weights, outputs = self._weights(suffix), []
+        self, x: Tensor, suffix: str, state: State, lengths: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """One layer in one direction: its outputs, and its last state."""
+        step, _, _ = KINDS[self.step_kind]
+        w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
         narrow = self._parameters.get("weight_hr" + suffix)
-        if given is None:
-            first = steps[0]
-            widths = [self.proj_size or self.hidden_size, self.hidden_size][:count]
-            rows = [ops.zeros(first.graph, (first.shape[0], w), first.dtype) for w in widths]
-            state: State = tuple(rows)
-        else:
-            state = tuple(part.select(0, len(last)) for part in given)
-        backwards = suffix.endswith("_reverse")
-        for x in reversed(steps) if backwards else steps:
-            state = step(x, state, weights)
+
+        def advance(state: State, given: tuple[Tensor, Tensor | None]) -> tuple[State, Tensor]:
+            gates, place = given
+            new = step(gates, ops.linear(state[0], w_hh, b_hh), state)
             if narrow is not None:
-                state = (ops.linear(state[0], narrow), *state[1:])
-            outputs.append(state[0])
-        last.append(state)
-        return outputs[::-1] if backwards else outputs
+                new = (ops.linear(new[0], narrow), *new[1:])
+            if place is None or lengths is None:
+                return new, new[0]
+            goes = (place < lengths).unsqueeze(-1)
+            kept = tuple(ops.where(goes, a, b) for a, b in zip(new, state))
+            return kept, ops.where(goes, new[0], 0)
+
+        places = None
+        if lengths is not None:
+            places = ops.arange(x.graph, x.shape[0], dtype=lengths.dtype)
+        xs = ops.linear(x, w_ih, b_ih), places
+        after, outputs = ops.scan(advance, state, xs, reverse=suffix.endswith("_reverse"))
+        return outputs, after
 
 
 class RNN(RNNBase):

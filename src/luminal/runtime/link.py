@@ -127,7 +127,8 @@ def share_carried(plan: Plan) -> None:
         for place, carried in enumerate(loop.carried):
             copy = _copy_that_may_go(plan, touched, carried.old, carried.new)
             inner = any({carried.old, carried.new} & set(other.around) for other in plan.loops)
-            if copy is None or inner:
+            row = any(part == carried.new for _, part in loop.rows)
+            if copy is None or inner or row:
                 continue
             del touched[copy]
             delete_call(plan, copy)

@@ -112,14 +112,19 @@ class _Linking:
             self.graph.add("result", (repeat.node,), number) for number in range(len(parts.made))
         ]
         homes = [self._result(node) for node in results]
-        spares = [linker.temporary(node.dtype, node.shape) for node in parts.initial]
         for node in parts.variables:
             self.places[node] = self._memory(f"step{len(linker.memories)}", "moving", node)
         made = [self._memory(f"step{len(linker.memories)}", "moving", node) for node in parts.made]
+        spares: list[int | None] = [None] * loop.carried
+        for row, number in parts.shared.items():
+            made[loop.carried + row] = made[number]
+            spares[number] = homes[loop.carried + row]
+        others = (linker.temporary(node.dtype, node.shape) if spare is None else spare
+                  for node, spare in zip(parts.new, spares))  # fmt: skip
         start = len(linker.calls)
         self.stages(repeat.body, made)
         old = [self.places[node] for node in parts.carried]
-        carried = tuple(map(Carried, initial, old, made, homes, spares))
+        carried = tuple(map(Carried, initial, old, made, homes, others))
         slices = [self.places[node] for node in parts.slices]
         sliced = tuple(zip(stacks, slices))
         rows = tuple(zip(homes[loop.carried :], made[loop.carried :]))

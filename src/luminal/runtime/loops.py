@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..backend.contract import Begin, Carry, Pointer, Turns
-from .plan import Plan
+from .plan import Loop, Plan
 from .slots import Slots
 
 Sizes = Mapping[str, int]
+Walk = tuple[int, int]
 
 
 def begin(plan: Plan, number: int, slots: Slots, sizes: Sizes, threads: int) -> Begin:
@@ -19,30 +20,45 @@ def begin(plan: Plan, number: int, slots: Slots, sizes: Sizes, threads: int) -> 
 def _turns(plan: Plan, number: int, slots: Slots, sizes: Sizes, thread: int) -> Turns:
     loop = plan.loops[number]
     count = loop.count(sizes)
-    pointers: list[Pointer] = []
+    walked = {part: _walk(plan, loop, stack, part, sizes) for stack, part in loop.stacked}
+    pointers: dict[int, Pointer] = {}  # by the memory that they are of
     carries = []
 
     def slot(memory: int) -> int:
         return slots.slot(number, memory, thread)
 
-    def add(memory: int, start: int, other: int, beyond: int = 0, step: int = 0) -> int:
-        places = slots.places(memory, thread)
-        pointers.append(Pointer(slot(start), slot(other), beyond, step, places))
-        return len(pointers) - 1
+    def add(
+        memory: int, start: int, other: int, walk: Walk = (0, 0), follows: bool = False
+    ) -> None:
+        places, behind = slots.places(memory, thread), len(pointers) + 1
+        pointers[memory] = Pointer(
+            slot(start), slot(other), *walk, places, behind if follows else None
+        )
 
-    for carried in loop.carried:
-        first, second = carried.result, carried.spare
-        if count is not None and count % 2 and not loop.conditional:
-            first, second = second, first  # so that the last step writes the result
-        old, new = add(carried.old, first, second), add(carried.new, second, first)
-        size = plan.memories[carried.old].bytes(sizes)
-        carries.append(Carry(slot(carried.initial), old, new, slot(carried.result), size))
-    for stack, part in loop.sliced + loop.rows:
-        step = plan.memories[part].bytes(sizes)
-        last = max(0, (count or 0) - 1) * step
-        beyond, step = (last, -step) if loop.reverse else (0, step)
-        add(part, stack, stack, beyond, step)
-    return Turns(count, tuple(pointers), tuple(carries), loop.conditional)
+    for c in loop.carried:
+        first, second = c.result, c.spare
+        if c.new in walked:  # the last row is what is carried
+            add(c.old, c.initial, c.initial, follows=True)
+            add(c.new, c.spare, c.spare, walked.pop(c.new))
+        else:
+            if count is not None and count % 2 and not loop.conditional:
+                first, second = second, first  # so that the last step writes the result
+            add(c.old, first, second)
+            add(c.new, second, first)
+        size = plan.memories[c.old].bytes(sizes)
+        new = len(pointers) - 1
+        carries.append(Carry(slot(c.initial), slot(first), new, slot(c.result), size))
+    for stack, part in loop.stacked:
+        if part in walked:
+            add(part, stack, stack, walked[part])
+    return Turns(count, tuple(pointers.values()), tuple(carries), loop.conditional)
+
+
+def _walk(plan: Plan, loop: Loop, stack: int, part: int, sizes: Sizes) -> Walk:
+    """Bytes from the start of a stack to the first slice, and from each to the next."""
+    step = plan.memories[part].bytes(sizes)
+    last = max(0, (loop.count(sizes) or 0) - 1) * step
+    return (last, -step) if loop.reverse else (0, step)
 
 
 def waiting(plan: Plan, number: int, sizes: Sizes) -> bool:

@@ -86,7 +86,8 @@ class Call:
 class Carried:
     """Memories of what a loop carries. old and new are read and written by the calls; they lie in
     result and spare by turns, so that the last step writes the result. Where the new value is made
-    in place of the old, spare is the result."""
+    in place of the old, spare is the result; where it is a row of a stack, spare is that stack, and
+    the old value is the row before."""
 
     initial: int
     old: int
@@ -113,10 +114,14 @@ class Loop:
     conditional: bool = False
 
     @property
+    def stacked(self) -> tuple[tuple[int, int], ...]:
+        return self.sliced + self.rows
+
+    @property
     def around(self) -> tuple[int, ...]:
         """The memories that must stay while it runs."""
         kept = (m for c in self.carried for m in (c.initial, c.result, c.spare))
-        return tuple(dict.fromkeys((*kept, *(stack for stack, _ in self.sliced + self.rows))))
+        return tuple(dict.fromkeys((*kept, *(stack for stack, _ in self.stacked))))
 
     def steps(self, running: Sequence[int]) -> range:
         """The places of its calls among those that run."""

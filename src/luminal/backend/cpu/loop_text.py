@@ -10,13 +10,14 @@ is copied by thread 0; rows with barriers lie around.
 Words of a record: steps left; all steps; rows that `begin` leaves out without a step; rows that
 `turn` goes back; where the pointer to the first condition is; where that to the next one is; how
 many are carried; how many pointers. Then of each that is carried: where the pointer to its first
-value is, its old pointer, its new one, where that to the result is, bytes. Then the pointers: now,
-what it alternates with (exclusive or), where its start is, where the start of the other is, bytes
-beyond, bytes a step, how many places have it, those places.
+value is, where that is to which it is copied, its new pointer, where that to the result is, bytes.
+Then the pointers: now, what it alternates with (exclusive or), where its start is, where the start
+of the other is, bytes beyond, bytes a step, whose last value it goes on from, how many places have
+it, those places.
 """
 
 LEFT, COUNT, AHEAD, BACK, FIRST, NEXT, CARRIED, MOVED, HEAD = range(9)
-CARRY_WORDS, POINTER_WORDS = 5, 7
+CARRY_WORDS, POINTER_WORDS = 5, 8
 
 TEXT = """
 declare ptr @memcpy(ptr, ptr, i64)
@@ -42,14 +43,14 @@ define internal i64 @behind(ptr %record, i64 %number) {
 define internal void @spread(ptr %pointer, i64 %now) {
 entry:
   store i64 %now, ptr %pointer, align 8
-  %count = call i64 @word(ptr %pointer, i64 6)
+  %count = call i64 @word(ptr %pointer, i64 7)
   br label %look
 look:
   %i = phi i64 [0, %entry], [%next, %each]
   %more = icmp slt i64 %i, %count
   br i1 %more, label %each, label %out
 each:
-  %number = add i64 %i, 7
+  %number = add i64 %i, 8
   %target = call ptr @pointer(ptr %pointer, i64 %number)
   store i64 %now, ptr %target, align 8
   %next = add i64 %i, 1
@@ -71,7 +72,7 @@ define internal void @place(ptr %pointer) {
 }
 
 define internal void @advance(ptr %pointer) {
-  %before = call i64 @word(ptr %pointer, i64 0)
+  %before = call i64 @behind(ptr %pointer, i64 6)
   %flip = call i64 @word(ptr %pointer, i64 1)
   %step = call i64 @word(ptr %pointer, i64 5)
   %turned = xor i64 %before, %flip
@@ -144,8 +145,8 @@ look:
   br i1 %more, label %each, label %out
 each:
   call void %act(ptr %pointer)
-  %places = call i64 @word(ptr %pointer, i64 6)
-  %words = add i64 %places, 7
+  %places = call i64 @word(ptr %pointer, i64 7)
+  %words = add i64 %places, 8
   %following = getelementptr i64, ptr %pointer, i64 %words
   %next = add i64 %i, 1
   br label %look

@@ -75,15 +75,19 @@ def _fill(record: np.ndarray, turns: Turns) -> None:
     now: list[int] = []  # address of each pointer
     for pointer in turns.pointers:
         now.append(record.ctypes.data + 8 * start)
-        head = pointer.start, pointer.other, pointer.beyond, pointer.step, len(pointer.places)
-        record[start + 2 : start + words.POINTER_WORDS] = head
+        head = pointer.start, pointer.other, pointer.beyond, pointer.step
+        record[start + 2 : start + 6] = head
+        record[start + 7] = len(pointer.places)
         start += words.POINTER_WORDS
         record[start : start + len(pointer.places)] = pointer.places
         start += len(pointer.places)
+    for own, pointer in zip(now, turns.pointers):
+        source = own if pointer.follows is None else now[pointer.follows]
+        record[(own - record.ctypes.data) // 8 + 6] = source
     for number, carry in enumerate(turns.carried):
         at = words.HEAD + number * words.CARRY_WORDS
         record[at : at + words.CARRY_WORDS] = (
-            carry.initial, now[carry.old], now[carry.new], carry.result, carry.bytes,
+            carry.initial, carry.first, now[carry.new], carry.result, carry.bytes,
         )  # fmt: skip
     record[words.COUNT] = ENDLESS if turns.count is None else turns.count
     if turns.conditional:
