@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import DTypeError, ShapeError
@@ -152,5 +152,9 @@ def substituted(graph: Graph, roots: Sequence[Node], became: Mapping[Node, Node]
     new = dict(became)
     for node in reachable(roots):
         if node not in new:
-            new[node] = rebuild(graph, node, tuple(new[source] for source in node.inputs))
+            made = new[node] = rebuild(graph, node, tuple(new[source] for source in node.inputs))
+            known = graph.composites.get(node)
+            if known is not None and made is not node:
+                inputs = tuple(new[source] for source in known.inputs)
+                graph.composites.setdefault(made, replace(known, inputs=inputs))
     return tuple(new[root] for root in roots)

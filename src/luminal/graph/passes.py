@@ -29,6 +29,7 @@ from ..errors import CompileError, Unsupported
 from .contracts import half_contraction, is_contraction, uniform, whole_contraction
 from .dtype import DType, f32
 from .graph import Graph, scope
+from .join import join_loops
 from .node import REDUCE_OPS, Node, Number
 from .order import reachable
 from .scalars import SCALARS, compute
@@ -80,7 +81,7 @@ def default_passes(precision: str = "f32", half_products: bool = True) -> list[P
     contract = CONTRACTS[precision]
     if precision == "bf16" and not half_products:
         contract = partial(half_contraction, weights_only=True)
-    return [widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
+    return [join_loops, widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
 
 
 def run_passes(program: Program, passes: Sequence[Pass]) -> Program:

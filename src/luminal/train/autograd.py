@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ..errors import DTypeError, InputError, ShapeError, Unsupported
 from ..graph.graph import Graph
 from ..graph.infer import text
+from ..graph.loops import Scopes
 from ..graph.node import Composite, Node
 from ..graph.order import post_order
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
+from . import loops
 from .composites import INSTEAD, composite
 from .rules import STRUCTURAL, Change, Structural, changes
 
@@ -87,13 +89,21 @@ class Walk:
         wanted = {x.node for x in wrt}
         _check_views(wrt)
         self.composites = _whole(self.graph, wanted)
+        roots = [result.node for result in results]
+        looping = any(node.op == "loop" for node in self.graph.nodes)
+        self.scopes = Scopes(roots if looping else ())
+        self.results: dict[Node, list[Node]] = {}  # of each loop
         self.order = post_order([result.node for result in results], self.operands)
         self.active = set(wanted)
         for node in self.order:
+            if node.op == "result":
+                self.results.setdefault(node.inputs[0], []).append(node)
             if any(source in self.active for source in self._passing(node)):
                 self.active.add(node)
 
     def operands(self, node: Node) -> tuple[Node, ...]:
+        if node.op == "loop":
+            return loops.outside(self, node)
         known = self.composites.get(node)
         return node.inputs if known is None else known.inputs
 
@@ -103,15 +113,17 @@ class Walk:
         if known is not None:
             return _other(INSTEAD[known.name]) if known.name in INSTEAD else composite(known)
         row = changes(node)
-        if node.op in ("loop", "result"):
-            raise Unsupported("a loop has no derivative yet")
         return STRUCTURAL[node.op] if row is None else row
 
     def _passing(self, node: Node) -> list[Node]:
         """The operands whose small changes change the node."""
         operands = self.operands(node)
+        if node.op == "loop":
+            return [x for x in operands if x.dtype.is_float]
         if not node.dtype.is_float or not operands:
             return []
+        if node.op == "result":
+            return list(operands)
         rule = self.rule(node)
         row = [True] * len(operands) if isinstance(rule, Structural) else rule
         return [x for x, change in zip(operands, row) if change and x.dtype.is_float]
@@ -124,7 +136,12 @@ class Walk:
         for node, gradient in gradients:
             _add(found, node, gradient)
         for node in reversed(self.order):
-            if node in found and node in self.active:
+            if node.op == "loop" and node in self.active:
+                known = {r.attribute: found[r] for r in self.results[node] if r in found}
+                for source, gradient in loops.pulled(self, node, known) if known else ():
+                    if source in self.active:
+                        _add(found, source, gradient)
+            elif node in found and node in self.active and node.op != "result":
                 for source, gradient in self._pulled(node, found[node]):
                     _add(found, source, gradient)
         return {node: g for node, g in found.items() if node in self.active}
@@ -152,6 +169,8 @@ class Walk:
         for node, tangent in tangents:
             _add(found, node, tangent)
         for node in self.order:
+            if node.op == "loop" and node in self.active:
+                raise Unsupported("forward mode knows no loops: take vjp")
             if node in self.active:
                 for tangent in self._pushed(node, found):
                     _add(found, node, tangent)

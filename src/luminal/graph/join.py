@@ -1,0 +1,71 @@
+"""Loops that make the same steps are one loop, and rows that nobody needs are not made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .loops import parts
+from .node import Node
+
+if TYPE_CHECKING:
+    from .passes import Program
+
+
+def join_loops(program: Program) -> Program:
+    """One loop for all with the same initial values, stacks, variables and new values; its rows are
+    those of which a result is used. A loop with rows that are recorded after the first of them
+    stays: these may depend on its results."""
+    from .graph import scope
+    from .passes import Program, rebuild
+
+    nodes, graph = program.nodes(), program.graph
+    if all(node.op != "loop" for node in nodes):
+        return program
+    first: dict[Any, Node] = {}
+    rows: dict[Node, list[Node]] = {}  # of each first loop
+    for node in (n for n in nodes if n.op == "loop"):
+        rows.setdefault(first.setdefault(_key(node), node), [])
+    for node in (n for n in nodes if n.op == "result"):
+        row, home = _row(node), first[_key(node.inputs[0])]
+        if row is not None and _joins(node, home) and row not in rows[home]:
+            rows[home].append(row)
+    became: dict[Node, Node] = {}
+
+    def joined(node: Node) -> Node:
+        home = first[_key(node.inputs[0])] if node.op == "result" else None
+        if home is not None and _joins(node, home):
+            row, carried = _row(node), home.attribute.carried
+            place = node.attribute if row is None else carried + rows[home].index(row)
+            return graph.add("result", (became[home],), place)
+        inputs = node.inputs
+        if not rows.get(node) and not (node in rows and node.attribute.carried):
+            return rebuild(graph, node, tuple(became[source] for source in inputs))
+        loop = replace(node.attribute, rows=len(rows[node]))
+        kept = (*inputs[: len(inputs) - node.attribute.rows], *rows[node])
+        return graph.add("loop", tuple(became[source] for source in kept), loop)
+
+    for node in nodes:
+        with scope(graph.scopes[node]):
+            became[node] = joined(node)
+        graph.locations.setdefault(became[node], graph.locations[node])
+    states = tuple((source, became[new]) for source, new in program.states)
+    return Program(graph, tuple(became[node] for node in program.outputs), states)
+
+
+def _key(loop: Node) -> Any:
+    made = parts(loop)
+    return replace(loop.attribute, rows=0), made.given, made.variables, made.new
+
+
+def _row(result: Node) -> Node | None:
+    """What a result stacks; None for what is carried."""
+    made = parts(result.inputs[0])
+    number: int = result.attribute - made.loop.carried
+    return made.rows[number] if number >= 0 else None
+
+
+def _joins(result: Node, home: Node) -> bool:
+    """It can be a result of the first loop of its kind."""
+    row = _row(result)
+    return result.inputs[0] is home or row is None or row.number < home.number

@@ -1,0 +1,107 @@
+"""Gradients through loops, against PyTorch's through unrolled steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import luminal
+from luminal import nn, ops
+from luminal.errors import Unsupported
+from luminal.train import backward, jvp
+
+torch.manual_seed(0)
+
+
+def compared(cx, loss, wrt, given, wanted, threads=2):
+    """given: arrays of the inputs; wanted: PyTorch's gradients, after the loss."""
+    loss.output()
+    for gradient in backward(loss, wrt):
+        gradient.output()
+    for device in ("reference", "cpu"):
+        found = cx.compile(device, threads=threads, cache=False)(*given)
+        for mine, right in zip(found, wanted):
+            np.testing.assert_allclose(mine, right.detach().numpy(), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_carries_rows_slices_and_what_lies_around(steps, reverse):
+    cx = luminal.Graph()
+    x, w, h = cx.tensor(("s", 2, 3)), cx.tensor((3, 3)), cx.tensor((2, 3))
+
+    def step(carry, row):
+        state, count = carry
+        new = ops.tanh(state @ w.T + row * count)
+        return (new, count + 1), new * state
+
+    (last, _), rows = ops.scan(step, (h, 1), x, reverse=reverse)
+    loss = (last * 2 + rows.sum(0)).sum()
+    given = [torch.randn(shape) for shape in ((steps, 2, 3), (3, 3), (2, 3))]
+    xs, weight, state = leaves = [value.clone().requires_grad_() for value in given]
+    total = torch.zeros(2, 3)
+    for count, row in enumerate(xs.flip(0) if reverse else xs, 1):
+        new = torch.tanh(state @ weight.T + row * count)
+        total, state = total + new * state, new
+    right = (state * 2 + total).sum()
+    wanted = right, *torch.autograd.grad(right, leaves)
+    compared(cx, loss, [x, w, h], [value.numpy() for value in given], wanted)
+
+
+def test_a_scan_in_a_scan():
+    cx = luminal.Graph()
+    x, y = cx.tensor((3, 2)), cx.tensor((4, 2))
+
+    def outer(c, row):
+        inner = ops.scan(lambda d, other: (ops.sin(d * other + row), d * c), c, y, reverse=True)
+        return inner[0], inner[1].sum(0)
+
+    last, rows = ops.scan(outer, ops.ones(cx, (2,)), x)
+    given = [torch.randn(3, 2), torch.randn(4, 2)]
+    xs, ys = leaves = [value.clone().requires_grad_() for value in given]
+    c, total = torch.ones(2), torch.zeros(2)
+    for row in xs:
+        d = c
+        for other in ys.flip(0):
+            total, d = total + d * c, torch.sin(d * other + row)
+        c = d
+    right = (c + total).sum()
+    wanted = right, *torch.autograd.grad(right, leaves)
+    arrays = [value.numpy() for value in given]
+    compared(cx, (last + rows.sum(0)).sum(), [x, y], arrays, wanted)
+
+
+def test_recurrent_layers_train():
+    for name in ("LSTM", "GRU", "RNN"):
+        right = getattr(torch.nn, name)(3, 4, 2, bidirectional=True)
+        cx = luminal.Graph()
+        module = getattr(nn, name)(cx, 3, 4, 2, bidirectional=True)
+        module.load_state_dict({k: v.detach().numpy() for k, v in right.state_dict().items()})
+        x, names = cx.tensor((5, 2, 3)), [name for name, _ in right.named_parameters()]
+        loss = (module(x)[0] ** 2).sum()
+        array = torch.randn(5, 2, 3)
+        want = (right(array)[0] ** 2).sum()
+        wanted = want, *torch.autograd.grad(want, list(right.parameters()))
+        mine = dict(module.named_parameters())
+        compared(cx, loss, [mine[name] for name in names], [array.numpy()], wanted)
+
+
+def test_states_that_a_gradient_needs_are_made_by_the_same_loop():
+    cx = luminal.Graph()
+    x = cx.tensor((5, 3))
+    last, rows = ops.scan(lambda c, r: (ops.sin(c) * r, c + r), ops.ones(cx, (3,)), x)
+    backward((last * rows.sum(0)).sum(), [x])[0].output()
+    last.output()
+    assert len(cx.compile()._report.plan.loops) == 2
+
+
+def test_what_loops_have_no_derivative_for():
+    cx = luminal.Graph()
+    x = cx.tensor((3,))
+    y = ops.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x)
+    with pytest.raises(Unsupported, match="scan"):
+        backward(y.sum(), [x])
+    z, _ = ops.scan(lambda c, _: (c * 2, None), x, length=3)
+    with pytest.raises(Unsupported, match="vjp"):
+        jvp([z], [x], [x])
