@@ -39,3 +39,14 @@ def test_a_state_that_is_read_elsewhere_keeps_its_old_value_until_then():
         wanted = [wanted[0] + wanted[1], wanted[0].T * 2 + wanted[1][::-1]]
     np.testing.assert_array_equal(rt[a], wanted[0])
     np.testing.assert_array_equal(rt[b], wanted[1])
+
+
+def test_a_state_that_becomes_a_constant_is_one_after_it_was_set_again():
+    graph = Graph()
+    state, made = graph.tensor((7,)), graph.constant(np.arange(7.0, dtype=np.float32)).sin()
+    graph.donate(state, made)
+    rt = graph.compile()
+    for _ in range(3):
+        rt[state] = np.ones(7, np.float32)
+        rt.run()
+        np.testing.assert_allclose(rt[state], np.sin(np.arange(7.0)), atol=1e-6)

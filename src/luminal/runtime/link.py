@@ -152,13 +152,14 @@ def delete_call(plan: Plan, number: int) -> None:
 
 
 def _renewed_at_once(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> bool:
-    """One call makes the new value, and nobody reads the old one once it has begun."""
+    """One call of each run makes the new value, and nobody reads the old one once it has begun."""
     uses = [n for n, (reads, writes) in enumerate(touched) if new in reads or new in writes]
     states = [memory for pair in plan.states for memory in pair]
     if len(uses) != 1 or old in plan.outputs or states.count(old) + states.count(new) != 2:
         return False
-    again = any(loop.start <= uses[0] < loop.stop for loop in plan.loops)
-    if again or any(old in reads for reads, _ in touched[uses[0] + 1 :]):
+    other = any(loop.start <= uses[0] < loop.stop for loop in plan.loops)
+    other |= plan.calls[uses[0]].constant
+    if other or any(old in reads for reads, _ in touched[uses[0] + 1 :]):
         return False
     call = plan.calls[uses[0]]
     names = {
