@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from luminal.server import connections
+from luminal.server import bodies, connections
 from luminal.server.requests import base
 
 from .conftest import CONTEXT, NAME, Running, until
@@ -60,6 +60,29 @@ def test_a_text_that_is_too_long_is_not_looked_at(
     assert not seen
     assert ask(running, {}, prompt="word " * CONTEXT).status_code == 400  # longer, by its tokens
     assert len(seen) == 1
+
+
+def test_large_bodies_are_bounded_together(
+    start: Start, let_run: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that come beside what is being answered are refused, small ones are not."""
+    monkeypatch.setattr(bodies, "MOST_TOGETHER", 3 << 20)
+    large = {"user": "x" * (1 << 20)}
+    with start() as running:
+        found: list[int] = []
+        send = lambda: found.append(ask(running, {}, **large).status_code)  # noqa: E731
+        threads = [threading.Thread(target=send) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: running.asked() == 3)
+        refused = ask(running, {}, **large)
+        assert refused.status_code == 503 and "try again" in refused.json()["error"]["message"]
+        assert refused.headers["retry-after"]
+        assert running.http().post("/tokenize", json={"prompt": "a"}).status_code == 200
+        let_run.set()
+        for thread in threads:
+            thread.join(300)
+        assert found == [200] * 3 and ask(running, {}, **large).status_code == 200
 
 
 HOSTILE: list[dict[str, Any]] = [

@@ -17,6 +17,7 @@ from ..errors import InputError
 from ..models.llm import Engine, Grammars, Piece, Tokenizer, Wishes
 from ..models.llm.grammar import Constraint
 from .asking import Answers, Gone, unless_gone
+from .bodies import Bodies
 from .embedding import Embedder
 from .events import EventStream
 from .faults import Fault, fault_of
@@ -24,7 +25,6 @@ from .forms import Answer, ChatForm, Object, Parting, TextForm
 from .metrics import Metrics
 from .requests import (
     MOST_CHOICES,
-    Body,
     Chat,
     Completion,
     Detokenize,
@@ -39,13 +39,9 @@ from .thinking import ThinkingForm
 from .tools import CallForm
 
 LOG = logging.getLogger("luminal.server")
-MOST_BYTES = 8 << 20  # of a body
-MOST_VALUES = {b"[": 1 << 16, b"{": 1 << 16, b",": 1 << 20}  # nothing else runs while it is checked
-BODY_SECONDS = 60  # until all of a body is there
 WORKERS = 2  # threads that tokenise and render
 LEFT = 499  # the status under which clients that left are counted
 Handler = Callable[[Request], Awaitable[Response]]
-Kind = TypeVar("Kind", bound=Body)
 Result = TypeVar("Result")
 
 
@@ -75,6 +71,7 @@ class Server:
         self._grammars = Grammars(self.tokenizer, engine.config.end_tokens)
         self._started = int(time.time())
         self._workers = ThreadPoolExecutor(WORKERS, "luminal-text")
+        self._bodies = Bodies()
 
     def close(self) -> None:
         """The threads end."""
@@ -96,6 +93,8 @@ class Server:
                 if fault.status >= 500:
                     LOG.error("%s", fault.message, exc_info=error)
                 response = fault.response()
+            finally:
+                self._bodies.forget(request)
             self.metrics.requests.labels(path, str(response.status_code)).inc()
             return response
 
@@ -140,20 +139,20 @@ class Server:
         return self.embedder
 
     async def embed(self, request: Request) -> Response:
-        given = await _body(request, Embeddings)
+        given = await self._bodies.read(request, Embeddings)
         embedder, packed = self._embedder_for(given.model), given.encoding_format == "base64"
         made = await asyncio.to_thread(embedder.answer, given.texts, packed, given.dimensions)
         return JSONResponse(made)
 
     async def rerank(self, request: Request) -> Response:
-        given = await _body(request, Rerank)
+        given = await self._bodies.read(request, Rerank)
         embedder = self._embedder_for(given.model)
         shown = given.texts if given.return_documents else None
         rank = partial(embedder.rank, given.query, given.texts, given.top_n, shown)
         return JSONResponse(await asyncio.to_thread(rank))
 
     async def tokenize(self, request: Request) -> Response:
-        given = await _body(request, Tokenize)
+        given = await self._bodies.read(request, Tokenize)
         if given.prompt is None:
             _, ids = await self._conversation(given.options())
         else:
@@ -163,7 +162,7 @@ class Server:
                              **(names if given.return_token_strs else {})})  # fmt: skip
 
     async def detokenize(self, request: Request) -> Response:
-        given = await _body(request, Detokenize)
+        given = await self._bodies.read(request, Detokenize)
         text = await self._aside(self.tokenizer.decode, given.tokens, True)
         return JSONResponse({"prompt": text})
 
@@ -192,7 +191,7 @@ class Server:
     # ---- replies
 
     async def chat(self, request: Request) -> Response:
-        given = await _body(request, Chat)
+        given = await self._bodies.read(request, Chat)
         self._check_model(given.model, [self.name])
         text, ids = await self._conversation(given.options())
         form = ChatForm(self.tokenizer, given.logprobs, partial(self._parting, given, text))
@@ -200,7 +199,7 @@ class Server:
         return await self._answer(request, given, answer, [ids])
 
     async def respond(self, request: Request) -> Response:
-        given = await _body(request, Responses)
+        given = await self._bodies.read(request, Responses)
         self._check_model(given.model, [self.name])
         chat = given.chat()
         text, ids = await self._conversation(chat.options())
@@ -208,7 +207,7 @@ class Server:
         return await self._answer(request, chat, answer, [ids], named=True)
 
     async def complete(self, request: Request) -> Response:
-        given = await _body(request, Completion)
+        given = await self._bodies.read(request, Completion)
         self._check_model(given.model, [self.name])
         asked = given.prompts()
         if len(asked) > MOST_CHOICES:
@@ -277,24 +276,6 @@ class Server:
 def _too_long(count: str, context: int) -> Fault:
     return Fault(400, f"the prompt has {count} tokens; this server's context is {context}",
                  "context_length_exceeded", "messages")  # fmt: skip
-
-
-async def _body(request: Request, kind: type[Kind]) -> Kind:
-    """A request's JSON, checked. Raises Fault or ValidationError."""
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                data += part
-                if len(data) > MOST_BYTES:
-                    most = f"the body is larger than {MOST_BYTES >> 20} MiB"
-                    raise Fault(413, most, "body_too_large")
-    except TimeoutError:
-        raise Fault(408, f"no whole body in {BODY_SECONDS} s", "body_too_slow") from None
-    for sign, count in MOST_VALUES.items():
-        if data.count(sign) > count:
-            raise Fault(413, f"the body has more than {count} {sign.decode()!r}", "body_too_large")
-    return kind.model_validate_json(bytes(data))
 
 
 async def _gathered(pieces: AsyncIterator[tuple[int, Piece]], count: int) -> list[list[Piece]]:
