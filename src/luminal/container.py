@@ -11,13 +11,16 @@ places all show. Nothing here is meant to stop a forger, who could write the dig
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
 import os
 import struct
+import threading
+import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,21 +84,31 @@ class Writer:
     def __init__(self, file: BinaryIO, magic: bytes, align: int = 64) -> None:
         self._file, self._magic, self._align = file, magic, align
         self._blobs: list[tuple[int, int, list[int]]] = []
+        self._left: list[tuple[int, np.ndarray]] = []  # to be written
         self._end = _round_up(HEAD.size, align)
 
-    def add(self, data: bytes | np.ndarray) -> int:
-        """Write a blob; where it begins."""
+    def add(self, data: bytes | np.ndarray, later: bool = False) -> int:
+        """Write a blob; where it begins. later: when `finish` is called, which another thread may
+        do; if the data are others by then, they count as damaged."""
         raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else _raw(data)
-        start, digests = self._end, _digests(raw)
-        self._file.seek(start)
-        self._file.write(raw.data)
-        self._blobs.append((start, len(raw), digests))
+        start = self._end
+        self._blobs.append((start, len(raw), _digests(raw)))
         self._end = _round_up(start + len(raw), self._align)
+        self._left.append((start, raw))
+        if not later:
+            self._write()
         return start
 
+    def _write(self) -> None:
+        for start, raw in self._left:
+            self._file.seek(start)
+            self._file.write(raw.data)
+        self._left.clear()
+
     def finish(self, key: str | None, about: Any) -> None:
-        """Write the table and the head. key: the name that the file is kept under, if any; about:
-        what JSON can hold."""
+        """Write what is left, the table and the head. key: the name that the file is kept under, if
+        any; about: what JSON can hold."""
+        self._write()
         text = json.dumps([key, about, self._blobs], separators=(",", ":")).encode()
         self._file.seek(self._end)
         self._file.write(text)
@@ -192,22 +205,68 @@ def _round_up(size: int, align: int) -> int:
     return -(-size // align) * align
 
 
-@contextmanager
-def whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+class Unfinished:
     """A file to write: whoever opens the path meets all of it or nothing, also after a power cut.
     mode: the rights that it gets, less the user's umask. Raises OSError."""
-    own = path.with_name(f".luminal-{os.urandom(8).hex()}{PART}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    number = os.open(own, flags | getattr(os, "O_BINARY", 0), mode)
+
+    def __init__(self, path: Path, mode: int = 0o600) -> None:
+        self.path, self._own = path, path.with_name(f".luminal-{os.urandom(8).hex()}{PART}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        number = os.open(self._own, flags | getattr(os, "O_BINARY", 0), mode)
+        self.file: BinaryIO = os.fdopen(number, "w+b")
+
+    def finish(self) -> None:
+        """It is whole. Raises OSError."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        os.replace(self._own, self.path)
+        _sync(self.path.parent)
+
+    def drop(self) -> None:
+        """Nothing is left where it was not finished."""
+        with contextlib.suppress(OSError):  # what could not be written
+            self.file.close()
+        self._own.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """The file of an `Unfinished`, finished in the end."""
+    new = Unfinished(path, mode)
     try:
-        with os.fdopen(number, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(own, path)
-        _sync(path.parent)
+        yield new.file
+        new.finish()
     finally:
-        own.unlink(missing_ok=True)
+        new.drop()
+
+
+_written: dict[Path, threading.Thread] = {}
+
+
+def finish_later(new: Unfinished, work: Callable[[], None]) -> None:
+    """Do the rest of the work on a file, and finish it, beside what comes next: a disk may take
+    seconds. The process does not end before; if it is killed, there is no file."""
+
+    def finish() -> None:
+        try:
+            work()
+            new.finish()
+        except OSError as error:
+            warnings.warn(f"{new.path} was not kept: {error}", stacklevel=2)
+        finally:
+            new.drop()
+            _written.pop(new.path, None)
+
+    thread = threading.Thread(target=finish, name="luminal-keep")
+    _written[new.path] = thread
+    thread.start()
+
+
+def wait_for(path: Path) -> None:
+    """Until this process has finished the file, if it is at it."""
+    thread = _written.get(path)
+    if thread is not None:
+        thread.join()
 
 
 def _sync(folder: Path) -> None:

@@ -77,6 +77,7 @@ class Store:
         if self.folder is None or key is None:
             return None
         path = self.folder / (key + self.suffix)
+        container.wait_for(path)
         try:
             if self._unsafe(self.folder) or self._unsafe(path):
                 return None

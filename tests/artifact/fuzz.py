@@ -105,7 +105,9 @@ def weights(folder: Path) -> tuple[str, Path, Path, Use]:
         return rt(ROWS)
 
     run("first", 1.0)
+    run("first", 1.0)  # waits until the other has written
     (first,) = folder.glob("*.weights")
+    run("second", 2.0)
     run("second", 2.0)
     (second,) = set(folder.glob("*.weights")) - {first}
     wanted = (ROWS + 1.0) @ np.ones((16, 24), np.float32)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import numpy as np
 import pytest
 
 import luminal
-from luminal import Graph, ops
+from luminal import Graph, container, ops
 from luminal.artifact import kept
 from luminal.errors import InputError, Unsupported
 from luminal.store import Store
@@ -18,9 +23,17 @@ WEIGHT = np.random.default_rng(0).standard_normal((96, 64), dtype=np.float32)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(Store, "of_weights", staticmethod(lambda: Store(tmp_path)))
-    return tmp_path
+    yield tmp_path
+    files(tmp_path)
+
+
+def files(folder: Path) -> list[Path]:
+    """What is kept there, when it is written."""
+    for path in list(container._written):
+        container.wait_for(path)
+    return list(folder.glob("[!.]*"))
 
 
 def program() -> tuple[Any, Any, Any, Any]:
@@ -54,6 +67,49 @@ def test_a_second_program_does_not_ask_for_the_values(folder: Path) -> None:
     np.testing.assert_array_equal(run(again, x, y), first)
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_answer_does_not_wait_for_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """Who looks for the file waits; weights that change meanwhile do not pass for what they were.
+    """
+    slow, bias, sync = threading.Event(), np.ones(96, np.float32), os.fsync
+    write = container.Writer._write
+    monkeypatch.setattr(os, "fsync", lambda number: slow.wait(300) and sync(number))
+    monkeypatch.setattr(container.Writer, "_write", lambda self: slow.wait(300) and write(self))
+
+    def loaded(load: Any) -> np.ndarray:
+        rt, x, (weight, shift), y = program()
+        kept.set_parameters(rt, lambda: load(weight, shift), "model")
+        found = run(rt, x, y)
+        if changed:
+            rt[weight], rt[shift] = np.zeros_like(WEIGHT), np.zeros(96, np.float32)
+            assert not run(rt, x, y).any()
+        return found
+
+    first = loaded(lambda weight, shift: [(weight, WEIGHT), (shift, bias)])
+    assert not list(folder.glob("[!.]*"))
+    slow.set()
+    rt, x, (weight, shift), y = program()
+    with pytest.warns(match="made anew") if changed else contextlib.nullcontext():
+        load = (lambda: [(weight, WEIGHT), (shift, bias)]) if changed else pytest.fail
+        kept.set_parameters(rt, load, "model")
+    np.testing.assert_array_equal(run(rt, x, y), first)
+
+
+def test_a_disk_that_is_full_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(number: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", full)
+    rt, x, (weight, shift), y = program()
+    ones = np.ones(96, np.float32)
+    with pytest.warns(UserWarning, match="not kept: .*no space"):
+        kept.set_parameters(rt, lambda: [(weight, WEIGHT), (shift, ones)], "model")
+        assert not files(folder) and run(rt, x, y).any()
+    assert not list(folder.glob(".luminal-*.part"))
+
+
 def test_programs_with_larger_inputs_share_what_is_kept(folder: Path) -> None:
     """A longer context, say: the same weights, packed once."""
     for context in (16, 32):
@@ -65,7 +121,7 @@ def test_programs_with_larger_inputs_share_what_is_kept(folder: Path) -> None:
         kept.set_parameters(rt, lambda weight=weight: [(weight, WEIGHT)], "model")
         rt[past] = np.zeros((context, 64), np.float32)
         np.testing.assert_allclose(run(rt, x, y)[0], WEIGHT.sum(1), rtol=1e-4, atol=1e-4)
-    assert len(list(folder.glob("[!.]*"))) == 1
+    assert len(files(folder)) == 1
 
 
 def test_a_program_with_more_memories_packs_anew(folder: Path) -> None:
@@ -121,7 +177,7 @@ def test_a_missing_parameter_is_named(folder: Path) -> None:
     rt, _, (weight, _), _ = program()
     with pytest.raises(InputError, match="no values for"):
         kept.set_parameters(rt, lambda: [(weight, WEIGHT)], "model")
-    assert not list(folder.glob("[!.]*"))
+    assert not files(folder)
 
 
 @pytest.mark.parametrize("harm", ["cut", "head", "table", "weights"])
@@ -134,7 +190,7 @@ def test_a_damaged_file_is_made_anew_with_a_warning(folder: Path, harm: str) -> 
         return run(rt, x, y)
 
     first = made()
-    (file,) = folder.glob("[!.]*")
+    (file,) = files(folder)
     data = bytearray(file.read_bytes())
     where = {"head": 0, "table": -60, "weights": 4096 + 100}
     data[where.get(harm, 60)] ^= 1

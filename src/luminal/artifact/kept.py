@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .. import container
-from ..container import whole
+from ..container import Unfinished, finish_later
 from ..errors import ArtifactError
 from ..runtime.contract import Load
 from ..runtime.executable import Executable
@@ -50,14 +50,18 @@ def read(path: Path, program: Executable, key: str) -> bool:
 
 
 def write(path: Path, program: Executable, load: Load, key: str) -> None:
-    """Set the parameters of a program, and write what it makes of them; whoever opens the file
-    meets all of it or nothing. Raises OSError, and what `load` raises."""
-    with whole(path) as file:
-        pieces = _Pieces(file)
+    """Set the parameters of a program, and write what it makes of them, most of it beside what
+    comes next. Raises OSError, and what `load` raises."""
+    new = Unfinished(path)
+    try:
+        pieces = _Pieces(new.file)
         program.set_parameters(load, pieces.spill)
         for place, piece in (program.made() or {}).items():
-            pieces.add(place, piece)
-        pieces.finish(key)
+            pieces.add(place, piece, later=True)
+    except BaseException:
+        new.drop()
+        raise
+    finish_later(new, partial(pieces.finish, key))
 
 
 class _Pieces:
@@ -67,10 +71,10 @@ class _Pieces:
         self._file, self._writer = file, container.Writer(file, MAGIC, container.PAGE)
         self._starts: dict[int, int] = {}  # by place
 
-    def add(self, place: int, piece: np.ndarray) -> None:
+    def add(self, place: int, piece: np.ndarray, later: bool = False) -> None:
         """Write a piece, unless the file has it."""
         if place not in self._starts:
-            self._starts[place] = self._writer.add(piece)
+            self._starts[place] = self._writer.add(piece, later)
 
     def spill(self, place: int, array: np.ndarray) -> np.ndarray:
         """Write an array; the same one as it lies in the file."""
