@@ -143,7 +143,7 @@ def col2im(
     for w in wide:
         total *= w
     blank = ops.zeros(x.graph, (*parts.shape[:2], total), x.dtype)
-    found = blank.scatter_node(where, parts.flatten(2), 2, "sum").unflatten(2, wide)
+    found = ops.scatter_add(blank, 2, where, parts.flatten(2)).unflatten(2, wide)
     for d, (size, before) in enumerate(zip(sizes, given[:n]), 2):
         found = found.narrow(d, before, size)
     return found
@@ -204,7 +204,7 @@ def between(image: Tensor, points: Sequence[Tensor]) -> Tensor:
         assert place is not None and share is not None
         wide = (*image.shape[:3], ops.base.count(place, range(2, place.ndim)))
         index = place.flatten(2).unsqueeze(2).expand(wide)
-        taken = flat.gather_node(index, 3).unflatten(3, shape)
+        taken = ops.gather(flat, 3, index).unflatten(3, shape)
         term = ops.mul(taken, share.unsqueeze(2))
         total = term if total is None else ops.add(total, term)
     assert total is not None

@@ -8,7 +8,7 @@ from .... import ops
 from ....graph.dtype import i64
 from ....graph.tensor import Tensor
 from ....ops.base import count, dim_of, extent, size_value
-from ....ops.indexing import SCATTER_MODES, wrap
+from ....ops.indexing import wrap
 from ..known import Unknown
 from .base import op
 
@@ -53,7 +53,7 @@ def gather_nd(at: Recorder, x: Tensor, index: Tensor, batch_dims: int = 0) -> Te
     table = x.reshape((rows, inner, count(x, range(batch_dims + depth, x.ndim))))
     places = flat.reshape((rows, -1, 1)).expand((rows, count(flat, range(batch_dims, flat.ndim)),
                                                  extent(table, 2)))  # fmt: skip
-    found = table.gather_node(places, 1)
+    found = ops.gather(table, 1, places)
     return found.reshape((*batch, *flat.shape[batch_dims:], *rest))
 
 
@@ -90,9 +90,7 @@ def scatter_nd(
     mode = REDUCTIONS[reduction]
     table = x.reshape((rows, width))
     written = updates.reshape((extent(flat, 0), width))
-    return table.scatter_node(
-        places, written, 0, "set" if mode is None else SCATTER_MODES[mode]
-    ).reshape(x.shape)
+    return ops.scatter(table, 0, places, written, mode).reshape(x.shape)
 
 
 @op("TensorScatter", moves=True)

@@ -146,7 +146,7 @@ def max_unpool(
     for size in sizes:
         total = total * size
     blank = ops.zeros(x.graph, (total,), x.dtype)
-    small = blank.scatter_node(indices.reshape(-1), x.reshape(-1), 0).reshape(sizes)
+    small = ops.scatter(blank, 0, indices.reshape(-1), x.reshape(-1)).reshape(sizes)
     if shape is None:
         return small
     wanted = at.sizes(shape)

@@ -1,4 +1,4 @@
-"""RNN, GRU, LSTM: unrolled, for a number of steps that is known."""
+"""RNN, GRU, LSTM: a few steps are written out, more are a loop of one body."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from .... import ops
 from ....errors import Unsupported
+from ....graph.dtype import i64
 from ....graph.tensor import Tensor
 from ....ops.base import extent, full_like
+from ....ops.control import scan
 from .base import op
 
 if TYPE_CHECKING:
     from ..record import Recorder
 
+UNROLLED = 4  # steps
 Function = Callable[[Tensor], Tensor]
 State = tuple[Tensor, ...]
 
@@ -77,29 +80,51 @@ class Layer:
         return ops.zeros(self.x.graph, (self.x.shape[1], self.hidden), self.x.dtype)
 
     def run(self, step: Callable[..., State], states: int) -> tuple[Tensor, list[Tensor]]:
-        """(steps, directions, batch, hidden), and the last states, each (directions, batch, ..)."""
-        number = extent(self.x, 0)
-        if not number.is_constant:
-            raise Unsupported(f"a recurrent layer of {number} steps")
+        """(steps, directions, batch, hidden), and the last states, each (directions, batch, ..).
+        step: of a direction, what the step reads of the input, and the states."""
         outputs, lasts = [], []
         for direction in range(self.count):
             back = self.direction == "reverse" or direction == 1
-            order = range(number.constant)
             state: State = tuple(self.first(k, direction) for k in range(states))
-            made: dict[int, Tensor] = {}
-            for t in reversed(order) if back else order:
-                new = step(direction, t, state)
-                state, made[t] = self._kept(t, new, state)
-            outputs.append(ops.stack([made[t] for t in order]))
-            lasts.append(state)
+            rows = ops.matmul(self.x, self.w.select(0, direction).T)
+            number = extent(rows, 0)
+            if number.is_constant and number.constant <= UNROLLED:
+                last, made = self._unrolled(step, direction, state, rows, back)
+            else:
+                last, made = self._repeated(step, direction, state, rows, back)
+            outputs.append(made)
+            lasts.append(last)
         merged = [ops.stack([last[k] for last in lasts]) for k in range(states)]
         return ops.stack(outputs, 1), merged
 
-    def _kept(self, t: int, new: State, old: State) -> tuple[State, Tensor]:
+    def _unrolled(
+        self, step: Callable[..., State], direction: int, state: State, rows: Tensor, back: bool
+    ) -> tuple[State, Tensor]:
+        order = range(extent(rows, 0).constant)
+        made: dict[int, Tensor] = {}
+        for t in reversed(order) if back else order:
+            new = step(direction, rows.select(0, t), state)
+            state, made[t] = self._kept(t, new, state)
+        return state, ops.stack([made[t] for t in order])
+
+    def _repeated(
+        self, step: Callable[..., State], direction: int, state: State, rows: Tensor, back: bool
+    ) -> tuple[State, Tensor]:
+        """One body for all steps."""
+        numbers = ops.arange(rows.graph, extent(rows, 0))
+
+        def body(carry: State, x: Any) -> tuple[State, Tensor]:
+            return self._kept(x[1], step(direction, x[0], carry), carry)
+
+        state = tuple(s.expand((rows.shape[1], self.hidden)) for s in state)
+        last, made = scan(body, state, (rows, numbers), reverse=back)
+        return last, made
+
+    def _kept(self, t: Any, new: State, old: State) -> tuple[State, Tensor]:
         """Beyond the length of a sequence states stay and outputs are 0."""
         if self.lengths is None:
             return new, new[0]
-        inside = (self.lengths > t).unsqueeze(1)
+        inside = (self.lengths.cast(i64) > t).unsqueeze(1)
         state = tuple(ops.where(inside, n, o) for n, o in zip(new, old))
         return state, ops.where(inside, new[0], full_like(new[0], 0))
 
@@ -107,10 +132,6 @@ class Layer:
         if not self.layout:
             return y, *states
         return y.permute(2, 0, 1, 3), *(s.transpose(0, 1) for s in states)
-
-    def products(self, gates: int) -> list[Tensor]:
-        """x W^T for all steps at once, with both biases where they may be added together."""
-        return [ops.matmul(self.x, self.w.select(0, d).T) for d in range(self.count)]
 
     def biases(self, direction: int, gates: int) -> tuple[Tensor | None, Tensor | None]:
         """Those of the input and of the state, each (gates hidden,)."""
@@ -137,11 +158,10 @@ def rnn(
         at, ["Tanh"], x, w, r, bias, lengths, [initial], activations, activation_alpha,
         activation_beta, clip, direction, hidden_size, layout,
     )  # fmt: skip
-    inputs = layer.products(1)
 
-    def step(d: int, t: int, state: State) -> State:
+    def step(d: int, x_t: Tensor, state: State) -> State:
         a, b = layer.biases(d, 1)
-        total = ops.add(inputs[d].select(0, t), ops.matmul(state[0], r.select(0, d).T))
+        total = ops.add(x_t, ops.matmul(state[0], r.select(0, d).T))
         return (layer.functions[d][0](_plus(_plus(total, a), b)),)
 
     y, (h,) = layer.run(step, 1)
@@ -161,11 +181,10 @@ def lstm(
     layer = Layer(at, ["Sigmoid", "Tanh", "Tanh"], x, w, r, bias, lengths,
                   [initial_h, initial_c], activations, activation_alpha, activation_beta, clip,
                   direction, hidden_size, layout)  # fmt: skip
-    inputs = layer.products(4)
 
-    def step(d: int, t: int, state: State) -> State:
+    def step(d: int, x_t: Tensor, state: State) -> State:
         a, b = layer.biases(d, 4)
-        total = ops.add(inputs[d].select(0, t), ops.matmul(state[0], r.select(0, d).T))
+        total = ops.add(x_t, ops.matmul(state[0], r.select(0, d).T))
         i, o, f, c = ops.chunk(_plus(_plus(total, a), b), 4, -1)
         gate, inner, outer = layer.functions[d]
         if peepholes is not None:
@@ -195,14 +214,14 @@ def gru(
         at, ["Sigmoid", "Tanh"], x, w, r, bias, lengths, [initial], activations, activation_alpha,
         activation_beta, clip, direction, hidden_size, layout,
     )  # fmt: skip
-    inputs, size = layer.products(3), layer.hidden
+    size = layer.hidden
 
-    def step(d: int, t: int, state: State) -> State:
+    def step(d: int, x_t: Tensor, state: State) -> State:
         (h,) = state
         a, b = layer.biases(d, 3)
         gate, inner = layer.functions[d]
         weights = r.select(0, d)
-        z_x, r_x, h_x = ops.chunk(_plus(inputs[d].select(0, t), a), 3, -1)
+        z_x, r_x, h_x = ops.chunk(_plus(x_t, a), 3, -1)
         if linear_before_reset:
             z_h, r_h, h_h = ops.chunk(_plus(ops.matmul(h, weights.T), b), 3, -1)
             update, reset = gate(ops.add(z_x, z_h)), gate(ops.add(r_x, r_h))

@@ -239,7 +239,7 @@ def reverse_sequence(
     shape[batch] = -1
     length = lengths.cast("i64").reshape(shape)
     there = ops.where(here < length, ops.sub(ops.sub(length, 1), here), here)
-    return x.gather_node(there, time)
+    return ops.gather(x, time, there)
 
 
 @op("CenterCropPad", moves=True)
