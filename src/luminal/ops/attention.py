@@ -33,19 +33,50 @@ def scaled_dot_product_attention(
     """
     if enable_gqa and not same_size(query.shape[-3], key.shape[-3]):
         return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale, offset)
-    scores = attention_scores(query, key, attn_mask, is_causal, scale, offset)
-    if attn_mask is None:
-        return matmul(dropout(softmax(scores, -1), dropout_p), value)
-    blind = _blind(scores, attn_mask, is_causal, offset)
     if not dropout_p:
-        return _attend(scores, value, blind)
-    return where(blind, 0.0, matmul(dropout(softmax(scores, -1), dropout_p), value))
+        if attn_mask is None:
+            return _attention(query, key, value, is_causal, scale, offset)
+        return _masked_attention(query, key, value, attn_mask, is_causal, scale, offset)
+    scores = attention_scores(query, key, attn_mask, is_causal, scale, offset)
+    mixed = matmul(dropout(softmax(scores, -1), dropout_p), value)
+    if attn_mask is None:
+        return mixed
+    return where(_blind(scores, attn_mask, is_causal, offset), 0.0, mixed)
 
 
 @composite
-def _attend(scores: Tensor, value: Tensor, blind: Tensor) -> Tensor:
-    """softmax(scores) value, 0 in blind rows, whose softmax is NaN."""
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None, offset: Size
+) -> Tensor:
+    return weighted(query, key, value, is_causal, scale, offset)
+
+
+@composite
+def _masked_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor,
+    is_causal: bool, scale: float | None, offset: Size,
+) -> Tensor:  # fmt: skip
+    scores = attention_scores(query, key, mask, is_causal, scale, offset)
+    blind = _blind(scores, mask, is_causal, offset)
     return where(blind, 0.0, matmul(softmax(scores, -1), value))
+
+
+def weighted(
+    query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float | None, offset: Size
+) -> Tensor:
+    """Attention without a mask."""
+    return matmul(softmax(attention_scores(query, key, None, is_causal, scale, offset), -1), value)
+
+
+def masked(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor,
+    is_causal: bool, scale: float | None, offset: Size,
+) -> Tensor:  # fmt: skip
+    """Attention under a mask, in a form that has a derivative: the softmax of a row that is blind
+    is NaN, so it is taken of other scores."""
+    scores = attention_scores(query, key, mask, is_causal, scale, offset)
+    blind = _blind(scores, mask, is_causal, offset)
+    return where(blind, 0.0, matmul(softmax(where(blind, 0.0, scores), -1), value))
 
 
 def attention_scores(

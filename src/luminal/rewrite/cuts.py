@@ -198,9 +198,12 @@ def storable(facts: Facts, t: int) -> set[int]:
 
 
 def _widens(terms: Terms, t: int) -> bool:
-    """A cast whose operand says the same in fewer bytes: that is stored instead."""
+    """A cast whose operand says the same in fewer bytes, or in the same: that is stored instead."""
     node = terms.nodes[t]
-    return node.op == "cast" and terms.nodes[node.children[0]].dtype.bytes < node.dtype.bytes
+    if node.op != "cast":
+        return False
+    source = terms.nodes[node.children[0]].dtype
+    return source is node.dtype or source.bytes < node.dtype.bytes
 
 
 def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:

@@ -28,6 +28,12 @@ class Order:
     def needed(self, number: int) -> list[int]:
         return [self.producer[wall] for wall in sorted(self.walls[number])]
 
+    def stays(self, number: int) -> bool:
+        """It runs where it was recorded, whoever reads it."""
+        made = sum(map(self._bytes, self.roots[number]))
+        read = any(self.readers[t] for t in self.roots[number])
+        return not read or made < sum(map(self._bytes, self.walls[number]))
+
     def run(self, number: int) -> None:
         """This one, whose producers ran, and what pays then."""
         waiting = self._do([number])

@@ -307,10 +307,11 @@ def _roots(
 
 
 def _in_order(facts: Facts, groups: list[Group]) -> list[Group]:
-    """Producers first; what gives back more memory than it takes as soon as it can run."""
+    """Producers first; what gives back more memory than it takes as soon as it can run, what takes
+    more only where it is read: a value that is computed again for a gradient."""
     order = Order(facts, [(group.roots, group.walls) for group in groups])
     earliest = sorted(range(len(groups)), key=lambda n: max(groups[n].roots))
-    for number in post_order(earliest, order.needed):
+    for number in post_order(filter(order.stays, earliest), order.needed):
         if number not in order.done:
             order.run(number)
     return [groups[number] for number in order.done]

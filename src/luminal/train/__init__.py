@@ -5,6 +5,7 @@ Reverse mode (`backward`, `vjp`), forward mode (`jvp`), both of results of thems
 """
 
 from .autograd import backward, jvp, stop_gradient, vjp
+from .checkpoint import checkpoint
 from .clipping import clip_norm, clip_value, norm
 from .optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .schedules import Schedule, constant, cosine, linear, one_cycle, warm_up
@@ -20,6 +21,7 @@ __all__ = [
     "Schedule",
     "Step",
     "backward",
+    "checkpoint",
     "clip_norm",
     "clip_value",
     "constant",

@@ -7,7 +7,7 @@ with, and differentiated. Only what leads from `wrt` to the result is walked, wi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..errors import DTypeError, InputError, ShapeError, Unsupported
 from ..graph.graph import Graph
@@ -18,7 +18,8 @@ from ..graph.order import post_order
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
 from . import loops
-from .composites import INSTEAD, composite
+from .checkpoint import again, instead_of
+from .composites import composite
 from .rules import STRUCTURAL, Change, Structural, changes
 
 
@@ -72,6 +73,10 @@ def jvp(
 
 def stop_gradient(x: Tensor) -> Tensor:
     """x, as a constant to every derivative: a cast to its own dtype, which none passes."""
+    node = x.node
+    plain = node.op == "cast" and node not in x.graph.composites
+    if plain and node.inputs[0].dtype is x.dtype:
+        return x
     return x.graph.apply("cast", [x], x.dtype)
 
 
@@ -81,11 +86,14 @@ def stop_gradient(x: Tensor) -> Tensor:
 class Walk:
     """What lies between wrt and the results: composites whole, unless a part of one is in wrt.
 
-    order: operands first. active: the nodes that a change of wrt can reach.
+    order: operands first. active: the nodes that a change of wrt can reach. ends: what is below
+    these is not walked.
     """
 
-    def __init__(self, results: Sequence[Tensor], wrt: Sequence[Tensor]) -> None:
-        self.graph = _graph_of([*results, *wrt])
+    def __init__(
+        self, results: Sequence[Tensor], wrt: Sequence[Tensor], ends: Collection[Node] = ()
+    ) -> None:
+        self.graph, self.ends = _graph_of([*results, *wrt]), frozenset(ends)
         wanted = {x.node for x in wrt}
         _check_views(wrt)
         self.composites = _whole(self.graph, wanted)
@@ -102,6 +110,8 @@ class Walk:
                 self.active.add(node)
 
     def operands(self, node: Node) -> tuple[Node, ...]:
+        if node in self.ends:
+            return ()
         if node.op == "loop":
             return loops.outside(self, node)
         known = self.composites.get(node)
@@ -111,7 +121,8 @@ class Walk:
         """An elementwise row, or a pair of directions."""
         known = self.composites.get(node)
         if known is not None:
-            return _other(INSTEAD[known.name]) if known.name in INSTEAD else composite(known)
+            instead = instead_of(known)
+            return composite(known) if instead is None else _other(*instead)
         row = changes(node)
         return STRUCTURAL[node.op] if row is None else row
 
@@ -191,14 +202,16 @@ class Walk:
                 yield change(tangent, y, *inputs)
 
 
-def _other(function: Callable[..., Tensor]) -> Structural:
-    """The derivative of an equal function, of names of their own for its inputs: a view of a view
-    would pass an input by."""
+def _other(function: Callable[..., Tensor], count: int) -> Structural:
+    """The derivative of an equal function, recorded again of its first `count` inputs under names
+    of their own; it reads the other inputs where they are."""
 
     def recorded(inputs: Sequence[Tensor]) -> tuple[Walk, Tensor, list[Tensor]]:
-        named = [stop_gradient(x) if x.dtype.is_float else x for x in inputs]
+        named = [again(x) if x.dtype.is_float else x for x in inputs[:count]]
         other = function(*named)
-        return Walk([other], [x for x in named if x.dtype.is_float]), other, named
+        named += inputs[count:]
+        floats = [x for x in named if x.dtype.is_float]
+        return Walk([other], floats, [x.node for x in named]), other, named
 
     def pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
         walk, other, named = recorded(inputs)

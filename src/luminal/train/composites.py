@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from .. import ops
 from ..graph.node import Composite
 from ..graph.tensor import Tensor
+from ..ops import attention
 from .rules import Change, Maybe, Structural
 
 TWO_BY_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -47,6 +48,7 @@ def _log_loss_of(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
 # name: (options of the call) -> a row as in `rules.ELEMENTWISE`; that of softmax is its own
 # transpose too
 COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
+    "again": lambda: (lambda t, y, x: t,),
     "sigmoid": lambda: (lambda t, y, x: t * (y * (1.0 - y)),),
     "tanh": lambda: (lambda t, y, x: t * (1.0 - y * y),),
     "erf": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * TWO_BY_ROOT_PI),),
@@ -69,10 +71,10 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
 }
 
 # Equal functions whose parts have derivatives where those of the original have none.
+# That of attention keeps queries, keys and values: no weights of (queries, keys) wait for it.
 INSTEAD: dict[str, Callable[..., Tensor]] = {
-    "attend": lambda scores, value, blind: ops.where(
-        blind, 0.0, ops.softmax(ops.where(blind, 0.0, scores), -1) @ value
-    ),
+    "attention": attention.weighted,
+    "masked_attention": attention.masked,
 }
 
 

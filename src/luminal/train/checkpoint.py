@@ -1,0 +1,75 @@
+"""Values that are computed again for their derivative, rather than kept until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ..errors import InputError
+from ..graph.node import Composite, Node
+from ..graph.order import post_order
+from ..graph.tensor import Tensor
+from .composites import INSTEAD
+
+NAME = "checkpoint"
+Instead: TypeAlias = tuple[Callable[..., Tensor], int]  # the function, how many inputs it takes
+
+
+def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """function(*inputs), of which a gradient keeps the inputs only: the rest is computed again.
+
+    What a training step holds between forward and backward shrinks to the inputs; the function is
+    computed twice. It may use further tensors (parameters of a module), which get their gradients.
+    Raises InputError where no input is a tensor of floats: nothing could be computed again.
+    """
+    if not any(x.dtype.is_float for x in inputs):
+        raise InputError("checkpoint: one of the inputs has to be a tensor of floats")
+    graph = inputs[0].graph
+    before = len(graph.nodes)
+    result = function(*inputs)
+    given = tuple(dict.fromkeys(x.node for x in inputs))
+    if result.node in given or result.node.number < before:
+        return result
+    floats = [node for node in given if node.dtype.is_float]  # the function may name them, too
+    others = [*floats, *_used(result.node, given, before)]
+
+    def of_nodes(*tensors: Tensor) -> Tensor:
+        known = dict(zip(given, tensors))
+        return function(*(known[x.node] for x in inputs))
+
+    options = (of_nodes, len(given))
+    graph.composites[result.node] = Composite(NAME, (*given, *others), options)
+    return result
+
+
+def again(x: Tensor) -> Tensor:
+    """x under another name: what is made of it is made anew. Derivatives pass, other than through
+    one cast to the own dtype (`stop_gradient`)."""
+    inner = x.graph.apply("cast", [x], x.dtype)
+    outer = x.graph.apply("cast", [inner], x.dtype)
+    x.graph.composites[outer.node] = Composite("again", (x.node,))
+    return outer
+
+
+def instead_of(known: Composite) -> Instead | None:
+    """An equal function that is recorded again for the derivative, if there is one."""
+    if known.name == NAME:
+        return known.options
+    if known.name not in INSTEAD:
+        return None
+
+    def function(*inputs: Tensor) -> Any:
+        return INSTEAD[known.name](*inputs, *known.options)
+
+    return function, len(known.inputs)
+
+
+def _used(result: Node, given: tuple[Node, ...], before: int) -> list[Node]:
+    """The floats recorded earlier that a function used beside its inputs, seen through views."""
+
+    def below(node: Node) -> tuple[Node, ...]:
+        outside = node.number < before and node.op != "view"
+        return () if node in given or outside else node.inputs
+
+    ends = (n for n in post_order([result], below) if n not in given and n.number < before)
+    return [n for n in ends if n.op not in ("view", "literal", "iota") and n.dtype.is_float]
