@@ -3,11 +3,13 @@
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper
 from onnx_models import agree, info, load, model, node, numbers, reference
 
 import luminal.onnx
 from luminal import DTypeError, InputError, ShapeError, Unsupported, WeightsError
+from luminal.cli import main as command
 
 INT, BOOL = TensorProto.INT64, TensorProto.BOOL
 
@@ -244,3 +246,22 @@ def test_what_is_asked_for_and_not_there():
     several = model([("NonZero", "x", "y")], [info("x", [2])], ["y"])
     with pytest.raises(Unsupported, match="no single graph: NonZero"):
         load(several).graph()
+
+
+def test_the_command_line(tmp_path):
+    path, x = tmp_path / "model.onnx", numbers(2, 3, 8)
+    onnx.save(attention(), path)
+    np.save(tmp_path / "x.npy", x)
+    said = CliRunner().invoke(command, ["onnx", "info", str(path)])
+    assert "x: float32 (batch, seq, 8)" in said.output and "one program" in said.output
+    given = ["--input", f"x={tmp_path / 'x.npy'}", "--output", str(tmp_path / "y.npz")]
+    said = CliRunner().invoke(command, ["onnx", "run", str(path), "--threads", "1", *given])
+    assert "y: float32 (2, 3, 8)" in said.output
+    expected = reference(attention(), {"x": x})[0]
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], expected, 1e-5, 1e-5)
+    arguments = ["--size", "seq=4", "--rounds", "3", "--threads", "1"]
+    said = CliRunner().invoke(command, ["onnx", "bench", str(path), *arguments])
+    assert "times as fast as onnxruntime" in said.output, said.output
+    for wrong in (["--size", "none=3"], ["--input", "x=nothing.npy"], ["--size", "seq=x"]):
+        said = CliRunner().invoke(command, ["onnx", "run", str(path), *wrong])
+        assert said.exit_code == 1 and said.output.startswith("luminal: "), said.output

@@ -17,6 +17,7 @@ from .check import check
 from .doctor import doctor
 from .faults import tell
 from .llm import chat, describe_model, run
+from .onnx import onnx
 from .serve import serve
 from .tune import cache, explain, tune
 from .view import profile, view
@@ -50,6 +51,7 @@ main.add_command(explain)
 main.add_command(check)
 main.add_command(cache)
 main.add_command(doctor)
+main.add_command(onnx)
 main.add_command(view)
 main.add_command(profile)
 

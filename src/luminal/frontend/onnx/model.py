@@ -33,6 +33,7 @@ class Port:
     name: str
     dtype: str
     shape: tuple[int | str, ...] | None
+    numpy: Any = None
 
     def __str__(self) -> str:
         shape = "?" if self.shape is None else f"({', '.join(map(str, self.shape))})"
@@ -91,13 +92,14 @@ class Model:
                 raise InputError(f"{len(inputs)} inputs given; {self._names()}")
             inputs = dict(zip(self.inputs, inputs))
         unknown = [name for name in inputs if name not in self.all_inputs]
-        missing = [name for name, port in self.inputs.items()
-                   if name not in inputs and not port.dtype.startswith("optional")]  # fmt: skip
+        missing = [n for n in self.inputs if n not in inputs and self.inputs[n].dtype != "optional"]
         if unknown or missing:
             what = f"no input {unknown[0]!r}" if unknown else f"input {missing[0]!r} is missing"
             raise InputError(f"{what}; {self._names()}")
         store = {name: _array(self.all_inputs[name], value) for name, value in inputs.items()}
-        return {**{name: None for name in self.inputs if name not in store}, **store}
+        if len(store) < len(self.inputs):
+            store.update({name: None for name in self.inputs if name not in store})
+        return store
 
     def _names(self) -> str:
         return "the inputs are " + ", ".join(map(str, self.inputs.values()))
@@ -147,7 +149,8 @@ def load(
 ) -> Model:  # fmt: skip
     """A model from a path, from bytes, or an `onnx.ModelProto`.
 
-    dynamic: sizes that the model names are free in its program (True), as large as in a run, for
+    threads: at most so many; a program of short steps takes one. dynamic: sizes that the model
+    names are free in its program (True), as large as in a run, for
     each of which a program is compiled (False), or free once a run has other ones (None).
 
     Other options are those of `Graph.compile`. Raises WeightsError for a damaged file or one whose
@@ -176,8 +179,9 @@ def _port(info: onnx.ValueInfoProto) -> Port:
         if tensor.elem_type == kinds.STRING
         else (str(kinds.numpy_of(tensor.elem_type)) if tensor.elem_type else "?")
     )
+    numpy = kinds.numpy_of(tensor.elem_type) if tensor.elem_type else None
     if not tensor.HasField("shape"):
-        return Port(info.name, name, None)
+        return Port(info.name, name, None, numpy)
     sizes: list[int | str] = []
     for d, size in enumerate(tensor.shape.dim):
         if size.WhichOneof("value") == "dim_value" and size.dim_value > 0:
@@ -186,7 +190,7 @@ def _port(info: onnx.ValueInfoProto) -> Port:
             sizes.append(size.dim_param)
         else:
             sizes.append(f"{info.name}.{d}")
-    return Port(info.name, name, tuple(sizes))
+    return Port(info.name, name, tuple(sizes), numpy)
 
 
 def size_name(name: str) -> str:
@@ -217,7 +221,7 @@ def _array(port: Port, value: Any) -> Any:
         if array.dtype.kind not in "OSU":
             raise InputError(f"input {port.name!r} is text, not {array.dtype}")
         return array.astype(object)
-    if str(array.dtype) != port.dtype:
+    if array.dtype != port.numpy:
         raise InputError(
             f"input {port.name!r} is {port.dtype}, not {array.dtype}: convert it with "
             f"array.astype({port.dtype!r})"

@@ -24,6 +24,7 @@ from .operators import Body, Operator
 from .record import Fix, NeedSizes, Recorder, Store
 from .table import HOST
 from .table.base import Typed
+from .work import threads_for
 
 MOST_VARIANTS = 256  # programs kept for one place in a body
 Template = tuple[Any, ...]
@@ -47,6 +48,7 @@ class Stage:
     still: bool
     why: str = ""
     program: Executable | None = None
+    told: tuple[str, ...] = ()  # sizes that the program knows
     next: Place | None = None
 
     def fits(self, store: Store, bound: Mapping[str, int]) -> bool:
@@ -97,6 +99,8 @@ class Runner:
 
     def __init__(self, context: Context, body: Body, shapes: Mapping[str, Template]) -> None:
         self.context, self.body, self.shapes = context, body, dict(shapes)
+        self.named = [(name, dim, len(shape), str(size)) for name, shape in shapes.items()
+                      for dim, size in enumerate(shape) if isinstance(size, Index)]  # fmt: skip
         self.start = Place(body.operators, body.constants, body.outputs)
 
     def run(self, store: dict[str, Any]) -> list[Any]:
@@ -117,13 +121,12 @@ class Runner:
         return self.context.reader.array(self.body.constants[name])
 
     def _bound(self, store: Store) -> dict[str, int]:
+        """The sizes that the inputs tell."""
         bound: dict[str, int] = {}
-        for name, shape in self.shapes.items():
+        for name, dim, rank, size in self.named:
             value = store.get(name)
-            if isinstance(value, np.ndarray) and len(shape) == value.ndim:
-                for size, n in zip(shape, value.shape):
-                    if isinstance(size, Index):
-                        bound.setdefault(str(size), n)
+            if isinstance(value, np.ndarray) and value.ndim == rank:
+                bound.setdefault(size, value.shape[dim])
         return bound
 
     # ---- finding and making programs
@@ -241,9 +244,9 @@ class Runner:
                 raise
             stage = self._stage(place, store, shapes, bound, still=True)
             self._execute(stage, store, bound)
-        for name, given in stage.gives.items():
-            if isinstance(given, Typed) and not stage.still:
-                shapes[name] = given.tensor.shape
+        if stage.next is not None and not stage.still:
+            tensors = {n: g.tensor for n, g in stage.gives.items() if isinstance(g, Typed)}
+            shapes.update({name: tensor.shape for name, tensor in tensors.items()})
         return stage
 
     def _execute(self, stage: Stage, store: dict[str, Any], bound: Mapping[str, int]) -> None:
@@ -253,8 +256,7 @@ class Runner:
             for name, taken in stage.takes.items():
                 for tensor, array in _pairs(taken, store[name]):
                     program[tensor] = array
-            told = set(program.sizes)
-            program.run(**{name: bound[name] for name in told if name in bound})
+            program.run(**{name: bound[name] for name in stage.told if name in bound})
             results = {tensor: program[tensor] for tensor in stage.graph.outputs}
         for name, given in stage.gives.items():
             store[name] = _outward(given, results)
@@ -281,7 +283,10 @@ def _settled(size: Any, n: int, varied: frozenset[str], bound: Mapping[str, int]
 def compiled(stage: Stage, context: Context) -> Executable:
     """The program of a stage, compiled when it is first needed."""
     if stage.program is None:
-        stage.program = stage.graph.compile(**context.options)
+        most = context.options.get("threads")
+        threads = threads_for(stage.graph, most)
+        stage.program = stage.graph.compile(**{**context.options, "threads": threads})
+        stage.told = tuple(stage.program.sizes)
     return stage.program
 
 
