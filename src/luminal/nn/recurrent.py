@@ -7,50 +7,15 @@ steps is one matrix product before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from .. import ops
 from ..errors import ShapeError, Unsupported
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
+from ..ops.recurrent import KINDS, Cell, State, recurrent, recurrent_cell
 from . import init
 from .module import Module
-
-State = tuple[Tensor, ...]
-Weights = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of input, of state, their biases
-Step = Callable[[Tensor, Tensor, State], State]  # gates of the input, of h; the first result is h
-
-
-def _plain_step(activation: Callable[[Tensor], Tensor]) -> Step:
-    def step(a: Tensor, b: Tensor, state: State) -> State:
-        return (activation(a + b),)
-
-    return step
-
-
-def lstm_step(a: Tensor, b: Tensor, state: State) -> State:
-    """(h, c) of an LSTM: gates input, forget, cell, output."""
-    i, f, g, o = ops.chunk(a + b, 4, -1)
-    c = ops.sigmoid(f) * state[1] + ops.sigmoid(i) * ops.tanh(g)
-    return ops.sigmoid(o) * ops.tanh(c), c
-
-
-def gru_step(a: Tensor, b: Tensor, state: State) -> State:
-    """h of a GRU: gates reset, update, new."""
-    reset_x, update_x, new_x = ops.chunk(a, 3, -1)
-    reset_h, update_h, new_h = ops.chunk(b, 3, -1)
-    update = ops.sigmoid(update_x + update_h)
-    new = ops.tanh(new_x + ops.sigmoid(reset_x + reset_h) * new_h)
-    return (new + update * (state[0] - new),)
-
-
-KINDS: dict[str, tuple[Step, int, int]] = {  # step, gates, states
-    "tanh": (_plain_step(ops.tanh), 1, 1),
-    "relu": (_plain_step(ops.relu), 1, 1),
-    "lstm": (lstm_step, 4, 2),
-    "gru": (gru_step, 3, 1),
-}
 
 
 class _Recurrent(Module):
@@ -71,12 +36,11 @@ class _Recurrent(Module):
         for name, shape in shapes.items():
             setattr(self, name + suffix, init.uniform(graph, shape, bound, dtype))
 
-    def _weights(self, suffix: str) -> Weights:
-        table = self._parameters
-        return (
-            table["weight_ih" + suffix], table["weight_hh" + suffix],
-            table.get("bias_ih" + suffix), table.get("bias_hh" + suffix),
-        )  # fmt: skip
+    def _cell(self, suffix: str) -> Cell:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        w_ih, w_hh, *rest = (self._parameters.get(name + suffix) for name in names)
+        assert w_ih is not None and w_hh is not None
+        return Cell(w_ih, w_hh, *rest)
 
 
 class RNNCellBase(_Recurrent):
@@ -92,13 +56,12 @@ class RNNCellBase(_Recurrent):
 
     def forward(self, x: Tensor, state: Tensor | State | None = None) -> Any:
         """x: (batch, input) or (input,). The new state: h, or (h, c) of an LSTM; zeros at first."""
-        step, _, states = KINDS[self.step_kind]
+        states = KINDS[self.step_kind][2]
         if state is None:
             zero = ops.zeros(x.graph, (*x.shape[:-1], self.hidden_size), x.dtype)
             state = (zero,) * states
         given = (state,) if isinstance(state, Tensor) else state
-        w_ih, w_hh, b_ih, b_hh = self._weights("")
-        new = step(ops.linear(x, w_ih, b_ih), ops.linear(given[0], w_hh, b_hh), given)
+        new = recurrent_cell(self.step_kind, self._cell(""), x, given)
         return new if states > 1 else new[0]
 
 
@@ -178,50 +141,10 @@ class RNNBase(_Recurrent):
         self, x: Tensor, given: State | None, lengths: Tensor | None
     ) -> tuple[Tensor, State]:
         """x: (steps, batch, input)."""
-        last: list[State] = []
-        for layer in range(self.num_layers):
-            if layer and self.training:
-                x = ops.dropout(x, self.dropout)
-            outputs = []
-            for suffix in self.suffixes:
-                count = KINDS[self.step_kind][2]
-                state = given and tuple(part.select(0, len(last)) for part in given)
-                state = state or self._zeros(x, count)
-                output, after = self._run(x, f"_l{layer}{suffix}", state, lengths)
-                outputs.append(output)
-                last.append(after)
-            x = ops.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
-        return x, tuple(ops.stack(parts, 0) for parts in zip(*last))
-
-    def _zeros(self, x: Tensor, count: int) -> State:
-        widths = [self.proj_size or self.hidden_size, self.hidden_size][:count]
-        return tuple(ops.zeros(x.graph, (x.shape[1], width), x.dtype) for width in widths)
-
-    def _run(
-        self, x: Tensor, suffix: str, state: State, lengths: Tensor | None
-    ) -> tuple[Tensor, State]:
-        """One layer in one direction: its outputs, and its last state."""
-        step, _, _ = KINDS[self.step_kind]
-        w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
-        narrow = self._parameters.get("weight_hr" + suffix)
-
-        def advance(state: State, given: tuple[Tensor, Tensor | None]) -> tuple[State, Tensor]:
-            gates, place = given
-            new = step(gates, ops.linear(state[0], w_hh, b_hh), state)
-            if narrow is not None:
-                new = (ops.linear(new[0], narrow), *new[1:])
-            if place is None or lengths is None:
-                return new, new[0]
-            goes = (place < lengths).unsqueeze(-1)
-            kept = tuple(ops.where(goes, a, b) for a, b in zip(new, state))
-            return kept, ops.where(goes, new[0], 0)
-
-        places = None
-        if lengths is not None:
-            places = ops.arange(x.graph, x.shape[0], dtype=lengths.dtype)
-        xs = ops.linear(x, w_ih, b_ih), places
-        after, outputs = ops.scan(advance, state, xs, reverse=suffix.endswith("_reverse"))
-        return outputs, after
+        numbers = range(self.num_layers)
+        layers = [[self._cell(f"_l{n}{suffix}") for suffix in self.suffixes] for n in numbers]
+        dropout = self.dropout if self.training else 0.0
+        return recurrent(self.step_kind, x, layers, given, lengths, dropout)
 
 
 class RNN(RNNBase):

@@ -28,6 +28,7 @@ from .fingerprint import fingerprint
 from .growing import expect_growth, kept_results
 from .program import Options, Program
 from .record import DRAWN, Recorder
+from .recurrent import keep_layers
 from .split import (
     Part,
     assemble,
@@ -75,6 +76,7 @@ def backend(
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
     )
+    keep_layers(module)
     with whole_graph(module):
         return compiler(module, inputs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .... import ops
@@ -9,6 +10,7 @@ from ....graph.dtype import boolean
 from ....graph.tensor import Tensor
 from ....ops.attention import attention_scores
 from ....ops.base import extent, static
+from ....ops.recurrent import Cell, recurrent
 from .base import rule, widened
 
 # ---- nn.TransformerEncoderLayer and nn.MultiheadAttention, where nothing is trained
@@ -78,6 +80,51 @@ def encoder_layer(
         return ops.add(x, feed(second(x)))
     x = first(ops.add(src, attend(src)))
     return second(ops.add(x, feed(x)))
+
+
+# ---- recurrent layers, of any number of steps
+
+
+def _recurrent(
+    kind: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
+    num_layers: int, bidirectional: bool, batch_first: bool,
+) -> Any:  # fmt: skip
+    count = len(params) // (num_layers * (2 if bidirectional else 1))
+    cells = [_cell(params[n : n + count], has_biases) for n in range(0, len(params), count)]
+    each = 2 if bidirectional else 1
+    layers = [cells[n : n + each] for n in range(0, len(cells), each)]
+    wide = [widened(state) for state in states]
+    steps = widened(x.transpose(0, 1) if batch_first else x)
+    y, after = recurrent(kind, steps, layers, tuple(wide))
+    return y.transpose(0, 1) if batch_first else y, *after
+
+
+def _cell(params: Sequence[Tensor], has_biases: bool) -> Cell:
+    w_ih, w_hh, *rest = map(widened, params)
+    b_ih, b_hh = rest[:2] if has_biases else (None, None)
+    return Cell(w_ih, w_hh, b_ih, b_hh, *rest[2 if has_biases else 0 :])
+
+
+@rule("luminal.lstm.default")
+def lstm(
+    x: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Any:  # fmt: skip
+    return _recurrent("lstm", x, hx, params, has_biases, num_layers, bidirectional, batch_first)
+
+
+def _one_state(kind: str) -> Any:
+    def layer(
+        x: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool, num_layers: int,
+        dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+    ) -> Any:  # fmt: skip
+        return _recurrent(kind, x, [hx], params, has_biases, num_layers, bidirectional, batch_first)
+
+    return layer
+
+
+for _name, _kind in {"gru": "gru", "rnn_tanh": "tanh", "rnn_relu": "relu"}.items():
+    rule(f"luminal.{_name}.default")(_one_state(_kind))
 
 
 # ---- rows in groups, each group through a matrix of its own (mixtures of experts)

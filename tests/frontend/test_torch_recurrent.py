@@ -1,0 +1,77 @@
+"""nn.LSTM, nn.GRU and nn.RNN under torch.compile: whole, of any length."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from luminal.torch import report, reset
+
+torch.manual_seed(0)
+LAYERS = [
+    ("LSTM", dict(num_layers=2)),
+    ("LSTM", dict(proj_size=3, bias=False, bidirectional=True, batch_first=True)),
+    ("GRU", dict(num_layers=2, bidirectional=True, batch_first=True)),
+    ("RNN", dict(nonlinearity="relu")),
+    ("RNN", dict(bias=False)),
+]
+
+
+@pytest.fixture(autouse=True)
+def seen():
+    """Dynamo sees into recurrent layers only where it is asked to."""
+    torch._dynamo.reset(), reset()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
+    torch._dynamo.reset(), reset()
+
+
+def flat(result):
+    y, states = result
+    return [y, *(states if isinstance(states, tuple) else (states,))]
+
+
+@pytest.mark.parametrize(("name", "options"), LAYERS)
+def test_a_layer_is_one_operation(name, options):
+    model = getattr(nn, name)(4, 5, **options).eval()
+    compiled = torch.compile(model, backend="luminal", dynamic=True, options={"strict": True})
+    with torch.no_grad():
+        for steps in (5, 80):
+            x = torch.randn(steps, 2, 4)
+            for mine, right in zip(flat(compiled(x)), flat(model(x))):
+                torch.testing.assert_close(mine, right, rtol=1e-5, atol=1e-5)
+                assert mine.stride() == right.stride()
+    assert not report().fallbacks and report().native < 40 and report().parts <= 2
+
+
+def test_in_a_model_with_states_of_its_own():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.layer = nn.Embedding(9, 4), nn.LSTM(4, 6, batch_first=True)
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, ids, state):
+            y, state = self.layer(self.table(ids), state)
+            return self.head(y), state
+
+    model, state = Tagger().eval(), (torch.randn(1, 2, 6), torch.randn(1, 2, 6))
+    compiled = torch.compile(model, backend="luminal", options={"strict": True})
+    ids = torch.randint(9, (2, 100))
+    with torch.no_grad():
+        (y, (h, c)), (want, (want_h, want_c)) = compiled(ids, state), model(ids, state)
+    for mine, right in zip((y, h, c), (want, want_h, want_c)):
+        torch.testing.assert_close(mine, right, rtol=1e-5, atol=1e-5)
+    assert report().graphs == 1 and not report().fallbacks
+
+
+def test_what_is_trained_is_expanded():
+    model, x = nn.GRU(3, 4), torch.randn(3, 2, 3)
+    grads = []
+    for run in (model, torch.compile(model, backend="luminal")):
+        model.zero_grad()
+        run(x)[0].square().sum().backward()
+        grads.append([weight.grad.clone() for weight in model.parameters()])
+    for mine, right in zip(*grads):
+        torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-5)
