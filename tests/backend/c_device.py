@@ -1,5 +1,7 @@
-"""A backend in one file: the C dialect, the system's compiler, ctypes. It shows what a new device
-takes: loop programs in scalars, text, memory, a launch."""
+"""A backend in one file: text, the system's compiler, ctypes. It shows what a new device takes:
+loop programs in scalars, text, memory, a launch. Text for GPUs runs here too, after a few
+definitions that make C++ of it: that says what it computes, not that their own compilers take it.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,62 @@ from luminal.kernel.program import Program
 from luminal.kernel.target import Target
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-FLAGS = ("-shared", "-fPIC", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-x", "c")
+FLAGS = ("-shared", "-fPIC", "-O0", "-fno-strict-aliasing", "-ffp-contract=off", "-w")
 WORKERS = 3
+ROWS = [
+    (name, letters, t, end)
+    for letters, names in (("a", "sqrt exp2 log2 sin cos floor ceil trunc rint fabs"),
+                           ("ab", "fmod copysign"), ("abc", "fma"))
+    for name in names.split() for t, end in (("float", "f"), ("double", ""))
+]  # fmt: skip
+CALLS, FLOATS = (
+    "".join(
+        f"static inline {t} {name}{end * suffixed}({', '.join(f'{t} {a}' for a in letters)})"
+        f" {{ return __builtin_{name}{end}({', '.join(letters)}); }}\n"
+        for name, letters, t, end in ROWS
+    )
+    for suffixed in (False, True)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """How a dialect becomes C++: what stands before its text; whether sizes are passed by their
+    addresses; whether the number of the worker is set by a call of `place`."""
+
+    dialect: text.Dialect
+    before: str
+    language: str = "c++"
+    addresses: bool = False
+    placed: bool = False
+
+
+COPY = """template <class To, class Of> static inline To copied(Of a)
+{ To b; __builtin_memcpy(&b, &a, sizeof b); return b; }
+"""
+C = Host(text.C, "", language="c")
+CUDA = Host(
+    text.CUDA,
+    COPY + FLOATS + """#define __global__
+#define __device__
+#define __int_as_float copied<float, int>
+#define __float_as_uint copied<unsigned, float>
+#define __uint_as_float copied<float, unsigned>
+#define __double_as_longlong copied<long long, double>
+#define __longlong_as_double copied<double, long long>
+static struct { unsigned x; } blockIdx, threadIdx, gridDim, blockDim = {1};
+extern "C" void place(long long worker, long long workers)
+{ blockIdx.x = worker; gridDim.x = workers; }
+""",
+    placed=True,
+)
+METAL = Host(
+    text.METAL,
+    COPY + "#define kernel extern \"C\"\n#define device\n#define constant const\n"
+    "#define as_type copied\n#define INFINITY __builtin_inff()\ntypedef unsigned uint;\n"
+    "namespace metal { " + CALLS + "namespace precise { " + CALLS + "} }\n",
+    addresses=True,
+)
 
 
 @dataclass(frozen=True)
@@ -38,19 +94,22 @@ class CDevice(Accelerator):
 
     __name__ = __name__
 
+    def __init__(self, host: Host = C) -> None:
+        self.host = host
+
     def target(self, threads: int) -> Target:
         if COMPILER is None:
             raise DeviceError("no C compiler is found")
         return Target("scalar", vector_bytes=4, registers=32, threads=threads)
 
     def render(self, program: Program, target: Target) -> str:
-        return text.render(program, text.C)
+        return text.render(program, self.host.dialect)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Text]:
         return [Text(each.encode()) for each in texts]
 
     def fingerprint(self, target: Target) -> str:
-        return repr(replace(target, threads=1))
+        return f"{self.host.dialect.name} {replace(target, threads=1)!r}"
 
     def needs(self, target: Target) -> tuple[str, ...]:
         return ("a C compiler",)
@@ -59,10 +118,11 @@ class CDevice(Accelerator):
         return () if COMPILER else tuple(needs)
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
-        return [_function(code, kernel_name(p)) for code, p in zip(codes, programs, strict=True)]
+        pairs = zip(codes, programs, strict=True)
+        return [_functions(code, kernel_name(p), self.host) for code, p in pairs]
 
     def workspace_bytes(self, program: Program) -> int:
-        return text.workspace_bytes(program, text.C, WORKERS)
+        return text.workspace_bytes(program, self.host.dialect, WORKERS)
 
     def allocate(self, size: int) -> np.ndarray:
         return np.full(size, 0xFF, np.uint8)  # NaN: what is not written shows
@@ -79,10 +139,16 @@ class CDevice(Accelerator):
     def launch(self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int],
                workspace: np.ndarray) -> None:  # fmt: skip
         pointers = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
-        numbers = [ctypes.c_int64(n) for n in sizes]
+        numbers: list[Any] = [ctypes.c_int64(n) for n in sizes]
+        if self.host.addresses:
+            numbers = [ctypes.byref(number) for number in numbers]
+        function, place = kernel
         for worker in reversed(range(WORKERS)):
-            last = [ctypes.c_int64(worker), ctypes.c_int64(WORKERS)]
-            kernel(*pointers, *numbers, ctypes.c_void_p(workspace.ctypes.data), *last)
+            where = [ctypes.c_int64(worker), ctypes.c_int64(WORKERS)]
+            if place is not None:
+                place(*where)
+            rest = [] if place is not None else where
+            function(*pointers, *numbers, ctypes.c_void_p(workspace.ctypes.data), *rest)
 
     def finish(self) -> None:
         """Every launch has waited."""
@@ -94,13 +160,15 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def _function(code: bytes, name: str) -> Any:
-    """The function of a text, from a library of its own."""
+def _functions(code: bytes, name: str, host: Host) -> tuple[Any, Any]:
+    """The kernel of a text, from a library of its own, and what sets the number of the worker."""
     library = Path(_folder().name) / f"{hashlib.sha256(code).hexdigest()}.so"
-    command = [str(COMPILER), *FLAGS, "-o", str(library), "-", "-lm"]
-    done = subprocess.run(command, input=code, capture_output=True)
+    source = host.before + code.decode().replace("#include <metal_stdlib>", "")
+    command = [str(COMPILER), *FLAGS, "-x", host.language, "-o", str(library), "-", "-lm"]
+    done = subprocess.run(command, input=source.encode(), capture_output=True)
     if done.returncode:
-        raise CompileError(f"{done.stderr.decode()}\n{code.decode()}")
-    function = getattr(ctypes.CDLL(str(library)), name)
+        raise CompileError(f"{done.stderr.decode()}\n{source}")
+    made = ctypes.CDLL(str(library))
+    function, place = getattr(made, name), made.place if host.placed else None
     function.restype = None
-    return function
+    return function, place

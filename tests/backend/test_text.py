@@ -48,6 +48,16 @@ def test_case(case: Case) -> None:
     run_case(case, on("c"))
 
 
+@pytest.mark.parametrize("device", ["cuda text", "metal text"])
+@pytest.mark.parametrize("case", CASES[7 :: 4 * PART], ids=lambda case: case.name)
+def test_text_for_gpus_means_the_same(case: Case, device: str) -> None:
+    """HIP is written as CUDA is."""
+    try:
+        run_case(case, on(device))
+    except Unsupported as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(1, PART))
 def test_all_cases(part: int) -> None:
