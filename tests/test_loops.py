@@ -18,9 +18,9 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def both(cx: luminal.Graph, given, sizes=None, **options) -> list[tuple[np.ndarray, ...]]:
-    """The outputs for each row of inputs: on the reference, then on one thread and on two."""
+    """The outputs for each row of inputs: on the reference, on one thread and on two, as C."""
     found = []
-    for device, threads in (("reference", 1), ("cpu", 1), ("cpu", 2)):
+    for device, threads in (("reference", 1), ("cpu", 1), ("cpu", 2), ("c", 1)):
         rt = cx.compile(device, threads=threads, cache=False, **options)
         rows = []
         for arrays in given:

@@ -133,8 +133,9 @@ class CDevice(Accelerator):
     def read(self, buffer: np.ndarray, array: np.ndarray) -> None:
         array[...] = buffer[: array.nbytes].view(array.dtype).reshape(array.shape)
 
-    def copy(self, target: np.ndarray, source: np.ndarray, size: int) -> None:
-        target[:size] = source[:size]
+    def copy(self, target: np.ndarray, source: np.ndarray, size: int, target_at: int = 0,
+             source_at: int = 0) -> None:  # fmt: skip
+        target[target_at : target_at + size] = source[source_at : source_at + size]
 
     def launch(self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int],
                workspace: np.ndarray) -> None:  # fmt: skip

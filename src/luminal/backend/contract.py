@@ -181,8 +181,10 @@ class Accelerator(ABC):
         """The start of a buffer into a contiguous array, when all before is done."""
 
     @abstractmethod
-    def copy(self, target: Any, source: Any, size: int) -> None:
-        """Bytes from one buffer to another."""
+    def copy(
+        self, target: Any, source: Any, size: int, target_at: int = 0, source_at: int = 0
+    ) -> None:
+        """Bytes of one buffer, from the byte `source_at` on, to another."""
 
     @abstractmethod
     def launch(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from ..kernel.layout import laid_out
 from ..search.compare import Difference
 from .arena import round_up
 from .contract import Piece, Spill
-from .plan import Argument, Call, Plan
+from .order import marked
+from .plan import Argument, Loop, Plan
 
+Item: TypeAlias = "int | tuple[int, list[Item]]"  # a call, or a loop and what is inside
 WASTE = 2  # a buffer is used again for what needs at least this share of it
 
 
@@ -27,16 +29,15 @@ class Offloaded:
 
     def __init__(self, plan: Plan, codes: Sequence[bytes], device: Accelerator) -> None:
         """codes: one for each kernel of the plan, in order."""
-        if plan.loops:
-            raise Unsupported("loops of run-time length on a device with memory of its own")
         programs = [made.program for made in plan.kernels]
         self._plan, self._device = plan, device
         self._kernels = device.kernels(codes, programs)
         needed = max((device.workspace_bytes(p) for p in programs), default=0)
         self._bytes: dict[int, int] = {}  # of each buffer, by identity
         self._workspace = self._new(needed)
-        self._running = [call for call in plan.calls if not call.constant]
-        self._making = [call for call in plan.calls if call.constant]
+        self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
+        self._making = [n for n, call in enumerate(plan.calls) if call.constant]
+        self._moving = [n for n, memory in enumerate(plan.memories) if memory.kind == "moving"]
         self._packed: dict[Argument, Any] = {}
         self._buffers: dict[int, Any] = {}  # of memories
         self._given: dict[int, np.ndarray] = {}  # parameters, inputs that packings are made of
@@ -108,33 +109,36 @@ class Offloaded:
     def bind(self, sizes: Mapping[str, int]) -> None:
         changed = self._sizes != dict(sizes)
         self._sizes = dict(sizes)
-        calls = [call for call in self._running if call.runs(self._sizes)]
         kept = {*self._plan.outputs, *self._plan.persistent(), *(n for _, n in self._plan.states)}
-        for memory in sorted(kept):
+        for memory in sorted(kept.union(self._moving)):
             self._room(memory, self._plan.memories[memory].bytes(self._sizes))
         for old, new in self._plan.in_place:
             self._buffers[new] = self._buffers[old]
-        self._place(calls, kept)
+        for carried in (c for loop in self._plan.loops for c in loop.carried):
+            if carried.spare == carried.result:
+                self._buffers[carried.new] = self._buffers[carried.old]
+        self._place(kept)
         self._stale = self._stale or changed
 
-    def _place(self, calls: Sequence[Call], kept: Container[int]) -> None:
+    def _now(self) -> list[int]:
+        """The calls of a run at the present sizes."""
+        return [n for n in self._running if self._plan.calls[n].runs(self._sizes)]
+
+    def _place(self, kept: Container[int]) -> None:
         """A buffer for each temporary memory, from its first use to its last."""
-        used: dict[int, list[int]] = {}
-        for step, call in enumerate(calls):
-            for argument in call.arguments:
-                if self._is_free(argument.memory, kept):
-                    used.setdefault(argument.memory, []).append(step)
+        calls, persistent = self._now(), self._plan.persistent()
+        used = {m: life for m, life in self._plan.lives(calls, persistent).items() if m not in kept}
         pool = [self._buffers.pop(m) for m in [*self._buffers] if self._is_free(m, kept)]
         free = list({id(buffer): buffer for buffer in pool}.values())
         for step in range(len(calls)):
-            for memory in (m for m, steps in used.items() if steps[0] == step):
+            for memory in (m for m, life in used.items() if life[0] == step):
                 size = round_up(self._plan.memories[memory].bytes(self._sizes))
                 fits = [b for b in free if size <= self._bytes[id(b)] <= WASTE * size]
                 found = min(fits, key=lambda b: self._bytes[id(b)], default=None)
                 if found is not None:
                     free = [buffer for buffer in free if buffer is not found]
                 self._buffers[memory] = self._new(size) if found is None else found
-            free += [self._buffers[m] for m, steps in used.items() if steps[-1] == step]
+            free += [self._buffers[m] for m, life in used.items() if life[1] == step]
         for buffer in free:
             if not any(b is buffer for b in self._buffers.values()):
                 del self._bytes[id(buffer)]
@@ -152,12 +156,10 @@ class Offloaded:
     def run(self) -> None:
         if self._stale:
             self._make()
-        for call in self._running:
-            if call.runs(self._sizes):
-                self._call(call)
+        self._execute(self._now())
         for old, new in self._replaced:
-            size = self._plan.memories[new].bytes(self._sizes)
-            self._device.copy(self._room(old, size), self._buffers[new], size)
+            self._room(old, self._size(new))
+            self._copy(old, new, self._size(new))
             self._shapes[old] = self._shape(new)
 
     def _make(self) -> None:
@@ -165,11 +167,63 @@ class Offloaded:
         for buffer in self._packed.values():
             del self._bytes[id(buffer)]
         self._packed.clear()
-        for call in self._making:
-            self._call(call)
+        self._execute(self._making)
         self._stale = False
 
-    def _call(self, call: Call) -> None:
+    def _execute(self, running: Sequence[int]) -> None:
+        """These calls, and the loops around them."""
+        opened: list[tuple[int, list[Item]]] = [(-1, [])]
+        for number, loop in marked(self._plan, running):
+            if number is not None:
+                opened[-1][1].append(number)
+            elif loop is not None:
+                opened.append((loop, []))
+            else:
+                inner = opened.pop()
+                opened[-1][1].append(inner)
+        self._items(opened[0][1])
+
+    def _items(self, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, int):
+                self._call(item)
+            else:
+                self._loop(self._plan.loops[item[0]], item[1])
+
+    def _loop(self, loop: Loop, items: Sequence[Item]) -> None:
+        """The two memories of what is carried change their buffers with each step."""
+        for c in loop.carried:
+            self._copy(c.old, c.initial, self._size(c.old))
+        count, step = loop.count(self._sizes), 0
+        while (count is None or step < count) and self._goes_on(loop):
+            turn = step if not loop.reverse else (count or 0) - 1 - step
+            for stack, part in loop.sliced:
+                self._copy(part, stack, self._size(part), source_at=turn * self._size(part))
+            self._items(items)
+            for stack, part in loop.rows:
+                self._copy(stack, part, self._size(part), target_at=turn * self._size(part))
+            for c in loop.carried:
+                before, now = self._buffers[c.old], self._buffers[c.new]
+                self._buffers[c.old], self._buffers[c.new] = now, before
+            step += 1
+        for c in loop.carried:
+            self._copy(c.result, c.old, self._size(c.old))
+
+    def _goes_on(self, loop: Loop) -> bool:
+        return not loop.conditional or bool(self._read(loop.carried[0].old).all())
+
+    def _size(self, memory: int) -> int:
+        return self._plan.memories[memory].bytes(self._sizes)
+
+    def _copy(
+        self, target: int, source: int, size: int, target_at: int = 0, source_at: int = 0
+    ) -> None:
+        pair = self._buffers[target], self._buffers[source]
+        if size and (pair[0] is not pair[1] or target_at != source_at):
+            self._device.copy(*pair, size, target_at, source_at)
+
+    def _call(self, number: int) -> None:
+        call = self._plan.calls[number]
         sizes = [self._sizes[name] for name in self._plan.kernels[call.kernel].program.sizes]
         buffers = [self._argument(argument) for argument in call.arguments]
         self._device.launch(self._kernels[call.kernel], buffers, sizes, self._workspace)
@@ -201,12 +255,12 @@ class Offloaded:
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, from launch to end: the best of `repeat`."""
         times: list[tuple[str, float]] = []
-        for call in (call for call in self._running if call.runs(self._sizes)):
-            best = min(self._seconds(call) for _ in range(repeat))
-            times.append((self._plan.kernels[call.kernel].name, best))
+        for number in self._now():
+            best = min(self._seconds(number) for _ in range(repeat))
+            times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))
         return times
 
-    def _seconds(self, call: Call) -> float:
+    def _seconds(self, call: int) -> float:
         self._device.finish()
         start = time.perf_counter()
         self._call(call)

@@ -40,7 +40,7 @@ def steps(
     found: list[Step] = []
     reading: list[Span] = []
     writing: list[Span] = []
-    for number, loop in _marked(plan, running):
+    for number, loop in marked(plan, running):
         if number is None:
             _wait(found)
             found.append(End() if loop is None else begin(loop))
@@ -56,7 +56,7 @@ def steps(
     return found
 
 
-def _marked(plan: Plan, running: Sequence[int]) -> Iterator[tuple[int | None, int | None]]:
+def marked(plan: Plan, running: Sequence[int]) -> Iterator[tuple[int | None, int | None]]:
     """(call, None) for these calls in order; (None, loop) before those of a loop, outer loops
     first, and (None, None) behind them."""
     first: dict[int, list[int]] = {}

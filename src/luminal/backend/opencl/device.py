@@ -103,8 +103,11 @@ class OpenCL(Accelerator):
     def read(self, buffer: Any, array: np.ndarray) -> None:
         self._cl.enqueue_copy(self._queue, _plain(array), buffer, is_blocking=True)
 
-    def copy(self, target: Any, source: Any, size: int) -> None:
-        self._cl.enqueue_copy(self._queue, target, source, byte_count=size)
+    def copy(
+        self, target: Any, source: Any, size: int, target_at: int = 0, source_at: int = 0
+    ) -> None:
+        where = {"byte_count": size, "src_offset": source_at, "dst_offset": target_at}
+        self._cl.enqueue_copy(self._queue, target, source, **where)
 
     # ---- running
 
