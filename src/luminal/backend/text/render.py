@@ -55,6 +55,12 @@ def kernel_name(program: Program) -> str:
     return re.sub(r"\W", "_", program.name, flags=re.ASCII)
 
 
+def _is_shift(amount: Val) -> bool:
+    """So many bits as a signed number has."""
+    kind = amount.dtype
+    return bool(kind and amount.literal and kind.kind == "int" and 0 <= int(amount.name) < 32)
+
+
 class _Text:
     def __init__(self, program: Program, dialect: Dialect) -> None:
         self.program, self.dialect = program, dialect
@@ -137,6 +143,8 @@ class _Text:
         if dtype.kind == "bool":
             return "1" if text in ("1", "True") else "0"
         number = int(text)
+        if dtype.name in ("i32", "i64") and abs(number) < 1 << 31:
+            return str(number) if number >= 0 else f"({number})"
         if number == -(1 << 63):
             return f"(-(i64){(1 << 63) - 1} - 1)"
         return f"(({dtype.name}){number}{'u' if dtype.kind != 'int' else ''})"
@@ -219,6 +227,8 @@ class _Text:
         args = [self.value(a) for a in ins.args]
         if ins.op in ("load", "gather", "gather_at"):
             return self.load(ins, out, args)
+        if ins.op == "shift_right" and _is_shift(ins.args[1]):
+            return f"{args[0]} >> {args[1]}"
         if ins.op == "offset":
             return args[1] if args[0] == "0" else f"{args[0]} + {args[1]}"
         if ins.op in ("expand", "pack") or ins.op.startswith("across."):  # of one lane
