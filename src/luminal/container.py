@@ -39,6 +39,10 @@ PAGE = mmap.ALLOCATIONGRANULARITY  # bytes at whose multiples a mapping may begi
 PART = ".part"  # how the names of files end that are not whole yet
 
 
+class OtherFormat(ArtifactError):
+    """Written by an earlier luminal, or a later one."""
+
+
 @dataclass(frozen=True)
 class Blob:
     """Bytes of a file (a `Piece`), as they were written or not at all: what finds them damaged
@@ -119,7 +123,7 @@ class Writer:
 
 def read(path: Path, magic: bytes, key: str | None = None) -> tuple[Any, list[Blob]]:
     """What the file is about, and its blobs. key: that it must be kept under, if any. Raises
-    ArtifactError, OSError."""
+    ArtifactError (OtherFormat), OSError."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD.size)
@@ -129,7 +133,7 @@ def read(path: Path, magic: bytes, key: str | None = None) -> tuple[Any, list[Bl
             raise ArtifactError(f"{path}: cut off")
         _, version, start, length, digest = HEAD.unpack(head)
         if version != VERSION:
-            raise ArtifactError(f"{path}: format {version}; this luminal reads format {VERSION}")
+            raise OtherFormat(f"{path}: format {version}; this luminal reads format {VERSION}")
         if start + length > size:
             raise ArtifactError(f"{path}: damaged, or cut off")
         file.seek(start)

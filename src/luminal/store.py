@@ -72,8 +72,9 @@ class Store:
         return found
 
     def find(self, key: str | None, read: Callable[[Path], Read]) -> Read | None:
-        """What `read` makes of the file of a key; None where there is none, with a warning where
-        `read` raises OSError, or ArtifactError or ValueError for what is damaged."""
+        """What `read` makes of the file of a key; None where there is none, or one of another
+        format; with a warning where `read` raises OSError, or ArtifactError or ValueError for what
+        is damaged."""
         if self.folder is None or key is None:
             return None
         path = self.folder / (key + self.suffix)
@@ -82,8 +83,8 @@ class Store:
             if self._unsafe(self.folder) or self._unsafe(path):
                 return None
             found = read(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except (FileNotFoundError, NotADirectoryError, container.OtherFormat):
+            return None  # nobody need do anything about it
         except OSError as error:  # it may be whole
             warnings.warn(f"{path}: kept {self.kind} are not used: {error}", stacklevel=2)
             return None
