@@ -131,6 +131,7 @@ NO_USE = {
         "to_(dense|mkldnn|padded_tensor|sparse.*)|.*sparse.*|.*(indices|values)|dense_dim|coalesce|"
         "smm|sspaddmm|int_repr|dequantize|q_.*|qscheme|c(double|float)|chalf|real|imag"
     ),
+    "torch.fft": "Tensor",
 }
 
 
@@ -148,6 +149,7 @@ def names() -> list[str]:
             [n for n, f in functions if callable(f) and not inspect.isclass(f)], ops,
         ),
         "torch.Tensor": (dir(torch.Tensor), luminal.Tensor),
+        "torch.fft": (torch.fft.__all__, ops.fft),
     }  # fmt: skip
     lines = [NAMES, "", f"Of torch {version('torch')}. Left out: what begins or ends with _ (in"]
     lines += ["place), and what a graph has no use for (`NO_USE` in the script).", ""]

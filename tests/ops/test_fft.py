@@ -14,7 +14,8 @@ from luminal.errors import ShapeError
 from luminal.ops import Complex
 
 RANDOM = np.random.default_rng(0)
-KINDS = ("fft", "ifft", "rfft", "irfft")
+KINDS = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+REAL = ("rfft", "ihfft")
 LENGTHS = (1, 2, 3, 4, 5, 8, 12, 13, 31, 60, 64, 67, 100, 127, 134, 400, 480, 541, 1024, 1042, 1082)
 Result = Callable[..., Any]
 
@@ -34,7 +35,7 @@ def compared(cases: dict[str, tuple[np.ndarray, Result, Result]], device: str = 
     program = graph.compile(device=device, threads=1)
     program.run()
     for name, (values, _, theirs) in cases.items():
-        expected = theirs(torch.from_numpy(values)).numpy()
+        expected = theirs(torch.from_numpy(values)).resolve_conj().numpy()
         parts = [program[part] for part in found[name]]
         got = parts[0] + 1j * parts[1] if len(parts) > 1 else parts[0]
         assert got.shape == expected.shape and np.iscomplexobj(got) == np.iscomplexobj(expected)
@@ -52,8 +53,8 @@ def test_every_kind_of_length() -> None:
     cases = {}
     for n in LENGTHS:
         for kind in KINDS:
-            values = normal(2, n) if kind == "rfft" else normal(2, n) + 1j * normal(2, n)
-            size = n if kind == "irfft" else None
+            values = normal(2, n) if kind in REAL else normal(2, n) + 1j * normal(2, n)
+            size = n if kind in ("irfft", "hfft") else None
             cases[f"{kind} {n}"] = (values, *along(kind, size))
     compared(cases, "reference")
 
@@ -64,7 +65,7 @@ def test_sizes_norms_and_dimensions() -> None:
     for norm in (None, "backward", "forward", "ortho"):
         for kind in KINDS:
             for n in (None, 4, 9):
-                values = whole if kind == "rfft" else pair
+                values = whole if kind in REAL else pair
                 cases[f"{kind} {n} {norm}"] = (values, *along(kind, n, 1, norm))
         for kind in ("fftn", "ifftn", "rfftn", "irfftn"):
             values = whole if kind == "rfftn" else pair
@@ -76,6 +77,9 @@ def test_sizes_norms_and_dimensions() -> None:
     for kind in ("fftshift", "ifftshift"):
         cases[kind], cases[f"{kind} 1"] = (pair, *along(kind)), (whole, *along(kind, 1))
     cases["real"] = (whole, *along("fft"))
+    for kind in ("fftfreq", "rfftfreq"):
+        ours, theirs = getattr(ops.fft, kind), getattr(torch.fft, kind)
+        cases[kind] = (whole, lambda x, f=ours: f(x.graph, 7, 0.5), lambda x, f=theirs: f(7, 0.5))
     cases["integers"] = (np.arange(6), *along("rfft"))
     compared(cases, "reference")
 

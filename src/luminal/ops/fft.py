@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..errors import ShapeError
+from ..graph.graph import Graph
 from ..graph.tensor import Tensor
 from . import fourier
 from .base import dim_of, extent, full_like, static
-from .complex import Complex
+from .complex import Complex, conj
 from .elementwise import mul
 from .movement import roll
 
@@ -41,6 +44,16 @@ def rfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
 def irfft(x: Number, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of `rfft`; n: the length of the result, 2 (frequencies - 1) if None."""
     return irfftn(x, _one(n), (dim,), norm)
+
+
+def hfft(x: Number, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """`fft` of n numbers of which the first half is given: the others are their conjugates."""
+    return irfft(conj(_pair(x)), n, dim, _other(norm))
+
+
+def ihfft(x: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Complex:
+    """The inverse of `hfft`."""
+    return conj(rfft(x, n, dim, _other(norm)))
 
 
 def fft2(
@@ -112,6 +125,16 @@ def irfftn(
     return mul(result, _scale(norm, math.prod(sizes), forward=False))
 
 
+def fftfreq(graph: Graph, n: int, d: float = 1.0) -> Tensor:
+    """The frequencies of `fft` for samples d apart, f32: 0, 1, ..., -2, -1 over n d."""
+    return graph.constant(np.fft.fftfreq(n, d).astype(np.float32))
+
+
+def rfftfreq(graph: Graph, n: int, d: float = 1.0) -> Tensor:
+    """The frequencies of `rfft` for samples d apart, f32."""
+    return graph.constant(np.fft.rfftfreq(n, d).astype(np.float32))
+
+
 def fftshift(x: Number, dim: Dims = None) -> Number:
     """The zero frequency moves to the middle, of all dimensions if None are named."""
     return _shifted(x, dim, lambda size: size // 2)
@@ -177,6 +200,11 @@ def _scale(norm: str | None, count: int, forward: bool) -> float:
     if norm == "ortho":
         return count**-0.5
     return 1 / count if forward == (norm == "forward") else 1.0
+
+
+def _other(norm: str | None) -> str | None:
+    """What scales the inverse as this does the forward transform."""
+    return {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
 
 
 def _shifted(x: Number, dim: Dims, by: Callable[[int], int]) -> Number:
