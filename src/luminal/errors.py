@@ -92,5 +92,9 @@ class WrongResult(LuminalError, RuntimeError):
     """A compiled program does not compute what it means: a fault of the compiler."""
 
 
+class NotFinite(LuminalError, ArithmeticError):
+    """A value of a training became NaN or infinite."""
+
+
 class VerifyError(CompileError):
     """An intermediate representation breaks its own rules."""

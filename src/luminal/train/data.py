@@ -1,0 +1,138 @@
+"""Batches for a training: from arrays, or from whatever can be iterated over again and again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from queue import Empty, Full, Queue
+from types import TracebackType
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+
+from ..errors import InputError
+
+AHEAD = 2  # batches that wait
+PAUSE = 0.05  # seconds between looks at whether anybody still reads
+
+Item = TypeVar("Item")
+Source: TypeAlias = "Batches | Iterable[Any] | Callable[[], Iterable[Any]]"
+Place: TypeAlias = tuple[int, int]  # epoch, number of the batch in it
+
+
+class Batches:
+    """Rows of arrays in batches, in a new order each epoch, which depends on seed and epoch only.
+
+    arrays: one, or several of equal length; a batch is a tuple of their rows. shuffle=False: in
+    order. Rows that fill no batch are left out, unless drop_last=False. Raises InputError.
+    """
+
+    def __init__(
+        self, *arrays: Any, size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
+    ) -> None:
+        self.arrays = [np.asarray(a) for a in arrays]
+        lengths = {len(a) for a in self.arrays}
+        if len(lengths) != 1:
+            raise InputError(f"arrays of one length are needed, not of {sorted(lengths)}")
+        self.rows, self.size = lengths.pop(), size
+        self.shuffle, self.seed = shuffle, seed
+        self.count = self.rows // size if drop_last else -(-self.rows // size)
+        if size < 1 or not self.count:
+            raise InputError(f"{self.rows} rows are no batch of {size}")
+
+    def __len__(self) -> int:
+        return self.count
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[np.ndarray, ...]]:
+        """The batches of an epoch from one on."""
+        order = np.arange(self.rows)
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, number]).permutation(self.rows)
+        for at in range(start, self.count):
+            rows = order[at * self.size : (at + 1) * self.size]
+            yield tuple(a[rows] for a in self.arrays)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
+        return self.epoch(0)
+
+
+def stream(data: Source, place: Place) -> Iterator[tuple[Place, Any]]:
+    """(the place behind it, batch) from a place on, epoch after epoch, until an epoch is empty."""
+    epoch, start = place
+    for number in count(epoch):
+        found = start
+        for batch in one_epoch(data, number, start):
+            found += 1
+            yield (number, found), arrays_of(batch)
+        if not found:
+            return
+        start = 0
+
+
+def one_epoch(data: Source, number: int = 0, start: int = 0) -> Iterable[Any]:
+    """The batches of one epoch as they are given, from one on."""
+    if isinstance(data, Batches):
+        return data.epoch(number, start)
+    made = data() if callable(data) else data
+    return islice(iter(made), start, None)
+
+
+def arrays_of(batch: Any) -> Any:
+    """A batch with arrays in place of tensors of PyTorch: a tuple, or a dict by name."""
+    if isinstance(batch, Mapping):
+        return {name: np.asarray(value) for name, value in batch.items()}
+    if isinstance(batch, Sequence):
+        return tuple(np.asarray(value) for value in batch)
+    return (np.asarray(batch),)
+
+
+class Prefetch(Generic[Item]):
+    """An iterator whose next items a thread makes meanwhile. Used as a context, which ends it."""
+
+    def __init__(self, items: Iterator[Item], ahead: int = AHEAD) -> None:
+        self._items, self._ended = items, threading.Event()
+        self._queue: Queue[tuple[Item | None, BaseException | None]] = Queue(ahead)
+        self._thread = threading.Thread(target=self._work, name="luminal-prefetch", daemon=True)
+
+    def __enter__(self) -> Iterator[Item]:
+        self._thread.start()
+        return self._read()
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            for item in self._items:
+                if not self._put((item, None)):
+                    return
+            self._put((None, StopIteration()))
+        except BaseException as error:
+            self._put((None, error))
+
+    def _put(self, entry: tuple[Item | None, BaseException | None]) -> bool:
+        while not self._ended.is_set():
+            try:
+                self._queue.put(entry, timeout=PAUSE)
+                return True
+            except Full:
+                continue
+        return False
+
+    def _read(self) -> Iterator[Item]:
+        while True:
+            try:
+                item, error = self._queue.get(timeout=1.0)
+            except Empty:
+                if self._thread.is_alive():
+                    continue
+                return
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item  # type: ignore[misc]

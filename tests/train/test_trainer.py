@@ -1,0 +1,178 @@
+"""The training loop: data of every kind, exact resumes, also of a process that was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from luminal import Graph, InputError, NotFinite, ops, train
+from luminal.train import checkpoints
+from luminal.train.data import Prefetch
+from luminal.train.log import read
+
+from .killed import ROWS, TARGETS, data, trainer
+
+
+def losses(records: list[train.Record]) -> list[float]:
+    return [record.loss for record in records]
+
+
+def test_a_resumed_training_has_the_losses_of_one_that_went_through(tmp_path: Path) -> None:
+    whole = losses(trainer().fit(data(), 23))
+    trainer(tmp_path, save_every=4).fit(data(), 9)
+    assert len(read(tmp_path / "log.csv")) == 9
+    (tmp_path / ".step-000000008.safetensors.1.new").write_bytes(b"half")
+    (tmp_path / "step-000000009.safetensors").unlink()  # as if killed before it was there
+    second = trainer(tmp_path, save_every=4, keep=2)
+    assert losses(second.fit(data(), 23)) == whole[8:]
+    assert losses(read(tmp_path / "log.csv")) == whole
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == ["log.csv", "step-000000020.safetensors", "step-000000023.safetensors"]
+    assert trainer(tmp_path).fit(data(), 23) == []
+
+
+def test_data_of_every_kind_is_the_same_data() -> None:
+    whole = losses(trainer().fit(data(shuffle=False), 10))
+    rows = torch.utils.data.TensorDataset(torch.tensor(ROWS), torch.tensor(TARGETS))
+    loader = torch.utils.data.DataLoader(rows, batch_size=8)
+    batches = list(data(shuffle=False))
+    for source in (loader, batches, lambda: iter(batches)):
+        assert losses(trainer().fit(source, 10)) == whole
+    assert losses(trainer().fit(iter(batches), 10)) == whole[:5]  # it is over then
+    named = trainer()
+    named.inputs = {"rows": named.inputs[0], "targets": named.inputs[1]}
+    dicts = [{"rows": x, "targets": y, "more": y} for x, y in batches]
+    assert losses(named.fit(dicts, 10)) == whole
+
+
+def test_every_epoch_has_its_own_order_and_all_rows() -> None:
+    batches = train.Batches(np.arange(10), size=3, drop_last=False)
+    first, again, second = (
+        np.concatenate([x for (x,) in batches.epoch(n)]) for n in (0, 0, 1)
+    )
+    assert sorted(first) == list(range(10)) == sorted(second)
+    assert list(first) == list(again) != list(second)
+    assert [list(x) for (x,) in batches.epoch(0, 2)] == [list(first[6:9]), list(first[9:])]
+
+
+def test_validation_keeps_the_best_and_stops(tmp_path: Path) -> None:
+    t = trainer(tmp_path)
+    records = t.fit(data(), 60, validation=data(shuffle=False), validate_every=5)
+    found = [r.validation for r in records if r.validation is not None]
+    assert len(found) == 12 and min(found) == t.best < found[0]
+    weights = t["weight"]
+    expected = np.mean((ROWS @ weights.T + t["bias"] - TARGETS) ** 2)
+    np.testing.assert_allclose(t.validate(data(shuffle=False)), expected, rtol=1e-5)
+    assert "weight" in checkpoints.Safetensors(tmp_path / "best.safetensors")
+    worse = [(x, y + 1e3 * n) for n, (x, y) in enumerate(data(shuffle=False))]
+    grows = iter(range(1, 100))
+    stopped = trainer().fit(
+        data(), 60, lambda: worse[next(grows) :][:1], validate_every=1, patience=2
+    )
+    assert len(stopped) == 3
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    t = trainer(tmp_path, validation_loss=None)
+    with pytest.raises(InputError, match="validation_loss"):
+        t.fit(data(), 3, validation=data())
+    with pytest.raises(InputError, match="2 arrays"):
+        t.fit([ROWS[:8]], 3)
+    with pytest.raises(InputError, match="no batch of 50"):
+        train.Batches(ROWS, size=50)
+    with pytest.raises(InputError, match="one length"):
+        train.Batches(ROWS, ROWS[:3], size=2)
+    t.fit(data(), 3)
+    graph = Graph()
+    w = graph.parameter((2,), name="other").set(np.ones(2, np.float32))
+    other = train.Trainer((w * w).sum(), [], [w], train.SGD(0.1), folder=tmp_path)
+    with pytest.raises(InputError, match="holds another training"):
+        other.fit([()], 5)
+
+    def broken():
+        yield ROWS[:8], TARGETS[:8]
+        raise KeyError("the data")
+
+    with pytest.raises(KeyError, match="the data"):
+        trainer().fit(broken(), 5)
+
+
+def test_the_first_tensor_that_is_not_finite_is_named() -> None:
+    graph = Graph()
+    x = graph.tensor((3,), name="x")
+    w = graph.parameter((3,), name="w").set(np.ones(3, np.float32))
+    loss = (ops.log(x * w) * 2.0).sum()
+    t = train.Trainer(
+        loss, [x], [w], train.SGD(0.0), find_nan=True, compile_options={"device": "reference"}
+    )
+    good, bad = np.ones(3, np.float32), np.float32([1, -1, 1])
+    with pytest.raises(NotFinite, match=r"step 3: the loss is nan; .*log2.*test_trainer"):
+        t.fit([(good,), (good,), (bad,)], 5)
+    with pytest.raises(NotFinite, match="input 'x'"):
+        t.fit([(np.float32([1, np.nan, 1]),)], 9, resume=False)
+
+
+def test_a_prefetching_thread_ends_with_its_reader() -> None:
+    made: list[int] = []
+
+    def endless():
+        while True:
+            made.append(0)
+            yield len(made)
+
+    with Prefetch(endless()) as items:
+        assert [next(items), next(items)] == [1, 2]
+    assert len(made) <= 6
+
+
+def test_tensorboard_and_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("matplotlib")
+    t = trainer(tmp_path, tensorboard=True)
+    t.fit(data(), 3)
+    t.plot(tmp_path / "losses.png")
+    assert (tmp_path / "losses.png").stat().st_size > 1000
+    (events,) = tmp_path.glob("events.out*")
+    assert events.stat().st_size > 100
+
+
+# ---- kill -9
+
+
+def survive(folder: Path, kills: int, seed: int) -> None:
+    """Training in processes that are killed at random moments, most while a file is written."""
+    random, steps = Random(seed), 60
+    whole = losses(trainer().fit(data(), steps))
+    command = [sys.executable, str(Path(__file__).with_name("killed.py")), str(folder), str(steps)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(kills):
+        before = {p.name for p in folder.glob("step-*")}
+        process = subprocess.Popen(command, env=environment)
+        while process.poll() is None and before >= {p.name for p in folder.glob("step-*")}:
+            time.sleep(0.001)
+        time.sleep(random.random() * 0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = checkpoints.Checkpoints(folder).newest()
+        assert kept is not None
+    assert subprocess.run(command, env=environment, timeout=300).returncode == 0
+    assert losses(read(folder / "log.csv")) == whole
+
+
+def test_nothing_is_lost_when_a_training_is_killed(tmp_path: Path) -> None:
+    survive(tmp_path, kills=2, seed=0)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_when_a_training_is_killed_often(tmp_path: Path) -> None:
+    survive(tmp_path, kills=20, seed=1)
+
