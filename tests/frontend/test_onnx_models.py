@@ -265,3 +265,18 @@ def test_the_command_line(tmp_path):
     for wrong in (["--size", "none=3"], ["--input", "x=nothing.npy"], ["--size", "seq=x"]):
         said = CliRunner().invoke(command, ["onnx", "run", str(path), *wrong])
         assert said.exit_code == 1 and said.output.startswith("luminal: "), said.output
+
+
+def test_a_loop_that_only_its_condition_ends_is_one_program():
+    ends = body(
+        [("Add", "s x", "s2"), ("ReduceSum", "s2", "sum", {"keepdims": 0}),
+         ("Less", "sum stop", "on")],
+        [info("i", [], INT), info("go", [], BOOL), info("s", [3])],
+        [info("on", [], BOOL), info("s2", [3])], {"stop": np.float32(10)},
+    )  # fmt: skip
+    proto = model([("Loop", " go0 x", "last", {"body": ends})], [info("x", [3])], ["last"],
+                  {"go0": np.array(True)})  # fmt: skip
+    proto.graph.node[0].ClearField("input")
+    proto.graph.node[0].input.extend(["", "go0", "x"])
+    ours = agree(proto, {"x": np.array([1, 2, 0.5], np.float32)})
+    assert ours.graph().nodes and not ours.runner.start.stages[0].hosts

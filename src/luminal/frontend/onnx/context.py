@@ -69,8 +69,10 @@ def standard_function(operator: Operator, types: Callable[[str], Any]) -> onnx.F
     described = []
     for name in operator.inputs:
         if name:
-            kind, shape = types(name)
-            described.append(onnx.helper.make_tensor_type_proto(kind, shape).SerializeToString())
+            kind, shape, several = types(name)
+            made = onnx.helper.make_tensor_type_proto(kind, shape)
+            made = onnx.helper.make_sequence_type_proto(made) if several else made
+            described.append(made.SerializeToString())
         else:
             described.append(onnx.TypeProto().SerializeToString())
     versions = schema.context_dependent_function_opset_versions

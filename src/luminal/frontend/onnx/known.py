@@ -35,13 +35,21 @@ class Unknown(Exception):
         self.tensor = tensor
 
 
+class ToHost(Exception):
+    """The operator runs on the host."""
+
+
 class _NoIndex(Exception):
     """No index says what the value is."""
 
 
 def outside(tensor: Tensor) -> list[Node]:
     """The inputs of a run that a tensor depends on."""
-    return [n for n in reachable([tensor.node]) if n.op == "input" and n.attribute.kind == "input"]
+    return [n for n in reachable([tensor.node]) if _given(n)]
+
+
+def _given(node: Node) -> bool:
+    return node.op == "input" and node.attribute.kind == "input"
 
 
 Sample = Mapping[str, int]
@@ -51,7 +59,7 @@ def array(tensor: Tensor, sample: Sample) -> np.ndarray:
     """The values: numbers, or in an array of objects numbers and indices. What cannot be told of
     all sizes (is this one 1?) is as in the sample, and required of each run. Raises Unknown."""
     nodes = reachable([tensor.node])
-    if any(n.op == "input" and n.attribute.kind == "input" for n in nodes):
+    if any(n.op in ("variable", "loop", "part") or _given(n) for n in nodes):
         raise Unknown(tensor)
     if not sizes_of(nodes):
         if all(prod(s.constant for s in n.shape) <= MOST for n in nodes):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,9 @@ from ...graph.node import Node
 from ...graph.tensor import Tensor
 from . import kinds, known
 from .context import Context
-from .known import Unknown
+from .known import ToHost, Unknown
 from .operators import Body, Operator, placed
+from .sizes import united
 from .table import HOST, RULES
 from .table.base import Typed
 
@@ -35,10 +35,6 @@ REFUSALS = (
     LuminalError, AttributeError, TypeError, ValueError, KeyError, IndexError, AssertionError,
     OverflowError,
 )  # fmt: skip
-
-
-class ToHost(Exception):
-    """The operator runs on the host."""
 
 
 class Fix(Exception):
@@ -72,6 +68,7 @@ class Recorder:
         self.rest: list[Operator] = []
         self.operator: Operator | None = None
         self._names: dict[Node, str] = {}
+        self._bodies = 0
         self._work: deque[Operator] = deque()
 
     def record(self, operators: Iterable[Operator]) -> None:
@@ -102,48 +99,15 @@ class Recorder:
             raise _located(error, operator) from error
 
     def _unite(self, operator: Operator) -> bool:
-        """Sizes that must be equal to fit, and are in this run, get one expression; were there
-        any? (An image that was halved and doubled fits itself where its size is even.)"""
-        if self.still:
-            return False
-        held = [(name, self.values.get(name)) for name in operator.inputs if name]
-        shapes = [value.tensor.node.shape for _, value in held if isinstance(value, Typed)]
-        changed = False
-        for name, value in held:
-            if isinstance(value, Typed):
-                tensor = self._united(operator, value.tensor, shapes)
-                changed = changed or tensor is not value.tensor
-                self.values[name] = Typed(tensor, value.kind)
-        return changed
-
-    def _united(self, operator: Operator, x: Tensor, shapes: Sequence[Any]) -> Tensor:
-        for d, size in enumerate(x.node.shape):
-            if operator.name == "Concat" and d == operator.attributes["axis"] % x.ndim:
-                continue
-            others = [s[d - x.ndim] for s in shapes if len(s) >= x.ndim - d]
-            if operator.name == "MatMul":  # the last size of one is the last but one of the other
-                first, second = shapes
-                ends = [first[-1], second[-2 if len(second) > 1 else -1]]
-                others = ends if size in ends else [] if d >= x.ndim - 2 else others
-            same = next((o for o in others if self._stands_for(o, size)), None)
-            if same is not None:
-                x.graph.require(same - size, f"{same} and {size} are one size")
-                x.graph.require(size - same, f"{same} and {size} are one size")
-                x = x.narrow(d, 0, same)
-        return x
-
-    def _stands_for(self, other: Index, size: Index) -> bool:
-        """The other is simpler, and of the same value in this run."""
-        if other is size or other == 1 or size == 1:
-            return False
-        known_names = self.sample.keys()
-        if not (other.names() <= known_names and size.names() <= known_names):
-            return False
-        if (len(str(other)), str(other)) > (len(str(size)), str(size)) and not other.is_constant:
-            return False
-        return not size.is_constant and bool(
-            other.evaluate(self.sample) == size.evaluate(self.sample)
-        )
+        """Sizes that must be equal for the operator get one expression; were there any?"""
+        held = {name: self.values.get(name) for name in operator.inputs if name}
+        tensors = {name: v.tensor for name, v in held.items() if isinstance(v, Typed)}
+        found = {} if self.still else united(operator, tensors, self.sample)
+        for name, tensor in found.items():
+            value = held[name]
+            assert isinstance(value, Typed)
+            self.values[name] = Typed(tensor, value.kind)
+        return bool(found)
 
     def _only_host(self, operator: Operator) -> bool:
         return (operator.domain, operator.name) not in RULES
@@ -198,6 +162,30 @@ class Recorder:
         self.constants.update(constants)
         self._work.extendleft(reversed(operators))
         return PLACED
+
+    def inline(self, body: Body, arguments: Sequence[Value]) -> list[Value]:
+        """The results of a body for these values, recorded now. Raises Unknown, ToHost."""
+        self._bodies += 1
+        prefix = f"{self._bodies}/{next(n for n in self._here.outputs if n)}/"
+        names = [f"{prefix}\0{k}" for k in range(len(arguments))]
+        results = [f"{prefix}\0result{k}" for k in range(len(body.outputs))]
+        self.values.update(zip(names, arguments))
+        operators, constants = placed(body, names, results, prefix)
+        self.constants.update(constants)
+        around = self.operator, self._work
+        self._work = deque(operators)
+        try:
+            while self._work:
+                self.operator = self._work.popleft()
+                self._apply(self.operator)
+        finally:
+            self.operator, self._work = around
+        return [self.values[name] for name in results]
+
+    @property
+    def _here(self) -> Operator:
+        assert self.operator is not None
+        return self.operator
 
     def next(self, operators: Sequence[Operator]) -> Any:
         """These operators are recorded next, in place of the operator."""
@@ -368,12 +356,15 @@ class Recorder:
         )
 
     def _types(self, name: str) -> Any:
-        """Element type and fixed shape of a value, as the standard describes it."""
+        """(element type, fixed shape or None, a sequence of such) of a value."""
         value = self.value(name)
-        if not isinstance(value, Typed):
-            raise Unsupported("a function of sequences")
-        shape = [s if isinstance(s, int) else None for s in value.tensor.shape]
-        return value.kind, shape
+        if isinstance(value, list):
+            if not value:
+                raise Unsupported("a function of a sequence that is empty")
+            return value[0].kind, None, True
+        if value is None:
+            raise Unsupported("a function of an optional value that is empty")
+        return value.kind, [s if isinstance(s, int) else None for s in value.tensor.shape], False
 
 
 PLACED = object()
@@ -390,7 +381,3 @@ def _located(error: Exception, operator: Operator) -> Exception:
     if isinstance(error, LuminalError):
         return type(error)(message)
     return Unsupported(f"{message} ({type(error).__name__})")
-
-
-def elements(shape: Sequence[int]) -> int:
-    return prod(shape)

@@ -1,5 +1,5 @@
-"""If, Loop, Scan. A branch that is known is recorded in place, a short loop of known length is
-written out; others the host repeats, each body one program."""
+"""If, Loop, Scan. A branch that is known is recorded in place; a short loop is written out, a
+longer one is a loop of the program; what changes shape from step to step the host repeats."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....errors import ShapeError
+from .... import ops
+from ....errors import DTypeError, InputError, ShapeError
+from ....graph.dtype import i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
+from ....ops import control
 from ....ops.base import dim_of
-from ..known import Unknown
+from ..known import ToHost, Unknown
 from ..operators import Body, Operator, plain
-from .base import host, op
+from .base import Typed, host, op
 
 if TYPE_CHECKING:
     from ..record import Recorder
     from ..stages import Host
 
-UNROLLED = 64  # operators times rounds of a loop that is written out, in hundreds
+FEW = 4  # steps that are written out
+LONG = 6400  # operators times steps: so many are written out where no loop of ours serves
 LONGEST = 2**62
 
 
@@ -39,22 +43,81 @@ def loop(
     assert operator is not None
     count = _trips(at, trips)
     goes = True if condition is None else _constant(at, condition)
-    if count is None or goes is None or (goes and not _goes_on(body)):
-        return at.on_host()
-    count = count if goes else 0
-    if count * max(len(body.operators), 1) > UNROLLED * 100:
-        return at.on_host()
-    return at.next(_written_out(operator, body, count))
+    if goes is False:
+        count = 0
+    steady = goes is not None and count is not None and (count == 0 or _goes_on(body))
+    if steady and isinstance(count, int) and count <= FEW:
+        return at.next(_written_out(operator, body, count))
+    collected = len(body.outputs) - 1 - len(states)
+    try:
+        if steady:
+            return _counted(at, count, states, body)
+        if not collected:
+            return _conditional(at, trips, condition, states, body)
+    except (Unknown, ToHost, ShapeError, DTypeError, InputError):
+        at.operator = operator  # its carry changes shape, or its steps need values: others do it
+    if steady and isinstance(count, int) and count * len(body.operators) <= LONG:
+        return at.next(_written_out(operator, body, count))
+    return at.on_host()
 
 
-def _trips(at: Recorder, trips: Tensor | None) -> int | None:
+def _counted(at: Recorder, count: Any, states: Sequence[Any], body: Body) -> Any:
+    """One body for so many steps."""
+    kinds = [at.value(at.given(2 + k)) for k in range(len(states))]
+    true = at.typed(at.graph.literal(True))
+
+    def step(carry: Any, number: Tensor) -> Any:
+        given = [at.typed(number), true, *map(_like, carry, kinds)]
+        _, *results = at.inline(body, given)
+        new = [_tensor(r) for r in results]
+        return tuple(new[: len(carry)]), tuple(new[len(carry) :])
+
+    last, rows = control.scan(step, tuple(map(_tensor, kinds)), ops.arange(at.graph, 0, count))
+    return *map(_like, last, kinds), *rows
+
+
+def _conditional(
+    at: Recorder, trips: Tensor | None, condition: Tensor | None, states: Sequence[Any], body: Body
+) -> Any:
+    """As long as the condition holds and steps are left."""
+    kinds = [at.value(at.given(2 + k)) for k in range(len(states))]
+    zero = at.graph.literal(0, i64)
+    goes = at.graph.literal(True) if condition is None else condition.reshape(())
+
+    def on(carry: Any) -> Tensor:
+        return (
+            carry[1] if trips is None else ops.logical_and(carry[1], carry[0] < trips.reshape(()))
+        )
+
+    def step(carry: Any) -> Any:
+        number, go, *rest = carry
+        given = [at.typed(number), at.typed(go), *map(_like, rest, kinds)]
+        more, *results = at.inline(body, given)
+        return ops.add(number, 1), _tensor(more).reshape(()), *map(_tensor, results)
+
+    _, _, *last = control.while_loop(on, step, (zero, goes, *map(_tensor, kinds)))
+    return (*map(_like, last, kinds),)
+
+
+def _tensor(value: Any) -> Tensor:
+    if not isinstance(value, Typed):
+        raise InputError("a loop that carries sequences")
+    return value.tensor
+
+
+def _like(tensor: Tensor, kind: Any) -> Typed:
+    return Typed(tensor, kind.kind)
+
+
+def _trips(at: Recorder, trips: Tensor | None) -> Any:
+    """How many: a number, or one that sizes tell."""
     if trips is None:
         return None
     try:
         found = at.size(trips)
     except Unknown:
         return None
-    return None if isinstance(found, Index) else found
+    return found if isinstance(found, Index) else min(found, LONGEST)
 
 
 def _constant(at: Recorder, condition: Tensor) -> bool | None:
@@ -152,14 +215,41 @@ def scan(
         return at.next(_batched(operator, operands, body, num_scan_inputs, directions))
     carried = len(operands) - num_scan_inputs
     axes = list(scan_input_axes or [0] * num_scan_inputs)
-    sizes = {
-        operand.shape[dim_of(operand, axis)] for operand, axis in zip(operands[carried:], axes)
-    }
-    size = next(iter(sizes))
-    if isinstance(size, Index) or size * max(len(body.operators), 1) > UNROLLED * 100:
+    back = list(scan_input_directions or [0] * num_scan_inputs)
+    out_axes = list(scan_output_axes or [0] * (len(body.outputs) - carried))
+    out_back = list(scan_output_directions or [0] * (len(body.outputs) - carried))
+    size = operands[carried].shape[dim_of(operands[carried], axes[0])]
+    if isinstance(size, Index) or size > FEW:
+        try:
+            return _scanned(at, carried, body, axes, back, out_axes, out_back)
+        except (Unknown, ToHost, ShapeError, DTypeError, InputError):
+            at.operator = operator
+    if isinstance(size, Index) or size * len(body.operators) > LONG:
         return at.on_host()
-    return at.next(_scan_out(operator, body, size, carried, axes, scan_input_directions,
-                             scan_output_axes, scan_output_directions))  # fmt: skip
+    return at.next(_scan_out(operator, body, size, carried, axes, back, out_axes, out_back))
+
+
+def _scanned(
+    at: Recorder, carried: int, body: Body, axes: Sequence[int], back: Sequence[int],
+    out_axes: Sequence[int], out_back: Sequence[int],
+) -> Any:  # fmt: skip
+    """One body for all steps."""
+    count = carried + len(axes)
+    values = [at.value(at.given(k)) for k in range(count)]
+    stacks = []
+    for value, axis, reverse in zip(values[carried:], axes, back):
+        moved = _tensor(value).movedim(axis, 0)
+        stacks.append(moved.flip(0) if reverse else moved)
+
+    def step(carry: Any, x: Any) -> Any:
+        given = [_like(t, v) for t, v in zip((*carry, *x), values)]
+        new = [_tensor(r) for r in at.inline(body, given)]
+        return tuple(new[:carried]), tuple(new[carried:])
+
+    last, rows = control.scan(step, tuple(map(_tensor, values[:carried])), tuple(stacks))
+    turned = [row.flip(0) if r else row for row, r in zip(rows, out_back)]
+    placed = [row.movedim(0, axis) for row, axis in zip(turned, out_axes)]
+    return *map(_like, last, values), *placed
 
 
 def _scan_out(
