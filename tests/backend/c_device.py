@@ -148,7 +148,7 @@ class CDevice(Accelerator):
             where = [ctypes.c_int64(worker), ctypes.c_int64(WORKERS)]
             if place is not None:
                 place(*where)
-            rest = [] if place is not None else where
+            rest = [] if place is not None else [*where, *where, ctypes.c_int64(0)]
             function(*pointers, *numbers, ctypes.c_void_p(workspace.ctypes.data), *rest)
 
     def finish(self) -> None:

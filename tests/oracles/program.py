@@ -6,8 +6,9 @@ and bf16 are exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,22 +29,26 @@ from luminal.kernel.program import (
 )
 from luminal.kernel.target import MatrixInstruction
 
+Steps: TypeAlias = Iterator[None]
+Order: TypeAlias = Callable[[Sequence[Steps]], Iterable[Steps]]
 Position = tuple[Array, int, str]  # elements, number of one, name of the memory
 
 
 def interpret(
     program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int], threads: int = 1,
-    instructions: tuple[MatrixInstruction, ...] = (),
+    instructions: tuple[MatrixInstruction, ...] = (), order: Order = reversed,
 ) -> None:  # fmt: skip
     """Run a program on its buffers, in place.
 
     `arrays`: buffer -> contiguous array; one with a layout must have been packed. `threads`: the
     units are shared out in contiguous ranges, each with tiles of its own. `instructions`: the
-    matrix instructions that the program may use. Raises VerifyError for an access outside a buffer.
+    matrix instructions that the program may use. `order`: of the threads of a unit, each of which
+    runs as far as the next barrier alone. Raises VerifyError for an access outside a buffer.
     """
     matrix = {i.name: i for i in instructions}
     for thread in range(threads):
-        _Run(program, arrays, sizes, (thread, threads), matrix).body(program.body)
+        run = _Run(program, arrays, sizes, (thread, threads), matrix, order)
+        _done(run.body(program.body))
 
 
 def _flat(array: Array, name: str) -> Array:
@@ -52,14 +57,21 @@ def _flat(array: Array, name: str) -> Array:
     return array.reshape(-1)
 
 
+def _done(steps: Steps) -> None:
+    """Run to the end; there is no barrier outside of threads."""
+    for _ in steps:
+        raise VerifyError("a barrier without threads")
+
+
 class _Run:
     """One thread: names and what they hold (arrays shaped like their lanes)."""
 
     def __init__(
         self, program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int],
-        thread: tuple[int, int], matrix: Mapping[str, MatrixInstruction],
+        thread: tuple[int, int], matrix: Mapping[str, MatrixInstruction], order: Order,
     ) -> None:  # fmt: skip
-        self.thread, self.matrix = thread, matrix
+        self.thread, self.matrix, self.order = thread, matrix, order
+        self.own = [tile for tile in program.tiles if tile.space == "own"]
         self.names: dict[str, Any] = {}
         for buffer in program.buffers:
             array = arrays[buffer.name]
@@ -71,8 +83,8 @@ class _Run:
             self.names[f"%d_{size}"] = np.int64(sizes[size])
 
     def tile(self, tile: Tile) -> Array:
-        """NaN until it is written. Masked tails may reach a line further."""
-        count = tile.elements + LINE // tile.dtype.bytes
+        """NaN until it is written. Masked tails may reach a line further in one's own."""
+        count = tile.elements + (tile.space == "own") * LINE // tile.dtype.bytes
         array = np.full(count * tile.dtype.bytes, 0xFF, np.uint8).view(tile.dtype.numpy)
         self.names[start_of(tile.name).name] = array, 0, tile.name
         return array
@@ -88,19 +100,25 @@ class _Run:
 
     # ---- statements
 
-    def body(self, statements: list[Statement]) -> None:
+    def body(self, statements: list[Statement]) -> Steps:
+        """Yields at barriers."""
         for statement in statements:
             if isinstance(statement, Instruction):
-                self.execute(statement)
+                if statement.op == "barrier":
+                    yield
+                else:
+                    self.execute(statement)
             elif isinstance(statement, When):
                 if self.value(statement.condition):
-                    self.body(statement.body)
-            elif isinstance(statement, Parallel):
-                self.parallel(statement)
+                    yield from self.body(statement.body)
+            elif isinstance(statement, For):
+                yield from self.loop(statement)
+            elif statement.level == "units":
+                self.units(statement)
             else:
-                self.loop(statement)
+                self.together(statement)
 
-    def parallel(self, units: Parallel) -> None:
+    def units(self, units: Parallel) -> None:
         """The units, last first, each with tiles as they were before all of them: none may need
         another, nor write what another writes."""
         thread, threads = self.thread
@@ -110,15 +128,30 @@ class _Run:
             for tile, empty in zip(self.tiles, before):
                 tile.view(np.uint8)[:] = empty.view(np.uint8)
             self.names[units.var.name] = np.int64(unit)
-            self.body(units.body)
+            _done(self.body(units.body))
 
-    def loop(self, loop: For) -> None:
+    def together(self, threads: Parallel) -> None:
+        """Each thread up to the next barrier, one after the other."""
+        running = []
+        for number in range(int(self.value(threads.count))):
+            one = copy(self)
+            one.names = {**self.names, threads.var.name: np.int64(number)}
+            for tile in self.own:
+                one.tile(tile)
+            running.append(one.body(threads.body))
+        while running:
+            stopped = [next(one, False) is None for one in self.order(running)]
+            if any(stopped) and not all(stopped):
+                raise VerifyError("a barrier that some threads do not come to")
+            running = running if all(stopped) else []
+
+    def loop(self, loop: For) -> Steps:
         state = [self.value(initial) for _, initial, _, _ in loop.carried]
         for turn in range(int(self.value(loop.count))):
             self.names[loop.var.name] = np.int64(turn)
             for (phi, *_), now in zip(loop.carried, state):
                 self.names[phi.name] = now
-            self.body(loop.body)
+            yield from self.body(loop.body)
             state = [self.value(following) for _, _, following, _ in loop.carried]
         for (*_, result), now in zip(loop.carried, state):
             self.names[result.name] = now

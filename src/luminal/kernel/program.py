@@ -67,6 +67,7 @@ class Instruction:
     gemm                       (a, b, c, m, n, k, lda, ldb, ldc) attrs (a turned, b turned): c = a b
                                in f32, c (m, n), a (m, k), b (k, n); rows of memory are ld apart;
                                turned: a matrix lies in memory transposed
+    barrier                    (): all threads of a unit come here before any of them goes on
     """
 
     out: Val | None
@@ -96,13 +97,18 @@ class When:
 
 @dataclass
 class Parallel:
-    """Units var = 0 .. count - 1, of which none needs another, in any order and side by side:
-    threads of a CPU take them, work-items of a GPU are them. A program has exactly one, at its top
-    level, and stores nothing outside it."""
+    """var = 0 .. count - 1, in any order and side by side, at a level of the machine.
+
+    "units": none needs another; threads of a CPU take them, groups of a GPU are them. A program has
+    exactly one such loop, at its top level, and stores nothing outside it. "threads": those of one
+    unit, a known number, which share tiles and meet at barriers; directly in the loop over units,
+    which then has nothing else that stores.
+    """
 
     var: Val
     count: Val
     body: list[Statement]
+    level: str = "units"
 
 
 Statement: TypeAlias = Union[Instruction, For, When, Parallel]
@@ -110,11 +116,13 @@ Statement: TypeAlias = Union[Instruction, For, When, Parallel]
 
 @dataclass(frozen=True)
 class Tile:
-    """So many elements that each worker has for itself; what they hold does not outlast a unit."""
+    """So many elements; what they hold does not outlast a unit. space: "own", of each worker or
+    thread, or "shared", by the threads of a unit."""
 
     name: str
     dtype: DType
     elements: int
+    space: str = "own"
 
     @property
     def bytes(self) -> int:
@@ -149,6 +157,13 @@ class Program:
         if self.tiles:
             tiles = sum(tile.bytes for tile in self.tiles)
             self.workspace = max(self.workspace, tiles, WORKSPACE)
+
+    @property
+    def threads(self) -> int | None:
+        """The threads of a unit; None where it has none."""
+        units = [s for s in self.body if isinstance(s, Parallel)]
+        inner = [s for unit in units for s in unit.body if isinstance(s, Parallel)]
+        return int(inner[0].count.name) if inner else None
 
     @property
     def memories(self) -> dict[str, Buffer | Tile]:

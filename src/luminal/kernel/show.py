@@ -81,7 +81,7 @@ def _statements(body: list[Statement], indent: str) -> Iterator[str]:
         if isinstance(statement, When):
             yield f"{indent}when {_name(statement.condition)}:"
         else:
-            kind = "parallel" if isinstance(statement, Parallel) else "for"
+            kind = f"parallel {statement.level}," if isinstance(statement, Parallel) else "for"
             yield f"{indent}{kind} {statement.var.name} < {_name(statement.count)}:"
         if isinstance(statement, For):
             for phi, initial, following, result in statement.carried:

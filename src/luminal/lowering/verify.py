@@ -11,6 +11,7 @@ from ..graph.scalars import REDUCTIONS, SCALARS
 from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 
 NARROW = ("f16", "bf16")
+LOADS = ("load", "gather", "gather_at")
 
 
 def verify(program: Program) -> None:
@@ -32,13 +33,46 @@ class _Verifier:
             self._define(Val(f"%d_{size}", i64))
 
     def run(self) -> None:
-        units = [s for s in statements(self.program.body) if isinstance(s, Parallel)]
+        loops = [s for s in statements(self.program.body) if isinstance(s, Parallel)]
+        units = [s for s in loops if s.level == "units"]
         outside: list[Statement] = [s for s in self.program.body if not isinstance(s, Parallel)]
-        _require(len(units) == 1, f"a program has one parallel loop, not {len(units)}")
-        _require(units[0] in self.program.body, "the parallel loop stands at the top")
+        _require(len(units) == 1, f"a program has one loop over units, not {len(units)}")
+        _require(units[0] in self.program.body, "the loop over units stands at the top")
+        self._threads(units[0], [s for s in loops if s.level != "units"])
         stores = [s for s in statements(outside) if isinstance(s, Instruction) and s.out is None]
-        _require(not stores, "a store stands outside the parallel loop")
+        _require(not stores, "a store stands outside the loop over units")
         self._body(self.program.body)
+
+    def _threads(self, units: Parallel, inner: list[Parallel]) -> None:
+        """All threads of a unit take the same way to every barrier."""
+        shared = [tile.name for tile in self.program.tiles if tile.space == "shared"]
+        if not inner:
+            _require(not shared, "a tile is shared by no threads")
+            _require(not _barriers(units.body), "a barrier without threads")
+            return
+        (threads, *more) = inner
+        _require(not more and threads.level == "threads", "one loop over threads")
+        _require(threads in units.body, "the loop over threads stands in that over units")
+        _require(threads.count.literal, "the number of threads is known")
+        beside: list[Statement] = [s for s in units.body if s is not threads]
+        writes = [s for s in statements(beside) if isinstance(s, Instruction) and s.out is None]
+        _require(not writes, "a store stands outside the loop over threads")
+        self._same_way(threads.body, {threads.var.name})
+
+    def _same_way(self, body: list[Statement], differs: set[str]) -> None:
+        """differs: names whose values are not the same in all threads. What is read from memory may
+        differ."""
+        for s in body:
+            if isinstance(s, Instruction):
+                if s.out and (s.op in LOADS or any(a.name in differs for a in s.args)):
+                    differs.add(s.out.name)
+                continue
+            how = s.condition if isinstance(s, When) else s.count
+            parted = how.name in differs and _barriers(s.body)
+            _require(not parted, "a barrier that some threads may not come to")
+            if isinstance(s, For):
+                differs |= {v.name for row in s.carried for v in (row[0], row[3])}
+            self._same_way(s.body, differs)
 
     # ---- names
 
@@ -136,6 +170,10 @@ class _Verifier:
             _same(_out(ins), ins.args[0], "accumulator")
             for a in ins.args[1:]:
                 _require(a.lanes[: len(_out(ins).lanes)] == _out(ins).lanes, "operand lanes")
+
+
+def _barriers(body: list[Statement]) -> bool:
+    return any(isinstance(s, Instruction) and s.op == "barrier" for s in statements(body))
 
 
 def statements(body: list[Statement]) -> list[Statement]:
@@ -270,6 +308,10 @@ def _store_at(ins: Instruction) -> None:
     _mask(tuple(mask), value)
 
 
+def _barrier(ins: Instruction) -> None:
+    _require(ins.out is None and not ins.args and not ins.attrs, "it has no operands")
+
+
 def _gemm(ins: Instruction) -> None:
     positions, numbers = ins.args[:3], ins.args[3:]
     _require(ins.out is None and len(ins.attrs) == 2 and len(numbers) == 6, "operands")
@@ -280,5 +322,5 @@ def _gemm(ins: Instruction) -> None:
 _CHECKS: dict[str, Callable[[Instruction], None]] = {
     "fma": _fma, "expand": _expand, "iota": _iota, "shuffle": _shuffle, "pack": _pack,
     "offset": _offset, "load": _load, "gather": _load, "gather_at": _load_at, "store": _store,
-    "scatter_at": _store_at, "prefetch": _prefetch, "gemm": _gemm,
+    "scatter_at": _store_at, "prefetch": _prefetch, "gemm": _gemm, "barrier": _barrier,
 }  # fmt: skip

@@ -73,9 +73,9 @@ class OpenCL(Accelerator):
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
         """Built together: a driver takes about a second for each text that it is given."""
         with self._lock:
-            made = [self._cl.Kernel(self._program(code), kernel_name(program))
+            return [(self._cl.Kernel(self._program(code), kernel_name(program)),
+                     program.threads or self._group)
                     for code, program in zip(codes, programs, strict=True)]  # fmt: skip
-        return made
 
     def _program(self, code: bytes) -> Any:
         if code not in self._built:
@@ -114,8 +114,10 @@ class OpenCL(Accelerator):
     def launch(
         self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
     ) -> None:
+        function, group = kernel
         numbers = [np.int64(size) for size in sizes]
-        kernel(self._queue, (self._workers,), (self._group,), *buffers, *numbers, workspace)
+        items = group * max(1, self._workers // self._group)
+        function(self._queue, (items,), (group,), *buffers, *numbers, workspace)
 
     def finish(self) -> None:
         self._queue.finish()

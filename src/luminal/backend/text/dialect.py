@@ -31,7 +31,9 @@ class Dialect:
     definitions begin. space: of memory that all workers see. size: a parameter, formatted with its
     `name` and `number` (as buffers are). parameters: further ones. worker, workers: the number of
     the worker, and of all. calls: functions, by operation and dtype. private: bytes of tiles that
-    a worker may have in registers or on its stack. infinity: of f32. lacks: dtypes.
+    a worker may have in registers or on its stack. infinity: of f32. lacks: dtypes. group, groups,
+    thread: the number of the group, of all groups, of the thread in its group. barrier: where the
+    threads of a group meet; "" where there are none. shared: of memory that they share.
     """
 
     name: str
@@ -49,6 +51,11 @@ class Dialect:
     infinity: str = "INFINITY"
     private: int = 4096
     lacks: tuple[str, ...] = ()
+    group: str = ""
+    groups: str = ""
+    thread: str = ""
+    barrier: str = ""
+    shared: str = ""
 
 
 _COPIED = "".join(
@@ -78,6 +85,8 @@ OPENCL = Dialect(
     "#define f32_of as_float\n#define f64_of as_double\n",
     SHORT, "static", "__kernel void", "get_global_id(0)", "get_global_size(0)",
     space="__global ", calls=OVERLOADED,
+    group="get_group_id(0)", groups="get_num_groups(0)", thread="get_local_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", shared="__local ",
 )  # fmt: skip
 CUDA = Dialect(
     "cuda",
@@ -86,6 +95,8 @@ CUDA = Dialect(
     "#define f32_of __uint_as_float\n#define f64_of(x) __longlong_as_double((i64)(x))\n",
     LONG, "static __device__ inline", 'extern "C" __global__ void',
     "(i64)blockIdx.x * blockDim.x + threadIdx.x", "(i64)gridDim.x * blockDim.x",
+    group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
+    shared="__shared__ ",
 )  # fmt: skip
 HIP = replace(CUDA, name="hip", header="#include <hip/hip_runtime.h>\n" + CUDA.header)
 METAL = Dialect(
@@ -97,8 +108,13 @@ METAL = Dialect(
     space="device ", buffer="{space}{type}* {name} [[buffer({number})]]",
     size="constant i64& {name} [[buffer({number})]]",
     parameters=("uint grid_number [[thread_position_in_grid]]",
-                "uint grid_size [[threads_per_grid]]"),
+                "uint grid_size [[threads_per_grid]]",
+                "uint group_number [[threadgroup_position_in_grid]]",
+                "uint group_count [[threadgroups_per_grid]]",
+                "uint thread_number [[thread_position_in_threadgroup]]"),
     calls={name: {"f32": f"precise::{row['f64']}" if name in ("exp2", "log2", "sin", "cos")
                   else row["f64"]} for name, row in SUFFIXED.items()},
-    lacks=("f64",),
+    lacks=("f64",), group="group_number", groups="group_count", thread="thread_number",
+    barrier="threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);",
+    shared="threadgroup ",
 )  # fmt: skip

@@ -36,7 +36,7 @@ OF_BOOLS = {"add": "|", "max": "|", "mul": "&", "min": "&"}
 
 def in_workspace(program: Program, dialect: Dialect) -> bool:
     """Its tiles lie in memory of the device, and not in what a worker has to itself."""
-    return sum(tile.bytes for tile in program.tiles) > dialect.private
+    return sum(tile.bytes for tile in program.tiles if tile.space == "own") > dialect.private
 
 
 def workspace_bytes(program: Program, dialect: Dialect, workers: int) -> int:
@@ -100,17 +100,24 @@ class _Text:
         return name
 
     def _tiles(self) -> None:
-        d, below = self.dialect, 0
-        self.lines += [f"  const i64 worker_number = {d.worker}, all_workers = {d.workers};"]
+        d, below, worker, workers = self.dialect, 0, self.dialect.worker, self.dialect.workers
+        if self.program.threads:
+            if not d.barrier or in_workspace(self.program, d):
+                raise Unsupported(f"threads that share a unit in {d.name}, or large tiles of each")
+            worker, workers = d.group, d.groups
+        self.lines += [f"  const i64 worker_number = {worker}, all_workers = {workers};"]
         for number, tile in enumerate(self.program.tiles):
             name, kind = self._memory(tile.name, tile.dtype, f"t{number}"), self.stored(tile.dtype)
-            if in_workspace(self.program, d):
+            if tile.space == "own" and in_workspace(self.program, d):
                 where = f"worker_number * {self.program.workspace} + {below}"
                 pointer = f"{d.space}{kind}*"
                 self.lines.append(f"  {pointer} {name} = ({pointer})(workspace + {where});")
             else:
-                count = tile.elements + LINE // tile.dtype.bytes
-                self.lines.append(f"  {kind} {name}[{count}];")
+                tail, space = LINE // tile.dtype.bytes, ""  # a masked tail may reach so far
+                if tile.space == "shared":
+                    tail, space = 0, d.shared
+                count = tile.elements + tail
+                self.lines.append(f"  {space}{kind} {name}[{count}];")
             below += tile.bytes
 
     # ---- types and numbers
@@ -170,11 +177,19 @@ class _Text:
                 self.lines.append(f"{indent}if ({self.value(statement.condition)}) {{")
                 self._inside(statement.body, indent)
             elif isinstance(statement, Parallel):
-                first, step = "worker_number", "all_workers"
-                self.lines.append(indent + self._head(statement, first, f"+= {step}"))
-                self._inside(statement.body, indent)
+                self.parallel(statement, indent)
             else:
                 self.loop(statement, indent)
+
+    def parallel(self, loop: Parallel, indent: str) -> None:
+        if loop.level == "threads":
+            thread = f"const i64 {self.define(loop.var)} = {self.dialect.thread};"
+            self.lines.append(f"{indent}{{ {thread}")
+        else:
+            self.lines.append(indent + self._head(loop, "worker_number", "+= all_workers"))
+        self._inside(loop.body, indent)
+        if loop.level == "threads":  # the next unit uses the shared tiles again
+            self.lines.append(indent + self.dialect.barrier)
 
     def _inside(self, body: list[Statement], indent: str) -> None:
         self.body(body, indent + "  ")
@@ -213,6 +228,9 @@ class _Text:
 
     def instruction(self, ins: Instruction, indent: str) -> None:
         if ins.op == "prefetch":
+            return
+        if ins.op == "barrier":
+            self.lines.append(indent + self.dialect.barrier)
             return
         if ins.op in ("store", "scatter_at"):
             self.store(ins, indent)
