@@ -1,19 +1,24 @@
 """Image models of torchvision, timm and diffusers under torch.compile, beside eager PyTorch.
 
     python scripts/vision_models.py [--only NAME,NAME] [--seconds 300]
+    python scripts/vision_models.py --speed [--only NAME,NAME]
 
 Random weights, three image sizes (three batch sizes for models of one image size), which Dynamo is
 told will vary; `FIXED` models are compiled for each size, because Dynamo itself takes minutes to
 reason about their symbolic shapes. Prints a row for each model: whether all results are within
 1e-3 of eager's largest value, the share of operations that ran natively, graphs and programs,
-processor seconds until the first result and until the other two. Needs torchvision, timm and
-diffusers.
+processor seconds until the first result and until the other two. With --speed: a call of eager
+and of inductor in times of ours, in turns, for six models or those named. Needs torchvision, timm
+and diffusers.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import random
 import signal
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -61,6 +66,7 @@ def declare_torchvision_ops() -> list[torch.library.Library]:
 
 
 FIXED = ("swin_t", "swin_v2_t", "raft_small", "xcit_nano")
+SPEED = "resnet18,mobilenet_v3_small,efficientnet_b0,convnext_tiny,vit_tiny,swin_t"
 SMALL, LARGE = (64, 96, 128), (128, 136, 144)
 TORCHVISION = {
     "swin_t": images(*SMALL), "swin_v2_t": images(*SMALL), "maxvit_t": batches(224),
@@ -199,6 +205,32 @@ class TooSlowError(BaseException):
     """No fault that a compiler may take for its own."""
 
 
+def compared(case: Case, rounds: int = 40) -> str:
+    """A row of ratios: quartiles of the rounds, in each of which every side runs once."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model, arguments = roughened(case.make()), case.inputs()[-1]
+    sides = {"eager": model}
+    for name, backend in (("ours", luminal.torch.backend), ("inductor", "inductor")):
+        sides[name] = torch.compile(copy.deepcopy(model), backend=backend, dynamic=False)
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    with torch.no_grad():
+        for number in range(rounds + 3):
+            for name in sorted(sides, key=lambda _: random.random()):
+                start = time.perf_counter()
+                sides[name](*arguments)
+                if number >= 3:  # the first ones compile, and place weights
+                    times[name].append(time.perf_counter() - start)
+    ours = times["ours"]
+    row = f"{statistics.median(ours) * 1e3:8.2f} ms"
+    for name in ("eager", "inductor"):
+        ratios = [theirs / mine for theirs, mine in zip(times[name], ours)]
+        low, middle, high = statistics.quantiles(ratios)
+        least = min(times[name]) / min(ours)
+        row += f"   {name} {middle:5.2f} ({low:.2f} .. {high:.2f}), of the fastest {least:5.2f}"
+    return row
+
+
 def interrupted(*_: Any) -> None:
     raise TooSlowError("stopped")
 
@@ -207,15 +239,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="parts of names, with commas")
     parser.add_argument("--seconds", type=int, default=300, help="of the processor, for each model")
+    parser.add_argument("--speed", action="store_true", help="beside eager and inductor")
     chosen = parser.parse_args()
+    names = chosen.only or (SPEED if chosen.speed else "")
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, interrupted)
-    print(f"{'model':42} right    error  native graphs programs    first   others")
+    if not chosen.speed:
+        print(f"{'model':42} right    error  native graphs programs    first   others")
     for case in cases():
-        if any(part in case.name for part in chosen.only.split(",")):
+        if any(part in case.name for part in names.split(",")):
             signal.setitimer(signal.ITIMER_PROF, chosen.seconds)
             try:
-                row = measured(case)
+                row = compared(case) if chosen.speed else measured(case)
             except (Exception, TooSlowError) as fault:
                 row = f"{'FAILED':6} {type(fault).__name__}: {fault}".splitlines()[0]
             finally:

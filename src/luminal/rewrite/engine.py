@@ -63,6 +63,10 @@ class Engine:
         self.parent: list[int] = []
         self.merged: set[int] = set()  # classes that became part of others since the last repair
         self.numbers: list[int] = []  # class of each inserted term
+        self.sources = {  # by rule: the tables of its atoms
+            (name, number): [self.tables_by_name[table] for table in rule.tables]
+            for name, rules in self.rules.items() for number, rule in enumerate(rules)
+        }  # fmt: skip
         self.looked: dict[tuple[str, int], list[int]] = {}  # by rule: rows that its atoms have seen
         self.fired: set[tuple[str, int]] = set()  # rules, by ruleset and number
         self.requested = 0  # rows of `need` when they were last looked at
@@ -122,11 +126,12 @@ class Engine:
     def _matches(self, name: str, number: int, rule: Rule) -> dict[tuple[Any, ...], None]:
         """New matches, once each: those with a new row in the place of at least one atom."""
         matches: dict[tuple[Any, ...], None] = {}
-        tables = [self.tables_by_name[table] for table in rule.tables]
-        if not all(table.rows for table in tables):
-            return matches
+        tables = self.sources[name, number]
         ages, key = [len(table.changed) for table in tables], (name, number)
-        looked, self.looked[key] = self.looked.get(key), ages
+        looked = self.looked.get(key)
+        if ages == looked or not all(table.rows for table in tables):
+            return matches
+        self.looked[key] = ages
         if looked is None:  # every row is new: one place finds all
             starts = {min(range(len(ages)), key=ages.__getitem__): 0}
         else:
