@@ -105,8 +105,16 @@ def _caches() -> Iterator[Finding]:
     elif (why := why_unsafe(folder)) is not None:
         yield Finding("kept files", "fault", f"{folder}: {why}", f"chmod 700 {folder}")
     else:
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        size = sum(map(_size, folder.rglob("*")))
         yield Finding("kept files", "ok", f"{folder}, {size / 1e6:.1f} MB")
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; another process may have removed it."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def _self_test() -> Iterator[Finding]:
