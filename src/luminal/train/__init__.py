@@ -1,7 +1,7 @@
 """Training, outside the compiler: derivatives and updates are recorded like anything else.
 
-Reverse mode (`backward`, `vjp`), forward mode (`jvp`), both of results of themselves; optimizers
-(SGD, Adam, AdamW, Lion, RMSprop), schedules and clipping; `Step` makes one program of it all.
+Reverse mode (`backward`, `vjp`), forward mode (`jvp`), both of results of themselves, `checkpoint`;
+optimizers, schedules and clipping; `Step` makes one program of it all, `Trainer` runs it on data.
 """
 
 from .autograd import backward, jvp, stop_gradient, vjp
@@ -9,17 +9,22 @@ from .checkpoint import checkpoint
 from .clipping import clip_norm, clip_value, norm
 from .data import Batches
 from .log import Record
+from .matrices import Adafactor, Muon
 from .optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSprop
+from .scaling import LossScale
 from .schedules import Schedule, constant, cosine, linear, one_cycle, warm_up
 from .step import Step
 from .trainer import Trainer
 
 __all__ = [
     "SGD",
+    "Adafactor",
     "Adam",
     "AdamW",
     "Batches",
     "Lion",
+    "LossScale",
+    "Muon",
     "Optimizer",
     "RMSprop",
     "Record",

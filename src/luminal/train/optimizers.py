@@ -55,6 +55,10 @@ class Optimizer(ABC):
         """The slots that these numbers need."""
         return self.slots
 
+    def slots_of(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """What is remembered of a parameter of this shape: name -> shape."""
+        return {name: shape for name in self.remembered}
+
 
 @dataclass(frozen=True)
 class SGD(Optimizer):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from .. import ops
 from ..errors import DTypeError, InputError, ShapeError
-from ..graph.dtype import f32, f64
+from ..graph.dtype import DType, f32, f64
 from ..graph.infer import text
 from ..graph.tensor import Tensor
 from .autograd import backward
 from .clipping import Clip
 from .optimizers import Moment, Optimizer
+from .scaling import LossScale, Scaled, all_finite
 
 
 class Step:
@@ -28,9 +30,15 @@ class Step:
     or a function from a parameter to its own. clip: what is done to the gradients first. The loss
     becomes an output.
 
-    gradients: of the parameters, in their order, before they are clipped. count: how often a step
-    has been made (a scalar i64). slots: what optimizers remember, by its name in the program.
-    Raises ShapeError, DTypeError, InputError.
+    accumulate: parameters change with every so-manieth run, by the mean of the gradients. scaling:
+    of the loss, for parameters or activations of f16. masters: parameters of f16 and bf16, which
+    must be set, are updated in f32 and rounded for each run. ema: the share of the old in running
+    means of the parameters.
+
+    gradients: of the parameters, in their order, before they are clipped. count: how often the
+    parameters have been updated (a scalar i64). slots: what optimizers remember, by its name in the
+    program. averages: the running mean of each parameter. Raises ShapeError, DTypeError,
+    InputError.
     """
 
     def __init__(
@@ -39,36 +47,107 @@ class Step:
         parameters: Iterable[Tensor],
         optimizer: Optimizer | Callable[[Tensor], Optimizer],
         clip: Clip | None = None,
+        *,
+        accumulate: int = 1,
+        scaling: LossScale | None = None,
+        masters: bool = False,
+        ema: float | None = None,
     ) -> None:
         self.loss, self.graph = loss, loss.graph
         self.parameters = list(parameters)
-        self._check()
-        self.gradients = backward(loss, self.parameters)
-        gradients = self.gradients if clip is None else clip(self.gradients)
-        self.count = self.graph.parameter((), "i64", "steps").set(np.int64(0))
+        self._check(accumulate)
+        self._masters, self._ema = masters, ema
         self.slots: dict[str, Tensor] = {}
+        self.averages: dict[Tensor, Tensor] = {}
+        self._counters(accumulate)
+        gradients = self._gradients(scaling, accumulate)
+        gradients = gradients if clip is None else clip(gradients)
         for p, g in zip(self.parameters, gradients):
             self._update(p, g, optimizer if isinstance(optimizer, Optimizer) else optimizer(p))
-        self.graph.donate(self.count, self.count + 1)
+        self.graph.donate(self.count, self._settled(self.count, self.count + 1))
         loss.output("loss")
 
+    def _counters(self, accumulate: int) -> None:
+        """count; last: whether this run updates the parameters (None: always)."""
+        self.count = self.graph.parameter((), "i64", "steps").set(np.int64(0))
+        self._last: Tensor | None = None
+        if accumulate > 1:
+            runs = self.graph.parameter((), "i64", "runs").set(np.int64(0))
+            self._last = ops.eq(runs, accumulate - 1)
+            self.graph.donate(runs, ops.where(self._last, runs * 0, runs + 1))
+        self._applied = self._last
+
+    def _gradients(self, scaling: LossScale | None, accumulate: int) -> list[Tensor]:
+        """Of all runs since the last update, without the scale."""
+        if scaling is None:
+            self.gradients = backward(self.loss, self.parameters)
+            return self._summed(self.gradients, accumulate)
+        scaled = Scaled(self.graph, scaling)
+        found = backward(self.loss * scaled.factor.cast(self.loss.dtype), self.parameters)
+        self.gradients = [g.cast(_wide(g)) / scaled.factor.cast(_wide(g)) for g in found]
+        total = self._summed(self.gradients, accumulate)
+        finite = all_finite(total)
+        self._applied = finite if self._last is None else ops.logical_and(self._last, finite)
+        scaled.renew(finite, self._last)
+        return total
+
+    def _summed(self, gradients: Sequence[Tensor], accumulate: int) -> list[Tensor]:
+        """Their mean over the runs since the last update."""
+        if self._last is None:
+            return list(gradients)
+        total = []
+        for p, g in zip(self.parameters, gradients):
+            slot = self._slot(p, "gradient", tuple(map(int, p.shape)), _wide(p))
+            whole = slot + g.cast(slot.dtype)
+            self.graph.donate(slot, ops.where(self._last, ops.zeros_like(whole), whole))
+            total.append(whole / float(accumulate))
+        return total
+
+    def _settled(self, old: Tensor, new: Tensor) -> Tensor:
+        """The new value, where this run updates."""
+        return new if self._applied is None else ops.where(self._applied, new, old)
+
     def _update(self, p: Tensor, g: Tensor, optimizer: Optimizer) -> None:
-        kind = f64 if p.dtype is f64 else f32
+        kind = _wide(p)
+        shape = tuple(map(int, p.shape))
         done = self.count.cast(f64)
         at = Moment(optimizer.schedule(done).cast(kind), done + 1.0)
-        slots = {name: self._slot(p, name, kind.name) for name in optimizer.remembered}
-        new, remembered = optimizer.update(p.cast(kind), g.cast(kind), slots, at)
-        self.graph.donate(p, new.cast(p.dtype))
+        slots = {n: self._slot(p, n, s, kind) for n, s in optimizer.slots_of(shape).items()}
+        before = self._master(p) if self._masters and p.dtype is not kind else p
+        new, remembered = optimizer.update(before.cast(kind), g.cast(kind), slots, at)
+        self.graph.donate(p, self._settled(p, new.cast(p.dtype)))
+        if before is not p:
+            self.graph.donate(before, self._settled(before, new))
         for name, slot in slots.items():
-            self.graph.donate(slot, remembered[name])
+            self.graph.donate(slot, self._settled(slot, remembered[name]))
+        if self._ema is not None:
+            self._average(p, new, self._ema)
 
-    def _slot(self, p: Tensor, name: str, kind: str) -> Tensor:
+    def _average(self, p: Tensor, new: Tensor, share: float) -> None:
+        """Begins with the parameters after the first update."""
+        slot = self.averages[p] = self._slot(p, "average", tuple(map(int, p.shape)), new.dtype)
+        mixed = slot * share + new * (1.0 - share)
+        first = ops.eq(self.count, 0)
+        self.graph.donate(slot, self._settled(slot, ops.where(first, new, mixed)))
+
+    def _master(self, p: Tensor) -> Tensor:
+        value = self.graph.values.get(p.node)
+        if value is None:
+            name = p.node.attribute.name
+            raise InputError(f"{name} has no value yet: set it before masters are made of it")
+        full = f"{p.node.attribute.name}.master"
+        self.slots[full] = self.graph.parameter(p.shape, "f32", full)
+        return self.slots[full].set(value.astype(np.float32))
+
+    def _slot(self, p: Tensor, name: str, shape: tuple[int, ...], kind: DType) -> Tensor:
         full = f"{p.node.attribute.name}.{name}"
-        slot = self.graph.parameter(p.shape, kind, full)
-        self.slots[full] = slot.set(np.zeros(tuple(map(int, p.shape)), slot.dtype.numpy))
+        slot = self.graph.parameter(shape, kind.name, full)
+        self.slots[full] = slot.set(np.zeros(shape, slot.dtype.numpy))
         return slot
 
-    def _check(self) -> None:
+    def _check(self, accumulate: int) -> None:
+        if accumulate < 1:
+            raise InputError(f"gradients of at least one run are needed, not of {accumulate}")
         if not self.parameters:
             raise InputError("a training step needs at least one parameter")
         if len(set(self.parameters)) < len(self.parameters):
@@ -81,3 +160,7 @@ class Step:
                 raise DTypeError(f"{name} is {p.dtype}: only floats are trained")
             if not all(size.is_constant for size in p.node.shape):
                 raise ShapeError(f"{name} has shape {text(p.node.shape)}: a fixed one is trained")
+
+
+def _wide(x: Tensor) -> DType:
+    return f64 if x.dtype is f64 else f32

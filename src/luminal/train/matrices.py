@@ -1,0 +1,101 @@
+"""Optimizers that look at a matrix as a whole. Formulas and defaults are those of torch.optim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from .. import ops
+from ..errors import ShapeError
+from ..graph.tensor import Tensor
+from .optimizers import Moment, Optimizer, Slots, Updated, _mixed, _shrunk
+from .schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Adafactor(Optimizer):
+    """Adam's second moment as the product of a row and a column (arXiv 1804.04235).
+
+    A matrix (..., rows, columns) is remembered as (..., rows, 1) and (..., 1, columns); a vector
+    whole. eps: of the second moment (None: that of the dtype) and of the parameter's size.
+    """
+
+    lr: float | Schedule = 1e-2
+    beta2_decay: float = -0.8
+    eps: tuple[float | None, float] = (None, 1e-3)
+    d: float = 1.0
+    weight_decay: float = 0.0
+    slots: ClassVar[tuple[str, ...]] = ("row", "column", "square")
+
+    def slots_of(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        if len(shape) < 2:
+            return {"square": shape}
+        return {"row": (*shape[:-1], 1), "column": (*shape[:-2], 1, shape[-1])}
+
+    def update(self, p: Tensor, g: Tensor, slots: Slots, at: Moment) -> Updated:
+        first = self.eps[0] or float(np.finfo(p.dtype.numpy).eps)
+        share = ops.pow(at.number, self.beta2_decay).cast(p.dtype)
+        most = ops.rsqrt(at.number).cast(p.dtype)
+        size = ops.maximum(_root_mean_square(p), self.eps[1]) * ops.minimum(at.rate, most)
+        new, whole = self._moments(g, slots, share, first)
+        step = g * ops.rsqrt(ops.maximum(whole, first * first))
+        limit = ops.maximum(_root_mean_square(step) / self.d, 1.0)
+        return _shrunk(p, at, self.weight_decay) - step * (size / limit), new
+
+    def _moments(
+        self, g: Tensor, slots: Slots, share: Tensor, least: float
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The new slots, and the second moment that they stand for."""
+        square = g * g
+        if "square" in slots:
+            square = slots["square"] + (square - slots["square"]) * share
+            return {"square": square}, square
+        row = slots["row"] + (square.mean(-1, keepdim=True) - slots["row"]) * share
+        column = slots["column"] + (square.mean(-2, keepdim=True) - slots["column"]) * share
+        whole = row * column / ops.maximum(row.mean(-2, keepdim=True), least)
+        return {"row": row, "column": column}, whole
+
+
+@dataclass(frozen=True)
+class Muon(Optimizer):
+    """A running mean of a matrix's gradients, made orthogonal by Newton and Schulz's iteration
+    (https://kellerjordan.github.io/posts/muon). For hidden matrices; give others another optimizer.
+    """
+
+    lr: float | Schedule = 1e-3
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
+    eps: float = 1e-7
+    steps: int = 5
+    slots: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def slots_of(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        if len(shape) != 2:
+            raise ShapeError(f"Muon trains matrices, not {shape}: use another for these")
+        return {"momentum": shape}
+
+    def update(self, p: Tensor, g: Tensor, slots: Slots, at: Moment) -> Updated:
+        mean = _mixed(slots["momentum"], g, self.momentum)
+        direction = _mixed(g, mean, 1.0 - self.momentum) if self.nesterov else mean
+        rows, columns = (int(size) for size in p.shape)
+        rate = at.rate * max(1.0, rows / columns) ** 0.5
+        made = self._orthogonal(direction, rows > columns)
+        return _shrunk(p, at, self.weight_decay) - rate * made, {"momentum": mean}
+
+    def _orthogonal(self, x: Tensor, tall: bool) -> Tensor:
+        """Its singular values near 1."""
+        a, b, c = self.coefficients
+        x = x.T if tall else x
+        x = x / ops.maximum(ops.sqrt((x * x).sum()), self.eps)
+        for _ in range(self.steps):
+            gram = x @ x.T
+            x = x * a + (gram * b + (gram @ gram) * c) @ x
+        return x.T if tall else x
+
+
+def _root_mean_square(x: Tensor) -> Tensor:
+    return ops.sqrt((x * x).mean())
