@@ -265,7 +265,8 @@ class _Merger:
         constant, axes = self.classes.constant, self.classes.axes
         first = consumer.roots[0]
         same = constant[producer.roots[0]] == constant[first]
-        return same and all(axes[r] == axes[first] for r in producer.roots)
+        both = [axes[r] & axes[first] for r in producer.roots]
+        return same and all(b in (axes[r], axes[first]) for b, r in zip(both, producer.roots))
 
     def _join(self, producer: Piece, consumer: Piece) -> Piece:
         both = (*producer.roots, *consumer.roots)
