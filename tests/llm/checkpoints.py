@@ -36,6 +36,10 @@ YARN = {
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 9}
 LAYERS = ["sliding_attention", "full_attention"]
+GRANITE = {
+    "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.5,
+    "logits_scaling": 2.0,
+}  # fmt: skip
 # name -> (class of the config, what differs from SIZES)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
@@ -61,6 +65,38 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2Config", {
         "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512,
     }),
+    "ministral": ("MinistralConfig", {
+        "sliding_window": 9, "layer_types": LAYERS, "head_dim": 16,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    }),
+    "qwen2-moe": ("Qwen2MoeConfig", {
+        "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 80,
+    }),
+    "phi": ("PhiConfig", {}),
+    "olmo": ("OlmoConfig", {}),
+    "olmo2": ("Olmo2Config", {}),
+    "olmo3": ("Olmo3Config", {"sliding_window": 9, "layer_types": LAYERS}),
+    "olmoe": ("OlmoeConfig", {"num_experts": 6, "num_experts_per_tok": 2}),
+    "granite": ("GraniteConfig", GRANITE),
+    "granite-moe": ("GraniteMoeConfig", GRANITE | {
+        "num_local_experts": 6, "num_experts_per_tok": 2,
+    }),
+    "granite-moe-shared": ("GraniteMoeSharedConfig", GRANITE | {
+        "num_local_experts": 6, "num_experts_per_tok": 2, "shared_intermediate_size": 80,
+    }),
+    "glm": ("GlmConfig", {"head_dim": 16}),
+    "glm4": ("Glm4Config", {"head_dim": 16}),
+    "cohere": ("CohereConfig", {}),
+    "cohere2": ("Cohere2Config", {"sliding_window": 9, "layer_types": LAYERS}),
+    "falcon": ("FalconConfig", {"ffn_hidden_size": 96}),
+    "falcon-new": ("FalconConfig", {
+        "new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 96,
+    }),
+    "gpt-neox": ("GPTNeoXConfig", {}),
+    "stablelm": ("StableLmConfig", {}),
+    "stablelm-parallel": ("StableLmConfig", {"use_parallel_residual": True, "use_qkv_bias": True}),
+    "starcoder2": ("Starcoder2Config", {"sliding_window": 9}),
 }  # fmt: skip
 
 

@@ -29,18 +29,33 @@ class Rope:
     kind: str = "default"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     share: float = 1.0
+    interleaved: bool = False  # features 2 i and 2 i + 1 are a pair, not i and i + half
 
 
 @dataclass(frozen=True)
 class Experts:
     """A mixture of experts in place of the feed-forward part. normalise: weights of those chosen
-    sum to 1. layers: which have one (None: all)."""
+    sum to 1. layers: which have one (None: all). shared: width inside of an expert that all tokens
+    go through besides, gated by a sigmoid if `shared_gate`."""
 
     count: int
     chosen: int
     hidden: int
     normalise: bool = True
     layers: frozenset[int] | None = None
+    shared: int = 0
+    shared_gate: bool = False
+
+
+# norms (before attention, after it, before the feed-forward part, after it); whether that part has
+# the layer's input too, not what attention made of it
+BLOCKS = {
+    "input": ((True, False, True, False), False),
+    "both": ((True, True, True, True), False),
+    "output": ((False, True, False, True), False),
+    "parallel": ((True, False, False, False), True),
+    "parallel2": ((True, False, True, False), True),
+}
 
 
 @dataclass(frozen=True)
@@ -49,8 +64,10 @@ class DecoderConfig:
 
     windows: for each layer, how many of the latest positions a token sees (None: all).
     rotary: for each layer, its entry of `ropes` (None: no rotary positions).
-    norm: "rms", "rms1" (weights stored minus one, as in Gemma) or "layer".
-    sandwich: norms after attention and feed-forward too, before the residual is added.
+    norm: "rms", "rms1" (weights stored minus one, as in Gemma), "layer", "scale" (a layer norm
+    without bias) or "plain" (without weights too).
+    block: where a layer has norms: see `BLOCKS`. qk_norm: of queries and keys, "head" by head, or
+    "whole", before they are divided into heads.
     """
 
     family: str
@@ -72,12 +89,15 @@ class DecoderConfig:
     attention_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False
-    sandwich: bool = False
+    head_bias: bool = False
+    qk_norm: str | None = None
+    block: str = "input"
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_cap: float | None = None
     logit_cap: float | None = None
     embedding_scale: float | None = None
+    residual_scale: float | None = None
+    logit_scale: float | None = None
     learned_positions: bool = False
     tied: bool = False
     experts: Experts | None = None

@@ -12,7 +12,7 @@ from ... import nn, ops
 from ...errors import Unsupported
 from ...graph import Graph, Tensor
 from .cache import Cache
-from .config import DecoderConfig
+from .config import BLOCKS, DecoderConfig
 from .experts import MixtureOfExperts
 from .projection import Projection, projection
 from .rope import tables
@@ -47,8 +47,9 @@ class ShiftedRMSNorm(nn.Module):
 
 def norm(graph: Graph, config: DecoderConfig, width: int) -> nn.Module:
     """The kind of norm that the config names."""
-    if config.norm == "layer":
-        return nn.LayerNorm(graph, width, config.eps)
+    if config.norm in ("layer", "scale", "plain"):
+        kind = config.norm
+        return nn.LayerNorm(graph, width, config.eps, kind != "plain", kind == "layer")
     if config.norm == "rms1":
         return ShiftedRMSNorm(graph, width, config.eps)
     return nn.RMSNorm(graph, width, config.eps)
@@ -58,15 +59,19 @@ class Rotary:
     """Tables of one kind of rotary positions, shared by all layers that use it."""
 
     def __init__(self, graph: Graph, config: DecoderConfig, kind: str, context: int) -> None:
+        self.interleaved = config.ropes[kind].interleaved
         cos, sin = tables(config.ropes[kind], config, context)
         self.cos, self.sin = graph.constant(cos), graph.constant(sin)
 
     def turn(self, x: Tensor, cache: Cache) -> Tensor:
-        """x (heads, tokens, head_dim); features i and i + half are a pair, those beyond the turning
-        ones stay."""
+        """x (heads, tokens, head_dim); those features beyond the turning ones stay. Of interleaved
+        pairs the first ones come first then, in queries and keys alike: no product changes."""
         half = int(self.cos.shape[1])
         cos, sin = cache.rows(self.cos), cache.rows(self.sin)
-        first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
+        if self.interleaved:
+            first, second = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
+        else:
+            first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
         parts = [first * cos - second * sin, second * cos + first * sin]
         if x.shape[-1] != 2 * half:
             parts.append(x[..., 2 * half :])
@@ -89,15 +94,22 @@ class Attention(nn.Module):
         self.v_proj = projection(graph, config.width, kv, bias, storage, "v_proj")
         bias = config.output_bias
         self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
-        self.q_norm = norm(graph, config, config.head_dim) if config.qk_norm else None
-        self.k_norm = norm(graph, config, config.head_dim) if config.qk_norm else None
+        self.q_norm = self.k_norm = None
+        if config.qk_norm is not None:
+            whole = config.qk_norm == "whole"
+            self.q_norm = norm(graph, config, inner if whole else config.head_dim)
+            self.k_norm = norm(graph, config, kv if whole else config.head_dim)
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """x: (tokens, width)."""
-        query = self._heads(self.q_proj(x), self.config.heads)  # (heads, tokens, head_dim)
-        key = self._heads(self.k_proj(x), self.config.kv_heads)
-        value = self._heads(self.v_proj(x), self.config.kv_heads)
-        if self.q_norm is not None and self.k_norm is not None:
+        config = self.config
+        query, key = self.q_proj(x), self.k_proj(x)
+        if self.q_norm is not None and self.k_norm is not None and config.qk_norm == "whole":
+            query, key = self.q_norm(query), self.k_norm(key)
+        query = self._heads(query, config.heads)  # (heads, tokens, head_dim)
+        key = self._heads(key, config.kv_heads)
+        value = self._heads(self.v_proj(x), config.kv_heads)
+        if self.q_norm is not None and self.k_norm is not None and config.qk_norm == "head":
             query, key = self.q_norm(query), self.k_norm(key)
         if self.rotary is not None:
             query, key = self.rotary.turn(query, cache), self.rotary.turn(key, cache)
@@ -111,9 +123,12 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Widen, activate, narrow; gated: activation(gate x) * up x between."""
 
-    def __init__(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, storage: Storage, hidden: int | None = None
+    ) -> None:
+        """hidden: width inside, if not that of the config."""
         super().__init__()
-        width, hidden, bias = config.width, config.hidden, config.mlp_bias
+        width, hidden, bias = config.width, hidden or config.hidden, config.mlp_bias
         self.activation = activation(config.activation)
         self.gate_proj: Projection | None = None
         if config.gated:
@@ -129,36 +144,54 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a feed-forward part, each with a norm before it and a residual around."""
+    """Attention and a feed-forward part, with norms and residuals around (`BLOCKS`)."""
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None,
         storage: Storage,
     ) -> None:  # fmt: skip
         super().__init__()
-        width = config.width
-        self.input_layernorm = norm(graph, config, width)
+        wanted, self.parallel = BLOCKS[config.block]
+        norms = [norm(graph, config, config.width) if there else None for there in wanted]
+        self.scale = config.residual_scale
+        self.input_layernorm, self.attention_output_norm = norms[:2]
+        self.post_attention_layernorm, self.mlp_output_norm = norms[2:]
         self.self_attn = Attention(graph, config, layer, rotary, storage.below("self_attn"))
-        self.attention_output_norm = norm(graph, config, width) if config.sandwich else None
-        self.post_attention_layernorm = norm(graph, config, width)
         inside = storage.below("mlp")
         self.mlp: nn.Module
         if config.has_experts(layer):
             self.mlp = MixtureOfExperts(graph, config, activation(config.activation), inside)
+            self._add_shared(graph, config, inside)
         else:
             self.mlp = FeedForward(graph, config, inside)
-        self.mlp_output_norm = norm(graph, config, width) if config.sandwich else None
+
+    def _add_shared(self, graph: Graph, config: DecoderConfig, inside: Storage) -> None:
+        """The expert of all tokens, in the mixture of the others."""
+        assert config.experts is not None
+        if config.experts.shared:
+            below, width = inside.below("shared_expert"), config.experts.shared
+            self.mlp.shared_expert = FeedForward(graph, config, below, width)
+        if config.experts.shared_gate:
+            self.mlp.shared_expert_gate = nn.Linear(graph, config.width, 1, bias=False)
 
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """x: (tokens, width)."""
-        attended = self.self_attn(self.input_layernorm(x), cache)
-        if self.attention_output_norm is not None:
-            attended = self.attention_output_norm(attended)
-        x = x + attended
-        widened = self.mlp(self.post_attention_layernorm(x))
-        if self.mlp_output_norm is not None:
-            widened = self.mlp_output_norm(widened)
-        return x + widened
+        normed = _through(self.input_layernorm, x)
+        attended = _through(self.attention_output_norm, self.self_attn(normed, cache))
+        before, x = x, self._added(x, attended)
+        if not self.parallel:
+            normed = x
+        elif self.post_attention_layernorm is not None:
+            normed = before
+        widened = self.mlp(_through(self.post_attention_layernorm, normed))
+        return self._added(x, _through(self.mlp_output_norm, widened))
+
+    def _added(self, x: Tensor, more: Tensor) -> Tensor:
+        return x + (more if self.scale is None else more * self.scale)
+
+
+def _through(norm: nn.Module | None, x: Tensor) -> Tensor:
+    return x if norm is None else norm(x)
 
 
 class Body(nn.Module):
@@ -204,7 +237,7 @@ class Decoder(nn.Module):
         self.lm_head: Projection | None = None
         if not config.tied:
             width, rows = config.width, config.vocabulary
-            self.lm_head = projection(graph, width, rows, False, storage, "lm_head")
+            self.lm_head = projection(graph, width, rows, config.head_bias, storage, "lm_head")
 
     def forward(self, ids: Tensor, cache: Cache) -> Tensor:
         """Hidden states of the tokens, not normed; the cache knows where they stand."""
@@ -214,5 +247,7 @@ class Decoder(nn.Module):
         """Logits of hidden states, as many as are wanted."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits = head(self.model.norm(hidden))
+        if self.config.logit_scale is not None:
+            logits = logits * self.config.logit_scale
         cap = self.config.logit_cap
         return logits if cap is None else ops.tanh(logits * (1 / cap)) * cap

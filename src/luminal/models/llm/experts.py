@@ -28,6 +28,8 @@ class MixtureOfExperts(nn.Module):
         assert config.experts is not None
         self.experts, self.activation = config.experts, activation
         count, hidden, width = self.experts.count, self.experts.hidden, config.width
+        self.shared_expert: nn.Module | None = None
+        self.shared_expert_gate: nn.Module | None = None
         self.gate = nn.Linear(graph, width, count, bias=False)
         stack = (count,)
         self.gate_proj = projection(graph, width, hidden, False, storage, "gate_proj", stack)
@@ -40,7 +42,16 @@ class MixtureOfExperts(nn.Module):
         gate = self._apply(self.gate_proj, chosen, x.unsqueeze(1))  # (tokens, chosen, hidden)
         up = self._apply(self.up_proj, chosen, x.unsqueeze(1))
         out = self._apply(self.down_proj, chosen, self.activation(gate) * up)
-        return (out * weights.unsqueeze(-1)).sum(1)
+        return self._shared(x, (out * weights.unsqueeze(-1)).sum(1))
+
+    def _shared(self, x: Tensor, out: Tensor) -> Tensor:
+        """What the expert of all tokens makes of them, added."""
+        if self.shared_expert is None:
+            return out
+        more = self.shared_expert(x)
+        if self.shared_expert_gate is not None:
+            more = more * ops.sigmoid(self.shared_expert_gate(x))
+        return out + more
 
     def _route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The weights and numbers of the experts chosen for each token."""

@@ -9,17 +9,22 @@ from ....errors import Unsupported
 from ....weights.fields import Fields
 from .family import Family
 from .gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
+from .glm import GLM, GLM4
 from .gpt2 import GPT2
-from .llama import LLAMA, MISTRAL, SMOLLM3
+from .granite import GRANITE, GRANITE_MOE, GRANITE_MOE_SHARED
+from .llama import LLAMA, MINISTRAL, MISTRAL, SMOLLM3
 from .mixtral import MIXTRAL
+from .olmo import OLMO, OLMO2, OLMO3, OLMOE
+from .parallel import COHERE, COHERE2, FALCON, GPT_NEOX, PHI, STABLELM, STARCODER2
 from .phi import PHI3
-from .qwen import QWEN2, QWEN3, QWEN3_MOE
+from .qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
 
 FAMILIES = {
     family.name: family
     for family in (
-        LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, QWEN3_MOE, PHI3, GEMMA, GEMMA2, GEMMA3,
-        GEMMA3_TEXT, GPT2, SMOLLM3,
+        LLAMA, MISTRAL, MINISTRAL, MIXTRAL, QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE, PHI, PHI3, GEMMA,
+        GEMMA2, GEMMA3, GEMMA3_TEXT, GPT2, SMOLLM3, OLMO, OLMO2, OLMO3, OLMOE, GRANITE, GRANITE_MOE,
+        GRANITE_MOE_SHARED, GLM, GLM4, COHERE, COHERE2, FALCON, GPT_NEOX, STABLELM, STARCODER2,
     )
 }  # fmt: skip
 

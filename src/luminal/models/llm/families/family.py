@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ....errors import WeightsError
 from ....weights.fields import Fields
-from ..config import DecoderConfig
+from ..config import DecoderConfig, Rope, rope
 
 State: TypeAlias = dict[str, np.ndarray]
 
@@ -59,3 +59,26 @@ def stack_experts(state: State, prefix: str, count: int, names: Mapping[str, str
             raise WeightsError(f"the experts of {prefix}{ours} differ in their shapes")
         if len(found) == count:
             state[f"{prefix}{ours}.weight"] = np.stack(found)
+
+
+def split_groups(state: State, name: str, part: str, config: DecoderConfig) -> None:
+    """A packed tensor whose rows are, for each head of keys, its queries, the key, the value."""
+    packed, kv = state.pop(name), config.kv_heads
+    rows = (config.heads + 2 * kv) * config.head_dim
+    if packed.shape[:1] != (rows,):
+        raise WeightsError(f"tensor {name!r} is of shape {packed.shape}; it needs {rows} rows")
+    groups = packed.reshape(kv, -1, config.head_dim, *packed.shape[1:])
+    for letter, found in (("q", groups[:, :-2]), ("k", groups[:, -2]), ("v", groups[:, -1])):
+        own = np.ascontiguousarray(found).reshape(-1, *packed.shape[1:])
+        state[name.replace(f".{part}.", f".{letter}_proj.")] = own
+
+
+def defaults(values: Fields, **usual: Any) -> Fields:
+    """The fields, with these values where there are none."""
+    missing = {name: value for name, value in usual.items() if not values.has(name)}
+    return Fields({**values.values, **missing}, values.where)
+
+
+def interleaved(values: Fields) -> dict[str, Rope]:
+    """Rotary positions of features that lie side by side."""
+    return {"all": replace(rope(values), interleaved=True)}

@@ -33,7 +33,7 @@ def _shared(values: Fields, **more: Any) -> DecoderConfig:
 def _gemma2(values: Fields) -> DecoderConfig:
     return _shared(
         values,
-        sandwich=True,
+        block="both",
         windows=layer_windows(values, alternating=2),
         attention_scale=values.number("query_pre_attn_scalar", 256, low=1e-6) ** -0.5,
         attention_cap=values.number_if("attn_logit_softcapping", low=1e-6),
@@ -45,8 +45,8 @@ def _gemma3(values: Fields) -> DecoderConfig:
     windows = layer_windows(values, alternating=values.count("sliding_window_pattern", 6))
     return _shared(
         values,
-        sandwich=True,
-        qk_norm=True,
+        block="both",
+        qk_norm="head",
         windows=windows,
         rotary=tuple("global" if window is None else "local" for window in windows),
         ropes=_two_ropes(values),

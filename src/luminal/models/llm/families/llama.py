@@ -13,6 +13,10 @@ def _mistral(values: Fields) -> DecoderConfig:
     return common(values, windows=(window,) * values.count("num_hidden_layers"))
 
 
+def _ministral(values: Fields) -> DecoderConfig:
+    return common(values, windows=layer_windows(values))
+
+
 def _smollm3(values: Fields) -> DecoderConfig:
     """Every fourth layer, as a rule, has no positions."""
     layers, step = values.count("num_hidden_layers"), values.count("no_rope_layer_interval", 4)
@@ -29,4 +33,5 @@ def _smollm3(values: Fields) -> DecoderConfig:
 
 LLAMA = Family("llama", common)
 MISTRAL = Family("mistral", _mistral)
+MINISTRAL = Family("ministral", _ministral)
 SMOLLM3 = Family("smollm3", _smollm3)

@@ -1,6 +1,8 @@
-"""Qwen 2 and 2.5 (biases on queries, keys, values), Qwen 3 (norms on them), Qwen 3 MoE."""
+"""Qwen 2 and 2.5 (biases on queries, keys, values), Qwen 3 (norms on them), and their mixtures."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ....weights.fields import Fields
 from ..config import DecoderConfig, Experts, common, layer_windows
@@ -25,7 +27,7 @@ def _qwen2(values: Fields) -> DecoderConfig:
 
 
 def _qwen3(values: Fields) -> DecoderConfig:
-    return common(values, windows=_windows(values), qk_norm=True)
+    return common(values, windows=_windows(values), qk_norm="head")
 
 
 def _moe_layers(values: Fields) -> frozenset[int]:
@@ -34,18 +36,32 @@ def _moe_layers(values: Fields) -> frozenset[int]:
     return frozenset(n for n in layers if n not in (dense or ()) and (n + 1) % step == 0)
 
 
-def _qwen3_moe(values: Fields) -> DecoderConfig:
-    experts = Experts(
+def _experts(values: Fields, **more: Any) -> Experts:
+    return Experts(
         count=values.count("num_experts", values.count_if("num_local_experts")),
         chosen=values.count("num_experts_per_tok"),
         hidden=values.count("moe_intermediate_size"),
         normalise=values.flag("norm_topk_prob"),
         layers=_moe_layers(values),
+        **more,
     )
-    return common(values, windows=_windows(values), qk_norm=True, experts=experts)
 
 
-def _adapt_experts(state: State, config: DecoderConfig) -> State:
+def _qwen3_moe(values: Fields) -> DecoderConfig:
+    windows = _windows(values)
+    return common(values, windows=windows, qk_norm="head", experts=_experts(values))
+
+
+def _qwen2_moe(values: Fields) -> DecoderConfig:
+    shared = values.count("shared_expert_intermediate_size", 0, low=0)
+    return common(
+        values, windows=_windows(values), attention_bias=values.flag("qkv_bias", True),
+        output_bias=False, mlp_bias=False,
+        experts=_experts(values, shared=shared, shared_gate=shared > 0),
+    )  # fmt: skip
+
+
+def adapt_experts(state: State, config: DecoderConfig) -> State:
     assert config.experts is not None
     names = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
     for layer in range(config.layers):
@@ -55,4 +71,5 @@ def _adapt_experts(state: State, config: DecoderConfig) -> State:
 
 QWEN2 = Family("qwen2", _qwen2)
 QWEN3 = Family("qwen3", _qwen3)
-QWEN3_MOE = Family("qwen3_moe", _qwen3_moe, _adapt_experts)
+QWEN2_MOE = Family("qwen2_moe", _qwen2_moe, adapt_experts)
+QWEN3_MOE = Family("qwen3_moe", _qwen3_moe, adapt_experts)
