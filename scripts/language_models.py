@@ -1,0 +1,71 @@
+"""docs/models.md: every family of language models against transformers, on tiny random weights.
+
+    python scripts/language_models.py [FAMILY ...] > docs/models.md
+
+Needs the packages of the tests. Logits of 37 tokens; 64 greedy tokens with the cache, prompts being
+cut into chunks; the same three replies of different lengths made together in one batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.llm.checkpoints import FAMILIES, VOCABULARY, checkpoint, greedy, reference_logits
+
+from luminal import LLM
+from luminal.models.llm import Engine, Wishes
+
+TOKENS, LENGTHS = 64, (1, 23, 40)
+HEAD = """# Families of language models
+
+Written by `scripts/language_models.py`; do not edit. Each row is a tiny model with random weights,
+written by transformers {version} and read by luminal: the largest difference of logits over their
+largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and whether
+they are in a batch with replies to prompts of other lengths.
+
+| family | `model_type` | logits off by | greedy | in a batch |
+|---|---|---|---|---|"""
+
+
+def row(name: str) -> str:
+    directory, model = checkpoint(name)
+    prompts = [np.random.default_rng(n).integers(3, VOCABULARY, n).tolist() for n in LENGTHS]
+    expected = [greedy(model, ids, TOKENS) for ids in prompts]
+    llm = LLM(directory, context=128, threads=1)
+    llm.program.chunk = 16
+    llm.config = replace(llm.config, end_tokens=())
+    wanted = reference_logits(model, prompts[-1][:37])
+    off = np.abs(llm.logits(prompts[-1][:37]) - wanted).max() / np.abs(wanted).max()
+    alone = llm.complete(prompts[-1], TOKENS).tokens == expected[-1]
+    engine = Engine.load(directory, context=128, batch=3, chunk=32, threads=1)
+    try:
+        replies = engine.complete(prompts, Wishes(TOKENS))
+    finally:
+        engine.close(10)
+    found = [[piece.token for piece in pieces if piece.token is not None] for pieces in replies]
+    cells = [name, f"`{llm.config.family}`", f"{off:.0e}", _same(alone), _same(found == expected)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _same(equal: Any) -> str:
+    return "equal" if equal else "**differs**"
+
+
+def main(names: list[str]) -> None:
+    import transformers
+
+    logging.disable(logging.WARNING)
+    print(HEAD.format(version=transformers.__version__, tokens=TOKENS, longest=LENGTHS[-1]))
+    for name in sorted(names or FAMILIES):
+        print(row(name), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
