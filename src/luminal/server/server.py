@@ -90,7 +90,7 @@ class Server:
                 response = Fault(503, "the server stops", "stopping").response()
             except Exception as error:
                 fault = fault_of(error)
-                if fault.status >= 500:
+                if fault.status >= 500 and fault is not error:
                     LOG.error("%s", fault.message, exc_info=error)
                 response = fault.response()
             finally:
