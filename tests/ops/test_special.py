@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import luminal
+from luminal import train
 from luminal.ops import bessel, gamma
 from luminal.ops.chebyshev import chebyshev
 
@@ -75,3 +76,36 @@ def test_the_derivative_of_digamma_ends_at_zero():
     rt = cx.compile(device="reference")
     rt.run()
     np.testing.assert_allclose(rt[result], [math.pi**2 / 6, 0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_zeros_have_the_signs_of_pytorch(device):
+    numbers = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 3.0, np.inf, -np.inf, np.nan]
+    pairs = np.array([(a, b) for a in numbers for b in numbers], np.float32).T
+    cx = luminal.Graph()
+    x, y = (cx.tensor(pairs[0].shape).set(row) for row in pairs)
+    names = ("fmod", "remainder", "floor_divide", "atan2")
+    made = [getattr(luminal.ops, name)(x, y).output() for name in names]
+    rt = cx.compile(device=device)
+    rt.run()
+    for name, result in zip(names, made):
+        wanted = getattr(torch, name)(*map(torch.from_numpy, pairs)).numpy()
+        np.testing.assert_allclose(rt[result], wanted, atol=1e-6, err_msg=name)
+        number = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(rt[result])[number], np.signbit(wanted)[number])
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder", "atan2"])
+def test_slopes_at_zeros_are_those_of_pytorch(name):
+    pairs = np.array([(0, 2), (-0.0, 2), (4, 2), (-4, 2), (3, -2)])
+    cx = luminal.Graph()
+    x, y = (cx.tensor((len(pairs),)).set(row.astype(np.float32)) for row in pairs.T)
+    slopes = train.backward(getattr(luminal.ops, name)(x, y).sum(), [x, y])
+    for slope in slopes:
+        slope.output()
+    rt = cx.compile(device="reference")
+    rt.run()
+    a, b = (torch.tensor(row, dtype=torch.float32, requires_grad=True) for row in pairs.T)
+    getattr(torch, name)(a, b).sum().backward()
+    for mine, theirs in zip(slopes, (a.grad, b.grad)):
+        np.testing.assert_allclose(rt[mine], theirs.numpy(), atol=1e-6)

@@ -12,10 +12,11 @@ from . import fft, methods, movement, random, spelling
 from .elementwise import (
     abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
     bitwise_right_shift, bitwise_xor, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin,
-    fmod, frac, ge, gt, isclose, isfinite, isinf, isnan, isneginf, isposinf, le, lerp,
+    frac, ge, gt, isclose, isfinite, isinf, isnan, isneginf, isposinf, le, lerp,
     logical_and, logical_not, logical_or, logical_xor, lt, masked_fill, maximum, minimum, mul,
-    nan_to_num, ne, neg, reciprocal, remainder, round, rsub, sign, square, sub, trunc, where,
+    nan_to_num, ne, neg, reciprocal, round, rsub, sign, square, sub, trunc, where,
 )  # fmt: skip
+from .remainders import fmod, remainder
 from .powers import pow
 from .math import (
     acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, erf, erfc, exp, exp2, expm1, log,

@@ -19,8 +19,8 @@ from .elementwise import (
     lt,
     maximum,
     minimum,
+    modulo,
     mul,
-    remainder,
     sub,
     trunc,
     where,
@@ -39,7 +39,7 @@ def chebyshev(kind: str, x: Value, n: Value) -> Tensor:
 @doubled
 def _polynomial(x: Tensor, n: Tensor, kind: str) -> Tensor:
     n, size = trunc(n), abs(x)
-    sign = where(lt(x, 0), sub(1.0, mul(remainder(n, 2.0), 2.0)), 1.0)
+    sign = where(lt(x, 0), sub(1.0, mul(modulo(n, 2.0), 2.0)), 1.0)
     if kind == "t":
         value = mul(sign, _even(size, n, 0.0))
     elif kind == "u":

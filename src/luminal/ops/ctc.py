@@ -21,7 +21,6 @@ from .elementwise import (
     mul,
     ne,
     neg,
-    remainder,
     sub,
     where,
 )
@@ -29,6 +28,7 @@ from .indexing import gather, take
 from .loss import reduced
 from .math import logaddexp
 from .reduction import mean
+from .remainders import remainder
 
 Lengths = Tensor | Sequence[int]
 

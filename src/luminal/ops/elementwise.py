@@ -93,15 +93,17 @@ def _truncated_quotient(a: Value, b: Value) -> Tensor:
 
 
 def floor_divide(a: Value, b: Value) -> Tensor:
-    """floor(a / b), exact; integers stay integers and a zero divisor gives 0 for them."""
+    """floor(a / b), exact; integers stay integers and a zero divisor gives 0 for them. A zero has
+    the sign of a / b."""
     x, y = operands(a, b)
     if not x.dtype.is_float:
         return x.graph.apply("floor_div", [x, y])
-    exact = round(x.graph.apply("div", [sub(x, x.graph.apply("mod", [x, y])), y]))
-    if not isinstance(b, Tensor) and b != 0 and math.isfinite(b):
-        return exact
-    exact = where(eq(abs(y), float("inf")), _floor_of_tiny(x, y), exact)
-    return where(eq(y, 0), x.graph.apply("div", [x, y]), exact)
+    exact = round(x.graph.apply("div", [sub(x, modulo(x, y)), y]))
+    ratio = x.graph.apply("div", [x, y])
+    if isinstance(b, Tensor) or b == 0 or not math.isfinite(b):
+        exact = where(eq(abs(y), float("inf")), _floor_of_tiny(x, y), exact)
+        exact = where(eq(y, 0), ratio, exact)
+    return where(eq(exact, 0), mul(ratio, 0.0), exact)
 
 
 def _floor_of_tiny(x: Tensor, y: Tensor) -> Tensor:
@@ -110,20 +112,9 @@ def _floor_of_tiny(x: Tensor, y: Tensor) -> Tensor:
     return sub(mul(x, 0.0), opposite.cast(x.dtype))
 
 
-def remainder(a: Value, b: Value) -> Tensor:
-    """a modulo b with the sign of b, as Python's %."""
+def modulo(a: Value, b: Value) -> Tensor:
+    """a modulo b with the sign of b, of a zero too."""
     return _binary("mod", a, b)
-
-
-def fmod(a: Value, b: Value) -> Tensor:
-    """a modulo b with the sign of a, as in C."""
-    x, y = operands(a, b)
-    if x.dtype.is_float:
-        size = x.graph.apply("mod", [abs(x), abs(y)])
-        return where(lt(x, 0), neg(size), size)
-    rest = x.graph.apply("mod", [x, y])
-    opposite = logical_and(ne(rest, 0), ne(lt(x, 0), lt(y, 0)))
-    return where(opposite, sub(rest, y), rest) if x.dtype.is_signed else rest
 
 
 def reciprocal(x: Tensor) -> Tensor:

@@ -187,11 +187,15 @@ def atan(x: Tensor) -> Tensor:
 
 
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    """The angle of the point (x, y), in -pi .. pi."""
-    a, b = operands(y, x)
+    """The angle of the point (x, y), in -pi .. pi, with the sign of y."""
+    return _atan2(*operands(y, x))
+
+
+@composite
+def _atan2(a: Tensor, b: Tensor) -> Tensor:
     both = logical_and(isinf(a), isinf(b))
     steep = where(both, mul(sign_of(a), sign_of(b)), div(a, b))
-    angle = where(logical_and(eq(a, 0.0), eq(b, 0.0)), 0.0, atan(steep))
+    angle = where(logical_and(eq(a, 0.0), eq(b, 0.0)), a, atan(steep))
     behind = lt(sign_of(b), 0.0)
     return where(behind, add(angle, mul(sign_of(a), math.pi)), angle)
 

@@ -28,7 +28,6 @@ from .elementwise import (
     mul,
     ne,
     neg,
-    remainder,
     square,
     sub,
     where,
@@ -36,6 +35,7 @@ from .elementwise import (
 from .gamma import lgamma
 from .math import erf, erfc, exp, exp2, log1p, log2, sqrt
 from .powers import pow
+from .remainders import remainder
 from .special import copysign
 
 

@@ -19,11 +19,11 @@ from .elementwise import (
     logical_not,
     logical_or,
     lt,
+    modulo,
     mul,
     ne,
     neg,
     reciprocal,
-    remainder,
     round,
     square,
     where,
@@ -94,7 +94,7 @@ def _pow_float(x: Tensor, y: Tensor) -> Tensor:
     size = x.graph.apply("exp2", [mul(y, x.graph.apply("log2", [abs(x)]))])
     size = _exact_whole(x, y, size)
     whole = logical_or(eq(floor(y), y), isinf(y))
-    odd = logical_and(eq(remainder(y, 2.0), 1.0), whole)
+    odd = logical_and(eq(modulo(y, 2.0), 1.0), whole)
     negative = lt(sign_of(x), 0.0)  # also of -0
     signed = where(logical_and(odd, negative), neg(size), size)
     undefined = logical_and(lt(x, 0.0), logical_not(logical_or(whole, isinf(x))))

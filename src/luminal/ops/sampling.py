@@ -20,7 +20,6 @@ from .elementwise import (
     div,
     eq,
     floor,
-    fmod,
     ge,
     gt,
     logical_and,
@@ -36,6 +35,7 @@ from .elementwise import (
 )
 from .indexing import gather
 from .linalg import matmul
+from .remainders import fmod
 from .resize import cubic_shares
 
 NOWHERE = -100.0  # where PyTorch puts points that no integer can hold

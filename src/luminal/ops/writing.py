@@ -12,8 +12,9 @@ from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import broadcast_shapes, dim_of, extent, positions, static, tensor_of
-from .elementwise import clamp, floor_divide, minimum, remainder, sub, truth, where
+from .elementwise import clamp, floor_divide, minimum, sub, truth, where
 from .indexing import gather, index_copy, scatter, scatter_add, scatter_reduce
+from .remainders import remainder
 from .shape import stack
 
 

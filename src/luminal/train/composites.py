@@ -45,6 +45,19 @@ def _log_loss_of(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
     return t * (ops.log1p(-x) - ops.log(x))
 
 
+def _atan2(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return t * b * _whole(a * a + b * b)
+
+
+def _atan2_of(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return -(t * a * _whole(a * a + b * b))
+
+
+def _whole(square: Tensor) -> Tensor:
+    """1 / r^2; 0 where the point has no angle."""
+    return ops.where(ops.eq(square, 0.0), 0.0, 1.0 / square)
+
+
 # name: (options of the call) -> a row as in `rules.ELEMENTWISE`; that of softmax is its own
 # transpose too
 COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
@@ -64,6 +77,9 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "asinh": lambda: (lambda t, y, x: t * ops.rsqrt(x * x + 1.0),),
     "acosh": lambda: (lambda t, y, x: t * ops.rsqrt(x * x - 1.0),),
     "atanh": lambda: (lambda t, y, x: t / ((1.0 - x) * (1.0 + x)),),
+    "atan2": lambda: (_atan2, _atan2_of),
+    "remainder": lambda: (lambda t, y, a, b: t, lambda t, y, a, b: -(t * ops.floor(a / b))),
+    "fmod": lambda: (lambda t, y, a, b: t, lambda t, y, a, b: -(t * ops.trunc(a / b))),
     "pow_float": lambda: (_pow, _pow_of),
     "softmax": _softmax,
     "sinc": lambda: (_sinc,),
