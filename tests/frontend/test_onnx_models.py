@@ -1,5 +1,8 @@
 """Whole ONNX models: names, free sizes, weights beside the file, control flow, faults."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -280,3 +283,10 @@ def test_a_loop_that_only_its_condition_ends_is_one_program():
     proto.graph.node[0].input.extend(["", "go0", "x"])
     ours = agree(proto, {"x": np.array([1, 2, 0.5], np.float32)})
     assert ours.graph().nodes and not ours.runner.start.stages[0].hosts
+
+
+def test_the_page_lists_the_operators_as_they_are():
+    root = Path(__file__).parents[2]
+    script = runpy.run_path(str(root / "scripts" / "onnx_operators.py"))
+    text = (root / "docs" / "onnx.md").read_text()
+    assert script["page"](text) == text, "run scripts/onnx_operators.py"

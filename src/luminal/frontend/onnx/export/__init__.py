@@ -1,0 +1,5 @@
+"""Graphs of ours as ONNX models."""
+
+from .export import export, save
+
+__all__ = ["export", "save"]

@@ -1,0 +1,160 @@
+"""A graph of ours as an ONNX model: each primitive is an operator or a few, a sum of products is an
+Einsum. All sizes must be fixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ....errors import InputError, Unsupported
+from ....graph.graph import Graph
+from ....graph.node import REDUCE_OPS, Node
+from ....graph.order import reachable
+from ....graph.scalars import SCALARS
+from .. import kinds
+from . import movement, scalars
+from .movement import letters, sizes_of
+from .writer import OPSET, Writer
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SCATTERED = {"set": "none", "sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def export(graph: Graph) -> onnx.ModelProto:
+    """The outputs of a graph as a model: inputs and outputs by their names, parameters with the
+    values that they were `set` to. Raises Unsupported for run-time sizes, states, loops and running
+    maxima and products; InputError for a parameter without a value."""
+    if not graph.outputs or graph.states:
+        what = "states" if graph.states else "no output"
+        raise Unsupported(f"export of a graph with {what}")
+    export = _Export(graph)
+    export.sources()
+    for node in reachable([t.node for t in graph.outputs]):
+        if node.op != "input":
+            export.names[node] = export.node(node)
+    return export.model()
+
+
+def save(graph: Graph, path: str | Path) -> None:
+    """As `export`, in a file; weights of more than 2 GB lie beside it. Raises OSError."""
+    model, path = export(graph), Path(path)
+    large = sum(t.ByteSize() for t in model.graph.initializer) > onnx.checker.MAXIMUM_PROTOBUF // 2
+    onnx.save(model, path, save_as_external_data=large, location=f"{path.name}.data")
+
+
+class _Export:
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.out = graph, Writer()
+        self.names: dict[Node, str] = {}
+
+    def sources(self) -> None:
+        """Inputs in their order, and the weights that outputs need."""
+        needed = set(reachable([t.node for t in self.graph.outputs]))
+        taken: set[str] = set()
+        for tensor in self.graph.sources:
+            node, source = tensor.node, tensor.node.attribute
+            name = source.name if source.name not in taken else self.out.name(source.name)
+            taken.add(name)
+            if source.kind == "input":
+                info = helper.make_tensor_value_info(name, kinds.OURS[node.dtype], sizes_of(node))
+                self.out.graph.input.append(info)
+            elif node in needed:
+                value = source.value if source.value is not None else self.graph.values.get(node)
+                if value is None:
+                    raise InputError(f"parameter {name!r} has no value: .set() comes before export")
+                self.out.weight(np.asarray(value), name)
+            self.names[node] = name
+
+    def node(self, node: Node) -> str:
+        operands = [self.names[source] for source in node.inputs if source in self.names]
+        if node.op == "literal":
+            return self.out.number(node.attribute, node.dtype)
+        if node.op == "iota":
+            return movement.ranged(self.out, node)
+        if node.op == "view":
+            return movement.written(self.out, self.graph, operands[0], node)
+        if node.op in REDUCE_OPS and node.attribute is not None:
+            return self._contraction(node) or scalars.reduced(self.out, node, operands[0])
+        if node.op in SCALARS:
+            sizes_of(node)
+            return scalars.written(self.out, node, *operands)
+        if node.op == "gather":
+            return self._gather(node, *operands)
+        if node.op == "scatter":
+            return self._scatter(node, *operands)
+        if node.op == "scan" and node.attribute.op == "sum":
+            return self.out.op(
+                "CumSum", operands[0], self.out.constant(np.int64(node.attribute.dim))
+            )
+        raise Unsupported(f"export of {node}")
+
+    def _contraction(self, node: Node) -> str | None:
+        """A sum of products of two operands, each with some of the dimensions."""
+        product = node.inputs[0]
+        if node.op != "sum" or product.op != "mul" or not node.dtype.is_float:
+            return None
+        if len(product.shape) > len(ALPHABET):
+            return None
+        terms, names = [], []
+        for operand in product.inputs:
+            source, held = operand, list(range(len(product.shape)))
+            found = None
+            if operand.op == "view":
+                found = letters(operand.attribute, sizes_of(operand.inputs[0]))
+            if found is not None:
+                source, held = operand.inputs[0], [d for d in found if d >= 0]
+            name = self.names[source]
+            if found is not None and -1 in found:
+                sizes = sizes_of(source)
+                name = self.out.reshape(name, [n for n, d in zip(sizes, found) if d >= 0])
+            terms.append("".join(ALPHABET[d] for d in held))
+            names.append(name)
+        kept = [d for d in range(len(product.shape)) if d not in node.attribute]
+        if set(terms[0]) == set(terms[1]):
+            return None  # a plain sum
+        if set("".join(terms)) != set(ALPHABET[: len(product.shape)]):
+            return None
+        equation = f"{','.join(terms)}->{''.join(ALPHABET[d] for d in kept)}"
+        return self.out.op("Einsum", *names, equation=equation)
+
+    def _gather(self, node: Node, source: str, index: str) -> str:
+        """Places outside are clamped."""
+        n = sizes_of(node.inputs[0])[node.attribute]
+        kind = node.inputs[1].dtype
+        held = self.out.op("Max", index, self.out.number(0, kind))
+        held = self.out.op("Min", held, self.out.number(max(n - 1, 0), kind))
+        return self.out.op("GatherElements", source, held, axis=node.attribute)
+
+    def _scatter(self, node: Node, base: str, index: str, values: str) -> str:
+        """Places outside write to one more element, which is cut off."""
+        out, dim = self.out, node.attribute.dim
+        shape, kind = sizes_of(node), node.inputs[1].dtype
+        n, rest = shape[dim], [1 if d == dim else size for d, size in enumerate(shape)]
+        blank = out.expand(out.number(0, node.dtype), rest)
+        longer = out.op("Concat", base, blank, axis=dim)
+        low = out.op("Less", index, out.number(0, kind))
+        high = out.op("Less", out.number(n - 1, kind), index)
+        held = out.op("Where", out.op("Or", low, high), out.number(n, kind), index)
+        found = out.op("ScatterElements", longer, held, values, axis=dim,
+                       reduction=SCATTERED[node.attribute.mode])  # fmt: skip
+        ends = [out.constant(np.array([v], np.int64)) for v in (0, n, dim)]
+        return out.op("Slice", found, *ends)
+
+    def model(self) -> onnx.ModelProto:
+        graph = self.out.graph
+        graph.name = "luminal"
+        for tensor in self.graph.outputs:
+            name = self.graph.output_names[tensor.node]
+            graph.node.append(helper.make_node("Identity", [self.names[tensor.node]], [name]))
+            info = helper.make_tensor_value_info(
+                name, kinds.OURS[tensor.dtype], sizes_of(tensor.node)
+            )
+            graph.output.append(info)
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, producer_name="luminal")
+        model.ir_version = 8
+        onnx.checker.check_model(model)
+        return model

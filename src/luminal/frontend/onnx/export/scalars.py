@@ -1,0 +1,107 @@
+"""Elementwise operations as operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ....errors import Unsupported
+from ....graph.dtype import DType, boolean, f64, i32, i64, u8, u16, u32, u64
+from ....graph.node import Node
+from .writer import Writer
+
+PLAIN = {
+    "add": "Add", "mul": "Mul", "sin": "Sin", "cos": "Cos", "sqrt": "Sqrt", "recip": "Reciprocal",
+    "floor": "Floor", "ceil": "Ceil", "round": "Round", "max": "Max", "min": "Min", "less": "Less",
+    "equal": "Equal",
+}  # fmt: skip
+LOGIC = {"add": "Or", "max": "Or", "or": "Or", "mul": "And", "min": "And", "and": "And",
+         "xor": "Xor"}  # fmt: skip
+BITS = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
+UNSIGNED = {1: u8, 2: u16, 4: u32, 8: u64}
+
+
+def written(out: Writer, node: Node, *operands: str) -> str:
+    """The result of an elementwise node. Raises Unsupported."""
+    name, kind = node.op, node.inputs[0].dtype
+    if name == "cast":
+        return out.cast(operands[0], node.dtype)
+    if name == "less" and kind is boolean:
+        return out.op("And", out.op("Not", operands[0]), operands[1])
+    if kind is boolean and name in LOGIC:
+        return out.op(LOGIC[name], *operands)
+    if name == "select":
+        condition, x, y = operands
+        return out.where(condition, x, y, node.dtype)
+    if name in SPECIAL:
+        return SPECIAL[name](out, node.dtype, *operands)
+    if name in BITS:
+        return out.op(BITS[name], *operands)
+    if name not in PLAIN:
+        raise Unsupported(f"export of {name}")
+    return out.op(PLAIN[name], *operands)
+
+
+def _log2(out: Writer, kind: DType, x: str) -> str:
+    return out.op("Mul", out.op("Log", x), out.number(1 / math.log(2), kind))
+
+
+def _exp2(out: Writer, kind: DType, x: str) -> str:
+    return out.op("Exp", out.op("Mul", x, out.number(math.log(2), kind)))
+
+
+def _trunc(out: Writer, kind: DType, x: str) -> str:
+    return out.op("Mul", out.op("Sign", x), out.op("Floor", out.op("Abs", x)))
+
+
+def _mod(out: Writer, kind: DType, x: str, y: str) -> str:
+    """The sign of the divisor; an integer divisor 0 gives 0."""
+    if kind.is_float:
+        return out.op("Sub", x, out.op("Mul", out.op("Floor", out.op("Div", x, y)), y))
+    none, safe = _safe(out, kind, y)
+    return out.op("Where", none, out.number(0, kind), out.op("Mod", x, safe))
+
+
+def _safe(out: Writer, kind: DType, y: str) -> tuple[str, str]:
+    none = out.op("Equal", y, out.number(0, kind))
+    return none, out.op("Where", none, out.number(1, kind), y)
+
+
+def _floor_div(out: Writer, kind: DType, x: str, y: str) -> str:
+    """x less its remainder is a multiple."""
+    none, safe = _safe(out, kind, y)
+    found = out.op("Div", out.op("Sub", x, out.op("Mod", x, safe)), safe)
+    return out.op("Where", none, out.number(0, kind), found)
+
+
+def _shift(direction: str) -> Callable[..., str]:
+    def shifted(out: Writer, kind: DType, x: str, y: str) -> str:
+        if kind.is_signed and direction == "RIGHT":
+            power = out.op("Pow", out.number(2.0, f64), out.cast(y, f64))
+            return _floor_div(out, kind, x, out.cast(power, kind))
+        plain = UNSIGNED[kind.bytes]
+        both = (out.cast(x, plain), out.cast(y, plain)) if kind.is_signed else (x, y)
+        found = out.op("BitShift", *both, direction=direction)
+        return out.cast(found, kind) if kind.is_signed else found
+
+    return shifted
+
+
+SPECIAL: dict[str, Callable[..., str]] = {
+    "log2": _log2, "exp2": _exp2, "trunc": _trunc, "mod": _mod, "floor_div": _floor_div,
+    "div": lambda out, kind, x, y: out.op("Div", x, y), "shift_left": _shift("LEFT"),
+    "shift_right": _shift("RIGHT"),
+}  # fmt: skip
+REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+
+
+def reduced(out: Writer, node: Node, x: str) -> str:
+    """A reduction over dimensions, which are dropped; of other integers in i64."""
+    kind = node.dtype
+    wide = kind if kind.is_float or kind in (i32, i64) else i64
+    held = out.cast(x, wide) if wide is not kind else x
+    axes = out.constant(np.array(node.attribute, np.int64))
+    found = out.op(REDUCTIONS[node.op], held, axes, keepdims=0)
+    return out.cast(found, kind) if wide is not kind else found
