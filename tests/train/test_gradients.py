@@ -81,6 +81,8 @@ WITH_TIES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "max of": (lambda x: x.amax(1), [[[1, 3, 3], [2, 2, 2]]]),
     "min of": (lambda x: x.amin((0, 1)), [[[1, 3, 1], [2, 2, 1]]]),
     "relu": (lambda x: x.relu(), [[-1, 0, 2]]),
+    "clamp": (lambda x: x.clamp(0, 2) * x.clamp(min=-1), [[-1, 0, 1, 2, 3]]),
+    "clamp and relu": (lambda x: x.clamp(min=0) + x.relu() * 3, [[-1, 0, 1]]),
     "abs": (lambda x: x.abs(), [[-1, 0, 2]]),
     "cummax": (lambda x: x.cummax(0).values, [[1, 3, 3, 2, 3, 4]]),
     "cummin": (lambda x: x.cummin(0).values, [[4, 3, 3, 2, 3, 4]]),

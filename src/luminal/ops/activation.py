@@ -9,10 +9,10 @@ from .base import Value, composite, dim_of, extent, floating, magnitude, tensor_
 from .elementwise import (
     abs,
     add,
-    clamp,
     div,
     gt,
     le,
+    limited,
     logical_and,
     lt,
     maximum,
@@ -35,12 +35,12 @@ def relu(x: Tensor) -> Tensor:
 
 def relu6(x: Tensor) -> Tensor:
     """x limited to 0 .. 6."""
-    return clamp(x, 0, 6)
+    return limited(x, 0, 6)
 
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to min_val .. max_val."""
-    return clamp(x, min_val, max_val)
+    return limited(x, min_val, max_val)
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -150,12 +150,12 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
 def hardsigmoid(x: Tensor) -> Tensor:
     """x / 6 + 1/2, limited to 0 .. 1."""
-    return div(clamp(add(x, 3.0), 0.0, 6.0), 6.0)
+    return div(limited(add(x, 3.0), 0.0, 6.0), 6.0)
 
 
 def hardswish(x: Tensor) -> Tensor:
     """x hardsigmoid(x)."""
-    return div(mul(x, clamp(add(x, 3.0), 0.0, 6.0)), 6.0)
+    return div(mul(x, limited(add(x, 3.0), 0.0, 6.0)), 6.0)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:

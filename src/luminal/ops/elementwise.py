@@ -12,6 +12,7 @@ from ..graph.tensor import Tensor
 from .base import (
     Value,
     broadcast,
+    composite,
     floating,
     full_like,
     graph_of,
@@ -201,7 +202,24 @@ def _round_digits(x: Tensor, decimals: int) -> Tensor:
 
 
 def clamp(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
-    """x limited to min .. max; NaN stays."""
+    """x limited to min .. max; NaN stays. Where a limit that is a number is met the slope is 1,
+    that of `limited` 0."""
+    numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
+    if numbers and x.dtype.is_float and not (min is None and max is None):
+        return _clamp(x, min, max)
+    return limited(x, min, max)
+
+
+@composite
+def _clamp(x: Tensor, low: Value | None, high: Value | None) -> Tensor:
+    """The limits come first: other nodes than those of `limited`."""
+    if low is not None:
+        x = maximum(tensor_of(x.graph, low, x.dtype), x)
+    return x if high is None else minimum(tensor_of(x.graph, high, x.dtype), x)
+
+
+def limited(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
+    """As clamp, flat at the limits too: PyTorch's hardtanh."""
     if min is not None:
         x = maximum(x, min)
     return x if max is None else minimum(x, max)

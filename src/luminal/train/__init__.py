@@ -9,6 +9,7 @@ from .checkpoint import checkpoint
 from .clipping import clip_norm, clip_value, norm
 from .data import Batches
 from .log import Record
+from .losses import contrastive_loss, dice_loss, focal_loss, linear_cross_entropy
 from .matrices import Adafactor, Muon
 from .optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .scaling import LossScale
@@ -36,9 +37,13 @@ __all__ = [
     "clip_norm",
     "clip_value",
     "constant",
+    "contrastive_loss",
     "cosine",
+    "dice_loss",
+    "focal_loss",
     "jvp",
     "linear",
+    "linear_cross_entropy",
     "norm",
     "one_cycle",
     "stop_gradient",

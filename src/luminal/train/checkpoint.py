@@ -12,6 +12,7 @@ from ..graph.tensor import Tensor
 from .composites import INSTEAD
 
 NAME = "checkpoint"
+SILENT = ("literal", "iota")  # nothing is above them
 Instead: TypeAlias = tuple[Callable[..., Tensor], int]  # the function, how many inputs it takes
 
 
@@ -30,15 +31,16 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     given = tuple(dict.fromkeys(x.node for x in inputs))
     if result.node in given or result.node.number < before:
         return result
-    floats = [node for node in given if node.dtype.is_float]  # the function may name them, too
-    others = [*floats, *_used(result.node, given, before)]
+    named = [_source(node) for node in given]  # the function may read them as well
+    others = dict.fromkeys([*named, *_used(result.node, given, before)])
+    floats = [node for node in others if node.dtype.is_float and node.op not in SILENT]
 
     def of_nodes(*tensors: Tensor) -> Tensor:
         known = dict(zip(given, tensors))
         return function(*(known[x.node] for x in inputs))
 
     options = (of_nodes, len(given))
-    graph.composites[result.node] = Composite(NAME, (*given, *others), options)
+    graph.composites[result.node] = Composite(NAME, (*given, *floats), options)
     return result
 
 
@@ -65,11 +67,16 @@ def instead_of(known: Composite) -> Instead | None:
 
 
 def _used(result: Node, given: tuple[Node, ...], before: int) -> list[Node]:
-    """The floats recorded earlier that a function used beside its inputs, seen through views."""
+    """What was recorded earlier that a function used beside its inputs, seen through views."""
 
     def below(node: Node) -> tuple[Node, ...]:
         outside = node.number < before and node.op != "view"
         return () if node in given or outside else node.inputs
 
     ends = (n for n in post_order([result], below) if n not in given and n.number < before)
-    return [n for n in ends if n.op not in ("view", "literal", "iota") and n.dtype.is_float]
+    return [n for n in ends if n.op != "view"]
+
+
+def _source(node: Node) -> Node:
+    """What a view moves."""
+    return node.inputs[0] if node.op == "view" else node

@@ -30,6 +30,12 @@ def _pow_of(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return ops.where(nothing, 0.0, t * (y * ops.log(a)))
 
 
+def _within(x: Tensor, low: float | None, high: float | None) -> Tensor:
+    """low <= x <= high; False for NaN."""
+    above = ops.ge(x, -math.inf if low is None else low)
+    return ops.logical_and(above, ops.le(x, math.inf if high is None else high))
+
+
 def _sinc(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     flat = ops.eq(x, 0.0)
     slope = (ops.cos(x * math.pi) - y) / ops.where(flat, 1.0, x)
@@ -63,6 +69,7 @@ def _whole(square: Tensor) -> Tensor:
 COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "again": lambda: (lambda t, y, x: t,),
     "sigmoid": lambda: (lambda t, y, x: t * (y * (1.0 - y)),),
+    "clamp": lambda low, high: (lambda t, y, x: ops.where(_within(x, low, high), t, 0.0),),
     "tanh": lambda: (lambda t, y, x: t * (1.0 - y * y),),
     "erf": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * TWO_BY_ROOT_PI),),
     "erfc": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * -TWO_BY_ROOT_PI),),

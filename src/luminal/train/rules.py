@@ -7,7 +7,7 @@ tangent of the operand it gives that of y. None: no change passes. STRUCTURAL: o
 or combine elements have the two directions apart, `pull` for gradients and `push` for tangents.
 
 Where an extremum is attained several times the gradient is shared equally, as by PyTorch's amax;
-beside a number (relu, clamp) it is 0 there, as relu's. NaN is no special case.
+beside a number (relu) it is 0 there. NaN is no special case.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""Losses of `train` and their gradients are their formulas' in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from luminal import Graph, InputError, train
+from luminal.backend.reference.graph import evaluate
+from luminal.graph.order import reachable
+
+X = np.random.default_rng(0).standard_normal((10, 6))
+Y = np.random.default_rng(1).standard_normal((10, 6))
+CLASSES = np.array([0, 3, -100, 5, 1, 1, 9, -100, 2, 0])
+BITS = (Y > 0).astype(np.float64)
+
+
+def focal(x: Any, alpha: float, gamma: float) -> Any:
+    t, p = torch.tensor(BITS), x.sigmoid()
+    each = F.binary_cross_entropy_with_logits(x, t, reduction="none")
+    each = each * (1 - torch.where(t == 1, p, 1 - p)) ** gamma
+    return (each * torch.where(t == 1, alpha, 1 - alpha) if alpha >= 0 else each).mean()
+
+
+def clip(x: Any, y: Any) -> Any:
+    scores = F.normalize(x) @ F.normalize(y).T / 0.2
+    own = torch.arange(len(x))
+    return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+
+
+def dice(x: Any) -> Any:
+    p, t = x.sigmoid(), torch.tensor(BITS)
+    return (1 - (2 * (p * t).sum(1) + 1) / (p.sum(1) + t.sum(1) + 1)).mean()
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "chunked": (
+        lambda x, y: train.linear_cross_entropy(x, y, x.graph.constant(CLASSES), chunks=3),
+        lambda x, y: F.cross_entropy(x @ y.T, torch.tensor(CLASSES)),
+    ),
+    "focal": (
+        lambda x, y: train.focal_loss(x, x.graph.constant(BITS)),
+        lambda x, y: focal(x, 0.25, 2.0),
+    ),
+    "focal of all": (
+        lambda x, y: train.focal_loss(x, x.graph.constant(BITS), alpha=-1, gamma=1.5),
+        lambda x, y: focal(x, -1, 1.5),
+    ),
+    "dice": (
+        lambda x, y: train.dice_loss(x.sigmoid(), x.graph.constant(BITS)),
+        lambda x, y: dice(x),
+    ),
+    "contrastive": (lambda x, y: train.contrastive_loss(x, y, 0.2), clip),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore:.*does not reach the loss")
+def test_losses_and_gradients(name: str) -> None:
+    mine, theirs = CASES[name]
+    graph = Graph()
+    x, y = graph.tensor(X.shape, "f64"), graph.tensor(Y.shape, "f64")
+    loss = mine(x, y)
+    wanted = [t.node for t in (loss, *train.backward(loss, [x, y]))]
+    made = evaluate(graph, wanted, {x: X, y: Y})
+    leaves = [torch.tensor(a, requires_grad=True) for a in (X, Y)]
+    expected = theirs(*leaves)
+    expected.backward()
+    np.testing.assert_allclose(made[wanted[0]], expected.item(), rtol=1e-9)
+    for node, leaf in zip(wanted[1:], leaves):
+        slope = np.zeros(X.shape) if leaf.grad is None else leaf.grad.numpy()
+        np.testing.assert_allclose(made[node], slope, rtol=1e-8, atol=1e-10)
+
+
+def test_no_logits_of_all_tokens_are_made() -> None:
+    graph = Graph()
+    x, w = graph.tensor((64, 4)), graph.parameter((1000, 4))
+    loss = train.linear_cross_entropy(x, w, graph.tensor((64,), "i64"), chunks=4)
+    nodes = reachable([g.node for g in train.backward(loss, [x, w])])
+    rows = {int(n.shape[0]) for n in nodes if len(n.shape) == 2 and int(n.shape[1]) == 1000}
+    assert rows and max(rows) == 16
+
+
+def test_what_is_refused() -> None:
+    x = Graph().tensor((4, 4))
+    with pytest.raises(InputError, match="5 parts"):
+        train.linear_cross_entropy(x, x, x.graph.tensor((4,), "i64"), chunks=5)
+    with pytest.raises(InputError, match="reduction"):
+        train.focal_loss(x, x, reduction="all")
