@@ -290,3 +290,19 @@ def test_the_page_lists_the_operators_as_they_are():
     script = runpy.run_path(str(root / "scripts" / "onnx_operators.py"))
     text = (root / "docs" / "onnx.md").read_text()
     assert script["page"](text) == text, "run scripts/onnx_operators.py"
+
+
+def test_a_loop_whose_condition_counts_is_one_program():
+    """As TensorFlow's loops come out: what is collected is as long as a counter says."""
+    counted = body(
+        [("Add", "n one", "n2"), ("Less", "n2 five", "more"), ("And", "more go", "on"),
+         ("Mul", "s x", "s2"), ("Add", "s2 x", "seen")],
+        [info("i", [], INT), info("go", [], BOOL), info("n", [], INT), info("s", [3])],
+        [info("on", [], BOOL), info("n2", [], INT), info("s2", [3]), info("seen", [3])],
+        {"one": np.array(1), "five": np.array(5)},
+    )  # fmt: skip
+    nodes = [("Loop", "trips go0 zero x", "n last all", {"body": counted})]
+    constants = {"go0": np.array(True), "zero": np.array(0), "trips": np.array(2**31 - 1)}
+    proto = model(nodes, [info("x", [3])], ["n", "last", "all"], constants)
+    ours = agree(proto, {"x": np.array([1, 2, 0.5], np.float32)})
+    assert not ours.runner.start.stages[0].hosts

@@ -4,6 +4,7 @@ longer one is a loop of the program; what changes shape from step to step the ho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,10 @@ from ....ops import control
 from ....ops.base import dim_of
 from ..known import ToHost, Unknown
 from ..operators import Body, Operator, plain
-from .base import Typed, host, op
+from .base import Typed, op
 
 if TYPE_CHECKING:
     from ..record import Recorder
-    from ..stages import Host
 
 FEW = 4  # steps that are written out
 LONG = 6400  # operators times steps: so many are written out where no loop of ours serves
@@ -46,6 +46,9 @@ def loop(
     if goes is False:
         count = 0
     steady = goes is not None and count is not None and (count == 0 or _goes_on(body))
+    if goes and not steady and len(body.outputs) - 1 > len(states):
+        count = _followed(at, count, body, len(states))
+        steady = count is not None
     if steady and isinstance(count, int) and count <= FEW:
         return at.next(_written_out(operator, body, count))
     collected = len(body.outputs) - 1 - len(states)
@@ -59,6 +62,47 @@ def loop(
     if steady and isinstance(count, int) and count * len(body.operators) <= LONG:
         return at.next(_written_out(operator, body, count))
     return at.on_host()
+
+
+def _followed(at: Recorder, most: Any, body: Body, carried: int) -> int | None:
+    """How many steps are made, where the condition depends on nothing but counters, whose values
+    are known: they are followed to the end."""
+    count = 0
+    needed, operators = _slice(body, carried)
+    values = {k: at.value(at.given(2 + k)) for k in needed}
+    part = replace(
+        body, operators=operators, inputs=(*body.inputs[:2], *(body.inputs[2 + k] for k in needed)),
+        outputs=(body.outputs[0], *(body.outputs[1 + k] for k in needed)),
+    )  # fmt: skip
+    here = at.operator
+    try:
+        while count < (most if isinstance(most, int) else LONG):
+            number = at.constant(np.array(count, np.int64))
+            go, *new = at.inline(part, [number, at.constant(np.array(True)), *values.values()])
+            known = [at.array(_tensor(v)) for v in (go, *new)]
+            count += 1
+            if not known[0].reshape(()):
+                return count
+            values = dict(zip(needed, map(at.constant, known[1:])))
+    except (Unknown, ToHost, ShapeError, DTypeError, InputError):
+        at.operator = here
+        return None
+    return count if isinstance(most, int) else None
+
+
+def _slice(body: Body, carried: int) -> tuple[list[int], tuple[Operator, ...]]:
+    """The states on which the condition depends, and the operators that make it and them."""
+    wanted, needed, kept = {body.outputs[0]}, list[int](), set[int]()
+    while True:
+        before = len(wanted)
+        for place, operator in reversed(list(enumerate(body.operators))):
+            if wanted.intersection(operator.outputs):
+                kept.add(place)
+                wanted |= operator.reads
+        needed = [k for k in range(carried) if body.inputs[2 + k] in wanted]
+        wanted.update(body.outputs[1 + k] for k in needed)
+        if len(wanted) == before:
+            return needed, tuple(body.operators[place] for place in sorted(kept))
 
 
 def _counted(at: Recorder, count: Any, states: Sequence[Any], body: Body) -> Any:
@@ -309,58 +353,3 @@ def _batched(
         for column, result in zip(columns, results):
             column.append(result)
     return made + _stacked(operator.outputs, columns, [0] * len(columns), prefix)
-
-
-# ---- on the host
-
-
-@host("Loop")
-def host_loop(at: Host, trips: Any, condition: Any, *states: Any, body: Body) -> Any:
-    runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
-    carried = list(states)
-    collected: list[list[Any]] = [[] for _ in body.outputs[1 + len(states) :]]
-    most = LONGEST if trips is None else int(np.asarray(trips).reshape(()))
-    goes, number = condition is None or bool(np.asarray(condition).reshape(())), 0
-    while goes and number < most:
-        given = [np.array(number, np.int64), np.array(goes), *carried]
-        store = {**around, **dict(zip(body.inputs, given))}
-        goes_on, *results = runner.run(store)
-        goes, number = bool(np.asarray(goes_on).reshape(())), number + 1
-        carried = results[: len(carried)]
-        for parts, result in zip(collected, results[len(carried) :]):
-            parts.append(result)
-    return *carried, *(_pile(parts) for parts in collected)
-
-
-def _pile(parts: list[Any]) -> Any:
-    return np.stack(parts) if parts else np.zeros((0,), np.float32)
-
-
-@host("Scan")
-def host_scan(
-    at: Host, *operands: Any, body: Body, num_scan_inputs: int,
-    scan_input_axes: Sequence[int] | None = None,
-    scan_input_directions: Sequence[int] | None = None,
-    scan_output_axes: Sequence[int] | None = None,
-    scan_output_directions: Sequence[int] | None = None,
-) -> Any:  # fmt: skip
-    number = num_scan_inputs
-    runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
-    carried = list(operands[: len(operands) - number])
-    axes = scan_input_axes or [0] * number
-    scanned = [np.moveaxis(a, axis, 0) for a, axis in zip(operands[len(carried) :], axes)]
-    back = scan_input_directions or [0] * number
-    collected: list[list[Any]] = [[] for _ in body.outputs[len(carried) :]]
-    count = len(scanned[0])
-    for step in range(count):
-        parts = [np.ascontiguousarray(a[count - 1 - step if r else step])
-                 for a, r in zip(scanned, back)]  # fmt: skip
-        results = runner.run({**around, **dict(zip(body.inputs, [*carried, *parts]))})
-        carried = results[: len(carried)]
-        for column, result in zip(collected, results[len(carried) :]):
-            column.append(result)
-    out_axes = scan_output_axes or [0] * len(collected)
-    out_back = scan_output_directions or [0] * len(collected)
-    piles = [np.stack(column[::-1] if r else column, axis)
-             for column, r, axis in zip(collected, out_back, out_axes)]  # fmt: skip
-    return *carried, *piles

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import kinds
+from ..operators import Body
 from .base import host
+
+LONGEST = 2**62  # a loop without a number of steps
 
 if TYPE_CHECKING:
     from ..stages import Host
@@ -94,3 +98,58 @@ def _kept(
 @host("BitCast")
 def bit_cast(at: Host, x: np.ndarray, to: int) -> Any:
     return np.ascontiguousarray(x).view(kinds.numpy_of(to))
+
+
+# ---- loops whose states change shape
+
+
+@host("Loop")
+def host_loop(at: Host, trips: Any, condition: Any, *states: Any, body: Body) -> Any:
+    runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
+    carried = list(states)
+    collected: list[list[Any]] = [[] for _ in body.outputs[1 + len(states) :]]
+    most = LONGEST if trips is None else int(np.asarray(trips).reshape(()))
+    goes, number = condition is None or bool(np.asarray(condition).reshape(())), 0
+    while goes and number < most:
+        given = [np.array(number, np.int64), np.array(goes), *carried]
+        store = {**around, **dict(zip(body.inputs, given))}
+        goes_on, *results = runner.run(store)
+        goes, number = bool(np.asarray(goes_on).reshape(())), number + 1
+        carried = results[: len(carried)]
+        for parts, result in zip(collected, results[len(carried) :]):
+            parts.append(result)
+    return *carried, *(_pile(parts) for parts in collected)
+
+
+def _pile(parts: list[Any]) -> Any:
+    return np.stack(parts) if parts else np.zeros((0,), np.float32)
+
+
+@host("Scan")
+def host_scan(
+    at: Host, *operands: Any, body: Body, num_scan_inputs: int,
+    scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None,
+) -> Any:  # fmt: skip
+    number = num_scan_inputs
+    runner, around = at.runner(body), {n: at.store[n] for n in body.free if n in at.store}
+    carried = list(operands[: len(operands) - number])
+    axes = scan_input_axes or [0] * number
+    scanned = [np.moveaxis(a, axis, 0) for a, axis in zip(operands[len(carried) :], axes)]
+    back = scan_input_directions or [0] * number
+    collected: list[list[Any]] = [[] for _ in body.outputs[len(carried) :]]
+    count = len(scanned[0])
+    for step in range(count):
+        parts = [np.ascontiguousarray(a[count - 1 - step if r else step])
+                 for a, r in zip(scanned, back)]  # fmt: skip
+        results = runner.run({**around, **dict(zip(body.inputs, [*carried, *parts]))})
+        carried = results[: len(carried)]
+        for column, result in zip(collected, results[len(carried) :]):
+            column.append(result)
+    out_axes = scan_output_axes or [0] * len(collected)
+    out_back = scan_output_directions or [0] * len(collected)
+    piles = [np.stack(column[::-1] if r else column, axis)
+             for column, r, axis in zip(collected, out_back, out_axes)]  # fmt: skip
+    return *carried, *piles
