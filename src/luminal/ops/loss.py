@@ -89,7 +89,9 @@ def nll_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, *,
     ignore_index: int = -100, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """-x[target], for log-probabilities x (batch, classes, ...) or (classes,)."""
+    """-x[target], for log-probabilities x (batch, classes, ...) or (classes,). A program raises no
+    errors for values: classes outside are clamped, as indices are (negative ones count from the
+    end)."""
     return _weighted(*picked(x, target, weight, ignore_index), reduction)
 
 
