@@ -100,7 +100,7 @@ class CDevice(Accelerator):
     def target(self, threads: int) -> Target:
         if COMPILER is None:
             raise DeviceError("no C compiler is found")
-        return Target("scalar", vector_bytes=4, registers=32, threads=threads)
+        return Target("scalar", vector_bytes=4, registers=32, threads=threads, index_bits=32)
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, self.host.dialect)

@@ -51,6 +51,11 @@ def interpret(
         _done(run.body(program.body))
 
 
+def _index(var: Val, number: int) -> Any:
+    assert var.dtype is not None
+    return var.dtype.numpy.type(number)
+
+
 def _flat(array: Array, name: str) -> Array:
     if not array.flags.c_contiguous:
         raise VerifyError(f"the buffer {name} is not contiguous")
@@ -127,7 +132,7 @@ class _Run:
         for unit in reversed(range(thread * count // threads, (thread + 1) * count // threads)):
             for tile, empty in zip(self.tiles, before):
                 tile.view(np.uint8)[:] = empty.view(np.uint8)
-            self.names[units.var.name] = np.int64(unit)
+            self.names[units.var.name] = _index(units.var, unit)
             _done(self.body(units.body))
 
     def together(self, threads: Parallel) -> None:
@@ -148,7 +153,7 @@ class _Run:
     def loop(self, loop: For) -> Steps:
         state = [self.value(initial) for _, initial, _, _ in loop.carried]
         for turn in range(int(self.value(loop.count))):
-            self.names[loop.var.name] = np.int64(turn)
+            self.names[loop.var.name] = _index(loop.var, turn)
             for (phi, *_), now in zip(loop.carried, state):
                 self.names[phi.name] = now
             yield from self.body(loop.body)

@@ -39,7 +39,8 @@ class Target:
     """A CPU as schedules see it. Sizes in bytes, rates in cycles.
 
     vector_bytes: width of a vector register. l2_rate: bytes a cycle from the second cache.
-    hint: assumed value of a run-time size without a hint of its own. libraries: those that can
+    hint: assumed value of a run-time size without a hint of its own. index_bits: 32 where indices
+    shall be narrow if they are known to fit. libraries: those that can
     be called (see `library.py`).
     """
 
@@ -57,6 +58,7 @@ class Target:
     page: int = 4096
     threads: int = 1
     hint: int = 128
+    index_bits: int = 64
     instructions: tuple[MatrixInstruction, ...] = ()
     libraries: tuple[str, ...] = ()
 

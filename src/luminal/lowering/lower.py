@@ -4,7 +4,7 @@
    (`tree`): sharing loops is fusion. 2. Each value gets a home (`homes`). 3. Reductions hang hooks
    on the tree (`reduce`). 4. The tree is walked with symbolic indices (`walk`, `values`, `access`),
    and a builder writes SSA in its final form (`builder`, `indexing`). 5. Panels of constants are
-   fetched before their turn (`ahead`).
+   fetched before their turn (`ahead`), and indices are narrow where a target wants that (`narrow`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .ahead import fetch_ahead
 from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
+from .narrow import narrow_indices
 from .place import Place
 from .reduce import Accumulators
 from .tree import Tree, build
@@ -56,7 +57,8 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
         tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values()),
         {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
     )
-    return fetch_ahead(program, target)
+    program = fetch_ahead(program, target)
+    return narrow_indices(program, kernel.sizes) if target.index_bits == 32 else program
 
 
 def _walk(

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import VerifyError
-from ..graph.dtype import DType, boolean, i64
+from ..graph.dtype import DType, boolean, i32, i64
 from ..graph.scalars import REDUCTIONS, SCALARS
 from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 
 NARROW = ("f16", "bf16")
+INDICES = (i32, i64)
 LOADS = ("load", "gather", "gather_at")
 
 
@@ -126,7 +127,7 @@ class _Verifier:
 
     def _loop(self, loop: For | Parallel) -> None:
         self._use(loop.count)
-        _require(_is_scalar(loop.count, i64) and _is_scalar(loop.var, i64), "counts are i64")
+        _require(_is_index(loop.count) and loop.var.dtype is loop.count.dtype, "counts are indices")
         carried = loop.carried if isinstance(loop, For) else []
         for phi, initial, following, result in carried:
             self._use(initial)
@@ -201,6 +202,10 @@ def _is_scalar(val: Val, dtype: DType | None) -> bool:
     return val.dtype is dtype and not val.lanes
 
 
+def _is_index(val: Val) -> bool:
+    return val.dtype in INDICES and not val.lanes
+
+
 def _same(a: Val, b: Val, what: str) -> None:
     _require((a.dtype, a.lanes) == (b.dtype, b.lanes), f"the {what} has other lanes or dtype")
 
@@ -265,7 +270,7 @@ def _pack(ins: Instruction) -> None:
 
 
 def _offset(ins: Instruction) -> None:
-    _require(_is_scalar(ins.args[0], None) and _is_scalar(ins.args[1], i64), "position and i64")
+    _require(_is_scalar(ins.args[0], None) and _is_index(ins.args[1]), "position and index")
     _same(_out(ins), ins.args[0], "result")
     _require(_out(ins).memory == ins.args[0].memory, "its result lies in another memory")
 
@@ -286,7 +291,7 @@ def _load(ins: Instruction) -> None:
 def _load_at(ins: Instruction) -> None:
     out = _out(ins)
     _require(_is_scalar(ins.args[0], None), "it needs a position")
-    _require(ins.args[1].dtype is i64 and ins.args[1].lanes == out.lanes, "offsets")
+    _require(ins.args[1].dtype in INDICES and ins.args[1].lanes == out.lanes, "offsets")
     _mask(ins.args[2:], out)
 
 
@@ -304,7 +309,7 @@ def _prefetch(ins: Instruction) -> None:
 def _store_at(ins: Instruction) -> None:
     value, position, where, *mask = ins.args
     _require(ins.out is None and _is_scalar(position, None), "value, position")
-    _require(where.dtype is i64 and where.lanes == value.lanes, "offsets")
+    _require(where.dtype in INDICES and where.lanes == value.lanes, "offsets")
     _mask(tuple(mask), value)
 
 

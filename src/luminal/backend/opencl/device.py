@@ -53,7 +53,8 @@ class OpenCL(Accelerator):
 
     def target(self, threads: int) -> Target:
         """A worker computes with numbers, one at a time; all of them share out the units."""
-        return Target("scalar", vector_bytes=4, registers=32, threads=self._workers)
+        workers = self._workers
+        return Target("scalar", vector_bytes=4, registers=32, threads=workers, index_bits=32)
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, self._dialect)

@@ -183,7 +183,8 @@ class _Text:
 
     def parallel(self, loop: Parallel, indent: str) -> None:
         if loop.level == "threads":
-            thread = f"const i64 {self.define(loop.var)} = {self.dialect.thread};"
+            kind = self.type(loop.var.dtype)
+            thread = f"const {kind} {self.define(loop.var)} = {self.dialect.thread};"
             self.lines.append(f"{indent}{{ {thread}")
         else:
             self.lines.append(indent + self._head(loop, "worker_number", "+= all_workers"))
@@ -197,7 +198,8 @@ class _Text:
 
     def _head(self, loop: For | Parallel, first: str, step: str) -> str:
         var = self.define(loop.var)
-        return f"for (i64 {var} = {first}; {var} < {self.value(loop.count)}; {var} {step}) {{"
+        kind = self.type(loop.var.dtype)
+        return f"for ({kind} {var} = {first}; {var} < {self.value(loop.count)}; {var} {step}) {{"
 
     def loop(self, loop: For, indent: str) -> None:
         for phi, initial, _, _ in loop.carried:
