@@ -96,6 +96,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-neox": ("GPTNeoXConfig", {}),
     "stablelm": ("StableLmConfig", {}),
     "stablelm-parallel": ("StableLmConfig", {"use_parallel_residual": True, "use_qkv_bias": True}),
+    "gpt-oss": ("GptOssConfig", {
+        "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 9,
+        "layer_types": LAYERS, "rope_parameters": YARN | {"truncate": False},
+    }),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 9}),
 }  # fmt: skip
 

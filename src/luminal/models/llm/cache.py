@@ -42,9 +42,12 @@ class Cache(Protocol):
     def rows(self, table: Tensor) -> Tensor:
         """The rows of a table (positions, features) at the tokens' positions."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
         """Causal attention (heads, tokens, head_dim) of the query over the keys and values of the
-        layer, these new ones (kv heads, tokens, head_dim) too, which are kept."""
+        layer, these new ones (kv heads, tokens, head_dim) too, which are kept. sinks: (heads,),
+        scores that take part in each softmax besides."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +107,17 @@ class ContiguousCache:
     def rows(self, table: Tensor) -> Tensor:
         return table.narrow(0, self.position, self.tokens)
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
         config, graph = self.config, query.graph
         keys = self.keys[layer].keep(key, self._write)  # (kv heads, keys, head_dim)
         values = self.values[layer].keep(value, self._write)
         query = query.unflatten(0, (config.kv_heads, -1))  # (kv heads, group, tokens, head_dim)
         scores = ops.matmul(query, keys.unsqueeze(1).mT)  # (kv heads, group, tokens, keys)
         ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - self.position)
-        shares = _shares(config, scores, ahead, config.windows[layer])
+        sunk = None if sinks is None else sinks.reshape(config.kv_heads, -1, 1, 1)
+        shares = _shares(config, scores, ahead, config.windows[layer], sunk)
         return ops.matmul(shares, values.unsqueeze(1)).flatten(0, 1)
 
     def _write(self, state: Tensor, new: Tensor) -> Tensor:
@@ -147,7 +153,9 @@ class PagedCache:
     def rows(self, table: Tensor) -> Tensor:
         return ops.index_select(table, 0, self.positions)
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
         config, graph = self.config, query.graph
         keys = self.keys[layer].keep(key, self._write)
         values = self.values[layer].keep(value, self._write)
@@ -155,7 +163,8 @@ class PagedCache:
         scores = ops.matmul(query, keys.mT)  # (tokens, kv heads, group, keys)
         place = graph.iota(scores.shape[-1:], "i0")
         ahead = place - self.positions.reshape(-1, 1, 1, 1)
-        shares = _shares(config, scores, ahead, config.windows[layer])
+        sunk = None if sinks is None else sinks.reshape(config.kv_heads, -1, 1)
+        shares = _shares(config, scores, ahead, config.windows[layer], sunk)
         out = ops.matmul(shares, values)  # (tokens, kv heads, group, head_dim)
         return out.permute(1, 2, 0, 3).flatten(0, 1)
 
@@ -175,12 +184,19 @@ class PagedCache:
         return found.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
-def _shares(config: DecoderConfig, scores: Tensor, ahead: Tensor, window: int | None) -> Tensor:
+def _shares(
+    config: DecoderConfig, scores: Tensor, ahead: Tensor, window: int | None, sinks: Tensor | None
+) -> Tensor:
     """How much of each value a token takes, from raw scores. ahead: how far a key lies after the
-    token; it sees none that comes later, none before its window."""
+    token; it sees none that comes later, none before its window. sinks: as of `attend`, over the
+    dimensions of scores."""
     scale = config.attention_scale
     scores = scores * (config.head_dim**-0.5 if scale is None else scale)
     if config.attention_cap is not None:
         scores = ops.tanh(scores * (1 / config.attention_cap)) * config.attention_cap
     seen = ahead < 1 if window is None else (ahead < 1) & (ahead > -window)
-    return ops.softmax(ops.where(seen, scores, float("-inf")), -1)
+    scores = ops.where(seen, scores, float("-inf"))
+    shares = ops.softmax(scores, -1)
+    if sinks is None:
+        return shares
+    return shares * ops.sigmoid(ops.logsumexp(scores, -1, True) - sinks)  # e^l / (e^l + e^sink)

@@ -36,7 +36,8 @@ class Rope:
 class Experts:
     """A mixture of experts in place of the feed-forward part. normalise: weights of those chosen
     sum to 1. layers: which have one (None: all). shared: width inside of an expert that all tokens
-    go through besides, gated by a sigmoid if `shared_gate`."""
+    go through besides, gated by a sigmoid if `shared_gate`. bias: router and experts have biases.
+    limit, alpha: gate g and up u, cut to limit, make (u + 1) g sigmoid(alpha g), as in gpt-oss."""
 
     count: int
     chosen: int
@@ -45,6 +46,9 @@ class Experts:
     layers: frozenset[int] | None = None
     shared: int = 0
     shared_gate: bool = False
+    bias: bool = False
+    limit: float | None = None
+    alpha: float = 1.702
 
 
 # norms (before attention, after it, before the feed-forward part, after it); whether that part has
@@ -94,6 +98,7 @@ class DecoderConfig:
     block: str = "input"
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_cap: float | None = None
+    sinks: bool = False  # each head has a score more, of which nothing is taken
     logit_cap: float | None = None
     embedding_scale: float | None = None
     residual_scale: float | None = None

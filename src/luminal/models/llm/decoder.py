@@ -94,6 +94,7 @@ class Attention(nn.Module):
         self.v_proj = projection(graph, config.width, kv, bias, storage, "v_proj")
         bias = config.output_bias
         self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
+        self.sinks = nn.init.filled(graph, (config.heads,), 0) if config.sinks else None
         self.q_norm = self.k_norm = None
         if config.qk_norm is not None:
             whole = config.qk_norm == "whole"
@@ -113,7 +114,7 @@ class Attention(nn.Module):
             query, key = self.q_norm(query), self.k_norm(key)
         if self.rotary is not None:
             query, key = self.rotary.turn(query, cache), self.rotary.turn(key, cache)
-        out = cache.attend(self.layer, query, key, value)  # (heads, tokens, head_dim)
+        out = cache.attend(self.layer, query, key, value, self.sinks)  # (heads, tokens, head_dim)
         return self.o_proj(out.transpose(0, 1).flatten(1, 2))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:

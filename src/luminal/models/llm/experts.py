@@ -30,18 +30,24 @@ class MixtureOfExperts(nn.Module):
         count, hidden, width = self.experts.count, self.experts.hidden, config.width
         self.shared_expert: nn.Module | None = None
         self.shared_expert_gate: nn.Module | None = None
-        self.gate = nn.Linear(graph, width, count, bias=False)
+        self.gate = nn.Linear(graph, width, count, bias=self.experts.bias)
         stack = (count,)
         self.gate_proj = projection(graph, width, hidden, False, storage, "gate_proj", stack)
         self.up_proj = projection(graph, width, hidden, False, storage, "up_proj", stack)
         self.down_proj = projection(graph, hidden, width, False, storage, "down_proj", stack)
+        self.gate_bias = self.up_bias = self.down_bias = None
+        if self.experts.bias:
+            self.gate_bias, self.up_bias, self.down_bias = (
+                nn.init.filled(graph, (count, size), 0) for size in (hidden, hidden, width)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (tokens, width)."""
         weights, chosen = self._route(x)  # (tokens, chosen)
-        gate = self._apply(self.gate_proj, chosen, x.unsqueeze(1))  # (tokens, chosen, hidden)
-        up = self._apply(self.up_proj, chosen, x.unsqueeze(1))
-        out = self._apply(self.down_proj, chosen, self.activation(gate) * up)
+        each = x.unsqueeze(1)
+        gate = self._apply(self.gate_proj, self.gate_bias, chosen, each)  # (tokens, chosen, hidden)
+        up = self._apply(self.up_proj, self.up_bias, chosen, each)
+        out = self._apply(self.down_proj, self.down_bias, chosen, self._gated(gate, up))
         return self._shared(x, (out * weights.unsqueeze(-1)).sum(1))
 
     def _shared(self, x: Tensor, out: Tensor) -> Tensor:
@@ -62,7 +68,17 @@ class MixtureOfExperts(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True)
         return weights, chosen
 
-    def _apply(self, matrices: Projection, chosen: Tensor, x: Tensor) -> Tensor:
+    def _gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        limit = self.experts.limit
+        if limit is None:
+            return self.activation(gate) * up
+        gate, up = ops.clamp(gate, max=limit), ops.clamp(up, -limit, limit)
+        return (up + 1.0) * gate * ops.sigmoid(gate * self.experts.alpha)
+
+    def _apply(
+        self, matrices: Projection, bias: Tensor | None, chosen: Tensor, x: Tensor
+    ) -> Tensor:
         """Each token's x (tokens, chosen or 1, in) through the matrices of its experts."""
         picked = matrices.rows(chosen)  # (tokens, chosen, out, in)
-        return (picked * x.unsqueeze(-2)).sum(-1)  # (tokens, chosen, out)
+        out = (picked * x.unsqueeze(-2)).sum(-1)  # (tokens, chosen, out)
+        return out if bias is None else out + ops.embedding(chosen, bias)
