@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from luminal import LLM
 from luminal.cli import main
 from luminal.errors import WeightsError
+from luminal.models.llm.gguf_text import GPT2_SPLIT, LLAMA3_SPLIT, SPLITS
 from luminal.models.llm.packaged import PACKAGE, packaged_model
 
 installed = pytest.mark.skipif(
@@ -93,3 +94,31 @@ def test_one_model_and_one_prompt(tmp_path: Path) -> None:
     for words in ([str(tmp_path)], ["model.gguf"], ["a", "b", "c"], ["--model", "m", "a", "b"]):
         shown = CliRunner().invoke(main, ["run", *words])
         assert shown.exit_code == 2 and "prompt" in shown.stderr
+
+
+SPLITTING = "It's 7 times  856,   and 12345\n\n  x=3.14 naïve CamelCase don't 日本語 ٣٤ 🙂\t "
+
+
+@installed
+def test_texts_are_cut_as_by_its_own_tokenizer(llm: LLM) -> None:
+    """SmolLM's cuts are those of the tokenizers package: every digit, then GPT-2's."""
+    steps = pytest.importorskip("tokenizers").pre_tokenizers
+    level = steps.ByteLevel(add_prefix_space=False, use_regex=True)
+    own = steps.Sequence([steps.Digits(individual_digits=True), level])
+    found = llm.tokenizer.raw.pre_tokenizer.pre_tokenize_str(SPLITTING)
+    assert found == own.pre_tokenize_str(SPLITTING)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_every_cut_keeps_the_whole_text(name: str) -> None:
+    package = pytest.importorskip("tokenizers")
+    pieces = [SPLITTING]
+    for pattern in SPLITS[name]:
+        split = package.pre_tokenizers.Split(package.Regex(pattern), "isolated")
+        pieces = [part for piece in pieces for part, _ in split.pre_tokenize_str(piece)]
+    assert "".join(pieces) == SPLITTING
+    cased = name in ("gpt-4o", "tekken")
+    assert (" Camel" in pieces) == cased
+    longest = max(len(piece.strip()) for piece in pieces if piece.strip().isdecimal())
+    few = 3 if name == "gpt-4o" else 1
+    assert longest == {GPT2_SPLIT: 5, LLAMA3_SPLIT: 3}.get(SPLITS[name][0], few)

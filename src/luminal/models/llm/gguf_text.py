@@ -24,10 +24,27 @@ LLAMA3_SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
-SPLITS = {  # tokenizer.ggml.pre: how a text is cut before pairs are merged
-    "default": GPT2_SPLIT, "gpt-2": GPT2_SPLIT, "llama-bpe": LLAMA3_SPLIT, "llama3": LLAMA3_SPLIT,
-    "llama-v3": LLAMA3_SPLIT, "qwen2": QWEN2_SPLIT, "smollm": GPT2_SPLIT,
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _cased(ending: str, digits: str) -> str:
+    """Words change at a small letter before a large one. ending: what may follow a word."""
+    words = (f"{UPPER}*{LOWER}+", f"{UPPER}+{LOWER}*")
+    return "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{word}{ending}" for word in words) + f"|{digits}{REST}"
+
+
+KINDS = {  # tokenizer.ggml.pre: how a text is cut before pairs are merged, cut after cut
+    (GPT2_SPLIT,): ("default", "gpt-2", "phi-2", "olmo", "jais", "mpt"),
+    (r"\p{N}", GPT2_SPLIT): ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"),
+    (LLAMA3_SPLIT,): (
+        "llama-bpe", "llama3", "llama-v3", "dbrx", "smaug-bpe", "chatglm-bpe", "glm4",
+    ),
+    (QWEN2_SPLIT,): ("qwen2", "stablelm2"),
+    (_cased(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}"),): ("gpt-4o",),
+    (_cased("", r"\p{N}"),): ("tekken",),
 }  # fmt: skip
+SPLITS = {name: patterns for patterns, names in KINDS.items() for name in names}
 
 
 def gguf_tokenizer(file: GGUF) -> Tokenizer:
@@ -80,12 +97,12 @@ def _byte_level(given: Fields, tokens: list[str]) -> Any:
     if any(len(merge) != 2 for merge in merges):
         raise given.wrong(f"{PREFIX}.merges", "pairs of tokens")
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    whole = split in ("llama-bpe", "llama3", "llama-v3")
+    whole = split in ("llama-bpe", "llama3", "llama-v3", "tekken")
     raw = package.Tokenizer(package.models.BPE(vocabulary, merges, ignore_merges=whole))
-    pattern = package.Regex(SPLITS[split])
-    steps = [package.pre_tokenizers.Split(pattern, "isolated"),
-             package.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]  # fmt: skip
-    raw.pre_tokenizer = package.pre_tokenizers.Sequence(steps)
+    steps = package.pre_tokenizers
+    cuts = [steps.Split(package.Regex(pattern), "isolated") for pattern in SPLITS[split]]
+    level = steps.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw.pre_tokenizer = steps.Sequence([*cuts, level])
     raw.decoder = package.decoders.ByteLevel()
     return raw
 
