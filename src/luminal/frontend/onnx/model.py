@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ class Model:
         _check_version(versions)
         _check_operators(self.body, self.context)
         self.runner = Runner(self.context, self.body, _templates(self.all_inputs))
+        self._lock = threading.Lock()
 
     # ---- running
 
@@ -70,9 +72,10 @@ class Model:
         self, inputs: Sequence[Any] | Mapping[str, Any], outputs: Sequence[str] | None = None
     ) -> list[Any]:
         """The outputs (those named, or all) for arrays in order or by name. Raises InputError for
-        a missing or unknown name and for a wrong dtype or shape."""
+        a missing or unknown name and for a wrong dtype or shape. Several threads may call it."""
         store = self._checked(inputs)
-        results = dict(zip(self.outputs, self.runner.run(store)))
+        with self._lock:
+            results = dict(zip(self.outputs, self.runner.run(store)))
         unknown = [name for name in outputs or () if name not in results]
         if unknown:
             raise InputError(f"no output {unknown[0]!r}; the outputs are {', '.join(results)}")

@@ -133,6 +133,7 @@ class Reader:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        self._arrays: dict[int, tuple[Any, np.ndarray]] = {}  # of tensors, by identity
 
     def graph(
         self, graph: onnx.GraphProto, versions: Mapping[str, int],
@@ -193,12 +194,14 @@ class Reader:
         return list(value) if kind in _LISTS else value
 
     def array(self, held: Any) -> np.ndarray:
-        """A constant of the file, read now."""
+        """A constant of the file, read when first asked for: one array for all programs."""
         if isinstance(held, np.ndarray):
             return held
-        if isinstance(held, onnx.SparseTensorProto):
-            return reading.dense(held, self.folder)
-        return reading.array_of(held, self.folder)
+        if id(held) not in self._arrays:
+            sparse = isinstance(held, onnx.SparseTensorProto)
+            read = reading.dense if sparse else reading.array_of
+            self._arrays[id(held)] = held, read(held, self.folder)
+        return self._arrays[id(held)][1]
 
 
 _LISTS = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS)
