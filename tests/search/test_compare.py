@@ -1,5 +1,6 @@
 """A compiled program against the reference: wrong kernels and wrong rewriting are named."""
 
+import ctypes
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 from test_oracle import stored, without_nan
 
 from luminal import Graph, compiler, ops
+from luminal.backend import openblas
 from luminal.cli.check import check
 from luminal.errors import WrongResult
 from luminal.kernel.kernel import Apply, Constant
@@ -80,3 +82,15 @@ def test_the_command_with_what_is_right_or_missing(tmp_path):
     assert result.exit_code == 0 and "no differences" in result.output
     missing = CliRunner().invoke(check, [str(tmp_path / "nothing.luminal")])
     assert missing.exit_code == 1 and "no such file" in missing.output
+
+
+def test_the_reference_multiplies_on_one_thread_and_numpy_has_its_own_back():
+    path = openblas.found()
+    if path is None:
+        pytest.skip("this NumPy brings no OpenBLAS")
+    threads = ctypes.CDLL(str(path)).scipy_openblas_get_num_threads64_
+    before = threads()
+    with pytest.raises(KeyError), openblas.one_thread():
+        assert threads() == 1
+        raise KeyError
+    assert threads() == before

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend.contract import Backend, Code
+from ..backend.openblas import one_thread
 from ..backend.reference.graph import evaluate
 from ..backend.reference.rounding import Rounding
 from ..errors import WrongResult
@@ -39,6 +40,7 @@ class Difference:
         return f"{self.name}: {self.fault}" + f"\n{self.text}" * bool(self.text)
 
 
+@one_thread()
 def compare_kernels(
     kernels: Iterable[tuple[Compiled, Code]], backend: Backend, threads: int, seed: int = 0
 ) -> list[Difference]:
@@ -54,6 +56,7 @@ def compare_kernels(
     return found
 
 
+@one_thread()
 def compare_outputs(
     program: Program, interface: Interface, engine: Engine, known: Mapping[int, np.ndarray],
     seed: int = 0,

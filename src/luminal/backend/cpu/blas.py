@@ -11,11 +11,9 @@ import functools
 import os
 import shutil
 import tempfile
-from pathlib import Path
-
-import numpy as np
 
 from ...errors import DeviceError
+from ..openblas import found
 
 SYMBOL = "luminal_sgemm"  # what generated code calls
 CBLAS = "scipy_cblas_sgemm64_"  # sizes are 64-bit integers
@@ -24,13 +22,6 @@ DECLARATION = (
     f"declare void @{SYMBOL}"
     "(i32, i32, i32, i64, i64, i64, float, ptr, i64, ptr, i64, float, ptr, i64)"
 )
-
-
-@functools.cache
-def found() -> Path | None:
-    """Its file, where NumPy has brought one."""
-    folder = Path(np.__file__).resolve().parents[1] / "numpy.libs"
-    return next(iter(sorted(folder.glob("libscipy_openblas64_*.so"))), None)
 
 
 @functools.cache

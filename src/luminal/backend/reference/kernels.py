@@ -165,7 +165,8 @@ class _Run:
             return self._contract(x if active is True else np.where(active, x, 0.0), y, over)
 
         def any_of(*pairs: tuple[Any, Any]) -> Array:
-            found = [self._contract((a & active) * 1.0, b * 1.0, over) for a, b in pairs]
+            met = ((a & active, b) for a, b in pairs)
+            found = [self._contract(a * 1.0, b * 1.0, over) for a, b in met if a.any() and b.any()]
             return sum(found, np.zeros(())) > 0
 
         inf, every = np.inf, np.isfinite(y) | True
