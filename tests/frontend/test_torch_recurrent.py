@@ -1,4 +1,4 @@
-"""nn.LSTM, nn.GRU and nn.RNN under torch.compile: whole, of any length."""
+"""Recurrent layers under torch.compile: whole, of any length. Loops and conditions too."""
 
 from __future__ import annotations
 
@@ -75,3 +75,57 @@ def test_what_is_trained_is_expanded():
         grads.append([weight.grad.clone() for weight in model.parameters()])
     for mine, right in zip(*grads):
         torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-5)
+
+
+# ---- operations whose operands are graphs
+
+
+def compared(function, *given, strict=True):
+    compiled = torch.compile(function, backend="luminal", options={"strict": strict})
+    with torch.no_grad():
+        mine, right = compiled(*given), torch.compile(function, backend="eager")(*given)
+    torch.testing.assert_close(mine, right, rtol=1e-5, atol=1e-5)
+
+
+def test_scans_of_different_bodies_are_different_programs():
+    from torch._higher_order_ops.scan import scan
+
+    weight, x = torch.randn(3, 3), torch.randn(6, 2, 3)
+    for function in (torch.tanh, torch.sin):
+
+        def step(c, row, function=function):
+            new = function(c @ weight + row)
+            return new, new * c
+
+        compared(lambda h, x, step=step: scan(step, h, x), torch.zeros(2, 3), x)
+        compared(lambda h, x, step=step: scan(step, h, x, reverse=True), torch.ones(2, 3), x)
+    assert report().native and not report().fallbacks
+
+
+def test_while_loops_and_conditions():
+    def power(x):
+        return torch.while_loop(
+            lambda n, y: (n < 5) & (y.abs().sum() < 50), lambda n, y: (n + 1, y @ x),
+            (torch.tensor(0), x * 0.5),
+        )  # fmt: skip
+
+    compared(power, torch.randn(3, 3))
+    for sign in (1, -1):
+        compared(
+            lambda x: torch.cond(x.sum() > 0, torch.sin, torch.exp, (x,)), sign * torch.ones(3)
+        )
+    assert report().native and not report().fallbacks
+
+
+def test_a_body_that_may_raise_an_error_is_left_to_pytorch():
+    table = torch.randn(7, 2)
+
+    def look(x):
+        return torch.while_loop(
+            lambda n, y: n < 3,
+            lambda n, y: (n + 1, y + table.index_select(0, n.reshape(1)).sum()),
+            (torch.tensor(0), x),
+        )
+
+    with pytest.warns(RuntimeWarning, match="while_loop"):
+        compared(look, torch.zeros(2), strict=False)

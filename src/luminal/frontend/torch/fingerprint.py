@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from .higher import bodies_of, text_of
 from .program import Options
 from .record import Output, Recorder
 from .split import Part
@@ -24,6 +25,7 @@ def fingerprint(part: Part, recorder: Recorder, sizes: Sequence[str], options: O
         numbers[node] = len(numbers)
         args, kwargs = _name(node.args, numbers), _name(dict(node.kwargs), numbers)
         lines.append(f"{node.target} {args} {kwargs}")
+        lines += [text_of(body) for _, body in bodies_of(node)]
     outs = [(numbers[o.node], o.number, o.order, _gaps(o)) for o in recorder.outputs]
     lines.append(repr(outs))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

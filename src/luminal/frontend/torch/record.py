@@ -20,6 +20,7 @@ from ...graph.tensor import Tensor
 from ...ops import any as any_of
 from ...ops import logical_or, size_tensor, stack
 from ...ops.complex import Complex
+from . import higher
 from .arrays import FROM_TORCH, PAIRS, Pairs, inverse, memory_order
 from .sizes import hint, index_of, known_equal, number_of
 from .table import CHECKS, COMPLEX, RULES, SOURCES
@@ -81,6 +82,22 @@ class Recorder:
         self._checks: dict[Node, Tensor] = {}  # true where it does
         self.node: fx.Node | None = None  # that is recorded now
         self._values: dict[fx.Node, Any] = {}
+        self._depth = 0  # of bodies that are recorded now
+
+    def inlined(self, module: fx.GraphModule, given: Sequence[Any]) -> list[Any]:
+        """The results of a graph for these values of its inputs: the body of a loop."""
+        nodes, outer = list(module.graph.nodes), self.node
+        self._values.update(zip((n for n in nodes if n.op == "placeholder"), given))
+        self._depth += 1
+        try:
+            for node in nodes:
+                if node.op == "call_function" and not isinstance(node.meta.get("val"), NUMBERS):
+                    self.record(node)
+            (results,) = nodes[-1].args
+            found = self._argument(results)
+            return found if isinstance(found, list) else [found]
+        finally:
+            self.node, self._depth = outer, self._depth - 1
 
     def record(self, node: fx.Node) -> None:
         """Raises an error of REFUSALS where the node cannot run natively."""
@@ -92,6 +109,8 @@ class Recorder:
     def _apply(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
             return self._item(node)
+        if higher.is_higher(node):
+            return higher.apply(self, node)
         name = name_of(node.target)
         known = [COMPLEX] if touches_complex(node) else [RULES, SOURCES]
         rule = next((table[name] for table in known if name in table), None)
@@ -116,6 +135,8 @@ class Recorder:
         """Note where PyTorch raises an error, other than for weights: those change seldom."""
         for wrong in found:
             if not settled(wrong):
+                if self._depth:
+                    raise Unsupported("a loop in which PyTorch may raise an error for values")
                 self._checks[wrong.node] = wrong
             elif node not in self.settled:
                 self.settled.append(node)
@@ -132,7 +153,7 @@ class Recorder:
         seen = [(size, index_of(self.graph, size)) for value in results for size in value.shape]
         changed = False
         for source in node.all_input_nodes:
-            tensor, value = self._value(source), source.meta.get("val")
+            tensor, value = self.value(source), source.meta.get("val")
             if not isinstance(tensor, Tensor) or not isinstance(value, torch.Tensor):
                 continue
             for d, (size, index) in enumerate(zip(value.shape, tensor.node.shape)):
@@ -153,7 +174,7 @@ class Recorder:
 
     def _argument(self, arg: Any) -> Any:
         if isinstance(arg, fx.Node):
-            return self._value(arg)
+            return self.value(arg)
         if isinstance(arg, (list, tuple)):
             return [self._argument(part) for part in arg]
         if isinstance(arg, torch.dtype):
@@ -168,7 +189,7 @@ class Recorder:
         kind = str(schema.arguments[place].type)
         return size_tensor(self.graph, arg) if kind == "Tensor" or "number" in kind else arg
 
-    def _value(self, node: fx.Node) -> Any:
+    def value(self, node: fx.Node) -> Any:
         """What a node stands for: what was recorded, a size, or an input."""
         if node in self._values:
             return self._values[node]
@@ -184,6 +205,8 @@ class Recorder:
         return self._input(node, value)
 
     def _input(self, node: fx.Node, value: torch.Tensor) -> Tensor | Complex:
+        if self._depth and node.graph is getattr(self.node, "graph", None):
+            raise Unsupported("a constant in the body of a loop")
         kind = check_kind(value)
         sizes = [index_of(self.graph, size) for size in value.shape]
         order, _ = layout(value)
@@ -254,7 +277,7 @@ class Recorder:
 
     def random_seed(self) -> Tensor:
         """A number that is drawn anew for each run."""
-        if not self.draws:
+        if not self.draws or self._depth:
             raise Unsupported(DRAWN)
         if self.seed is None:
             self.seed = self.graph.tensor((), "i64", name="random seed")
@@ -262,7 +285,7 @@ class Recorder:
 
     def result(self, node: fx.Node) -> Any:
         """What was recorded for a node; an input, if nothing was."""
-        return self._value(node)
+        return self.value(node)
 
     def output(self, node: fx.Node) -> None:
         """Mark a recorded tensor as a result, laid out as eager would."""

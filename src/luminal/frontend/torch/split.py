@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .higher import bodies_of
 from .record import NUMBERS, REFUSALS, Recorder
 from .sizes import symbols
 
@@ -150,7 +151,10 @@ def plain_module(part: Part, reads: list[fx.Node]) -> fx.GraphModule:
                 _copy_number(graph, source, copies)
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(tuple(copies[node] for node in part.outputs))
-    return fx.GraphModule(torch.nn.Module(), graph)
+    root = torch.nn.Module()
+    for name, body in (body for node in part.nodes for body in bodies_of(node)):
+        setattr(root, name, body)
+    return fx.GraphModule(root, graph)
 
 
 def _copy_number(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> None:

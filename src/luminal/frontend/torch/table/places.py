@@ -52,8 +52,9 @@ def known(index: Tensor) -> np.ndarray | None:
 
 
 def fixed(node: Node) -> bool:
-    """It depends on nothing but its operands: it is no input, and knows no run-time size."""
-    if node.op == "input" or not all(size.is_constant for size in node.shape):
+    """It depends on nothing but its operands: it is no input, nothing that a loop makes, and knows
+    no run-time size."""
+    if node.op in ("input", "variable", "loop") or not all(size.is_constant for size in node.shape):
         return False
     formula = node.attribute
     parts = [formula] if isinstance(formula, Index) else []
