@@ -10,11 +10,9 @@ from luminal.torch import report, reset
 
 torch.manual_seed(0)
 LAYERS = [
-    ("LSTM", dict(num_layers=2)),
-    ("LSTM", dict(proj_size=3, bias=False, bidirectional=True, batch_first=True)),
-    ("GRU", dict(num_layers=2, bidirectional=True, batch_first=True)),
+    ("LSTM", dict(proj_size=3, bias=False, num_layers=2)),
+    ("GRU", dict(bidirectional=True, batch_first=True)),
     ("RNN", dict(nonlinearity="relu")),
-    ("RNN", dict(bias=False)),
 ]
 
 
