@@ -30,7 +30,8 @@ def scan(
     first dimension; ys: each y along a new first dimension. The carry keeps its shapes and dtypes.
     length: the number of steps, where xs do not tell: an int, or a run-time size. reverse: the last
     x comes first, and ys stand in the order of xs. f is called once, and recorded: one body serves
-    any number of steps. Raises ShapeError, DTypeError, InputError.
+    any number of steps, and what it draws at random is drawn once for all of them: let xs bring
+    what differs. Raises ShapeError, DTypeError, InputError.
     """
     stacks, _ = _flat(xs)
     graph = _graph(init, xs)
