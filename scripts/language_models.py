@@ -27,8 +27,8 @@ HEAD = """# Families of language models
 
 Written by `scripts/language_models.py`; do not edit. Each row is a tiny model with random weights,
 written by transformers {version} and read by luminal: the largest difference of logits over their
-largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and whether
-they are in a batch with replies to prompts of other lengths.
+largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and
+whether they are in a batch with replies to prompts of other lengths.
 
 | family | `model_type` | logits off by | greedy | in a batch |
 |---|---|---|---|---|"""
