@@ -59,7 +59,7 @@ def array(tensor: Tensor, sample: Sample) -> np.ndarray:
     """The values: numbers, or in an array of objects numbers and indices. What cannot be told of
     all sizes (is this one 1?) is as in the sample, and required of each run. Raises Unknown."""
     nodes = reachable([tensor.node])
-    if any(n.op in ("variable", "loop", "part") or _given(n) for n in nodes):
+    if any(n.op in ("variable", "loop") or _given(n) for n in nodes):
         raise Unknown(tensor)
     if not sizes_of(nodes):
         if all(prod(s.constant for s in n.shape) <= MOST for n in nodes):
