@@ -145,4 +145,8 @@ def device() -> OpenCL:
             "no OpenCL platform is found: install the driver of your GPU, or the one for CPUs "
             f"that comes with {to_install('opencl')}"
         )
-    return OpenCL(pyopencl, min(found, key=lambda d: not d.type & pyopencl.device_type.GPU))
+    chosen = min(found, key=lambda d: not d.type & pyopencl.device_type.GPU)
+    try:
+        return OpenCL(pyopencl, chosen)
+    except pyopencl.Error as error:
+        raise DeviceError(f"the OpenCL device {chosen.name!r} cannot be used: {error}") from error
