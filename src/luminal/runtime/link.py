@@ -9,7 +9,7 @@ from ..graph.dtype import DType
 from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.canonical import canonical
-from ..kernel.kernel import Kernel, Read
+from ..kernel.kernel import Kernel
 from ..scheduling.ranges import Ranges, Settled, kernels_by_range
 from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched
 
@@ -106,8 +106,7 @@ class Linker:
 
 
 def share_states(plan: Plan) -> None:
-    """A state that is only scattered into needs no copy, and one whose elements become new ones
-    each by itself no second memory: the new value replaces the old one in place."""
+    """A state that is only scattered into needs no copy: the new value replaces it in place."""
     touched = [plan.touched(call) for call in plan.calls]
     for old, new in plan.states:
         copy = _copy_that_may_go(plan, touched, old, new)
@@ -116,7 +115,6 @@ def share_states(plan: Plan) -> None:
         if copy is not None:
             del touched[copy]
             delete_call(plan, copy)
-        if copy is not None or _renewed_at_once(plan, touched, old, new):
             plan.in_place |= {(old, new)}
 
 
@@ -149,43 +147,6 @@ def delete_call(plan: Plan, number: int) -> None:
     plan.loops = tuple(
         replace(loop, start=moved(loop.start), stop=moved(loop.stop)) for loop in plan.loops
     )
-
-
-def _renewed_at_once(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> bool:
-    """One call of each run makes the new value, and nobody reads the old one once it has begun."""
-    uses = [n for n, (reads, writes) in enumerate(touched) if new in reads or new in writes]
-    states = [memory for pair in plan.states for memory in pair]
-    if len(uses) != 1 or old in plan.outputs or states.count(old) + states.count(new) != 2:
-        return False
-    other = any(loop.start <= uses[0] < loop.stop for loop in plan.loops)
-    other |= plan.calls[uses[0]].constant
-    if other or any(old in reads for reads, _ in touched[uses[0] + 1 :]):
-        return False
-    call = plan.calls[uses[0]]
-    names = {
-        argument.memory: buffer.name
-        for buffer, argument in zip(plan.kernels[call.kernel].program.buffers, call.arguments)
-    }
-    made = plan.kernels[call.kernel]
-    return old not in names or _each_by_itself(made, names[old], names[new])
-
-
-def _each_by_itself(made: Compiled, old: str, new: str) -> bool:
-    """An element is read once, at the point whose value is written in its place."""
-    values = made.kernel.values
-    writers = [v for v in values if v.store and v.store.buffer == new]
-    readers = [v for v in values if any(load.buffer == old for load in v.loads)]
-    if len(readers) != 1 or len(writers) != 1:
-        return False
-    (reader,), (writer,) = readers, writers
-    follows = writer is reader or writer.body == Read(reader.name, reader.dtype)
-    reduced = writer.reduction or reader.reduction
-    store = writer.store
-    if store is None or store.mode != "set" or store.conditions or reduced or not follows:
-        return False
-    places = {load.index for load in reader.loads if load.buffer == old}
-    alone = {Index.of(axis) for axis in reader.axes}  # every point has a place of its own
-    return places == {store.index} and alone <= set(store.index)
 
 
 def _copy_that_may_go(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> int | None:

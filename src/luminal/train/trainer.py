@@ -246,7 +246,8 @@ class Trainer:
             if node.dtype.is_float and bad(made[node].astype(np.float64)).any():
                 where = self.graph.locations.get(node)
                 name = f"input '{node.attribute.name}'" if node.op == "input" else repr(node)
-                said = f"the first such value is in {name}" + (f" ({where})" if where else "")
+                place = f" ({where[0]}:{where[1]})" if where else ""
+                said = f"the first such value is in {name}{place}"
                 return f"step {self.step}: the loss is {loss}; {said}"
         return f"step {self.step}: the loss is {loss}, which NumPy does not repeat"
 
