@@ -1,5 +1,6 @@
 """The examples of training, shortened, reach what they promise."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -18,3 +19,12 @@ def test_digits(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     digits.main()
     assert "digits drawn here: 9" in capsys.readouterr().out
     assert np.isclose(digits.drawn(10)[0].std(), 0.3, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["linear_regression", "math_net"])
+def test_functions(name: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module(name)
+    monkeypatch.setattr(example, "STEPS", 600)
+    example.main()
+    assert "best plane" in (said := capsys.readouterr().out) or "least squares" in said
