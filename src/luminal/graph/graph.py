@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -33,6 +31,7 @@ from .node import (
     position,
 )  # fmt: skip
 from .parse import DimLike, check_name, divisors, index_of
+from .scope import SCOPE
 from .space import Space
 from .tensor import Tensor
 from .values import constant
@@ -41,17 +40,6 @@ if TYPE_CHECKING:
     from ..compiler import Executable
 
 DEFAULT_BOUNDS = (1, 2**31 - 1)
-_SCOPE: ContextVar[str] = ContextVar("scope", default="")
-
-
-@contextmanager
-def scope(name: str) -> Iterator[None]:
-    """What is recorded inside belongs to the module of this dotted name: viewers fold by it."""
-    before = _SCOPE.set(name)
-    try:
-        yield
-    finally:
-        _SCOPE.reset(before)
 
 
 @dataclass(frozen=True)
@@ -338,7 +326,7 @@ class Graph:
     ) -> Node:
         node = Node(op, inputs, attribute, shape, dtype, len(self.nodes))
         self.nodes.append(node)
-        self.locations[node], self.scopes[node] = user_location(), _SCOPE.get()
+        self.locations[node], self.scopes[node] = user_location(), SCOPE.get()
         return node
 
     # ---- results

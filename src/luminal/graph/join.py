@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .loops import parts
 from .node import Node
+from .scope import scope
 
 if TYPE_CHECKING:
     from .passes import Program
@@ -16,7 +17,6 @@ def join_loops(program: Program) -> Program:
     """One loop for all with the same initial values, stacks, variables and new values; its rows are
     those of which a result is used. A loop with rows that are recorded after the first of them
     stays: these may depend on its results."""
-    from .graph import scope
     from .passes import Program, rebuild
 
     nodes, graph = program.nodes(), program.graph

@@ -28,11 +28,12 @@ from typing import TypeAlias
 from ..errors import CompileError, Unsupported
 from .contracts import half_contraction, is_contraction, uniform, whole_contraction
 from .dtype import DType, f32
-from .graph import Graph, scope
+from .graph import Graph
 from .join import join_loops
 from .node import REDUCE_OPS, Node, Number
 from .order import reachable
 from .scalars import SCALARS, compute
+from .scope import scope
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import numpy as np
 from ..errors import InputError, WeightsError
 from ..graph.dtype import DType
 from ..graph.dtype import dtype as dtype_of
-from ..graph.graph import Graph, scope
+from ..graph.graph import Graph
+from ..graph.scope import scope
 from ..graph.tensor import Tensor
 from ..graph.values import array_of, checked
 

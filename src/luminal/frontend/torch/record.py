@@ -13,9 +13,10 @@ from torch import fx
 
 from ...errors import DeviceError, LuminalError, ShapeError, Unsupported
 from ...graph.dtype import DType
-from ...graph.graph import Graph, scope
+from ...graph.graph import Graph
 from ...graph.index import Index
 from ...graph.node import Node
+from ...graph.scope import scope
 from ...graph.tensor import Tensor
 from ...ops import any as any_of
 from ...ops import logical_or, size_tensor, stack
