@@ -37,7 +37,11 @@ def gather(
 
 
 def store(e: Emitter, dtype: DType, value: Operand, pointer: Operand, mask: Operand | None) -> None:
-    """Contiguous lanes; masked ones are not written."""
+    """Contiguous lanes; masked ones are not written.
+
+    LLVM stores the one lane that a mask known to it leaves with all bytes that it had before a
+    truncation, over the neighbour: masks of narrow elements also ask whether there are threads.
+    """
     value = _to_memory(e, dtype, value)
     if mask is None:
         e.line(f"store {value.typed}, ptr {pointer.text}, align {dtype.bytes}")
@@ -45,6 +49,9 @@ def store(e: Emitter, dtype: DType, value: Operand, pointer: Operand, mask: Oper
         _store_one(e, value, pointer, mask, dtype.bytes)
     else:
         target = f"ptr align {dtype.bytes} {pointer.text}"
+        if dtype.bytes < 4:
+            threads = e.let("icmp sgt i64 %nt, 0", "i1")
+            mask = e.binary("and", mask, e.broadcast(threads, mask.width))
         e.call(f"llvm.masked.store.{suffix(value)}.p0", None, value, target, mask)
 
 
