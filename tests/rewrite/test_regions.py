@@ -337,18 +337,3 @@ def test_a_long_chain_is_cut_where_it_is_thin(step):
     assert all(len(piece.terms.space.axes) <= MAX_AXES for piece in pieces)
     assert sum(len(piece.terms.nodes) for piece in pieces) < 3 * live
     assert len(pieces) < 45
-
-
-def test_what_is_read_in_place_is_made_by_one_kernel() -> None:
-    """Scale and integers of quantised rows, which three products read."""
-    graph = Graph()
-    graph.dim("t", 1, 128)
-    x = graph.tensor(("t", 18, 32))
-    most = ops.amax(ops.abs(x), -1, keepdim=True)
-    whole = ops.round(x * (127.0 / most)).cast("i8")
-    for _ in range(3):
-        weight = graph.parameter((64, 18, 32), dtype="i8")
-        dots = ops.sum(whole.cast("i32").unsqueeze(1) * weight.cast("i32"), -1)
-        ops.sum(dots.cast("f32") * most.reshape("t", 1, 18), -1).output()
-    calls = graph.compile(threads=1, cache=False, database=False).report.calls
-    assert len(calls) == 4 and calls[0] == "k1_max_div"

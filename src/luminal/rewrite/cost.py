@@ -74,7 +74,6 @@ class Pricer:
         self._prices = dict(measured or {})
         self._sizes = sizes
         self._shares: dict[int, float] = {}
-        self._products: dict[tuple[int, ...], bool] = {}
         self.work = 0  # e-nodes of all the pieces that were priced
 
     def points(self, mask: int) -> float:
@@ -116,13 +115,6 @@ class Pricer:
             free = self.classes.constant[piece.roots[0]]
             found = self._price_once(piece) if free else _Priced(self, piece).seconds()
             self._prices[piece.key] = found
-        return found
-
-    def is_product(self, piece: Piece) -> bool:
-        """Whether a contraction is among what a piece computes."""
-        found = self._products.get(piece.key)
-        if found is None:
-            found = self._products[piece.key] = bool(_Priced(self, piece).products)
         return found
 
     def _price_once(self, piece: Piece) -> float:

@@ -257,9 +257,7 @@ class _Merger:
         self.kept.append((piece, cost))
 
     def _mergeable(self, producer: Piece, consumer: Piece) -> bool:
-        """Both are kernels over the same points, and nothing is read elsewhere than made. Or one is
-        over some of the other's axes, neither is a product, which has a schedule of its own, and
-        what the first stores must be stored (else not to store it is another plan)."""
+        """Both are kernels over the same points, and nothing is read elsewhere than made."""
         if producer.scatter is not None or consumer.scatter is not None:
             return False
         if not consumer.moved.isdisjoint(producer.roots):
@@ -267,13 +265,7 @@ class _Merger:
         constant, axes = self.classes.constant, self.classes.axes
         first = consumer.roots[0]
         same = constant[producer.roots[0]] == constant[first]
-        if not same or all(axes[r] == axes[first] for r in producer.roots):
-            return same
-        if not all(r in self.classes.roots for r in producer.roots):
-            return False
-        both = [axes[r] & axes[first] for r in producer.roots]
-        within = all(b in (axes[r], axes[first]) for b, r in zip(both, producer.roots))
-        return within and not any(map(self.pricer.is_product, (producer, consumer)))
+        return same and all(axes[r] == axes[first] for r in producer.roots)
 
     def _join(self, producer: Piece, consumer: Piece) -> Piece:
         both = (*producer.roots, *consumer.roots)

@@ -40,11 +40,10 @@ def regions(normal: Normal) -> list[Region]:
     regions need is stored once.
     """
     facts = facts_of(normal)
-    first = cuts_of(facts)
-    cuts = set(first)
+    cuts = cuts_of(facts)
     outputs = {kept(normal.terms, root.term) for root in normal.roots}
     while True:
-        groups = _groups(facts, cuts, outputs, first)
+        groups = _groups(facts, cuts, outputs)
         more = _shared(facts, cuts, groups) or _too_large(facts, cuts, groups)
         if not more:
             return _regions(normal, facts, groups)
@@ -54,8 +53,8 @@ def regions(normal: Normal) -> list[Region]:
 # ---- roots that belong together
 
 
-def _groups(facts: Facts, cuts: set[int], outputs: set[int], first: set[int]) -> list[Group]:
-    """One group for each stored value; some outputs join others, and some of the first cuts.
+def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
+    """One group for each stored value; some outputs join others.
 
     Nobody reads an output that is no cut, so these joins make no cycle: an output on the way to one
     group only joins that group; groups of such outputs join where they share costly terms.
@@ -70,7 +69,6 @@ def _groups(facts: Facts, cuts: set[int], outputs: set[int], first: set[int]) ->
             parent[output] = owners.pop()
     _join_scatters(facts, cuts, cones, parent)
     _join_ends(facts, cuts, cones, parent)
-    _join_in_place(facts, cuts, first, cones, parent)
     members: dict[int, list[int]] = {}
     for root in parent:
         members.setdefault(_find(parent, root), []).append(root)
@@ -114,62 +112,6 @@ def _join_scatters(facts: Facts, cuts: set[int], cones: Cones, parent: dict[int,
         sharing = [c for c in cuts & cones.keys() if not mine.isdisjoint(cones[c])]
         if len(sharing) == 1 and needs[output] <= needs[sharing[0]]:
             parent[output] = _find(parent, sharing[0])
-
-
-def _join_in_place(
-    facts: Facts, cuts: set[int], first: set[int], cones: Cones, parent: dict[int, int]
-) -> None:
-    """A stored value joins the one that it is read from at its own points, where no product and no
-    scatter is among what both compute: one kernel may make both, and what is between stays near.
-
-    Nothing else may lead from the one to the other: then the join makes no cycle. Cuts that make
-    regions smaller stay.
-    """
-    walls = {root: cuts.intersection(cone) - {root} for root, cone in cones.items()}
-    plain = {
-        root for root in cuts & cones.keys()
-        if not facts.fixed[root] and not _apart(facts, cones[root] - walls[root])
-    }  # fmt: skip
-    members = {root: {root} for root in parent}
-    for root in parent:
-        members[_find(parent, root)].add(root)
-    for reader in sorted(plain):
-        for wall in sorted(walls[reader] & plain & first):
-            users = [u for u in facts.users[wall] if u in cones[reader]]
-            if any(facts.terms.nodes[u].op == "store" for u in users):
-                continue
-            mine, other = _find(parent, reader), _find(parent, wall)
-            if mine == other or _leads(walls, members[other], members[mine]):
-                continue
-            both = [*members[other], *members[mine]]
-            group = _group(cones, both, frozenset(cuts))
-            if _weight(facts, group) <= MAX_TERMS and _depth(facts, group) <= MAX_DEPTH:
-                parent[mine] = other
-                members[other] |= members[mine]
-
-
-def _apart(facts: Facts, own: frozenset[int]) -> bool:
-    """A group that is better left alone: with products, scatters, gathers, running reductions."""
-    kinds = ("scatter", "gather", "scan")
-    return not facts.contraction.isdisjoint(own) or any(
-        facts.terms.nodes[t].op in kinds for t in own
-    )
-
-
-def _leads(walls: dict[int, set[int]], start: set[int], end: set[int]) -> bool:
-    """Whether a way from one group to another passes a third one. What stands below all of the
-    first group in number cannot depend on it."""
-    least = min(start)
-    waiting = [w for root in end for w in walls[root] - start - end if w > least]
-    seen = set(waiting)
-    while waiting:
-        below = walls[waiting.pop()]
-        if not below.isdisjoint(start):
-            return True
-        found = {w for w in below if w > least} - seen
-        seen |= found
-        waiting += found
-    return False
 
 
 def _group(cones: Cones, roots: list[int], cuts: frozenset[int]) -> Group:
