@@ -13,12 +13,11 @@ let tab = null;
 const order = { by: plans[0]?.calls.some((call) => call.time) ? "took" : "flops", up: false };
 
 function graphTree(parameters) {
-  const output = new Set(graph.outputs.map(([number]) => number));
   return treeOf(graph.nodes, (node) => {
     if (node.hidden || (!parameters && SOURCES.includes(node.op))) return null;
     const label = node.name ? `${node.op} ${node.name}` : node.op;
     return { label, sub: node.shape, colour: colourOf(node.op, node.inputs.length) };
-  }, output);
+  });
 }
 
 function planTree(shown) {

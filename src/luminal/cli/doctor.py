@@ -24,6 +24,7 @@ EXTRAS = {  # what brings an extra of the package -> what it is for
     "hub": ("huggingface_hub", "models by their names on the hub"),
     "torch": ("torch", "torch.compile(backend='luminal')"),
     "onnx": ("onnx", "ONNX files"),
+    "opencl": ("pyopencl", 'device="opencl"'),
 }
 CLOSE = 1e-4  # of the self-test's results, relative to NumPy in f64
 

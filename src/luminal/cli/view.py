@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InputError
 from .faults import clear_errors
 from .llm import MODEL_OPTIONS, with_options
 from .tune import DATABASE_OPTION, MODEL_HELP, Subject
@@ -86,8 +85,6 @@ def chrome_trace(calls: Iterable[tuple[str, float]]) -> dict[str, Any]:
 
 def _ran(subject: Subject, tokens: int) -> Executable:
     """The program after the last of its kinds of run."""
-    if not subject.runs:
-        raise InputError("the model has nothing to run")
     for run in subject.runs.values():
         run(tokens)
     return subject.program

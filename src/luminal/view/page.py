@@ -29,7 +29,7 @@ def page(
     """
     several = list(shown) if isinstance(shown, Sequence) else [shown]
     plans = [made for made in several if isinstance(made, Executable)]
-    data: dict[str, Any] = {"title": "luminal", "graph": None, "plans": []}
+    data: dict[str, Any] = {"graph": None, "plans": []}
     first = several[0] if several else None
     program = first.program if isinstance(first, Executable) else first
     if isinstance(program, Graph):
