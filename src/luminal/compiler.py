@@ -83,15 +83,14 @@ def compile_graph(
     """The graph's outputs and states, compiled.
 
     device: "cpu", "opencl", "reference" (NumPy, for checking), or "auto" (the fastest there is).
-    threads: as
-    many as the process may use if None. seed: of every random choice. passes: graph to graph, in
-    order; None means `default_passes(precision)`. search: so many candidates for each distinct
-    kernel, or a time for all ("30s", "5m"); 0 takes what earlier searches on this kind of machine
-    have found for exactly these kernels, else sound defaults. database: the tuning database of a
-    project, read before the user's and written instead; False: none. cache: the folder where
-    compiled programs are kept for later processes, the user's if None; False: none is read or
-    kept. elsewhere: has another process compile this graph; called where no program of it is kept.
-    check: hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
+    threads: as many as the process may use if None. seed: of every random choice. passes: graph to
+    graph, in order; None means `default_passes(precision)`. search: so many candidates for each
+    distinct kernel, or a time for all ("30s", "5m"); 0 takes what earlier searches on this kind of
+    machine have found for exactly these kernels, else sound defaults. database: the tuning database
+    of a project, read before the user's and written instead; False: none. cache: the folder where
+    compiled programs are kept for later processes, the user's if None; False: none is read or kept.
+    elsewhere: has another process compile this graph; called where no program of it is kept. check:
+    hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
     Raises DeviceError, Unsupported, InputError; where `check` finds a fault, WrongResult.
     """
     backend = backend_of(device)

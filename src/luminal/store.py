@@ -26,6 +26,7 @@ from .errors import ArtifactError
 from .folders import make_private, user_folder, why_unsafe
 
 SPARE = 0.1  # of the disk stays free
+SHARES = 16  # of its bound, one of which a store writes between two looks at its folder
 LIST = ".luminal-kept"  # in each folder: the names of the files that stores have written
 UNFINISHED = re.compile(rf"\.luminal-[0-9a-f]{{16}}{re.escape(container.PART)}")
 MOST_LISTED = 4096  # names, then those of files that are gone are dropped
@@ -37,7 +38,7 @@ Read = TypeVar("Read")
 @dataclass(frozen=True)
 class Store:
     """Files of one kind. folder None: nothing is found, nothing is kept. most_bytes: beyond, those
-    that were used longest ago go."""
+    that were used longest ago go (of processes that write at once, each may add a share)."""
 
     folder: Path | None
     most_bytes: int = 1 << 30
@@ -105,13 +106,13 @@ class Store:
             make_private(self.folder)
             if self._unsafe(self.folder):
                 return False
-            self._shrink(self.most_bytes - size)
+            self._make_room(size)
             disk = shutil.disk_usage(self.folder)
             if size <= max(0.0, disk.free - SPARE * disk.total):
                 path = self.folder / (key + self.suffix)
                 self._list(path)
                 write(path)
-                self._shrink(self.most_bytes)
+                self._count(path, size)
                 return True
             warnings.warn(f"{self.folder}: no room on the disk to keep {self.kind}", stacklevel=2)
         except OSError as error:
@@ -130,6 +131,22 @@ class Store:
         if self.folder is not None and not self._files():
             with contextlib.suppress(OSError):
                 (self.folder / LIST).unlink(missing_ok=True)
+
+    def _make_room(self, size: int) -> None:
+        """For so many bytes, and for a share of the bound: this process looks at the folder again
+        only when it has written that much itself."""
+        share = self.most_bytes // SHARES
+        if _written.get(self, share) + size >= share:
+            self._shrink(self.most_bytes - share - size)
+            _written[self] = 0
+
+    def _count(self, path: Path, size: int) -> None:
+        """A file was written, or will be by another thread, of `size` bytes as far as known."""
+        with contextlib.suppress(FileNotFoundError):
+            size = max(size, path.stat().st_size)
+        _written[self] += size
+        if _written[self] >= self.most_bytes // SHARES:
+            self._shrink(self.most_bytes)
 
     def _shrink(self, most: int) -> None:
         """Keep the youngest that fit."""
@@ -175,7 +192,7 @@ class Store:
             names = (self.folder / LIST).read_text("ascii", "replace").splitlines()
         except OSError:
             return set()
-        return {name for name in names if name.endswith(self.suffix) and Path(name).name == name}
+        return {n for n in names if n.endswith(self.suffix) and os.path.basename(n) == n}
 
     def _list(self, path: Path) -> None:
         """From now on this file is ours. Raises OSError where it is somebody else's."""
@@ -208,6 +225,9 @@ class Store:
         if len(there) < len(listed) // 2:
             with whole(self.folder / LIST) as file:
                 file.write("".join(f"{name}\n" for name in there).encode())
+
+
+_written: dict[Store, int] = {}  # bytes by this process since it made room in a store
 
 
 def _own(name: str) -> Path | None:

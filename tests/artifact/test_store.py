@@ -16,11 +16,12 @@ from luminal.store import Store
 
 
 def put(store: Store, key: str, data: bytes = b"data") -> bool:
-    def write(path: Path) -> None:
-        with whole(path) as file:
-            file.write(data)
+    return store.keep(key, lambda path: put_whole(path, data), len(data))
 
-    return store.keep(key, write, len(data))
+
+def put_whole(path: Path, data: bytes) -> None:
+    with whole(path) as file:
+        file.write(data)
 
 
 def names(folder: Path) -> set[str]:
@@ -46,7 +47,9 @@ def test_a_users_own_files_are_never_removed(tmp_path: Path) -> None:
     assert (tmp_path / "mine.luminal").stat().st_size == 5000
 
 
-def test_what_a_killed_writer_left_is_counted_and_removed(tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_is_counted_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path)
     left = tmp_path / f".luminal-{'0' * 16}.part"
     left.write_bytes(bytes(1 << 20))
@@ -54,6 +57,7 @@ def test_what_a_killed_writer_left_is_counted_and_removed(tmp_path: Path) -> Non
     put(store, "a")
     assert left.exists()  # its writer may be at work
     os.utime(left, (0, 0))
+    monkeypatch.setattr("luminal.store._written", {})  # as in a new process
     put(store, "a")
     assert not left.exists()
     left.write_bytes(b"")
@@ -136,6 +140,25 @@ def test_the_list_of_files_stays_short(tmp_path: Path, monkeypatch: pytest.Monke
     assert len((tmp_path / ".luminal-kept").read_text().splitlines()) <= 12
     store.clear()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_full_folder_is_looked_at_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    looks: list[int] = []
+    shrink = Store._shrink
+    monkeypatch.setattr(Store, "_shrink", lambda *given: (looks.append(0), shrink(*given)))
+    most, size = 64_000, 500  # 8 files are a share
+    for number in range(400):
+        store, path = Store(tmp_path, most), tmp_path / f"{number:03}.luminal"
+        assert store.keep(path.stem, lambda path: put_whole(path, bytes(size)), size * known)
+        os.utime(path, (number, number))
+        assert sum(file.stat().st_size for file in tmp_path.glob("*.luminal")) <= most
+        assert looks and path.exists()
+    assert len(looks) <= 2 * 400 // 8 + 1
+    kept = sorted(names(tmp_path))
+    assert len(kept) > 100 and kept[0] == f"{400 - len(kept):03}.luminal"  # the youngest
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,17 +177,24 @@ class Access:
             return self._load_at(memory, offset, place.lanes, mask)
         base, steps = parts
         lanes = _lanes(steps)
-        if mask is not None and not set(mask.lanes) <= set(lanes):
-            return self._load_at(memory, offset, place.lanes, mask)
-        if mask is not None and not lanes:
-            return self._load_or_start(memory, base, mask)
         if mask is not None:
+            if not set(mask.lanes) <= set(lanes):
+                return self._load_at(memory, offset, place.lanes, mask)
+            if not lanes:
+                return self._load_or_start(memory, base, mask)
             mask = self.indexing.expand(mask, lanes)
         if not contiguous(steps):
             return self._strided(memory, locate, base, steps, place, mask)
+        return self._lanes_from(memory, base, lanes, mask)
+
+    def _lanes_from(
+        self, memory: Memory, base: Index, lanes: Lanes, mask: Val | None, stride: int = 1
+    ) -> Val:
+        """Lanes `stride` elements apart, from an element on."""
         here, constant = self.position(memory, base)
         args = (here,) if mask is None else (here, mask)
-        return self.build.load(memory.name, "load", args, (constant,), memory.dtype, lanes)
+        op, attrs = ("load", (constant,)) if stride == 1 else ("gather", (constant, stride))
+        return self.build.load(memory.name, op, args, attrs, memory.dtype, lanes)
 
     def _strided(
         self, memory: Memory, locate: Locate, base: Index, steps: Steps, place: Place,
@@ -195,16 +202,12 @@ class Access:
     ) -> Val:  # fmt: skip
         if len(steps) != 1:
             return self._load_at(memory, locate(place), place.lanes, mask)
-        if mask is None:
-            column = self._transposed(memory, locate, base, steps[0], place)
-            if column is not None:
-                return column
+        column = self._transposed(memory, locate, base, steps[0], place) if mask is None else None
+        if column is not None:
+            return column
         if steps[0][2] == 2 and (mask is None or memory.dtype.bytes in MASKABLE):
             return self._every_second(memory, base, *steps[0][:2], mask)
-        here, constant = self.position(memory, base)
-        args = (here,) if mask is None else (here, mask)
-        attrs = (constant, steps[0][2])
-        return self.build.load(memory.name, "gather", args, attrs, memory.dtype, _lanes(steps))
+        return self._lanes_from(memory, base, _lanes(steps), mask, steps[0][2])
 
     def _load_at(self, memory: Memory, offset: Index, order: Lanes, mask: Val | None) -> Val:
         """Arbitrary lanes: a vector of numbers of elements."""
@@ -264,14 +267,8 @@ class Access:
         masks: Sequence[Val | None],
     ) -> list[Val]:  # fmt: skip
         """Vectors `stride` elements apart."""
-        here, constant = self.position(memory, base)
         lanes = ((axis, size),)
-        rows = []
-        for i, mask in enumerate(masks):
-            args = (here,) if mask is None else (here, mask)
-            at = (constant + i * stride,)
-            rows.append(self.build.load(memory.name, "load", args, at, memory.dtype, lanes))
-        return rows
+        return [self._lanes_from(memory, base + i * stride, lanes, m) for i, m in enumerate(masks)]
 
     # ---- stores
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from . import fft, methods, movement, random, spelling
 from .elementwise import (
-    abs, add, addcdiv, addcmul, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or,
-    bitwise_right_shift, bitwise_xor, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin,
-    frac, ge, gt, isclose, isfinite, isinf, isnan, isneginf, isposinf, le, lerp,
-    logical_and, logical_not, logical_or, logical_xor, lt, masked_fill, maximum, minimum, mul,
-    nan_to_num, ne, neg, reciprocal, round, rsub, sign, square, sub, trunc, where,
+    abs, add, addcdiv, addcmul, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin, frac,
+    ge, gt, isclose, isfinite, isinf, isnan, isneginf, isposinf, le, lerp, logical_and,
+    logical_not, logical_or, logical_xor, lt, masked_fill, maximum, minimum, mul, nan_to_num, ne,
+    neg, reciprocal, round, rsub, sign, square, sub, trunc, where,
+)  # fmt: skip
+from .bits import (
+    bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor,
 )  # fmt: skip
 from .remainders import fmod, remainder
 from .powers import pow

@@ -128,6 +128,12 @@ def operands(*values: Value, kind: DType | None = None) -> list[Tensor]:
     return broadcast(*(tensor_of(graph, v, common) for v in values))
 
 
+def binary(op: str, a: Value, b: Value, kind: DType | None = None) -> Tensor:
+    """A primitive of two values, in the dtype given or their common one."""
+    x, y = operands(a, b, kind=kind)
+    return x.graph.apply(op, [x, y])
+
+
 def floating(function: AnyFunction) -> AnyFunction:
     """Compute in f32 or f64: integers become f32; f16 and bf16 are widened, and the result, which
     has the dtype of the first argument, is rounded once."""

@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons, logic and bits, with PyTorch's promotion and broadcasting."""
+"""Arithmetic, comparisons and logic, with PyTorch's promotion and broadcasting."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..graph.dtype import DType, boolean, dtype, f32
 from ..graph.tensor import Tensor
 from .base import (
     Value,
+    binary,
     broadcast,
     composite,
     floating,
@@ -22,12 +23,6 @@ from .base import (
     tensor_of,
 )
 
-
-def _binary(op: str, a: Value, b: Value, kind: DType | None = None) -> Tensor:
-    x, y = operands(a, b, kind=kind)
-    return x.graph.apply(op, [x, y])
-
-
 # ---- arithmetic
 
 
@@ -36,13 +31,13 @@ def add(a: Value, b: Value, alpha: Value = 1) -> Tensor:
     if alpha != 1:
         b = mul(b, alpha)
     kind = result_type(a, b)
-    return _binary("or" if kind is boolean else "add", a, b, kind)
+    return binary("or" if kind is boolean else "add", a, b, kind)
 
 
 def mul(a: Value, b: Value) -> Tensor:
     """a b. Of two bools: and."""
     kind = result_type(a, b)
-    return _binary("and" if kind is boolean else "mul", a, b, kind)
+    return binary("and" if kind is boolean else "mul", a, b, kind)
 
 
 def neg(x: Tensor) -> Tensor:
@@ -58,8 +53,8 @@ def sub(a: Value, b: Value, alpha: Value = 1) -> Tensor:
     kind = result_type(a, b)
     _no_bool("sub", kind)
     if not isinstance(b, Tensor):
-        return _binary("add", a, literal(graph_of(a), -b, kind), kind)
-    return _binary("add", a, neg(b.cast(kind)), kind)
+        return binary("add", a, literal(graph_of(a), -b, kind), kind)
+    return binary("add", a, neg(b.cast(kind)), kind)
 
 
 def rsub(a: Value, b: Value) -> Tensor:
@@ -78,10 +73,10 @@ def div(a: Value, b: Value, rounding_mode: str | None = None) -> Tensor:
         return floor_divide(a, b)
     kind = result_type(a, b)
     if rounding_mode == "trunc":
-        return trunc(_binary("div", a, b)) if kind.is_float else _truncated_quotient(a, b)
+        return trunc(binary("div", a, b)) if kind.is_float else _truncated_quotient(a, b)
     if rounding_mode is not None:
         raise DTypeError(f'rounding_mode is None, "floor" or "trunc", not {rounding_mode!r}')
-    return _binary("div", a, b, kind if kind.is_float else f32)
+    return binary("div", a, b, kind if kind.is_float else f32)
 
 
 def _truncated_quotient(a: Value, b: Value) -> Tensor:
@@ -115,7 +110,7 @@ def _floor_of_tiny(x: Tensor, y: Tensor) -> Tensor:
 
 def modulo(a: Value, b: Value) -> Tensor:
     """a modulo b with the sign of b, of a zero too."""
-    return _binary("mod", a, b)
+    return binary("mod", a, b)
 
 
 def reciprocal(x: Tensor) -> Tensor:
@@ -126,12 +121,12 @@ def reciprocal(x: Tensor) -> Tensor:
 
 def maximum(a: Value, b: Value) -> Tensor:
     """The larger; NaN if either is."""
-    return _binary("max", a, b)
+    return binary("max", a, b)
 
 
 def minimum(a: Value, b: Value) -> Tensor:
     """The smaller; NaN if either is."""
-    return _binary("min", a, b)
+    return binary("min", a, b)
 
 
 def fmax(a: Value, b: Value) -> Tensor:
@@ -250,17 +245,17 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Value = 1) -> Tensor:
 
 def lt(a: Value, b: Value) -> Tensor:
     """a < b."""
-    return _binary("less", a, b)
+    return binary("less", a, b)
 
 
 def gt(a: Value, b: Value) -> Tensor:
     """a > b."""
-    return _binary("less", b, a)
+    return binary("less", b, a)
 
 
 def eq(a: Value, b: Value) -> Tensor:
     """a = b."""
-    return _binary("equal", a, b)
+    return binary("equal", a, b)
 
 
 def ne(a: Value, b: Value) -> Tensor:
@@ -271,7 +266,7 @@ def ne(a: Value, b: Value) -> Tensor:
 def le(a: Value, b: Value) -> Tensor:
     """a <= b: false for NaN."""
     if result_type(a, b).is_float:
-        return _binary("or", lt(a, b), eq(a, b))
+        return binary("or", lt(a, b), eq(a, b))
     return logical_not(lt(b, a))
 
 
@@ -334,7 +329,7 @@ def _largest_finite(kind: DType) -> float:
     return (2.0 - 2.0 ** (1 - fraction)) * 2.0 ** (exponent - 1)
 
 
-# ---- logic and bits
+# ---- logic
 
 
 def where(condition: Tensor, a: Value, b: Value) -> Tensor:
@@ -356,52 +351,22 @@ def truth(x: Tensor) -> Tensor:
 
 def logical_and(a: Tensor, b: Tensor) -> Tensor:
     """Both are not zero."""
-    return _binary("and", truth(a), truth(b))
+    return binary("and", truth(a), truth(b))
 
 
 def logical_or(a: Tensor, b: Tensor) -> Tensor:
     """One is not zero."""
-    return _binary("or", truth(a), truth(b))
+    return binary("or", truth(a), truth(b))
 
 
 def logical_xor(a: Tensor, b: Tensor) -> Tensor:
     """Just one is not zero."""
-    return _binary("xor", truth(a), truth(b))
+    return binary("xor", truth(a), truth(b))
 
 
 def logical_not(x: Tensor) -> Tensor:
     """x is zero."""
-    return _binary("xor", truth(x), True)
-
-
-def bitwise_and(a: Value, b: Value) -> Tensor:
-    """Bits set in both."""
-    return _binary("and", a, b)
-
-
-def bitwise_or(a: Value, b: Value) -> Tensor:
-    """Bits set in one."""
-    return _binary("or", a, b)
-
-
-def bitwise_xor(a: Value, b: Value) -> Tensor:
-    """Bits set in just one."""
-    return _binary("xor", a, b)
-
-
-def bitwise_not(x: Tensor) -> Tensor:
-    """Every bit flipped; of a bool: not."""
-    return logical_not(x) if x.dtype is boolean else _binary("xor", x, full_like(x, -1))
-
-
-def bitwise_left_shift(a: Value, b: Value) -> Tensor:
-    """a 2^b, wrapping around; 0 <= b < bits of the dtype."""
-    return _binary("shift_left", a, b)
-
-
-def bitwise_right_shift(a: Value, b: Value) -> Tensor:
-    """floor(a / 2^b); 0 <= b < bits of the dtype."""
-    return _binary("shift_right", a, b)
+    return binary("xor", truth(x), True)
 
 
 def cast(x: Tensor, to: Any) -> Tensor:

@@ -7,10 +7,9 @@ import math
 from ..graph.dtype import f64, u8
 from ..graph.tensor import Tensor
 from .base import Value, composite, floating, full_like, literal, operands, result_type
+from .bits import bitwise_and, bitwise_or
 from .elementwise import (
     abs,
-    bitwise_and,
-    bitwise_or,
     eq,
     floor,
     ge,

@@ -23,12 +23,9 @@ from ..graph.graph import Graph
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import Size, full_like, literal
+from .bits import bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
 from .elementwise import (
     add,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
     lt,
     mul,
     neg,
