@@ -220,8 +220,8 @@ def image_decoder(at: Host, data: np.ndarray, pixel_format: str = "RGB") -> Any:
     except ImportError:
         raise Unsupported("ImageDecoder needs Pillow: pip install pillow") from None
     try:
-        picture = Image.open(io.BytesIO(data.tobytes()))
-        picture = picture.convert("L" if pixel_format == "Grayscale" else "RGB")
+        mode = "L" if pixel_format == "Grayscale" else "RGB"
+        picture = Image.open(io.BytesIO(data.tobytes())).convert(mode)
     except (UnidentifiedImageError, OSError) as error:
         raise InputError(f"ImageDecoder: no picture, or a damaged one ({error})") from None
     pixels = np.asarray(picture)
