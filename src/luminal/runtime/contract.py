@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ..errors import Unsupported
 from ..graph.dtype import DType
 from ..graph.graph import Requirement
 from ..graph.node import Shape
@@ -89,6 +91,41 @@ class Engine(Protocol):
     @property
     def peak_bytes(self) -> int:
         """Memory that the program holds itself: temporaries, outputs, packed constants."""
+
+
+class Copying(ABC):
+    """What engines have in common that compute on copies: nothing that the user holds is their
+    memory, and they make nothing of the parameters that could be kept."""
+
+    @abstractmethod
+    def set(self, port: int, array: np.ndarray) -> None:
+        """See `Engine`."""
+
+    def clear(self, port: int, zeros: np.ndarray) -> None:
+        self.set(port, zeros)
+
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
+        self.set(port, array)
+
+    @property
+    def key_of_made(self) -> None:
+        return None
+
+    def made(self) -> None:
+        return None
+
+    def take(self, made: Mapping[int, Piece]) -> None:
+        raise Unsupported("this device makes what it needs of the parameters anew")
+
+    @property
+    def can_launch(self) -> bool:
+        return False
+
+    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        raise Unsupported("this device computes on memory of its own")
+
+    def inspected(self) -> None:
+        return None
 
 
 @dataclass(frozen=True)

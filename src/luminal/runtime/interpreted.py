@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from ..backend.reference import evaluate
-from ..errors import Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..search.compare import Difference
-from .contract import Piece, Spill
+from .contract import Copying
 
 
-class Interpreted:
+class Interpreted(Copying):
     """The engine of device "reference" (see `executable.Engine`)."""
 
     def __init__(self, program: Program) -> None:
@@ -27,31 +26,8 @@ class Interpreted:
     def set(self, port: int, array: np.ndarray) -> None:
         self._feeds[self._sources[port]] = array
 
-    def clear(self, port: int, zeros: np.ndarray) -> None:
-        self.set(port, zeros)
-
-    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
-        self.set(port, array)
-
-    @property
-    def key_of_made(self) -> None:
-        return None
-
-    def made(self) -> None:
-        return None
-
-    def take(self, made: Mapping[int, Piece]) -> None:
-        raise Unsupported("the reference device makes nothing of its parameters")
-
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._sizes = dict(sizes)
-
-    @property
-    def can_launch(self) -> bool:
-        return False
-
-    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        raise Unsupported("the reference device computes on arrays of its own")
 
     def run(self) -> None:
         program = self._program
@@ -65,9 +41,6 @@ class Interpreted:
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         return []  # no kernels
-
-    def inspected(self) -> None:
-        return None
 
     def output(self, number: int) -> np.ndarray:
         return self._results[self._program.roots[number]]

@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..backend.contract import Accelerator
-from ..errors import Unsupported
 from ..kernel.layout import laid_out
 from ..search.compare import Difference
 from .arena import round_up
-from .contract import Piece, Spill
+from .contract import Copying
 from .order import marked
 from .plan import Argument, Loop, Plan
 
@@ -24,7 +23,7 @@ Item: TypeAlias = "int | tuple[int, list[Item]]"  # a call, or a loop and what i
 WASTE = 2  # a buffer is used again for what needs at least this share of it
 
 
-class Offloaded:
+class Offloaded(Copying):
     """The engine of programs on an accelerator (see `contract.Engine`)."""
 
     def __init__(self, plan: Plan, codes: Sequence[bytes], device: Accelerator) -> None:
@@ -90,22 +89,6 @@ class Offloaded:
         if self._plan.memories[memory].kind != "input":
             self._given[memory], self._stale = array, True
 
-    def clear(self, port: int, zeros: np.ndarray) -> None:
-        self.set(port, zeros)
-
-    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
-        self.set(port, array)
-
-    @property
-    def key_of_made(self) -> None:
-        return None
-
-    def made(self) -> None:
-        return None
-
-    def take(self, made: Mapping[int, Piece]) -> None:
-        raise Unsupported("a device makes what it needs of the parameters anew")
-
     def bind(self, sizes: Mapping[str, int]) -> None:
         changed = self._sizes != dict(sizes)
         self._sizes = dict(sizes)
@@ -145,13 +128,6 @@ class Offloaded:
 
     def _is_free(self, memory: int, kept: Container[int]) -> bool:
         return self._plan.memories[memory].kind == "temporary" and memory not in kept
-
-    @property
-    def can_launch(self) -> bool:
-        return False
-
-    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        raise Unsupported("a device computes in memory of its own")
 
     def run(self) -> None:
         if self._stale:
@@ -248,9 +224,6 @@ class Offloaded:
 
     def check(self) -> list[Difference]:
         return []  # they are compared as parts of the program
-
-    def inspected(self) -> None:
-        return None
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, from launch to end: the best of `repeat`."""
