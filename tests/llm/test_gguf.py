@@ -27,7 +27,9 @@ gguf = pytest.importorskip("gguf")
 
 HALVES = {  # where a block has its f16 numbers
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2],
-    "Q5_K": [0, 2], "Q6_K": [208],
+    "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0],
+    "TQ1_0": [52], "TQ2_0": [64], "MXFP4": [], "NVFP4": [], "IQ1_S": [0], "IQ1_M": [],
+    "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0],
 }  # fmt: skip
 
 
@@ -39,6 +41,12 @@ def blocks(kind: str, rows: int, count: int) -> np.ndarray:
     for place in HALVES[kind]:
         halves = (random.standard_normal((rows, count, 1)) / 500).astype(np.float16)
         raw[..., place : place + 2] = halves.view(np.uint8)
+    if kind == "NVFP4":
+        raw[..., :4] &= 127  # scales have no sign
+    if kind == "IQ1_M":
+        raw[..., 55] = 31  # the high bits of the f16 scale, no infinity
+    if kind == "MXFP4":
+        raw[..., 0] = random.integers(116, 122, (rows, count))
     return raw.reshape(rows, -1)
 
 
@@ -184,6 +192,8 @@ def rename(name: str) -> str:
         ("qwen2", ["Q4_0", "F16"]),
         ("llama2", ["Q4_K", "Q6_K", "Q5_0"]),
         ("llama2", ["Q5_K", "Q4_1", "Q5_1"]),
+        ("llama2", ["Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "TQ2_0", "MXFP4"]),
+        ("qwen2", ["IQ2_XS", "IQ3_S", "NVFP4", "TQ1_0"]),
     ],
 )
 def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path) -> None:
@@ -207,7 +217,7 @@ def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path
         llm.generate("text")
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q5_K", "Q6_K"])
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])
 def test_scales_in_units(kind: str, tmp_path: Path) -> None:
     """They stay as narrow as in the file, the weights are exact, and sums are taken in integers,
     within the rounding of activations."""

@@ -32,7 +32,10 @@ ENDS = frozenset((  # of a turn or a text, in vocabularies whose metadata does n
     "<|end_of_text|>", "</s>", "<|END_OF_TURN_TOKEN|>", "<|return|>",
 ))  # fmt: skip
 KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4k", "Q5_1": "q8m",
-         "Q5_K": "q8k", "Q6_K": "q8s", "F16": "f16", "BF16": "bf16"}  # fmt: skip
+         "Q5_K": "q8k", "Q6_K": "q8s", "Q3_K": "q4s", "Q2_K": "q4n", "IQ4_NL": "q8",
+         "IQ4_XS": "q8u", "TQ1_0": "q4", "TQ2_0": "q4", "MXFP4": "q8b", "NVFP4": "q8h",
+         "IQ1_S": "q8f", "IQ2_XXS": "q8f", "IQ3_XXS": "q8f", "IQ3_S": "q8f", "IQ1_M": "q8g",
+         "IQ2_XS": "q8g", "IQ2_S": "q8g", "F16": "f16", "BF16": "bf16"}  # fmt: skip
 FIELDS = {  # config.json's name -> the metadata's, after "<architecture>."
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",

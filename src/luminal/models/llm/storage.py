@@ -10,9 +10,17 @@ Quants are unsigned (what x86 multiplies by signed activations):
     q4k     quant * scale - minimum              Q4_K
     q8k     quant * scale - minimum              Q5_K
     q8s     (quant - 128) * scale, blocks of 16  Q6_K
+    q4s     (quant - 4) * scale, blocks of 16    Q3_K
+    q4n     quant * scale - minimum, blocks of 16  Q2_K
+    q8u     (quant - 128) * scale                IQ4_XS
+    q8b     (quant - 128) * scale (bf16)         MXFP4
+    q8h     (quant - 128) * scale, blocks of 16  NVFP4
+    q8f     (quant - 128) * scale (f32)          IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S
+    q8g     (quant - 128) * scale (f32), blocks of 16  IQ1_M, IQ2_XS, IQ2_S
 
-In the last three a scale is an integer times an f16 unit that 256 weights share, and so is a
-minimum.
+In q4k to q8u a scale is an integer times an f16 unit that 256 weights share, and so is a
+minimum. IQ4_NL becomes q8, TQ1_0 and TQ2_0 become q4. What has a grid or a table takes 8 bits
+a weight: a load from a table for each weight costs more than the bytes it saves.
 """
 
 from __future__ import annotations
@@ -64,6 +72,13 @@ FORMATS = {
     "q4k": Format(4, minima=True, scale="u8", unit=256),
     "q8k": Format(8, minima=True, scale="u8", unit=256),
     "q8s": Format(8, block=16, scale="i8", shift=128, unit=256),
+    "q4s": Format(4, block=16, scale="i8", shift=4, unit=256),
+    "q4n": Format(4, block=16, minima=True, scale="u8", unit=256),
+    "q8u": Format(8, scale="i8", shift=128, unit=256),
+    "q8b": Format(8, scale="bf16", shift=128),
+    "q8h": Format(8, block=16, shift=128),
+    "q8f": Format(8, scale="f32", shift=128),
+    "q8g": Format(8, block=16, scale="f32", shift=128),
 }
 KINDS = (*FLOATS, *FORMATS)
 
@@ -128,7 +143,8 @@ def quantise4(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pack_halves(quants: np.ndarray) -> np.ndarray:
-    """u8 0 .. 15 (..., 32) -> bytes (..., 16): quant i in the low half of byte i, i + 16 high."""
+    """u8 0 .. 15 (..., n) -> bytes (..., n / 2): quant i in the low half of byte i, i + n / 2 in
+    the high one."""
     low, high = np.split(quants, 2, -1)
     packed: np.ndarray = low | (high << 4)
     return packed

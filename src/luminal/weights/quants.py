@@ -1,0 +1,54 @@
+"""Small integers with scales: the numbers of quantised weights in plain arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Quants:
+    """weight = (quant - shift) * scale - minimum, over blocks of a row.
+
+    quants: (rows, blocks, block) i8 or u8. scales and minima (None: 0): (rows, blocks), f16; or
+    integers that count units (rows, units) f16, each for as many blocks.
+    """
+
+    quants: np.ndarray
+    scales: np.ndarray
+    minima: np.ndarray | None = None
+    shift: int = 0
+    scales_units: np.ndarray | None = None
+    minima_units: np.ndarray | None = None
+
+    def values(self) -> np.ndarray:
+        """The weights (rows, row) f32."""
+        wide = self.quants.astype(np.float32) - np.float32(self.shift)
+        wide *= _in_units(self.scales, self.scales_units)[..., None]
+        if self.minima is not None:
+            wide -= _in_units(self.minima, self.minima_units)[..., None]
+        return wide.reshape(len(wide), -1)
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """What there is beside the quants, by name."""
+        names = ("scales", "scales_units", "minima", "minima_units")
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
+
+
+def _in_units(numbers: np.ndarray, units: np.ndarray | None) -> np.ndarray:
+    """Scales or minima f32 (rows, blocks)."""
+    wide = numbers.astype(np.float32)
+    if units is not None:
+        wide *= np.repeat(units.astype(np.float32), wide.shape[1] // units.shape[1], 1)
+    return wide
+
+
+def half(blocks: np.ndarray, start: int) -> np.ndarray:
+    """The f16 at a byte of each block."""
+    return np.ascontiguousarray(blocks[..., start : start + 2]).view(np.float16)[..., 0]
+
+
+def nibbles(packed: np.ndarray) -> np.ndarray:
+    """Bytes (..., n) -> u8 (..., 2 n): all low halves, then all high ones."""
+    return np.concatenate([packed & 15, packed >> 4], -1)
