@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
 from click.testing import CliRunner
 
 import luminal
+from luminal.backend import devices
 from luminal.cli import doctor
 from luminal.cli.main import main
 from luminal.errors import DeviceError
@@ -30,8 +30,7 @@ def test_a_fault_is_told_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -
     def refuse() -> None:
         raise DeviceError("no such machine")
 
-    target = importlib.import_module("luminal.backend.cpu.target")  # the package has a function
-    monkeypatch.setattr(target, "describe", refuse)
+    monkeypatch.setattr(devices.host(), "describe", refuse)
     monkeypatch.setattr(doctor, "CLOSE", 0.0)
     monkeypatch.setitem(doctor.EXTRAS, "torch", ("no_such_package", "nothing"))
     found = findings(exit_code=1)

@@ -13,7 +13,7 @@ The arguments of a program are an array of 8-byte slots: one pointer per buffer,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -197,6 +197,29 @@ class Accelerator(ABC):
         """Wait until all is done."""
 
 
+class Limits(Protocol):
+    """Programs that do one thing as fast as the device can, to be timed beside others. A run is a
+    call without arguments."""
+
+    def measure(self, threads: int, seconds: float) -> dict[str, float]:
+        """What `Backend.rates` tells, from so many seconds for each entry."""
+        ...
+
+    def multiplier(self, name: str, threads: int) -> tuple[Callable[[], None], int]:
+        """(run, operations of a run) of a multiplying instruction on registers."""
+        ...
+
+    def reader(
+        self, size: int, threads: int, again: int = 1, streams: int = ...
+    ) -> Callable[[], None]:
+        """A read of so many bytes, by several streams a thread."""
+        ...
+
+    def copier(self, size: int, threads: int) -> Callable[[], None]:
+        """A plain copy of so many bytes."""
+        ...
+
+
 class Backend(Protocol):
     """A device that shares the memory of the process. A module with these functions is one."""
 
@@ -253,6 +276,18 @@ class Backend(Protocol):
     def rates(self, threads: int) -> Mapping[str, float]:
         """Measured now: Giga-operations a second of each multiplying instruction ("fma", ...), and
         GB/s of a plain "read" of memory and of the second "cache"."""
+        ...
+
+    def limits(self) -> Limits:
+        """What bounds programs on this machine."""
+        ...
+
+    def describe(self) -> str:
+        """The machine, for people: lines of a name, two spaces or more, and a text."""
+        ...
+
+    def prepare(self) -> None:
+        """Make what every run needs and keep it, for later processes."""
         ...
 
     def crew(self, threads: int) -> Crew:

@@ -36,6 +36,14 @@ def find(name: str) -> Device:
     return _LOADERS[name]()
 
 
+def host() -> Backend:
+    """The device that shares the memory of the process. Raises DeviceError."""
+    found = find("auto")
+    if isinstance(found, Accelerator):
+        raise DeviceError(f"{found.__name__} has a memory of its own")
+    return found
+
+
 def _cpu() -> Device:
     from . import cpu
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import __version__
-from ..backend.cpu import ceilings, host
+from ..backend import devices
 from .paired import Call
 
 PACKAGES = ("numpy", "llvmlite", "torch", "onnxruntime", "openvino", "jax")
@@ -28,7 +28,7 @@ BUSY = 0.25  # share of the busiest thread's time from which a thread counts as 
 @dataclass(frozen=True)
 class Machine:
     """cpu: its name. threads: of every side. ceilings: Gop/s of each instruction and GB/s of
-    reading, as `backend.cpu.ceilings` measures them. versions: of the packages that took part."""
+    reading, as the backend's `limits` measure them. versions: of the packages that took part."""
 
     cpu: str
     threads: int
@@ -44,7 +44,8 @@ class Machine:
 
 def measured(threads: int, precision: str = "f32", seconds: float = 0.1) -> Machine:
     """This machine, with its ceilings measured now."""
-    return Machine(cpu_name(), threads, precision, ceilings.measure(threads, seconds), versions())
+    found = devices.host().limits().measure(threads, seconds)
+    return Machine(cpu_name(), threads, precision, found, versions())
 
 
 def ceilings_of(
@@ -54,16 +55,18 @@ def ceilings_of(
     multiplying instruction for the precision and of reading as many bytes; and, where they are
     rivals, of a plain read, and of a copy that reads and writes as many together."""
     sides: dict[str, tuple[Call, float]] = {}
-    fitting = [i.name for i in host(threads).instructions if i.first.name in OPERANDS[precision]]
+    host, limits = devices.host(), devices.host().limits()
+    known, kinds = host.target(threads).instructions, OPERANDS[precision]
+    fitting = [i.name for i in known if i.first.name in kinds]
     for name in ["fma", *fitting] if flops else []:
-        run, operations = ceilings.multiplier(name, threads)
+        run, operations = limits.multiplier(name, threads)
         sides[name] = run, flops / operations
     length = max(size, LEAST_READ)
-    sides["read"] = ceilings.reader(length, threads), size / length
+    sides["read"] = limits.reader(length, threads), size / length
     if "plain read" in rivals:
-        sides["plain read"] = ceilings.reader(length, threads, streams=1), size / length
+        sides["plain read"] = limits.reader(length, threads, streams=1), size / length
     if "copy" in rivals:
-        sides["copy"] = ceilings.copier(length // 2, threads), size / length
+        sides["copy"] = limits.copier(length // 2, threads), size / length
     return sides
 
 

@@ -88,9 +88,9 @@ def _extras() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    from ..backend.cpu.target import describe
+    from ..backend import devices
 
-    for line in describe().splitlines():
+    for line in devices.host().describe().splitlines():
         name, _, text = line.partition("  ")
         yield Finding(name.strip(), "ok", text.strip())
 

@@ -99,9 +99,9 @@ def info(model: str | None) -> None:
     if model is not None:
         describe_model(model)
         return
-    from ..backend.cpu.target import describe
+    from ..backend import devices
 
-    click.echo(describe())
+    click.echo(devices.host().describe())
 
 
 def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.ndarray:

@@ -101,17 +101,17 @@ def explain(
     model: str | None, tokens: int, threads: int | None, database: Path | None, **loading: Any
 ) -> None:
     from .. import cores
-    from ..backend import cpu
+    from ..backend import devices
     from ..search import profile
 
-    count = threads or cores.count()
+    count, host = threads or cores.count(), devices.host()
     with clear_errors():
         found = Subject.of(model, loading, threads=count, database=database)
         click.echo(found.program.explain())
         for title, run in found.runs.items():
             run(tokens)
             click.echo(f"\n{title}: {_sizes(found.program)}")
-            click.echo(profile(found.program, cpu.target(count), cpu.rates(count)))
+            click.echo(profile(found.program, host.target(count), host.rates(count)))
 
 
 def _sizes(program: Executable) -> str:

@@ -3,11 +3,12 @@
 As a module it is a `backend.contract.Backend`.
 """
 
+from ..contract import Limits
 from .jit import build, load
 from .memory import empty, zeros
 from .render import counter_bytes, render, workspace_bytes
 from .target import describe, fingerprint, host, lacking, named, needs
-from .workers import crew, table
+from .workers import code, crew, table
 
 target = host
 
@@ -19,6 +20,18 @@ def rates(threads: int) -> dict[str, float]:
     return measure(threads)
 
 
+def limits() -> Limits:
+    """See `ceilings`."""
+    from . import ceilings
+
+    return ceilings
+
+
+def prepare() -> None:
+    """The code of the workers."""
+    code()
+
+
 __all__ = [
     "build",
     "counter_bytes",
@@ -28,9 +41,11 @@ __all__ = [
     "fingerprint",
     "host",
     "lacking",
+    "limits",
     "load",
     "named",
     "needs",
+    "prepare",
     "rates",
     "render",
     "table",

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ... import nn
-from ...backend.cpu import workers
+from ...backend import devices
 from ...children import calling_main
 from ...collecting import collected_later
 from ...compiler import Executable, compile_graph
@@ -55,4 +55,4 @@ def main() -> None:
     progress, record, arguments, options = pickle.load(sys.stdin.buffer)
     with showing(progress):
         compile_graph(record(**arguments).graph, **options)
-    workers.code()
+    devices.host().prepare()
