@@ -17,6 +17,7 @@ from .builder import Builder, integer, literal
 from .place import Lanes, Place, lane_name
 
 Linear = tuple[Index, list[tuple[str, int, int]]]  # at lane 0, (axis, size, stride) of lanes
+INNERMOST = 1 << 30  # deeper than any loop
 SMALL = 1 << 30  # where lanes reach less far, an index clamped to this keeps the sign of the sum
 
 
@@ -87,9 +88,10 @@ class Indexing:
     # ---- scalars
 
     def depth(self, monomial: Monomial) -> int:
-        """Depth of the innermost loop that a product depends on."""
+        """Depth of the innermost loop that a product depends on; what has lanes comes last."""
         names = (n for atom in monomial for n in atom_names(atom))
-        return max((self._scalar(n).depth for n in names), default=0)
+        return max((INNERMOST if n in self.vectors else self._scalar(n).depth for n in names),
+                   default=0)  # fmt: skip
 
     def _scalar(self, name: str) -> Val:
         found = self.scalars.get(name)
@@ -104,46 +106,40 @@ class Indexing:
         key = ("index", id(index))
         found = self.build.recall(key)
         if found is None:
-            found = self._sum(index)
+            found = self._sum(index, ())
             self.build.remember(key, found.depth, found)
         return found
 
-    def _sum(self, index: Index) -> Val:
+    def _sum(self, index: Index, order: Lanes) -> Val:
         total: Val | None = None
         for monomial, coefficient in sorted(index.terms, key=lambda t: self.depth(t[0])):
-            term = self._product(monomial, coefficient)
-            total = term if total is None else self.build.emit("add", (total, term), i64)
+            term: Val | None = None if coefficient == 1 and monomial else integer(coefficient)
+            for atom in monomial:
+                factor = self._atom(atom, order)
+                term = factor if term is None else self.apply("mul", [factor, term], i64, order)
+            assert term is not None
+            total = term if total is None else self.apply("add", [total, term], i64, order)
         assert total is not None
         return total
 
-    def _product(self, monomial: Monomial, coefficient: int) -> Val:
-        total: Val | None = None if coefficient == 1 and monomial else integer(coefficient)
-        for atom in monomial:
-            factor = self._atom(atom)
-            total = factor if total is None else self.build.emit("mul", (factor, total), i64)
-        assert total is not None
-        return total
-
-    def _atom(self, atom: Atom) -> Val:
+    def _atom(self, atom: Atom, order: Lanes) -> Val:
         if isinstance(atom, str):
-            return self._scalar(atom)
+            found = self.vectors.get(atom) or self._scalar(atom)
+            return found if isinstance(found, Val) else self._iota(found, 1, i64)
         if isinstance(atom, Floor):
-            return self.quotient(self.scalar(atom.numerator), self.scalar(atom.divisor))
-        pair = self.scalar(atom.first), self.scalar(atom.second)
-        return self.build.emit(atom.kind, pair, i64)
+            top, low = self.vector(atom.numerator, order), self.vector(atom.divisor, order)
+            return self.quotient(top, low, order)
+        pair = [self.vector(atom.first, order), self.vector(atom.second, order)]
+        return self.apply(atom.kind, pair, i64, order)
 
-    def quotient(self, value: Val, divisor: Val) -> Val:
+    def quotient(self, value: Val, divisor: Val, order: Lanes = ()) -> Val:
         """floor(value / divisor), divisor > 0: a shift where it is a power of two."""
-        if divisor.literal and int(divisor.name) & (int(divisor.name) - 1) == 0:
-            shift = integer(int(divisor.name).bit_length() - 1)
-            if shift.name == "0":
+        op, number = "floor_div", int(divisor.name) if divisor.literal else 0
+        if number > 0 and number & (number - 1) == 0:
+            if number == 1:
                 return value
-            divisor, op = shift, "shift_right"
-        else:
-            op = "floor_div"
-        if value.lanes:
-            divisor = self.expand(divisor, value.lanes)
-        return self.build.emit(op, (value, divisor), i64, value.lanes)
+            op, divisor = "shift_right", integer(number.bit_length() - 1)
+        return self.apply(op, [value, divisor], i64, order)
 
     # ---- vectors
 
@@ -169,8 +165,8 @@ class Indexing:
     def apply(self, op: str, args: list[Val], dtype: DType, order: Lanes) -> Val:
         """An operation over the lanes that any operand has."""
         found = {lane for a in args for lane in a.lanes}
-        lanes = tuple(lane for lane in order if lane in found)
-        return self.build.emit(op, tuple(self.expand(a, lanes) for a in args), dtype, lanes)
+        lanes = tuple([lane for lane in order if lane in found]) if found else ()
+        return self.build.emit(op, tuple([self.expand(a, lanes) for a in args]), dtype, lanes)
 
     def has_lanes(self, index: Index) -> bool:
         return any(name in self.vectors for name in index.names())
@@ -196,49 +192,22 @@ class Indexing:
     def vector(self, index: Index, order: Lanes, dtype: DType = i64) -> Val:
         """The value of an index, over its lanes."""
         parts = self.split(index, order)
-        if parts is not None:
-            base, steps = parts
-            total = self.cast(self.scalar(base), dtype)
-            for axis, size, stride in steps:
-                lane = self.build.emit("iota", (), dtype, ((axis, size),), (stride,))
-                total = lane if _is_zero(total) else self.apply("add", [total, lane], dtype, order)
-            return total
-        return self.cast(self._vector_sum(index, order), dtype)
+        if parts is None:
+            return self.cast(self._sum(index, order), dtype)
+        base, steps = parts
+        total = self.cast(self.scalar(base), dtype)
+        for axis, size, stride in steps:
+            lane = self._iota((axis, size), stride, dtype)
+            total = lane if _is_zero(total) else self.apply("add", [total, lane], dtype, order)
+        return total
+
+    def _iota(self, lane: tuple[str, int], stride: int, dtype: DType) -> Val:
+        return self.build.emit("iota", (), dtype, (lane,), (stride,))
 
     def cast(self, value: Val, dtype: DType) -> Val:
         if value.dtype is dtype:
             return value
         return self.build.emit("cast", (value,), dtype, value.lanes)
-
-    def _vector_sum(self, index: Index, order: Lanes) -> Val:
-        plain = Index.build({m: c for m, c in index.terms if not self._varies(m)})
-        total = self.scalar(plain)
-        for monomial, coefficient in index.terms:
-            if not self._varies(monomial):
-                continue
-            term = integer(coefficient)
-            for atom in monomial:
-                term = self.apply("mul", [self._vector_atom(atom, order), term], i64, order)
-            total = self.apply("add", [term, total], i64, order)
-        return total
-
-    def _varies(self, monomial: Monomial) -> bool:
-        return any(n in self.vectors for atom in monomial for n in atom_names(atom))
-
-    def _vector_atom(self, atom: Atom, order: Lanes) -> Val:
-        if isinstance(atom, str):
-            vector = self.vectors.get(atom)
-            if vector is None:
-                return self._scalar(atom)
-            if isinstance(vector, Val):
-                return vector
-            return self.build.emit("iota", (), i64, (vector,), (1,))
-        if isinstance(atom, Floor):
-            top, low = self.vector(atom.numerator, order), self.vector(atom.divisor, order)
-            return self.apply("floor_div", [top, low], i64, order) if low.lanes or not low.literal \
-                else self.quotient(top, low)  # fmt: skip
-        pair = [self.vector(atom.first, order), self.vector(atom.second, order)]
-        return self.apply(atom.kind, pair, i64, order)
 
     # ---- conditions
 
@@ -281,7 +250,7 @@ class Indexing:
         start = self.small(base + 1) if dtype is i32 else self.scalar(base + 1)
         total: Val | None = None
         for axis, size, stride in steps:
-            lane = self.build.emit("iota", (), dtype, ((axis, size),), (-stride,))
+            lane = self._iota((axis, size), -stride, dtype)
             total = lane if total is None else self.apply("add", [total, lane], dtype, order)
         assert total is not None
         return self.apply("less", [total, start], boolean, order)

@@ -164,11 +164,12 @@ class _Verifier:
             _elementwise(ins)
         elif op.startswith("across."):
             _across(ins)
-        elif op in _CHECKS:
-            _CHECKS[op](ins)
+        elif op in SIGNATURES:
+            _operands(ins, *SIGNATURES[op])
+            _CHECKS.get(op, lambda _: None)(ins)
         else:  # a matrix instruction
             _require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
-            _same(_out(ins), ins.args[0], "accumulator")
+            _require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
             for a in ins.args[1:]:
                 _require(a.lanes[: len(_out(ins).lanes)] == _out(ins).lanes, "operand lanes")
 
@@ -206,8 +207,44 @@ def _is_index(val: Val) -> bool:
     return val.dtype in INDICES and not val.lanes
 
 
-def _same(a: Val, b: Val, what: str) -> None:
-    _require((a.dtype, a.lanes) == (b.dtype, b.lanes), f"the {what} has other lanes or dtype")
+# ---- operands
+
+
+KINDS: dict[str, Callable[[Val, Val], bool]] = {  # (operand, what is made or stored)
+    "p": lambda a, moved: _is_scalar(a, None),  # a position
+    "i": lambda a, moved: _is_index(a),
+    "n": lambda a, moved: _is_scalar(a, i64),
+    "v": lambda a, moved: a.dtype is not None,  # any value
+    "o": lambda a, moved: (a.dtype, a.lanes) == (moved.dtype, moved.lanes),  # of the result's kind
+    "w": lambda a, moved: a.dtype in INDICES and a.lanes == moved.lanes,  # where its lanes are
+    "m": lambda a, moved: a.dtype is boolean and a.lanes == moved.lanes != (),  # a mask
+}
+SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
+    "fma": ("v", "ooo", 0), "expand": ("v", "v", 0), "iota": ("v", "", 1),
+    "shuffle": ("v", "vv", -1), "pack": ("v", "v*", 0), "offset": ("p", "pi", 0),
+    "load": ("v", "pm?", 1), "gather": ("v", "pm?", 2), "gather_at": ("v", "pwm?", 0),
+    "store": ("", "vpm?", 1), "scatter_at": ("", "vpwm?", 0), "prefetch": ("", "p", 1),
+    "gemm": ("", "pppnnnnnn", 2), "barrier": ("", "", 0),
+}  # fmt: skip
+
+
+def _operands(ins: Instruction, result: str, kinds: str, attrs: int) -> None:
+    """attrs: how many; -1: any number. In kinds `?` makes the last operand optional, `*` any
+    number of them."""
+    count = len(ins.args)
+    if kinds.endswith("*"):
+        kinds = kinds[0] * count
+    elif kinds.endswith("?"):
+        kinds = kinds[:-1] if count == len(kinds) - 1 else kinds[:-2]
+    _require((ins.out is None) == (not result), "it has a result or none")
+    _require(count == len(kinds), f"it has {count} operands")
+    _require(attrs in (-1, len(ins.attrs)), f"it has {len(ins.attrs)} attributes")
+    moved = ins.out or ins.args[0] if ins.out or ins.args else None
+    assert moved is not None or not kinds
+    for number, kind in enumerate(kinds):
+        fits = moved is not None and KINDS[kind](ins.args[number], moved)
+        _require(fits, f"operand {number} does not fit ({kind})")
+    _require(ins.out is None or KINDS[result](ins.out, ins.out), "its result does not fit")
 
 
 def _elementwise(ins: Instruction) -> None:
@@ -238,9 +275,7 @@ def _across(ins: Instruction) -> None:
 
 
 def _fma(ins: Instruction) -> None:
-    for a in ins.args:
-        _same(_out(ins), a, "operand")
-    _require(_out(ins).dtype is not None and str(_out(ins).dtype) in ("f32", "f64"), "dtype")
+    _require(str(_out(ins).dtype) in ("f32", "f64"), "dtype")
 
 
 def _expand(ins: Instruction) -> None:
@@ -251,14 +286,14 @@ def _expand(ins: Instruction) -> None:
 
 
 def _iota(ins: Instruction) -> None:
-    out = _out(ins)
-    _require(out.dtype is not None and out.dtype.is_integer, "it counts in integers")
-    _require(len(out.lanes) == 1 and len(ins.attrs) == 1, "one lane axis, one step")
+    dtype = _out(ins).dtype
+    _require(dtype is not None and dtype.is_integer, "it counts in integers")
+    _require(len(_out(ins).lanes) == 1, "one lane axis")
 
 
 def _shuffle(ins: Instruction) -> None:
     a, b = ins.args
-    _same(a, b, "second operand")
+    _require(KINDS["o"](a, b), "the second operand has other lanes or dtype")
     _require(len(ins.attrs) == _out(ins).width, "one pick for each lane")
     _require(all(0 <= i < 2 * a.width for i in ins.attrs), "a pick outside the operands")
 
@@ -270,62 +305,10 @@ def _pack(ins: Instruction) -> None:
 
 
 def _offset(ins: Instruction) -> None:
-    _require(_is_scalar(ins.args[0], None) and _is_index(ins.args[1]), "position and index")
-    _same(_out(ins), ins.args[0], "result")
     _require(_out(ins).memory == ins.args[0].memory, "its result lies in another memory")
-
-
-def _mask(mask: tuple[Val, ...], value: Val) -> None:
-    for m in mask:
-        _require(m.dtype is boolean and m.lanes == value.lanes, "the mask does not fit")
-        _require(bool(m.lanes), "a scalar is not masked")
-
-
-def _load(ins: Instruction) -> None:
-    out = _out(ins)
-    _require(_is_scalar(ins.args[0], None), "it needs a position")
-    _require(len(ins.attrs) == (1 if ins.op == "load" else 2), "attributes")
-    _mask(ins.args[1:], out)
-
-
-def _load_at(ins: Instruction) -> None:
-    out = _out(ins)
-    _require(_is_scalar(ins.args[0], None), "it needs a position")
-    _require(ins.args[1].dtype in INDICES and ins.args[1].lanes == out.lanes, "offsets")
-    _mask(ins.args[2:], out)
-
-
-def _store(ins: Instruction) -> None:
-    _require(ins.out is None and _is_scalar(ins.args[1], None), "value, position")
-    _require(ins.args[0].dtype is not None, "a position is stored")
-    _mask(ins.args[2:], ins.args[0])
-
-
-def _prefetch(ins: Instruction) -> None:
-    _require(ins.out is None and len(ins.args) == 1 == len(ins.attrs), "a position and an offset")
-    _require(_is_scalar(ins.args[0], None), "it needs a position")
-
-
-def _store_at(ins: Instruction) -> None:
-    value, position, where, *mask = ins.args
-    _require(ins.out is None and _is_scalar(position, None), "value, position")
-    _require(where.dtype in INDICES and where.lanes == value.lanes, "offsets")
-    _mask(tuple(mask), value)
-
-
-def _barrier(ins: Instruction) -> None:
-    _require(ins.out is None and not ins.args and not ins.attrs, "it has no operands")
-
-
-def _gemm(ins: Instruction) -> None:
-    positions, numbers = ins.args[:3], ins.args[3:]
-    _require(ins.out is None and len(ins.attrs) == 2 and len(numbers) == 6, "operands")
-    _require(all(_is_scalar(a, None) for a in positions), "a, b and c are positions")
-    _require(all(_is_scalar(a, i64) for a in numbers), "sizes are i64")
 
 
 _CHECKS: dict[str, Callable[[Instruction], None]] = {
     "fma": _fma, "expand": _expand, "iota": _iota, "shuffle": _shuffle, "pack": _pack,
-    "offset": _offset, "load": _load, "gather": _load, "gather_at": _load_at, "store": _store,
-    "scatter_at": _store_at, "prefetch": _prefetch, "gemm": _gemm, "barrier": _barrier,
+    "offset": _offset,
 }  # fmt: skip

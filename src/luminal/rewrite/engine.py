@@ -153,8 +153,8 @@ class Engine:
         return sum(len(self.tables_by_name[op].rows) for op in OPERATIONS)
 
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
-        """The rows of these functions; literals as Python values, classes as (sort, number)."""
-        return {name: self._plain(self.tables_by_name[name]) for name in names}
+        """The rows of these functions: arguments (literals as Python values) and value."""
+        return {name: list(self.tables_by_name[name].rows.items()) for name in names}
 
     def requests(self) -> list[tuple[int, int, int]]:
         """The rows of the relation `need`; none if there is no new one."""
@@ -163,15 +163,6 @@ class Engine:
             return []
         self.requested = len(rows)
         return [(kind, first, second) for kind, first, second in rows]
-
-    def _plain(self, table: _Table) -> list[Row]:
-        def tagged(sort: str, value: Any) -> Any:
-            return (sort, value) if sort in SORTS else value
-
-        return [
-            (tuple(map(tagged, table.inputs, arguments)), tagged(table.output, value))
-            for arguments, value in table.rows.items()
-        ]
 
     # ---- classes and rows
 
