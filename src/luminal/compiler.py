@@ -30,7 +30,7 @@ from .collecting import collected_later
 from .errors import DeviceError, Illegal, InputError, Unsupported
 from .graph.dtype import DType, bf16
 from .graph.graph import Graph
-from .graph.passes import Pass, Program, default_passes, program_of, run_passes
+from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.stages import Piece, Stage, pieces_of, stages_of
 from .kernel.kernel import Kernel
 from .kernel.schedule import Schedule
@@ -39,6 +39,7 @@ from .kernel.target import Target
 from .lowering.legal import check
 from .lowering.lower import lower
 from .lowering.verify import verify
+from .precision import default_passes
 from .progress import tracked
 from .rewrite.cost import CostModel
 from .rewrite.normal import Normal

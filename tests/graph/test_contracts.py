@@ -13,10 +13,10 @@ from luminal import ops
 from luminal.backend import cpu
 from luminal.errors import Unsupported
 from luminal.graph import Graph, Tensor
-from luminal.graph.contracts import STREAMED, TINY
 from luminal.graph.dtype import bf16
 from luminal.models.llm.projection import Blocks
 from luminal.models.llm.storage import FORMATS, quantise4, quantise8
+from luminal.precision.contracts import STREAMED, TINY
 
 Record = Callable[[Graph, Tensor], Tensor]
 ROUNDING = 2.0**-20  # of f32 sums and scales, relative to the sum of absolute products

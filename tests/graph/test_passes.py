@@ -10,13 +10,13 @@ from luminal.errors import CompileError, Unsupported
 from luminal.graph.graph import Graph
 from luminal.graph.passes import (
     Program,
-    default_passes,
     fold_constants,
     program_of,
     rewrite,
     run_passes,
     widen_half,
 )
+from luminal.precision import default_passes
 
 
 def outputs(program, feeds):

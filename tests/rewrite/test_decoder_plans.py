@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from luminal import Graph, nn
-from luminal.graph.passes import default_passes, program_of, run_passes
+from luminal.graph.passes import program_of, run_passes
 from luminal.models.llm.cache import ContiguousCache
 from luminal.models.llm.config import DecoderConfig, Rope
 from luminal.models.llm.decoder import Decoder
 from luminal.models.llm.storage import Storage
+from luminal.precision import default_passes
 from luminal.rewrite.cost import CostModel
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise

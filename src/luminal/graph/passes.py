@@ -13,7 +13,7 @@ Sources are never replaced, so the user's tensors keep naming the inputs. A pass
 
         return rewrite(program, rule)
 
-    graph.compile(passes=[*default_passes(), divide_by_multiplying])
+    graph.compile(passes=[*default_passes(), divide_by_multiplying])  # of luminal.precision
 
 Nodes that no output needs are not part of a program: nothing removes them, nothing computes them.
 """
@@ -22,15 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 
-from ..errors import CompileError, Unsupported
-from .contracts import half_contraction, is_contraction, uniform, whole_contraction
+from ..errors import CompileError
 from .dtype import DType, f32
 from .graph import Graph
-from .join import join_loops
-from .node import REDUCE_OPS, Node, Number
+from .node import REDUCE_OPS, Node, Number, Shape, View
 from .order import reachable
 from .scalars import SCALARS, compute
 from .scope import scope
@@ -54,7 +51,6 @@ class Program:
         """The roots and all that they depend on, inputs first."""
         return reachable(self.roots)
 
-
     def bare(self) -> Program:
         """The same nodes, without the values of parameters and all else that a graph holds."""
         graph, known = Graph(), self.graph
@@ -65,24 +61,12 @@ class Program:
 
 Pass: TypeAlias = Callable[[Program], Program]
 Rule: TypeAlias = Callable[[Node, tuple[Node, ...]], Node | None]
-Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
 
 
 def program_of(graph: Graph) -> Program:
     """The program as the user recorded it."""
     outputs = tuple(tensor.node for tensor in graph.outputs)
     return Program(graph, outputs, tuple((state.node, new.node) for state, new in graph.states))
-
-
-def default_passes(precision: str = "f32", half_products: bool = True) -> list[Pass]:
-    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`.
-    half_products: the machine has an instruction that multiplies bf16."""
-    if precision not in CONTRACTS:
-        raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
-    contract = CONTRACTS[precision]
-    if precision == "bf16" and not half_products:
-        contract = partial(half_contraction, weights_only=True)
-    return [join_loops, widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
 
 
 def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
@@ -127,6 +111,16 @@ def rebuild(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
     return graph.add(node.op, inputs, node.attribute, node.dtype)
 
 
+def cast(graph: Graph, node: Node, dtype: DType) -> Node:
+    """The node in a dtype."""
+    return node if node.dtype is dtype else graph.add("cast", (node,), None, dtype)
+
+
+def uniform(graph: Graph, value: Number, shape: Shape, dtype: DType = f32) -> Node:
+    """One number at every point of a shape."""
+    return graph.moved(graph.literal(value, dtype).node, View(shape, ()))
+
+
 # ---- f16 and bf16 are computed in f32
 
 
@@ -141,9 +135,9 @@ def widen_half(program: Program) -> Program:
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
         if not _computes(node) or not any(_is_half(n.dtype) for n in inputs):
             return None
-        wide = tuple(graph.add("cast", (n,), None, f32) if _is_half(n.dtype) else n for n in inputs)
+        wide = tuple(cast(graph, n, f32) if _is_half(n.dtype) else n for n in inputs)
         result = graph.add(node.op, wide, node.attribute)
-        return graph.add("cast", (result,), None, node.dtype) if _is_half(node.dtype) else result
+        return cast(graph, result, node.dtype) if _is_half(node.dtype) else result
 
     return rewrite(program, rule)
 
@@ -185,28 +179,3 @@ def _uniform(node: Node) -> Number | None:
         node = node.inputs[0]
     number: Number | None = node.attribute if node.op == "literal" else None
     return number
-
-
-# ---- precision
-
-
-def narrowed(contract: Contract) -> Pass:
-    """The pass that puts what a contract gives in the place of contractions."""
-
-    def narrow(program: Program) -> Program:
-        def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-            if not is_contraction(node) or inputs[0].op != "mul":
-                return None
-            return contract(program.graph, inputs[0], node.attribute)
-
-        return rewrite(program, rule)
-
-    return narrow
-
-
-CONTRACTS: dict[str, Contract | None] = {
-    "f32": None,
-    "bf16": half_contraction,
-    "int8": whole_contraction,
-    "quantised": partial(whole_contraction, floats=False),
-}

@@ -32,13 +32,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite, prod
 
-from .dtype import DType, bf16, f32, i8, i16, i32, u8
-from .graph import Graph
+from ..graph.dtype import bf16, f32, i8, i16, i32, u8
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.node import Node, Shape, View, position
+from ..graph.passes import cast, uniform
+from ..graph.views import place, product
 from .groups import Groups, Level, without
-from .index import Index
-from .integers import Alike, Leaves, Placed, Quantised, Term, most, times
-from .node import Node, Number, Shape, View, position
-from .views import place, product
+from .terms import Alike, Leaves, Placed, Quantised, Term, most, times
 
 TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
@@ -87,7 +88,7 @@ def half_contraction(
     def rounded(factor: Placed, known: bool) -> Node:
         node = factor.node
         if known or not weights_only:
-            node = _cast(graph, _cast(graph, node, bf16), f32)
+            node = cast(graph, cast(graph, node, bf16), f32)
         return graph.moved(node, View(product_node.shape, factor.index))
 
     a, b = map(rounded, factors, known)
@@ -241,7 +242,7 @@ class _Whole:
         for fine, term in sorted(split, key=lambda each: not each[0]):
             floats, scales = term.floats, tuple(w for w in term.wholes if w not in fine)
             if not by.nested:
-                widened = (Placed(_cast(self.graph, w.node, f32), w.index) for w in scales)
+                widened = (Placed(cast(self.graph, w.node, f32), w.index) for w in scales)
                 floats, scales = (*floats, *widened), ()
             varying = any(self._varies(leaf, by, by.digits) for leaf in floats)
             plain = isfinite(term.number) and term.number != 0
@@ -277,9 +278,9 @@ class _Whole:
             return None
         at, shape = [dims.index(d) for d in by.digits], tuple(by.split.shape[d] for d in dims)
         values, scale = self._quantise(x.node, self._renamed(x.index, dims), shape, at)
-        sums = self.graph.add("sum", (_cast(self.graph, values, i32),), (at[-1],))
+        sums = self.graph.add("sum", (cast(self.graph, values, i32),), (at[-1],))
         if int(shape[at[-1]]) * -i8.lowest <= i16.highest:  # narrow numbers multiply faster
-            sums = _cast(self.graph, sums, i16)
+            sums = cast(self.graph, sums, i16)
         return Quantised(values, sums, scale, dims)
 
     def _quantise(
@@ -297,7 +298,7 @@ class _Whole:
         repeated = graph.moved(inverse, View(shape, tuple(map(place, rest))))
         scaled = graph.add("mul", (x, repeated))
         scale = graph.add("mul", (largest, uniform(graph, 1 / 127, kept)))
-        return _cast(graph, graph.add("round", (scaled,)), i8), scale
+        return cast(graph, graph.add("round", (scaled,)), i8), scale
 
     def _part(
         self, terms: list[Term], scales: tuple[Placed, ...], q: Quantised, by: Groups
@@ -306,9 +307,9 @@ class _Whole:
         graph, number = self.graph, next((t.number for t in terms if t.wholes), terms[0].number)
         total = self._dots([replace(t, number=t.number / number) for t in terms], q, by)
         for leaf in scales:
-            scale = _cast(graph, self._view(leaf, by.middle), total.dtype)
+            scale = cast(graph, self._view(leaf, by.middle), total.dtype)
             total = graph.add("sum", (graph.add("mul", (total, scale)),), by.digits[:1])
-        total = _cast(graph, total, f32)
+        total = cast(graph, total, f32)
         if number == 1:
             return total
         return graph.add("mul", (total, uniform(graph, number, by.outer.shape)))
@@ -323,16 +324,16 @@ class _Whole:
         for term in (t for t in terms if t.wholes):
             bits, shift = self._unsigned(term.wholes[0], by.split)
             zero -= shift * term.number
-            factors = (_cast(graph, bits, i32), _cast(graph, values, i32))
+            factors = (cast(graph, bits, i32), cast(graph, values, i32))
             dot = graph.add("sum", (graph.add("mul", factors),), by.digits[-1:])
             total = dot if total is None else graph.add("add", (total, dot))
         if zero:
             fits = zero == int(zero) and most(len(terms), zero, by) <= i32.highest
             kind = i32 if fits else f32
             number = uniform(graph, int(zero) if kind is i32 else zero, by.middle.shape, kind)
-            more = _cast(graph, _cast(graph, sums, i32), kind)
+            more = cast(graph, cast(graph, sums, i32), kind)
             more = more if zero == 1 else graph.add("mul", (more, number))
-            total = more if total is None else graph.add("add", (_cast(graph, total, kind), more))
+            total = more if total is None else graph.add("add", (cast(graph, total, kind), more))
         assert total is not None
         return total
 
@@ -340,7 +341,7 @@ class _Whole:
         """(u8 integers, what they are too large by): instructions multiply u8 by i8."""
         graph, node, shift = self.graph, whole.node, 0
         if node.dtype is i8:
-            bits = _cast(graph, node, u8)
+            bits = cast(graph, node, u8)
             node = graph.add("xor", (bits, uniform(graph, 128, node.shape, u8)))
             shift = 128
         return self._view(replace(whole, node=node), split), shift
@@ -361,12 +362,3 @@ def _once(factor: Placed, shape: Shape, count: int) -> bool:
 
 def _names(index: Shape) -> frozenset[str]:
     return frozenset().union(*(i.names() for i in index))
-
-
-def _cast(graph: Graph, node: Node, dtype: DType) -> Node:
-    return node if node.dtype is dtype else graph.add("cast", (node,), None, dtype)
-
-
-def uniform(graph: Graph, value: Number, shape: Shape, dtype: DType = f32) -> Node:
-    """One number at every point of a shape."""
-    return graph.moved(graph.literal(value, dtype).node, View(shape, ()))

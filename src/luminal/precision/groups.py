@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .index import Index
-from .node import Shape, position
-from .views import place
+from ..graph.index import Index
+from ..graph.node import Shape, position
+from ..graph.views import place
 
 
 class Groups:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .dtype import i8, u8
+from ..graph.dtype import i8, u8
+from ..graph.node import Node, Shape
 from .groups import Groups
-from .node import Node, Shape
 
 
 @dataclass(frozen=True)

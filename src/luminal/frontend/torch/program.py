@@ -15,7 +15,7 @@ from ... import forks
 from ...errors import DimError, InputError
 from ...graph.dtype import DType
 from ...graph.graph import Graph
-from ...graph.passes import default_passes
+from ...precision import default_passes
 from ...runtime.executable import Executable
 from ...search import Budget
 from .arrays import TO_TORCH, array_of, inverse, tensor_of

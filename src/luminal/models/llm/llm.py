@@ -49,7 +49,7 @@ class LLM:
     quant: None keeps the weights as the checkpoint has them; "q8" and "q4" quantise them to GGUF's
     Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
     activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
-    `luminal.graph.contracts`) and nowhere else; "f32" multiplies all weights in f32; None is
+    `luminal.precision.contracts`) and nowhere else; "f32" multiplies all weights in f32; None is
     "quantised" for all but the packaged model.
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and

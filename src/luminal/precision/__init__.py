@@ -1,0 +1,49 @@
+"""How exactly a program is computed: the passes that `Graph.compile` makes, the last of them the
+contract that narrows contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from ..errors import Unsupported
+from ..graph.graph import Graph
+from ..graph.join import join_loops
+from ..graph.node import Node
+from ..graph.passes import Pass, Program, fold_constants, rewrite, widen_half
+from .contracts import half_contraction, is_contraction, whole_contraction
+
+Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
+
+CONTRACTS: dict[str, Contract | None] = {
+    "f32": None,
+    "bf16": half_contraction,
+    "int8": whole_contraction,
+    "quantised": partial(whole_contraction, floats=False),
+}
+
+
+def default_passes(precision: str = "f32", half_products: bool = True) -> list[Pass]:
+    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`.
+    half_products: the machine has an instruction that multiplies bf16."""
+    if precision not in CONTRACTS:
+        raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
+    contract = CONTRACTS[precision]
+    if precision == "bf16" and not half_products:
+        contract = partial(half_contraction, weights_only=True)
+    return [join_loops, widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
+
+
+def narrowed(contract: Contract) -> Pass:
+    """The pass that puts what a contract gives in the place of contractions."""
+
+    def narrow(program: Program) -> Program:
+        def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+            if not is_contraction(node) or inputs[0].op != "mul":
+                return None
+            return contract(program.graph, inputs[0], node.attribute)
+
+        return rewrite(program, rule)
+
+    return narrow
