@@ -1,6 +1,7 @@
 """A backend in one file: text, the system's compiler, ctypes. It shows what a new device takes:
 loop programs in scalars, text, memory, a launch. Text for GPUs runs here too, after a few
 definitions that make C++ of it: that says what it computes, not that their own compilers take it.
+CUDA has a simulator of its own.
 """
 
 from __future__ import annotations
@@ -34,47 +35,28 @@ ROWS = [
                            ("ab", "fmod copysign"), ("abc", "fma"))
     for name in names.split() for t, end in (("float", "f"), ("double", ""))
 ]  # fmt: skip
-CALLS, FLOATS = (
-    "".join(
-        f"static inline {t} {name}{end * suffixed}({', '.join(f'{t} {a}' for a in letters)})"
-        f" {{ return __builtin_{name}{end}({', '.join(letters)}); }}\n"
-        for name, letters, t, end in ROWS
-    )
-    for suffixed in (False, True)
+CALLS = "".join(
+    f"static inline {t} {name}({', '.join(f'{t} {a}' for a in letters)})"
+    f" {{ return __builtin_{name}{end}({', '.join(letters)}); }}\n"
+    for name, letters, t, end in ROWS
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Host:
     """How a dialect becomes C++: what stands before its text; whether sizes are passed by their
-    addresses; whether the number of the worker is set by a call of `place`."""
+    addresses."""
 
     dialect: text.Dialect
     before: str
     language: str = "c++"
     addresses: bool = False
-    placed: bool = False
 
 
 COPY = """template <class To, class Of> static inline To copied(Of a)
 { To b; __builtin_memcpy(&b, &a, sizeof b); return b; }
 """
 C = Host(text.C, "", language="c")
-CUDA = Host(
-    text.CUDA,
-    COPY + FLOATS + """#define __global__
-#define __device__
-#define __int_as_float copied<float, int>
-#define __float_as_uint copied<unsigned, float>
-#define __uint_as_float copied<float, unsigned>
-#define __double_as_longlong copied<long long, double>
-#define __longlong_as_double copied<double, long long>
-static struct { unsigned x; } blockIdx, threadIdx, gridDim, blockDim = {1};
-extern "C" void place(long long worker, long long workers)
-{ blockIdx.x = worker; gridDim.x = workers; }
-""",
-    placed=True,
-)
 METAL = Host(
     text.METAL,
     COPY + "#define kernel extern \"C\"\n#define device\n#define constant const\n"
@@ -119,7 +101,7 @@ class CDevice(Accelerator):
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
         pairs = zip(codes, programs, strict=True)
-        return [_functions(code, kernel_name(p), self.host) for code, p in pairs]
+        return [_function(code, kernel_name(p), self.host) for code, p in pairs]
 
     def workspace_bytes(self, program: Program) -> int:
         return text.workspace_bytes(program, self.host.dialect, WORKERS)
@@ -143,13 +125,10 @@ class CDevice(Accelerator):
         numbers: list[Any] = [ctypes.c_int64(n) for n in sizes]
         if self.host.addresses:
             numbers = [ctypes.byref(number) for number in numbers]
-        function, place = kernel
         for worker in reversed(range(WORKERS)):
             where = [ctypes.c_int64(worker), ctypes.c_int64(WORKERS)]
-            if place is not None:
-                place(*where)
-            rest = [] if place is not None else [*where, *where, ctypes.c_int64(0)]
-            function(*pointers, *numbers, ctypes.c_void_p(workspace.ctypes.data), *rest)
+            rest = [*where, *where, ctypes.c_int64(0)]
+            kernel(*pointers, *numbers, ctypes.c_void_p(workspace.ctypes.data), *rest)
 
     def finish(self) -> None:
         """Every launch has waited."""
@@ -161,8 +140,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def _functions(code: bytes, name: str, host: Host) -> tuple[Any, Any]:
-    """The kernel of a text, from a library of its own, and what sets the number of the worker."""
+def _function(code: bytes, name: str, host: Host) -> Any:
+    """The kernel of a text, from a library of its own."""
     library = Path(_folder().name) / f"{hashlib.sha256(code).hexdigest()}.so"
     source = host.before + code.decode().replace("#include <metal_stdlib>", "")
     command = [str(COMPILER), *FLAGS, "-x", host.language, "-o", str(library), "-", "-lm"]
@@ -170,6 +149,6 @@ def _functions(code: bytes, name: str, host: Host) -> tuple[Any, Any]:
     if done.returncode:
         raise CompileError(f"{done.stderr.decode()}\n{source}")
     made = ctypes.CDLL(str(library))
-    function, place = getattr(made, name), made.place if host.placed else None
+    function = getattr(made, name)
     function.restype = None
-    return function, place
+    return function

@@ -134,7 +134,7 @@ def test_what_levels_there_may_be() -> None:
 def test_as_text() -> None:
     for dialect, words in (
         (text.OPENCL, ("__local f32 t0[", "get_local_id(0)", "barrier(CLK_LOCAL_MEM_FENCE")),
-        (text.CUDA, ("__shared__ f32 t0[", "threadIdx.x", "__syncthreads();")),
+        (text.CUDA, ("shared_part<f32>(", "threadIdx.x", "__syncthreads();")),
         (text.METAL, ("threadgroup f32 t0[", "thread_number", "threadgroup_barrier(")),
     ):
         written = text.render(tree_sum(), dialect)

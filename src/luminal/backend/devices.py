@@ -10,11 +10,17 @@ from .contract import Accelerator, Backend
 
 Device: TypeAlias = Backend | Accelerator
 _LOADERS: dict[str, Callable[[], Device]] = {}
+_KINDS: dict[str, Callable[[str], Device]] = {}
 
 
 def register(name: str, load: Callable[[], Device]) -> None:
     """A device by this name; `load` may raise DeviceError where it cannot be used."""
     _LOADERS[name] = load
+
+
+def register_kinds(name: str, load: Callable[[str], Device]) -> None:
+    """Devices by this name and a kind behind a colon, which `load` takes."""
+    _KINDS[name] = load
 
 
 def names() -> tuple[str, ...]:
@@ -30,6 +36,9 @@ def resolved(name: str) -> str:
 def find(name: str) -> Device:
     """The backend of a device. Raises DeviceError."""
     name = resolved(name)
+    family, _, kind = name.partition(":")
+    if kind and family in _KINDS:
+        return _KINDS[family](kind)
     if name not in _LOADERS:
         known = ", ".join(repr(name) for name in (*_LOADERS, "reference"))
         raise DeviceError(f"there is no device {name!r}; there are 'auto', {known}")
@@ -56,5 +65,13 @@ def _opencl() -> Device:
     return device()
 
 
+def _cuda(kind: str = "") -> Device:
+    from .cuda import device
+
+    return device(kind)
+
+
 register("cpu", _cpu)
+register("cuda", _cuda)
+register_kinds("cuda", _cuda)
 register("opencl", _opencl)

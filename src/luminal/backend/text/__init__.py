@@ -1,6 +1,10 @@
 """Loop programs as C-like text: one renderer, a table of dialects."""
 
 from .dialect import CUDA, HIP, METAL, OPENCL, C, Dialect
-from .render import render, workspace_bytes
+from .launch import units
+from .render import kernel_name, render, shared_bytes, workspace_bytes
 
-__all__ = ["CUDA", "HIP", "METAL", "OPENCL", "C", "Dialect", "render", "workspace_bytes"]
+__all__ = [
+    "CUDA", "HIP", "METAL", "OPENCL", "C", "Dialect", "kernel_name", "render", "shared_bytes",
+    "units", "workspace_bytes",
+]  # fmt: skip

@@ -29,11 +29,13 @@ class Dialect:
     header: what stands before everything: bits_f32(x), bits_f64(x), f32_of(bits), f64_of(bits) are
     functions or macros there. types: the language's name of each dtype's. function, kernel: how
     definitions begin. space: of memory that all workers see. size: a parameter, formatted with its
-    `name` and `number` (as buffers are). parameters: further ones. worker, workers: the number of
-    the worker, and of all. calls: functions, by operation and dtype. private: bytes of tiles that
-    a worker may have in registers or on its stack. infinity: of f32. lacks: dtypes. group, groups,
-    thread: the number of the group, of all groups, of the thread in its group. barrier: where the
-    threads of a group meet; "" where there are none. shared: of memory that they share.
+    `name` and `number` (as buffers are). own, part, shared: definitions of a tile that a worker
+    holds itself, has in the workspace, or that the threads of a group share, formatted with `type`,
+    `name`, `count` of elements and, in bytes, `at`. parameters: further ones. worker, workers: the
+    number of the worker, and of all. calls: functions, by operation and dtype. private: bytes of
+    tiles that a worker may have in registers or on its stack. infinity: of f32. lacks: dtypes.
+    group, groups, thread: the number of the group, of all groups, of the thread in its group.
+    barrier: where the threads of a group meet; "" where there are none.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Dialect:
     space: str = ""
     buffer: str = "{space}{type}* {name}"
     size: str = "const i64 {name}"
+    own: str = "{type} {name}[{count}];"
+    part: str = "{space}{type}* {name} = ({space}{type}*)(workspace + {at});"
     parameters: tuple[str, ...] = ()
     calls: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: SUFFIXED)
     infinity: str = "INFINITY"
@@ -86,17 +90,29 @@ OPENCL = Dialect(
     SHORT, "static", "__kernel void", "get_global_id(0)", "get_global_size(0)",
     space="__global ", calls=OVERLOADED,
     group="get_group_id(0)", groups="get_num_groups(0)", thread="get_local_id(0)",
-    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", shared="__local ",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    shared="__local {type} {name}[{count}];",
 )  # fmt: skip
+_MEMORY = """#ifndef LUMINAL_SIMULATED
+template <class T> using buffer = T*;
+template <class T, int N> using local = T[N];
+template <class T> __device__ inline T* part_of(unsigned char* all, long long at, long long)
+{ return (T*)(all + at); }
+template <class T> __device__ inline T* shared_part(long long at, long long)
+{ extern __shared__ __align__(128) unsigned char shared_bytes[]; return (T*)(shared_bytes + at); }
+#endif
+"""  # the simulator has its own, which know how far memory reaches
 CUDA = Dialect(
     "cuda",
     "#define INFINITY __int_as_float(0x7f800000)\n"
     "#define bits_f32 __float_as_uint\n#define bits_f64(x) ((u64)__double_as_longlong(x))\n"
-    "#define f32_of __uint_as_float\n#define f64_of(x) __longlong_as_double((i64)(x))\n",
+    "#define f32_of __uint_as_float\n#define f64_of(x) __longlong_as_double((i64)(x))\n" + _MEMORY,
     LONG, "static __device__ inline", 'extern "C" __global__ void',
     "(i64)blockIdx.x * blockDim.x + threadIdx.x", "(i64)gridDim.x * blockDim.x",
+    buffer="buffer<{type}> {name}", own="local<{type}, {count}> {name};",
+    part="buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});",
+    shared="buffer<{type}> {name} = shared_part<{type}>({at}, {count});",
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
-    shared="__shared__ ",
 )  # fmt: skip
 HIP = replace(CUDA, name="hip", header="#include <hip/hip_runtime.h>\n" + CUDA.header)
 METAL = Dialect(
@@ -116,5 +132,5 @@ METAL = Dialect(
                   else row["f64"]} for name, row in SUFFIXED.items()},
     lacks=("f64",), group="group_number", groups="group_count", thread="thread_number",
     barrier="threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);",
-    shared="threadgroup ",
+    shared="threadgroup {type} {name}[{count}];",
 )  # fmt: skip

@@ -34,14 +34,33 @@ BINARY = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "and":
 OF_BOOLS = {"add": "|", "max": "|", "mul": "&", "min": "&"}
 
 
+def tile_places(program: Program) -> dict[str, int]:
+    """Where each tile begins, in bytes from the first of those in its space."""
+    ends, places = {"own": 0, "shared": 0}, dict[str, int]()
+    for tile in program.tiles:
+        places[tile.name] = ends[tile.space]
+        ends[tile.space] += tile.bytes
+    return places
+
+
+def own_bytes(program: Program) -> int:
+    """What a worker or thread has to itself."""
+    return sum(tile.bytes for tile in program.tiles if tile.space == "own")
+
+
+def shared_bytes(program: Program) -> int:
+    """What the threads of a unit share."""
+    return sum(tile.bytes for tile in program.tiles if tile.space == "shared")
+
+
 def in_workspace(program: Program, dialect: Dialect) -> bool:
-    """Its tiles lie in memory of the device, and not in what a worker has to itself."""
-    return sum(tile.bytes for tile in program.tiles if tile.space == "own") > dialect.private
+    """Its own tiles lie in memory of the device, and not in what a worker has to itself."""
+    return own_bytes(program) > dialect.private
 
 
 def workspace_bytes(program: Program, dialect: Dialect, workers: int) -> int:
     """Bytes that so many workers need for their tiles; 0 where they hold them themselves."""
-    return program.workspace * workers if in_workspace(program, dialect) else 0
+    return own_bytes(program) * workers if in_workspace(program, dialect) else 0
 
 
 def render(program: Program, dialect: Dialect) -> str:
@@ -100,25 +119,26 @@ class _Text:
         return name
 
     def _tiles(self) -> None:
-        d, below, worker, workers = self.dialect, 0, self.dialect.worker, self.dialect.workers
+        d, worker, workers = self.dialect, self.dialect.worker, self.dialect.workers
+        outside = in_workspace(self.program, d)
         if self.program.threads:
-            if not d.barrier or in_workspace(self.program, d):
+            if not d.barrier or outside:
                 raise Unsupported(f"threads that share a unit in {d.name}, or large tiles of each")
             worker, workers = d.group, d.groups
         self.lines += [f"  const i64 worker_number = {worker}, all_workers = {workers};"]
+        places = tile_places(self.program)
         for number, tile in enumerate(self.program.tiles):
             name, kind = self._memory(tile.name, tile.dtype, f"t{number}"), self.stored(tile.dtype)
-            if tile.space == "own" and in_workspace(self.program, d):
-                where = f"worker_number * {self.program.workspace} + {below}"
-                pointer = f"{d.space}{kind}*"
-                self.lines.append(f"  {pointer} {name} = ({pointer})(workspace + {where});")
+            at, count = str(places[tile.name]), tile.elements
+            if tile.space == "shared":
+                form = d.shared
             else:
-                tail, space = LINE // tile.dtype.bytes, ""  # a masked tail may reach so far
-                if tile.space == "shared":
-                    tail, space = 0, d.shared
-                count = tile.elements + tail
-                self.lines.append(f"  {space}{kind} {name}[{count}];")
-            below += tile.bytes
+                # a masked tail may reach a line further
+                form, count = d.own, count + LINE // tile.dtype.bytes
+                if outside:
+                    form, at = d.part, f"worker_number * {own_bytes(self.program)} + {at}"
+            made = form.format(space=d.space, type=kind, name=name, at=at, count=count)
+            self.lines.append(f"  {made}")
 
     # ---- types and numbers
 

@@ -1,0 +1,302 @@
+// What CUDA text finds on a host: the threads of a block are fibers of one thread of the process.
+// They change only at barriers and collectives, in an order that the caller chooses; every access
+// is held against the extent of its memory and, if asked, against those of other threads.
+#pragma once
+#define LUMINAL_SIMULATED 1
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define SEEN extern "C" __attribute__((visibility("default")))
+#define __global__
+#define __device__
+#define __launch_bounds__(...)
+
+#define ONE(name) extern "C" double name(double); extern "C" float name##f(float);
+#define TWO(name) extern "C" double name(double, double); extern "C" float name##f(float, float);
+ONE(sqrt) ONE(exp2) ONE(log2) ONE(sin) ONE(cos) ONE(floor) ONE(ceil) ONE(trunc) ONE(rint) ONE(fabs)
+TWO(fmod) TWO(copysign)
+extern "C" double fma(double, double, double);
+extern "C" float fmaf(float, float, float);
+
+template <class To, class Of> inline To same_bits(Of a) {
+  To b;
+  static_assert(sizeof a == sizeof b, "");
+  memcpy(&b, &a, sizeof b);
+  return b;
+}
+inline float __int_as_float(int a) { return same_bits<float>(a); }
+inline unsigned __float_as_uint(float a) { return same_bits<unsigned>(a); }
+inline float __uint_as_float(unsigned a) { return same_bits<float>(a); }
+inline long long __double_as_longlong(double a) { return same_bits<long long>(a); }
+inline double __longlong_as_double(long long a) { return same_bits<double>(a); }
+
+struct Place { unsigned x, y, z; };
+inline Place threadIdx, blockIdx, blockDim, gridDim;
+
+namespace simulator {
+
+constexpr int STACK = 1 << 18, LANES = 32, DEPOSIT = 64, MESSAGE = 256, POISON = 0xFF;
+enum State { READY, AT_BARRIER, AT_WARP, DONE };
+
+struct Thread { State state; int fiber; unsigned warp_epoch; };
+struct Fiber { jmp_buf resume; ucontext_t context; char* stack; int thread; };
+struct Who { int block = -1, thread = -1; unsigned epoch = 0, warp_epoch = 0; };
+struct Shadow { Who writer, readers[2]; };  // the last reader, and one before it
+struct Copy { char* to; const char* from; int bytes; };
+struct Copies { Copy* made; int count, room, groups, ends[8]; };
+
+inline Thread* threads;
+inline Fiber* fibers;
+inline Copies* copies;
+inline char (*deposits)[DEPOSIT];
+inline int count, current, live, fiber_count, *idle, idle_count, *order_of;
+inline unsigned epoch;
+inline uint64_t seed;
+inline jmp_buf scheduler;
+inline char* message;
+inline const char* kernel;
+inline bool races;
+inline void (*body)(const struct Slot*);
+inline const struct Slot* slots;
+inline char* shared_bytes;
+inline long long shared_size;
+inline Shadow* shared_shadows;
+
+struct Slot { void* data; long long number; Shadow* shadows; };
+
+[[noreturn]] inline void fail(const char* format, ...) {
+  int used = snprintf(message, MESSAGE, "block %u, thread %d ", blockIdx.x, current);
+  va_list rest;
+  va_start(rest, format);
+  vsnprintf(message + used, MESSAGE - used, format, rest);
+  va_end(rest);
+  longjmp(scheduler, 2);
+}
+
+inline void yield(State state) {
+  int mine = current;
+  threads[mine].state = state;
+  if (!_setjmp(fibers[threads[mine].fiber].resume)) _longjmp(scheduler, 1);
+  current = mine;
+  threadIdx = {(unsigned)mine, 0, 0};
+}
+
+// A fiber runs one thread of a block after another, each that reaches its end without a stop.
+inline void live_on(int number) {
+  for (;;) {
+    body(slots);
+    Fiber& fiber = fibers[number];
+    threads[fiber.thread].state = DONE;
+    live--;
+    idle[idle_count++] = number;
+    if (!_setjmp(fiber.resume)) _longjmp(scheduler, 1);
+  }
+}
+
+inline void resume(int thread) {
+  current = thread;
+  threadIdx = {(unsigned)thread, 0, 0};
+  Thread& it = threads[thread];
+  if (it.fiber >= 0) _longjmp(fibers[it.fiber].resume, 1);
+  if (idle_count) {
+    it.fiber = idle[--idle_count];
+    fibers[it.fiber].thread = thread;
+    _longjmp(fibers[it.fiber].resume, 1);
+  }
+  it.fiber = fiber_count++;
+  Fiber& fiber = fibers[it.fiber];
+  fiber.thread = thread;
+  if (!fiber.stack) fiber.stack = (char*)malloc(STACK);
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack;
+  fiber.context.uc_stack.ss_size = STACK;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, (void (*)())live_on, 1, it.fiber);
+  setcontext(&fiber.context);
+}
+
+inline uint64_t random_number() {
+  seed ^= seed << 13;
+  seed ^= seed >> 7;
+  return seed ^= seed << 17;
+}
+
+// order: 0 forward, 1 backward, else at random from this seed, another with each round.
+inline void shuffle(uint64_t order) {
+  for (int n = 0; n < count; n++) order_of[n] = order == 1 ? count - 1 - n : n;
+  for (int n = count - 1; order > 1 && n > 0; n--) {
+    int other = random_number() % (n + 1), kept = order_of[n];
+    order_of[n] = order_of[other];
+    order_of[other] = kept;
+  }
+}
+
+// Whether some thread may go on: all that a barrier or a warp waits for have come.
+inline bool release() {
+  bool found = false;
+  int waiting = 0;
+  for (int n = 0; n < count; n++) {
+    found |= threads[n].state == READY;
+    waiting += threads[n].state == AT_BARRIER;
+  }
+  for (int first = 0; first < count; first += LANES) {
+    int last = first + LANES < count ? first + LANES : count, here = 0, gone = 0;
+    for (int n = first; n < last; n++) {
+      here += threads[n].state == AT_WARP;
+      gone += threads[n].state == DONE;
+    }
+    if (here && here == last - first) {
+      for (int n = first; n < last; n++) threads[n].state = READY, threads[n].warp_epoch++;
+      found = true;
+    }
+  }
+  if (found || waiting < count) return found;
+  epoch++;
+  for (int n = 0; n < count; n++) threads[n].state = READY;
+  return true;
+}
+
+inline bool run_block(uint64_t order) {
+  live = count, fiber_count = idle_count = 0, epoch = 0;
+  for (int n = 0; n < count; n++) threads[n] = {READY, -1, 0}, copies[n].count = copies[n].groups = 0;
+  memset(shared_bytes, POISON, shared_size);
+  if (races) for (long long n = 0; n < shared_size; n++) shared_shadows[n] = Shadow();
+  while (live) {
+    if (!release()) {
+      for (current = 0; threads[current].state == DONE; current++) {}
+      snprintf(message, MESSAGE, "block %u: thread %d waits for others that do not come", blockIdx.x, current);
+      return false;
+    }
+    shuffle(order);
+    static int step;  // what lives across longjmp is no local variable
+    for (step = 0; step < count; step++) {
+      if (threads[order_of[step]].state != READY) continue;
+      int how = _setjmp(scheduler);
+      if (how == 2) return false;
+      if (how == 0) resume(order_of[step]);
+    }
+  }
+  return true;
+}
+
+template <class T> T* array(long long n) { return (T*)calloc(n ? n : 1, sizeof(T)); }
+
+inline bool conflict(const Who& other) {
+  if (other.thread < 0 || (other.block == (int)blockIdx.x && other.thread == current)) return false;
+  if (other.block != (int)blockIdx.x) return true;
+  if (other.thread / LANES == current / LANES)
+    return other.epoch == epoch && other.warp_epoch == threads[current].warp_epoch;
+  return other.epoch == epoch;
+}
+
+inline Who self() { return {(int)blockIdx.x, current, epoch, threads[current].warp_epoch}; }
+
+inline void reads(Shadow* it) {
+  if (conflict(it->writer)) fail("reads what thread %d of block %d writes", it->writer.thread, it->writer.block);
+  if (conflict(it->readers[0])) it->readers[1] = it->readers[0];
+  it->readers[0] = self();
+}
+
+inline void writes(Shadow* it) {
+  if (conflict(it->writer)) fail("writes what thread %d of block %d writes", it->writer.thread, it->writer.block);
+  for (const Who& other : it->readers)
+    if (conflict(other)) fail("writes what thread %d of block %d reads", other.thread, other.block);
+  it->writer = self();
+}
+
+}  // namespace simulator
+
+// Memory of a known extent; what a program calls T* elsewhere.
+template <class T> struct buffer {
+  T* data;
+  long long count;
+  simulator::Shadow* shadows;  // of its elements
+
+  struct Element {
+    T* at;
+    simulator::Shadow* shadow;
+    operator T() const { if (shadow) simulator::reads(shadow); return *at; }
+    void operator=(T value) const { if (shadow) simulator::writes(shadow); *at = value; }
+    buffer operator&() const { return {at, 1, shadow}; }
+  };
+  Element operator[](long long n) const {
+    if (n < 0 || n >= count) simulator::fail("meets element %lld of %lld", n, count);
+    return {data + n, shadows ? shadows + n : nullptr};
+  }
+  buffer operator+(long long n) const {
+    if (n < 0 || n > count) simulator::fail("goes to element %lld of %lld", n, count);
+    return {data + n, count - n, shadows ? shadows + n : nullptr};
+  }
+};
+
+// Memory of one thread.
+template <class T, int N> struct local {
+  T data[N];
+  local() { memset(data, simulator::POISON, sizeof data); }
+  T& operator[](long long n) {
+    if (n < 0 || n >= N) simulator::fail("meets element %lld of its own %d", n, N);
+    return data[n];
+  }
+};
+
+template <class T> inline buffer<T> part_of(buffer<unsigned char> all, long long at, long long count) {
+  buffer<unsigned char> here = all + at;
+  if (here.count < count * (long long)sizeof(T)) simulator::fail("has a workspace too small by half");
+  memset(here.data, simulator::POISON, count * sizeof(T));
+  return {(T*)here.data, count, nullptr};
+}
+
+template <class T> inline buffer<T> shared_part(long long at, long long count) {
+  using namespace simulator;
+  if (at + count * (long long)sizeof(T) > shared_size) fail("has %lld shared bytes", shared_size);
+  return {(T*)(shared_bytes + at), count, races ? shared_shadows + at : nullptr};
+}
+
+inline void __syncthreads() { simulator::yield(simulator::AT_BARRIER); }
+inline void __syncwarp(unsigned = ~0u) { simulator::yield(simulator::AT_WARP); }
+
+namespace simulator {
+
+template <class T> struct Argument { static T of(const Slot& s) { return s.number; } };
+template <class T> struct Argument<buffer<T>> {
+  static buffer<T> of(const Slot& s) { return {(T*)s.data, s.number / (long long)sizeof(T), s.shadows}; }
+};
+template <class... A> struct Call { Call(void (*kernel)(A...), A... a) { kernel(a...); } };
+template <class... A> inline void call(void (*kernel)(A...), const Slot* s) {
+  Call<A...>{kernel, Argument<A>::of(*s++)...};
+}
+
+struct Launch { int blocks, threads; long long shared, order, seed, races; };
+
+}  // namespace simulator
+
+SEEN int simulate(void (*kernel)(const simulator::Slot*), simulator::Slot* slots, int parameters,
+                        const simulator::Launch* how, char* message) {
+  using namespace simulator;
+  simulator::message = message, simulator::slots = slots, body = kernel;
+  count = how->threads, races = how->races, shared_size = how->shared;
+  seed = how->seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
+  blockDim = {(unsigned)count, 1, 1}, gridDim = {(unsigned)how->blocks, 1, 1};
+  threads = array<Thread>(count), fibers = array<Fiber>(count), copies = array<Copies>(count);
+  idle = array<int>(count), order_of = array<int>(count);
+  deposits = (char(*)[DEPOSIT])array<char>((long long)count * DEPOSIT);
+  shared_bytes = (char*)aligned_alloc(128, (shared_size + 128) & -128ll);
+  shared_shadows = races ? new Shadow[shared_size + 1] : nullptr;
+  for (int n = 0; n < parameters; n++)
+    slots[n].shadows = races && slots[n].shadows ? new Shadow[slots[n].number + 1] : nullptr;
+  bool right = true;
+  for (int n = 0; right && n < how->blocks; n++) {
+    blockIdx = {(unsigned)(how->order == 1 ? how->blocks - 1 - n : n), 0, 0};
+    right = run_block(how->order);
+  }
+  for (int n = 0; n < count; n++) free(fibers[n].stack), free(copies[n].made);
+  for (int n = 0; n < parameters; n++) delete[] slots[n].shadows;
+  delete[] shared_shadows;
+  free(shared_bytes), free(deposits), free(order_of), free(idle), free(copies), free(fibers), free(threads);
+  return right ? 0 : 1;
+}

@@ -1,0 +1,219 @@
+"""`device="cuda:sim"`: CUDA text that a C++ compiler makes for the host, run thread by thread.
+
+All kernels of a program are one library, kept in the user's cache. It says what the text computes,
+in which order of threads whatever; not how fast it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import CompileError, DeviceError, WrongResult
+from ...folders import make_private, user_folder, why_unsafe
+from ...kernel.layout import Storage
+from ...kernel.program import Instruction, Program
+from ...kernel.target import Target
+from ...lowering.verify import statements
+from .. import text
+from ..contract import Accelerator
+from .shape import Shape, launch_shape, scalar_target, workers
+
+PRELUDE = Path(__file__).with_name("simulator.hpp")
+FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
+         "-U_FORTIFY_SOURCE", "-fwrapv", "-fvisibility=hidden")  # fmt: skip
+MESSAGE = 256
+MULTIPROCESSORS = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    code: bytes
+
+
+class Slot(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("number", ctypes.c_longlong),
+                ("shadows", ctypes.c_void_p))  # fmt: skip
+
+
+class Launch(ctypes.Structure):
+    _fields_ = (("blocks", ctypes.c_int), ("threads", ctypes.c_int), *(
+        (name, ctypes.c_longlong) for name in ("shared", "order", "seed", "races")
+    ))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kernel:
+    program: Program
+    function: Any
+    simulate: Any
+    written: frozenset[str]
+
+
+class Simulator(Accelerator):
+    """order: of threads and blocks: 0 forward, 1 backward, else at random, in an order of its own
+    for each launch. races: two threads that meet in memory with no barrier between are an error.
+    sanitize: what `-fsanitize=` takes."""
+
+    def __init__(self, order: int = 2, races: bool = False, sanitize: str = "") -> None:
+        self.__name__ = __name__
+        self.order, self.races, self.sanitize = order, races, sanitize
+        self._launches = 0
+        self._lock = threading.Lock()  # a library runs one block at a time
+
+    # ---- code
+
+    def target(self, threads: int) -> Target:
+        compiler()
+        return scalar_target(MULTIPROCESSORS)
+
+    def render(self, program: Program, target: Target) -> str:
+        return text.render(program, text.CUDA)
+
+    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
+        return [Text(each.encode()) for each in texts]
+
+    def fingerprint(self, target: Target) -> str:
+        return f"cuda:sim {target!r}"
+
+    def needs(self, target: Target) -> tuple[str, ...]:
+        return ("a C++ compiler",)
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        return () if found_compiler() else tuple(needs)
+
+    def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
+        texts = [code.decode() for code in codes]
+        names = [text.kernel_name(program) for program in programs]
+        made = library(tuple(zip(names, texts)), self.sanitize)
+        return [Kernel(p, getattr(made, f"simulated_{n}"), made.simulate, written(p))
+                for n, p in enumerate(programs)]  # fmt: skip
+
+    # ---- memory
+
+    def workspace_bytes(self, program: Program) -> int:
+        return text.workspace_bytes(program, text.CUDA, workers(program, MULTIPROCESSORS))
+
+    def allocate(self, size: int) -> np.ndarray:
+        return np.full(size, 0xFF, np.uint8)  # NaN: what is not written shows
+
+    def write(self, buffer: np.ndarray, array: np.ndarray) -> None:
+        buffer[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def read(self, buffer: np.ndarray, array: np.ndarray) -> None:
+        array.reshape(-1).view(np.uint8)[:] = buffer[: array.nbytes]
+
+    def copy(self, target: np.ndarray, source: np.ndarray, size: int, target_at: int = 0,
+             source_at: int = 0) -> None:  # fmt: skip
+        target[target_at : target_at + size] = source[source_at : source_at + size]
+
+    # ---- running
+
+    def launch(
+        self, kernel: Kernel, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
+    ) -> None:
+        program = kernel.program
+        shape = launch_shape(program, sizes, MULTIPROCESSORS)
+        extents = dict(zip(program.sizes, sizes, strict=True))
+        slots = []
+        for buffer, array in zip(program.buffers, buffers, strict=True):
+            storage = Storage(buffer.shape, program.layouts.get(buffer.name, ()))
+            needed = int(storage.size.evaluate(extents)) * buffer.dtype.bytes
+            slots.append(Slot(array.ctypes.data, min(needed, array.nbytes),
+                              int(buffer.name in kernel.written)))  # fmt: skip
+        slots += [Slot(None, size, None) for size in sizes]
+        slots.append(Slot(workspace.ctypes.data, workspace.nbytes, None))
+        with self._lock:
+            self._launches += 1
+            self._run(kernel, slots, shape)
+
+    def _run(self, kernel: Kernel, slots: list[Slot], shape: Shape) -> None:
+        how = Launch(shape.blocks, shape.threads, shape.shared, self.order, self._launches,
+                     self.races)  # fmt: skip
+        message = ctypes.create_string_buffer(MESSAGE)
+        array = (Slot * len(slots))(*slots)
+        if kernel.simulate(kernel.function, array, len(slots), ctypes.byref(how), message):
+            raise WrongResult(f"{kernel.program.name}: {message.value.decode()}")
+
+    def finish(self) -> None:
+        """Every launch has waited."""
+
+
+def written(program: Program) -> frozenset[str]:
+    """The buffers that it stores to."""
+    found = [s for s in statements(program.body) if isinstance(s, Instruction)]
+    return frozenset(a.memory for s in found if s.out is None for a in s.args if a.dtype is None)
+
+
+@functools.cache
+def found_compiler() -> str | None:
+    return shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+
+
+def compiler() -> str:
+    """Raises DeviceError."""
+    found = found_compiler()
+    if found is None:
+        raise DeviceError('device="cuda:sim" needs a C++ compiler: install g++ or clang++')
+    return found
+
+
+@functools.lru_cache(64)
+def library(kernels: tuple[tuple[str, str], ...], sanitize: str = "") -> Any:
+    """The loaded library of named texts: `simulated_0`, ... and `simulate`. Raises CompileError."""
+    source = "".join(
+        f"namespace kernel_{n} {{\n{body}\n}}\n"
+        f"SEEN void simulated_{n}(const simulator::Slot* s)"
+        f" {{ simulator::call(kernel_{n}::{name}, s); }}\n"
+        for n, (name, body) in enumerate(kernels)
+    )
+    source = PRELUDE.read_text() + source
+    flags = [*FLAGS, "-O1", *([f"-fsanitize={sanitize}"] if sanitize else [])]
+    key = hashlib.sha256("\0".join([compiler(), *flags, source]).encode()).hexdigest()
+    path = _folder() / f"{key}.so"
+    if not path.exists():
+        _compile(source, flags, path)
+    made = ctypes.CDLL(str(path))
+    made.simulate.restype = ctypes.c_int
+    return made
+
+
+def _compile(source: str, flags: Sequence[str], path: Path) -> None:
+    part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    command = [compiler(), *flags, "-x", "c++", "-o", str(part), "-"]
+    done = subprocess.run(command, input=source.encode(), capture_output=True)
+    if done.returncode:
+        part.unlink(missing_ok=True)
+        raise CompileError(f"the C++ compiler refused the text of a kernel: {done.stderr.decode()}")
+    os.replace(part, path)
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="luminal-sim-")
+
+
+def _folder() -> Path:
+    """The user's cache where nobody else can write, else one of this process."""
+    base = user_folder()
+    try:
+        if base is not None:
+            folder = base / "simulated"
+            make_private(folder)
+            if why_unsafe(folder) is None:
+                return folder
+    except OSError:
+        return Path(_temporary().name)
+    return Path(_temporary().name)

@@ -1,0 +1,132 @@
+"""`device="cuda:sim"`: CUDA text, thread by thread on the host."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import pytest
+from kernel.test_threads import UNITS, X, tree_sum
+from ops.all_cases import CASES, Case, run_case
+
+from luminal import ops
+from luminal.backend import devices
+from luminal.backend.cuda import simulator
+from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.errors import CompileError, DeviceError, WrongResult
+from luminal.graph import Graph
+from luminal.kernel.program import Program
+
+from .test_text import on
+
+pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
+PART = 60  # one case of so many; the slow test takes the others
+
+
+@pytest.mark.parametrize("case", CASES[3::PART], ids=lambda case: case.name)
+def test_case(case: Case) -> None:
+    run_case(case, on("cuda:sim"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PART))
+def test_all_cases_without_races(part: int) -> None:
+    devices.register("cuda races", lambda: Simulator(races=True))
+    for case in CASES[part::PART]:
+        run_case(case, on("cuda races"))
+
+
+def test_sizes_and_states_change_between_runs() -> None:
+    graph = Graph()
+    graph.dim("s", 1, 40)
+    x, w = graph.tensor(("s", 24)), graph.parameter((24, 32), name="w")
+    y = ops.softmax(ops.gelu(x @ w) @ w.T, -1).cumsum(0).output("y")
+    runs = []
+    for device in ("cuda:sim", "reference"):
+        rt, rng = graph.compile(device), np.random.default_rng(0)
+        runs.append([])
+        for size in (3, 40, 1, 17):
+            if size != 1:
+                rt[w] = rng.standard_normal((24, 32)).astype(np.float32)
+            rt[x] = rng.standard_normal((size, 24)).astype(np.float32)
+            rt.run()
+            runs[-1].append(rt[y])
+    for here, wanted in zip(*runs):
+        np.testing.assert_allclose(here, wanted, rtol=2e-5, atol=1e-6)
+
+
+# ---- threads of a block
+
+
+def found(program: Program, **options: object) -> np.ndarray:
+    """What a tree of sums makes of X."""
+    device = Simulator(**options)
+    target = device.target(1)
+    codes = [kept.code for kept in device.build([device.render(program, target)], target)]
+    (kernel,) = device.kernels(codes, [program])
+    given, made, workspace = (device.allocate(size) for size in (X.nbytes, 4 * UNITS, 0))
+    device.write(given, X)
+    device.launch(kernel, [given, made], [], workspace)
+    result = np.zeros(UNITS, np.float32)
+    device.read(made, result)
+    return result
+
+
+@pytest.mark.parametrize("order", range(3))
+@pytest.mark.parametrize("races", [False, True])
+def test_threads_share_a_tile(order: int, races: bool) -> None:
+    np.testing.assert_allclose(found(tree_sum(), order=order, races=races), X.sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("forget", range(4))
+def test_a_missing_barrier_is_a_race(forget: int) -> None:
+    """Whatever the order; and some order gives a wrong sum."""
+    for order in range(3):
+        with pytest.raises(WrongResult, match=r"thread \d+ (reads|writes) what thread"):
+            found(tree_sum(forget=forget), order=order, races=True)
+    sums = [found(tree_sum(forget=forget), order=order) for order in range(2)]
+    assert not all(np.allclose(s, X.sum(1), rtol=1e-5) for s in sums)
+
+
+FAULTS = {
+    "a step too far": (tree_sum(at=3), r"element \d+ of 16"),
+    "a tile too short": (tree_sum(elements=15), "element 15 of 15"),
+    "a barrier in a branch": (tree_sum(parted=True), "waits for others that do not come"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("order", range(3))
+def test_planted_faults_are_found(fault: str, order: int) -> None:
+    program, message = FAULTS[fault]
+    with pytest.raises(WrongResult, match=message):
+        found(program, order=order)
+
+
+# ---- where it cannot run
+
+
+def test_no_compiler_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulator, "found_compiler", lambda: None)
+    graph = Graph()
+    (graph.tensor((4,)) + 1.0).output()
+    with pytest.raises(DeviceError, match="g\\+\\+ or clang"):
+        graph.compile("cuda:sim")
+
+
+def test_a_text_that_is_no_language() -> None:
+    with pytest.raises(CompileError, match="refused the text"):
+        simulator.library((("k", "void k() { no }"),))
+
+
+def test_a_library_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ("k", 'extern "C" __global__ void k(buffer<float> b) { b[0] = 1; }')
+    simulator.library((text,))
+    simulator.library.cache_clear()
+    monkeypatch.setattr(subprocess, "run", None)
+    simulator.library((text,))
+
+
+def test_which_kinds_there_are() -> None:
+    with pytest.raises(DeviceError, match='"cuda:sim"'):
+        devices.find("cuda:none")
