@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MODULES = ("luminal", "luminal.nn", "luminal.ops", "luminal.train", "luminal.onnx", "luminal.view")
+MODULES = (
+    "luminal", "luminal.nn", "luminal.ops", "luminal.train", "luminal.onnx", "luminal.torch",
+    "luminal.view",
+)  # fmt: skip
 CLASSES = ("luminal.Graph", "luminal.LLM")
 EXECUTABLE = "luminal.runtime.executable", "Executable"
 FILE = Path(__file__).parents[1] / "docs" / "api.txt"

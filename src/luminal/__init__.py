@@ -14,7 +14,6 @@ print(rt[y])
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import nn, ops
 from .errors import (
     ArtifactError,
     CompileError,
@@ -28,12 +27,13 @@ from .errors import (
     Unsupported,
     WeightsError,
 )
-from .graph.dtype import DType
-from .graph.graph import Graph
-from .graph.index import Dim
-from .graph.tensor import Tensor
 
 if TYPE_CHECKING:
+    from . import nn, ops
+    from .graph.dtype import DType
+    from .graph.graph import Graph
+    from .graph.index import Dim
+    from .graph.tensor import Tensor
     from .models.llm import LLM
     from .saved import load
 
@@ -61,8 +61,11 @@ __all__ = [
     "ops",
 ]
 
-_LATER = {"LLM": ".models.llm", "load": ".saved"}  # imported when first asked for
-_LATER_MODULES = ("onnx", "torch", "train")
+_LATER = {  # imported when first asked for: NumPy alone takes as long as a terminal should
+    "DType": ".graph.dtype", "Dim": ".graph.index", "Graph": ".graph.graph", "LLM": ".models.llm",
+    "Tensor": ".graph.tensor", "load": ".saved",
+}  # fmt: skip
+_LATER_MODULES = ("graph", "nn", "onnx", "ops", "torch", "train", "view")
 
 
 def __getattr__(name: str) -> Any:
@@ -70,4 +73,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATER[name], __name__), name)
+    found = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_LATER_MODULES})

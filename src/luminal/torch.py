@@ -2,6 +2,8 @@
 
     luminal.torch.report()   which operations PyTorch still computed itself, where, and why
     luminal.torch.export(model, inputs, path)   a program that `luminal.load` runs without PyTorch
+    luminal.torch.from_array(rt[y])   the tensor over a result's memory, bf16 as well (which NumPy
+                             does not hand on by DLPack; all else `torch.from_dlpack` takes)
     luminal.torch.reset()    forget all compiled programs and the report
 
 In inference, weights are packed once and again when PyTorch's version counter says that they have
@@ -12,6 +14,6 @@ a weight, else after some calls, with a warning: call `reset()` after such a wri
 Needs PyTorch, which luminal itself does not.
 """
 
-from .frontend.torch import Options, Report, backend, export, report, reset
+from .frontend.torch import Options, Report, backend, export, from_array, report, reset
 
-__all__ = ["Options", "Report", "backend", "export", "report", "reset"]
+__all__ = ["Options", "Report", "backend", "export", "from_array", "report", "reset"]

@@ -1,9 +1,11 @@
 """How models are used beside plain calls: weights that change, options, precisions, switches."""
 
 import copy
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -260,3 +262,30 @@ def test_checkpointed_layers_have_eager_gradients():
     for mine, theirs in zip(other.parameters(), model.parameters()):
         close(mine.grad, theirs.grad, 1e-4)
     assert not report().fallbacks
+
+
+def test_results_are_tensors_over_the_same_memory():
+    for kind in ("f32", "bf16", "i64", "bool"):
+        cx = Graph()
+        x = cx.tensor((3, 2), dtype=kind)
+        y = x.transpose(0, 1).output()
+        rt = cx.compile(threads=1, cache=False)
+        rt[x] = given = torch.tensor([[0, 1], [1, 0], [1, 1]]).to(luminal.torch.from_array(
+            np.zeros(1, x.dtype.numpy)).dtype)  # fmt: skip
+        rt.run()
+        made = luminal.torch.from_array(rt[y])
+        assert torch.equal(made, given.T) and made.data_ptr() == rt[y].ctypes.data
+        if kind != "bf16":
+            assert torch.from_dlpack(rt[y]).data_ptr() == np.asarray(rt[y]).ctypes.data
+
+
+def test_a_profiler_sees_kernels_by_their_names():
+    model, x = small(), torch.randn(5, 8)
+    run = compiled(model)
+    seen = {}
+    with torch.no_grad():
+        for _ in range(2):  # a kernel packs weights, once
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+                close(run(x), model(x))
+            seen = {event.key for event in found.key_averages()}
+    assert any(re.match(r"k\d+_\w*sum", name) for name in seen), seen

@@ -13,8 +13,6 @@ from luminal.errors import DimError, DTypeError, InputError, LuminalError, Shape
 from luminal.graph.dtype import ALL, bf16, dtype, f32, promote
 from luminal.graph.graph import Graph
 from luminal.graph.index import Index
-from luminal.graph.tensor import METHODS, Tensor
-from luminal.ops import movement
 
 
 def test_equal_nodes_are_one():
@@ -248,10 +246,3 @@ def test_a_name_of_two_inputs_is_refused() -> None:
     rt[a], rt[b] = np.ones(2, np.float32), np.zeros(2, np.float32)
     rt.run()
     assert rt[difference].tolist() == [1.0, 1.0]
-
-
-def test_type_checkers_know_the_methods_of_movement():
-    source = inspect.getsource(Tensor)
-    for name, function in METHODS.items():
-        if function.__module__ == movement.__name__ and name != "basic":  # x[...]
-            assert f"        {name} = movement.{function.__name__}\n" in source

@@ -119,3 +119,13 @@ def test_sizes_come_from_inputs_and_from_run() -> None:
 def test_sizes_that_do_not_fit(given: Any, told: dict[str, int], reason: str) -> None:
     with pytest.raises(DimError, match=reason):
         settle_sizes(BOUNDS, given, [("x", told)])
+
+
+def test_arrays_that_speak_dlpack_only():
+    class Foreign:
+        def __init__(self, array):
+            self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    array = np.arange(6, dtype=np.float32)
+    taken = as_array("x", f32, Foreign(array))
+    assert np.shares_memory(taken, array)

@@ -62,6 +62,8 @@ class Graph:
     """
 
     def __init__(self) -> None:
+        from .. import ops  # noqa: F401  (what tensors can do)
+
         self.space = Space()
         self.nodes: list[Node] = []
         self.sources: list[Tensor] = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DimError, InputError, ShapeError, Unsupported
+from ._methods import Methods
 from .dtype import DType
 from .dtype import dtype as dtype_of
 from .index import Index
@@ -21,7 +22,6 @@ from .parse import DimLike
 from .values import checked
 
 if TYPE_CHECKING:
-    from ..ops import movement
     from .graph import Graph
 
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -81,7 +81,7 @@ FUNCTIONS = {  # NumPy's that mean the same here
 INTERNAL = ("read", "moved", "scan", "dim_of", "node", "windows")
 
 
-class Tensor:
+class Tensor(Methods):
     """A value of a graph: `shape` (ints where constant, else Index), `dtype`; no data of its own.
 
     There is one Tensor for each node, so tensors can be keys of a dict; `==` is elementwise.
@@ -199,41 +199,6 @@ class Tensor:
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
-
-    if TYPE_CHECKING:  # methods that luminal.ops registers: those of movement, and all others
-        broadcast_to = movement.expand
-        diagonal = movement.diagonal
-        dilate = movement.dilate
-        expand = movement.expand
-        expand_as = movement.expand_as
-        flatten = movement.flatten
-        flip = movement.flip
-        moveaxis = movement.movedim
-        movedim = movement.movedim
-        narrow = movement.narrow
-        pad = movement.pad
-        permute = movement.permute
-        repeat = movement.repeat
-        repeat_interleave = movement.repeat_interleave
-        reshape = movement.reshape
-        roll = movement.roll
-        select = movement.select
-        squeeze = movement.squeeze
-        swapaxes = movement.transpose
-        swapdims = movement.transpose
-        tile = movement.tile
-        transpose = movement.transpose
-        unflatten = movement.unflatten
-        unfold = movement.unfold
-        unsqueeze = movement.unsqueeze
-        view = movement.reshape
-        windows = movement.windows
-
-        @property
-        def T(self) -> Tensor: ...
-        @property
-        def mT(self) -> Tensor: ...
-        def __getattr__(self, name: str) -> Any: ...
 
     __add__ = _operator("add")
     __sub__ = _operator("sub")

@@ -71,10 +71,12 @@ def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
 
 
 def array_of(value: Any) -> np.ndarray:
-    """The value as NumPy holds it; PyTorch's tensors without their gradients, and bfloat16 too."""
+    """The value as NumPy holds it, by NumPy's protocol or DLPack's, without a copy where it can be;
+    PyTorch's tensors without their gradients, and bfloat16 too."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
-        return np.asarray(value)
+        only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        return np.from_dlpack(value) if only_dlpack else np.asarray(value)
     plain = value.detach().cpu()
     if plain.dtype is torch.bfloat16:
         return plain.contiguous().view(torch.int16).numpy().view(bf16.numpy)

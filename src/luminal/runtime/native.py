@@ -20,6 +20,7 @@ from .memory import Block
 from .order import spans_of, steps
 from .plan import Plan
 from .slots import Slots
+from .watch import pieces, watcher
 
 REMEMBERED = 64  # placements for different sizes
 LARGE = 4 << 20  # bytes from which a table is not copied that a run reads a few rows of
@@ -197,7 +198,7 @@ class Native:
             self._slots.point(memory, address)
         if self._constants.stale:
             self._constants.refresh(self._run_call)
-        self._crew.run(self._binding.table)
+        self._execute(self._binding)
 
     def run(self) -> None:
         if self._constants.stale:
@@ -206,7 +207,7 @@ class Native:
             if self._blocks[memory].held:
                 self._lay(memory, self._new_block(memory))
         assert self._binding is not None
-        self._crew.run(self._binding.table)
+        self._execute(self._binding)
         if self._states:
             self._replace_states()
 
@@ -319,6 +320,18 @@ class Native:
 
     def _begin(self, loop: int) -> Begin:
         return loops.begin(self._plan, loop, self._slots, self._sizes, self._threads)
+
+    def _execute(self, binding: Binding) -> None:
+        watch = watcher()
+        if watch is None:
+            self._crew.run(binding.table)
+            return
+        plan = self._plan
+        names = [plan.kernels[plan.calls[number].kernel].name for number in binding.running]
+        for name, piece in pieces(self._steps(binding.running, binding.offsets), names):
+            table = self._backend.table(piece)
+            with watch(name):
+                self._crew.run(table)
 
     # ---- single calls
 

@@ -15,8 +15,9 @@ arrays.py       tensors as arrays and back, without copies
 report.py       what fell back to PyTorch, where and why
 """
 
+from .arrays import from_array
 from .backend import Options, backend, reset
 from .export import export
 from .report import Report, report
 
-__all__ = ["Options", "Report", "backend", "export", "report", "reset"]
+__all__ = ["Options", "Report", "backend", "export", "from_array", "report", "reset"]

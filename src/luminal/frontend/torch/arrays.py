@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...graph.dtype import ALL, DType, f32, f64
+from ...graph.dtype import ALL, DType, dtype, f32, f64
 
 TORCH_NAMES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64",
@@ -47,6 +47,12 @@ def tensor_of(array: np.ndarray, kind: DType | Pairs) -> torch.Tensor:
     if kind.name == "bf16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def from_array(array: np.ndarray) -> torch.Tensor:
+    """A tensor over an array's memory, of any dtype that programs have, bf16 among them. Raises
+    TypeError for others."""
+    return tensor_of(np.ascontiguousarray(array), dtype(array.dtype))
 
 
 def memory_order(strides: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...] | None:

@@ -17,6 +17,7 @@ from ...graph.dtype import DType
 from ...graph.graph import Graph
 from ...precision import default_passes
 from ...runtime.executable import Executable
+from ...runtime.watch import watched
 from ...search import Budget
 from .arrays import TO_TORCH, array_of, inverse, tensor_of
 from .compare import compare
@@ -209,6 +210,9 @@ class Program(torch.nn.Module):
             self._set_weights(values)
             start = time.perf_counter()
             try:
+                if torch.autograd._profiler_enabled():
+                    with watched(torch.profiler.record_function):
+                        return self._run_once(values, sizes)
                 return self._run_once(values, sizes)
             finally:
                 if self._static:
