@@ -8,13 +8,10 @@ Equal regions are optimised once, equal kernels are lowered once; the repeats on
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, cast
 
 from . import cores
 from .artifact import file
@@ -24,11 +21,11 @@ from .artifact.recording import recorder
 from .artifact.saved import Saved
 from .backend import devices
 from .backend.ahead import Ahead
-from .backend.contract import Accelerator, Code, Kept
+from .backend.contract import Accelerator, Kept
 from .backend.devices import Device
 from .collecting import collected_later
 from .errors import DeviceError, Illegal, InputError, Unsupported
-from .graph.dtype import DType, bf16
+from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.stages import Piece, Stage, pieces_of, stages_of
@@ -50,22 +47,19 @@ from .rewrite.terms import Region
 from .runtime.executable import Executable
 from .runtime.interpreted import Interpreted
 from .runtime.link_stages import linked_plan
-from .runtime.native import Native
 from .runtime.plan import Compiled, Plan
 from .runtime.recorded import executable_of_graph, interface_of
-from .runtime.report import Report, main_operations
+from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided
 from .scheduling.plain import plain_schedule
-from .scheduling.ranges import Settled, prepared_by_range
-from .search import Budget, Chosen, Task, Tuning, clearly_better, compared, fastest
+from .scheduling.ranges import Settled
+from .search import Budget, Chosen, Tuning, searched
 from .search.compare import check_results
 from .store import Store
 
 MOST_THREADS = 1024
-CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
-Rival: TypeAlias = tuple[Mapping[str, Chosen], float]  # plans; least gain of a kernel's choices
 
 
 def compile_graph(
@@ -173,7 +167,8 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
         plans = optimise_regions(source.pieces, tuning, report)
     if budget is not None:
         with report.stage("search"), tuning:
-            plans = _search(source, plans, tuning, budget, report)
+            build = partial(_build, source)
+            plans = searched(program, source.pieces, plans, build, tuning, budget, report)
     with collected_later():
         _, codes = _build(source, plans, tuning, report)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
@@ -196,58 +191,6 @@ def optimise_regions(
             plans[piece.key] = known or Chosen.of(choices, choices.plans()[0])
     report.regions, report.distinct_regions = len(pieces), len(plans)
     return plans
-
-
-def _search(
-    source: Source, plans: Mapping[str, Chosen], tuning: Tuning, budget: Budget, report: Report
-) -> Mapping[str, Chosen]:
-    """Plans by measured kernels, schedules for the kernels of both kinds of plans; the whole
-    programs then race, the untuned one among them, and what the winner takes is kept."""
-    found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
-    better = {key: clearly_better(several) for key, several in found.items()}
-    tuning.search(_tasks(source, [plans, better], tuning, budget), budget)
-    report.search += [compared(several) for several in found.values() if len(several) > 1]
-    report.search += tuning.splits
-    rivals = {"the defaults": (plans, math.inf)}
-    if tuning.gains:
-        rivals |= {"clear gains": (plans, CLEAR_GAIN), "all gains": (plans, 1.0)}
-    if any(better[key] is not several[0] for key, several in found.items()):
-        rivals["the measured plans"] = better, 1.0
-    plans, least = _raced(source, rivals, tuning, report)
-    tuning.settle(least)
-    for key, chosen in plans.items():
-        tuning.keep_plan(key, chosen)
-    return plans
-
-
-def _raced(source: Source, rivals: Mapping[str, Rival], tuning: Tuning, report: Report) -> Rival:
-    """The fastest whole program; the first where none is clearly faster."""
-    if len(rivals) == 1:
-        return next(iter(rivals.values()))
-    engines, built = [], []
-    assert not isinstance(tuning.backend, Accelerator)
-    for plans, tuning.least in rivals.values():
-        plan, codes = _build(source, plans, tuning, report.again())
-        engines.append(Native(plan, cast(Sequence[Code], codes), tuning.backend, report.threads))
-        built.append(plan)
-    sizes = source.program.graph.space.usual(tuning.target.hint)
-    kernels = [made.kernel for made in built[0].kernels]
-    inputs, outputs = _inputs(source, sizes), len(built[0].outputs)
-    number, times = fastest(engines, inputs, sizes, report.threads, outputs, kernels)
-    texts = [f"{name} {time:.3f}" if time < math.inf else f"{name} WRONG"
-             for name, time in zip(rivals, times)]  # fmt: skip
-    report.search.append(f"whole programs, in times of the first: {', '.join(texts)}")
-    return list(rivals.values())[number]
-
-
-def _inputs(source: Source, sizes: Mapping[str, int]) -> dict[int, tuple[DType, tuple[int, ...]]]:
-    """dtype and shape of what a run needs, by port."""
-    program = source.program
-    return {
-        number: (port.dtype, tuple(int(n.evaluate(sizes)) for n in port.shape))
-        for number, port in enumerate(interface_of(program.graph, program).ports)
-        if port.needed
-    }
 
 
 def _build(
@@ -348,32 +291,6 @@ def _lowered(kernel: Kernel, schedule: Schedule, target: Target, report: Report)
     with report.stage("verify"):
         verify(program)
     return Compiled(kernel, schedule, program)
-
-
-def _tasks(
-    source: Source, rivals: Sequence[Mapping[str, Chosen]], tuning: Tuning, budget: Budget
-) -> list[Task]:
-    """The prepared kernels of every run under any of the plans, with how often it calls them."""
-    tasks, usual = [], source.program.graph.usual
-    prepare = partial(tuning.measured_parts, budget=budget)
-    for key, calls in Counter(piece.key for piece in source.pieces).items():
-        several = {id(plans[key]): plans[key] for plans in rivals}
-        for step in (step for chosen in several.values() for step in chosen.steps):
-            if not step.constant:
-                parts = prepared_by_range(step.kernel, usual, tuning.target, prepare)
-                tasks += [Task(part, calls, "_".join(main_operations(part)))
-                          for whole in parts for part in _legal(whole, tuning.target)]  # fmt: skip
-    return tasks
-
-
-def _legal(part: Kernel, target: Target) -> list[Kernel]:
-    """The kernel, or what it is divided into where it has no default schedule; nothing where only
-    the plain one is left."""
-    try:
-        lower_scheduled(part, target, {}, Report("", target.threads))
-    except Illegal:
-        return [each for half in divided(part) for each in _legal(half, target)]
-    return [part]
 
 
 # ---- options

@@ -13,10 +13,10 @@ from luminal.graph.dtype import f32, i64
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import chooser
 from luminal.rewrite.regions import regions
-from luminal.search import Budget, Chosen, Tuning, clearly_better, compared, fastest
-from luminal.search.plans import measured_plans, recalled
+from luminal.search import Budget, Chosen, Tuning
+from luminal.search.plans import clearly_better, compared, measured_plans, recalled
 from luminal.search.turns import in_turns, ratios, winner
-from luminal.search.whole import close, tolerance
+from luminal.search.whole import close, fastest, tolerance
 
 
 def network():
@@ -92,7 +92,7 @@ def test_compiling_with_measured_plans(tmp_path, monkeypatch, small_kernels_are_
         last = len(engines) - 1
         return last, [1.0] * last + [0.5]
 
-    monkeypatch.setattr("luminal.compiler.fastest", fastest)
+    monkeypatch.setattr("luminal.search.programs.fastest", fastest)
 
     def run(**options):
         cx, x, y = network()

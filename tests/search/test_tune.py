@@ -83,7 +83,7 @@ def test_choices_that_do_not_help_the_whole_program_are_forgotten(
     """The rivals are the defaults, clear gains, all gains; alone, the kernel has gained."""
     found = Tuned({"unroll v0": 1}, 1.0, gain, tried=1)
     monkeypatch.setattr(KernelSearch, "run", lambda *_: found)
-    monkeypatch.setattr("luminal.compiler.fastest", lambda *_: (winner, [1.0, 1.1, 1.2]))
+    monkeypatch.setattr("luminal.search.programs.fastest", lambda *_: (winner, [1.0, 1.1, 1.2]))
     path = tmp_path / "t.sqlite"
     _, text = run(database=path, search=1)
     assert "the defaults 1.000, clear gains 1.100, all gains 1.200" in text
@@ -239,7 +239,7 @@ def test_the_best_number_of_parts_of_a_long_reduction_is_kept(tmp_path, monkeypa
 
     monkeypatch.setattr(Tuning, "_default_seconds", seconds)
     monkeypatch.setattr(Tuning, "_open", seconds)
-    monkeypatch.setattr("luminal.compiler.fastest", lambda engines, *_: (2, [1.0, 0.5, 0.5]))
+    monkeypatch.setattr("luminal.search.programs.fastest", lambda engines, *_: (2, [1.0, 0.5, 0.5]))
     path = tmp_path / "t.sqlite"
     cx, inputs, out = column_products()
     arrays = [np.random.default_rng(n).standard_normal((8192, 16), np.float32) for n in (0, 1)]

@@ -1,10 +1,10 @@
 """Search over plans and schedules: spaces, strategies, measuring, and the tuning database."""
 
 from .database import Database, Tuned, user_path
-from .plans import Chosen, clearly_better, compared
+from .plans import Chosen
 from .profile import profile
+from .programs import searched
 from .tune import Budget, Task, Tuning, describe
-from .whole import fastest
 
 __all__ = [
     "Budget",
@@ -13,10 +13,8 @@ __all__ = [
     "Task",
     "Tuned",
     "Tuning",
-    "clearly_better",
-    "compared",
     "describe",
-    "fastest",
     "profile",
+    "searched",
     "user_path",
 ]

@@ -1,0 +1,112 @@
+"""A search over a program: plans by measured kernels, schedules for the kernels of all its plans;
+then whole programs race, the untuned one among them, and what the winner takes is kept."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias, cast
+
+from ..backend.contract import Accelerator, Code, Kept
+from ..errors import Illegal
+from ..graph.passes import Program
+from ..kernel.kernel import Kernel
+from ..kernel.target import Target
+from ..lowering.legal import check
+from ..lowering.lower import lower
+from ..rewrite.terms import Region
+from ..runtime.native import Native
+from ..runtime.plan import Plan
+from ..runtime.recorded import interface_of
+from ..runtime.report import Report, main_operations
+from ..scheduling.default import default_schedule
+from ..scheduling.divide import divided
+from ..scheduling.ranges import prepared_by_range
+from .plans import Chosen, clearly_better, compared
+from .tune import Budget, Task, Tuning
+from .whole import fastest
+
+CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
+Plans: TypeAlias = Mapping[str, Chosen]  # by the keys of regions
+Rival: TypeAlias = tuple[Plans, float]  # plans; least gain of a kernel's choices
+Build: TypeAlias = Callable[[Plans, Tuning, Report], tuple[Plan, Sequence[Kept]]]
+
+
+def searched(
+    program: Program, regions: Sequence[Region], plans: Plans, build: Build, tuning: Tuning,
+    budget: Budget, report: Report,
+) -> Plans:  # fmt: skip
+    """The plans to take; the choices for kernels are kept by `tuning`. plans: the untuned ones."""
+    found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
+    better = {key: clearly_better(several) for key, several in found.items()}
+    tuning.search(_tasks(program, regions, [plans, better], tuning, budget), budget)
+    report.search += [compared(several) for several in found.values() if len(several) > 1]
+    report.search += tuning.splits
+    rivals = {"the defaults": (plans, math.inf)}
+    if tuning.gains:
+        rivals |= {"clear gains": (plans, CLEAR_GAIN), "all gains": (plans, 1.0)}
+    if any(better[key] is not several[0] for key, several in found.items()):
+        rivals["the measured plans"] = better, 1.0
+    plans, least = _raced(program, rivals, build, tuning, report)
+    tuning.settle(least)
+    for key, chosen in plans.items():
+        tuning.keep_plan(key, chosen)
+    return plans
+
+
+def _raced(
+    program: Program, rivals: Mapping[str, Rival], build: Build, tuning: Tuning, report: Report
+) -> Rival:
+    """The fastest whole program; the first where none is clearly faster."""
+    if len(rivals) == 1:
+        return next(iter(rivals.values()))
+    engines, built = [], []
+    assert not isinstance(tuning.backend, Accelerator)
+    for plans, tuning.least in rivals.values():
+        plan, codes = build(plans, tuning, report.again())
+        engines.append(Native(plan, cast(Sequence[Code], codes), tuning.backend, report.threads))
+        built.append(plan)
+    sizes = program.graph.space.usual(tuning.target.hint)
+    inputs = {
+        number: (port.dtype, tuple(int(n.evaluate(sizes)) for n in port.shape))
+        for number, port in enumerate(interface_of(program.graph, program).ports)
+        if port.needed
+    }
+    kernels = [made.kernel for made in built[0].kernels]
+    outputs = len(built[0].outputs)
+    number, times = fastest(engines, inputs, sizes, report.threads, outputs, kernels)
+    texts = [f"{name} {time:.3f}" if time < math.inf else f"{name} WRONG"
+             for name, time in zip(rivals, times)]  # fmt: skip
+    report.search.append(f"whole programs, in times of the first: {', '.join(texts)}")
+    return list(rivals.values())[number]
+
+
+def _tasks(
+    program: Program, regions: Sequence[Region], rivals: Sequence[Plans], tuning: Tuning,
+    budget: Budget,
+) -> list[Task]:  # fmt: skip
+    """The prepared kernels of every run under any of the plans, with how often it calls them."""
+    tasks, usual = [], program.graph.usual
+    prepare = partial(tuning.measured_parts, budget=budget)
+    for key, calls in Counter(region.key for region in regions).items():
+        several = {id(plans[key]): plans[key] for plans in rivals}
+        for step in (step for chosen in several.values() for step in chosen.steps):
+            if not step.constant:
+                parts = prepared_by_range(step.kernel, usual, tuning.target, prepare)
+                tasks += [Task(part, calls, "_".join(main_operations(part)))
+                          for whole in parts for part in _legal(whole, tuning.target)]  # fmt: skip
+    return tasks
+
+
+def _legal(part: Kernel, target: Target) -> list[Kernel]:
+    """The kernel, or what it is divided into where it has no default schedule; nothing where only
+    the plain one is left."""
+    try:
+        scheduled, schedule = default_schedule(part, target)
+        check(scheduled, schedule)
+        lower(scheduled, schedule, target)
+    except Illegal:
+        return [each for half in divided(part) for each in _legal(half, target)]
+    return [part]
