@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "public_api.py"
 
@@ -14,3 +18,9 @@ def test_no_public_name_or_signature_is_lost() -> None:
     promised = known["FILE"].read_text().splitlines()
     assert len(promised) > 500
     assert not set(promised) - set(known["lines"]())
+
+
+@pytest.mark.parametrize("name", ["luminal.train", "luminal.runtime.executable", "luminal.search"])
+def test_it_may_be_imported_first(name: str) -> None:
+    """No circle of imports, whichever end one begins at."""
+    subprocess.run([sys.executable, "-c", f"import {name}"], check=True)

@@ -45,10 +45,11 @@ from .rewrite.optimise import chooser
 from .rewrite.regions import regions
 from .rewrite.terms import Region
 from .runtime.executable import Executable
+from .runtime.interface import interface_of
 from .runtime.interpreted import Interpreted
 from .runtime.link_stages import linked_plan
 from .runtime.plan import Compiled, Plan
-from .runtime.recorded import executable_of_graph, interface_of
+from .runtime.recorded import executable_of_graph
 from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule

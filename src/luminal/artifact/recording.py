@@ -19,7 +19,7 @@ from ..graph.node import Node, Shape, View
 from ..graph.passes import Program
 from ..graph.space import Range
 from ..runtime.contract import Interface, Port, Result
-from ..runtime.recorded import interface_of
+from ..runtime.interface import interface_of
 
 FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 

@@ -17,9 +17,9 @@ from ..kernel.target import Target
 from ..lowering.legal import check
 from ..lowering.lower import lower
 from ..rewrite.terms import Region
+from ..runtime.interface import interface_of
 from ..runtime.native import Native
 from ..runtime.plan import Plan
-from ..runtime.recorded import interface_of
 from ..runtime.report import Report, main_operations
 from ..scheduling.default import default_schedule
 from ..scheduling.divide import divided
