@@ -56,8 +56,9 @@ from .scheduling.default import default_schedule
 from .scheduling.divide import divided
 from .scheduling.plain import plain_schedule
 from .scheduling.ranges import Settled
-from .search import Budget, Chosen, Tuning, searched
+from .search import Budget, Chosen, Tuning
 from .search.compare import check_results
+from .search.programs import searched
 from .store import Store
 
 MOST_THREADS = 1024

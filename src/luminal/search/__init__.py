@@ -3,7 +3,6 @@
 from .database import Database, Tuned, user_path
 from .plans import Chosen
 from .profile import profile
-from .programs import searched
 from .tune import Budget, Task, Tuning, describe
 
 __all__ = [
@@ -15,6 +14,5 @@ __all__ = [
     "Tuning",
     "describe",
     "profile",
-    "searched",
     "user_path",
 ]
