@@ -1,4 +1,4 @@
-"""Type checkers and editors know what tensors can do."""
+"""The package as others see it: what type checkers know, what an import loads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SNIPPET = """
@@ -51,3 +53,9 @@ def test_the_package_is_imported_without_its_parts() -> None:
         capture_output=True, text=True, check=True, timeout=300,
     ).stdout.split()  # fmt: skip
     assert not {"numpy", "luminal.ops", "luminal.graph", "click"} & set(told)
+
+
+@pytest.mark.parametrize("first", ["compiler", "models.llm", "saved", "search.tune", "nn", "view"])
+def test_any_part_may_be_imported_first(first: str) -> None:
+    command = [sys.executable, "-c", f"import luminal.{first}"]
+    subprocess.run(command, check=True, timeout=300)
