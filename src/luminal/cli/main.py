@@ -19,6 +19,7 @@ from .faults import tell
 from .llm import chat, describe_model, run
 from .onnx import onnx
 from .serve import serve
+from .transcribe import transcribe
 from .tune import cache, explain, tune
 from .view import profile, view
 
@@ -46,6 +47,7 @@ main.add_command(bench)
 main.add_command(run)
 main.add_command(chat)
 main.add_command(serve)
+main.add_command(transcribe)
 main.add_command(tune)
 main.add_command(explain)
 main.add_command(check)

@@ -7,10 +7,12 @@ if TYPE_CHECKING:
     from .bert import Bert, BertConfig
     from .llm import LLM
     from .sentence import SentenceEncoder
+    from .speech import Whisper
 
-__all__ = ["LLM", "Bert", "BertConfig", "SentenceEncoder"]
+__all__ = ["LLM", "Bert", "BertConfig", "SentenceEncoder", "Whisper"]
 
-_LATER = {"LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence"}
+_LATER = {"LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence",
+          "Whisper": ".speech"}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

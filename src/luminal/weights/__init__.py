@@ -1,7 +1,8 @@
 """Weights as people have them on disk."""
 
+from .ctranslate2 import CTranslate2
 from .gguf import GGUF
 from .hub import locate
 from .safetensors import Safetensors
 
-__all__ = ["GGUF", "Safetensors", "locate"]
+__all__ = ["GGUF", "CTranslate2", "Safetensors", "locate"]

@@ -1,0 +1,93 @@
+"""Sound files to samples: any rate and channels, as one channel at the rate of a model."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError, LuminalError, to_install
+
+RATE = 16000  # samples in a second, for which all models here are made
+MOST_SECONDS = 4 * 3600
+BLOCK = 1 << 20  # frames read at once
+UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # what a writer that cannot seek leaves in a header
+DATA_CHUNK = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
+
+
+def read_audio(source: str | Path | bytes, rate: int = RATE) -> np.ndarray:
+    """Samples (count,) f32 of a file's path or contents: wav, flac, mp3, ogg and what else
+    libsndfile reads. Channels are averaged. Raises InputError for what is no sound, is truncated,
+    empty, longer than MOST_SECONDS, or not finite."""
+    where = "the audio" if isinstance(source, bytes) else str(source)
+    package = _soundfile()
+    if not isinstance(source, bytes) and not Path(source).is_file():
+        raise InputError(f"{where}: no such file")
+    try:
+        with package.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
+            given = int(file.samplerate)
+            samples = _read(file, where)
+    except package.LibsndfileError as error:
+        told = error.error_string.strip().rstrip(".")
+        raise InputError(f"{where}: cannot be read as sound: {told}") from None
+    return resample(check_samples(samples, where), given, rate)
+
+
+def check_samples(samples: np.ndarray, where: str = "the audio") -> np.ndarray:
+    """One channel of sound as f32. Raises InputError."""
+    samples = np.asarray(samples)
+    if samples.ndim != 1 or samples.dtype.kind != "f":
+        raise InputError(f"{where}: samples are one row of floats, not {samples.dtype} "
+                         f"{samples.shape}")  # fmt: skip
+    if not samples.size:
+        raise InputError(f"{where}: 0 seconds of sound")
+    samples = samples.astype(np.float32, copy=False)
+    if not np.isfinite(samples).all():
+        raise InputError(f"{where}: a sample is infinite or NaN")
+    return samples
+
+
+def resample(samples: np.ndarray, given: int, wanted: int) -> np.ndarray:
+    """Samples (count,) f32 of a rate at another, frequencies beyond it filtered out."""
+    if given == wanted:
+        return samples
+    found: np.ndarray = _soxr().resample(samples, given, wanted)
+    return found.astype(np.float32, copy=False)
+
+
+def _read(file: Any, where: str) -> np.ndarray:
+    """All frames, channels averaged. Raises InputError."""
+    wrong = DATA_CHUNK.search(file.extra_info)
+    if wrong and int(wrong[1]) not in UNKNOWN_SIZES and int(wrong[1]) > int(wrong[2]):
+        raise InputError(f"{where}: truncated: {wrong[2]} bytes of sound, not {wrong[1]}")
+    most = MOST_SECONDS * file.samplerate
+    parts, count = [], 0
+    while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
+        count += len(block)
+        if count > most:
+            raise InputError(f"{where}: more than {MOST_SECONDS // 3600} hours of sound")
+        parts.append(block.mean(1, dtype=np.float32))
+    if count < file.frames < most:
+        raise InputError(f"{where}: truncated: {count} frames of sound, not {file.frames}")
+    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: no libsndfile
+        raise LuminalError(f"sound files need the soundfile package: {to_install('audio')}"
+                           ) from None  # fmt: skip
+    return soundfile
+
+
+def _soxr() -> Any:
+    try:
+        import soxr
+    except ImportError:
+        raise LuminalError(f"other sample rates need the soxr package: {to_install('audio')}"
+                           ) from None  # fmt: skip
+    return soxr

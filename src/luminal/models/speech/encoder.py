@@ -1,0 +1,130 @@
+"""Encoders of sound: the layers of the language models, in which every frame sees all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import nn, ops
+from ...graph import Graph, Tensor
+from ...ops.base import Size
+from ..llm.config import DecoderConfig
+from ..llm.decoder import Layer, Rotary, norm
+from ..llm.projection import projection
+from ..llm.storage import Storage
+
+
+class Whole:
+    """Stands where a decoder has its cache: frames of `batch` recordings side by side, `length` of
+    each, that see all frames of their own recording.
+
+    seen: (batch, length) bool, the frames that are no padding.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, batch: Size, length: Size, seen: Tensor | None = None
+    ) -> None:
+        self.config, self.batch, self.length = config, batch, length
+        self.mask = None if seen is None else seen.unsqueeze(1).unsqueeze(1)
+        self.states: list[Tensor] = []
+
+    def rows(self, table: Tensor) -> Tensor:
+        part = table.narrow(0, 0, self.length).unsqueeze(0)
+        return part.expand((self.batch, *part.shape[1:])).flatten(0, 1)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        def apart(x: Tensor) -> Tensor:
+            return x.unflatten(1, (self.batch, self.length)).transpose(0, 1)
+
+        grouped = self.config.heads != self.config.kv_heads
+        found = ops.scaled_dot_product_attention(
+            apart(query), apart(key), apart(value), attn_mask=self.mask,
+            scale=self.config.attention_scale, enable_gqa=grouped,
+        )  # (batch, heads, length, head_dim)
+        return found.transpose(0, 1).flatten(1, 2)
+
+
+class Stack(nn.Module):
+    """Layers and a last norm over frames (batch, length, width)."""
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, storage: Storage, longest: int = 0
+    ) -> None:
+        """longest: most frames, where positions are rotary."""
+        super().__init__()
+        self.config = config
+        rotary = Rotary(graph, config, "all", longest) if config.ropes else None
+        self.layers = nn.ModuleList(
+            Layer(graph, config, n, rotary, storage.below(f"layers.{n}"))
+            for n in range(config.layers)
+        )
+        self.norm = norm(graph, config, config.width)
+
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        batch, length = x.shape[:2]
+        cache, flat = Whole(self.config, batch, length, seen), x.flatten(0, 1)
+        for layer in self.layers:
+            flat = layer(flat, cache)
+        return self.norm(flat).unflatten(0, (batch, length))
+
+
+class Memory(nn.Module):
+    """Of each layer of a decoder: keys and values of the encoded frames."""
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, inside: int, bias: bool, storage: Storage
+    ) -> None:
+        """config: of the decoder. inside: the width of the frames. bias: keys and values have
+        one."""
+        super().__init__()
+        out, self.heads = config.kv_heads * config.head_dim, config.kv_heads
+        self.layers = nn.ModuleList()
+        for n in range(config.layers):
+            below, made = storage.below(f"layers.{n}"), nn.Module()
+            made.k_proj = projection(graph, inside, out, bias, below, "k_proj")
+            made.v_proj = projection(graph, inside, out, bias, below, "v_proj")
+            self.layers.append(made)
+
+    def forward(self, frames: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """frames (batch, length, inside) -> (batch, heads, length, head_dim) twice a layer."""
+
+        def split(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        return [(split(made.k_proj(frames)), split(made.v_proj(frames))) for made in self.layers]
+
+
+class WhisperEncoder(nn.Module):
+    """Spectrograms (batch, mels, 2 * frames) -> (batch, frames, width): two convolutions, learned
+    positions, layers."""
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, mels: int, storage: Storage
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(graph, mels, config.width, 3, padding=1)
+        self.conv2 = nn.Conv1d(graph, config.width, config.width, 3, 2, 1)
+        self.embed_positions = nn.Embedding(graph, config.context, config.width)
+        self.stack = Stack(graph, config, storage)
+
+    def forward(self, mel: Tensor) -> Tensor:
+        x = ops.gelu(self.conv2(ops.gelu(self.conv1(mel)))).transpose(1, 2)
+        return self.stack(x + self.embed_positions.weight)
+
+
+def encoder_outputs(memory: list[tuple[Tensor, Tensor]]) -> None:
+    """Name the keys and values of each layer as outputs."""
+    for n, (keys, values) in enumerate(memory):
+        keys.output(f"keys{n}")
+        values.output(f"values{n}")
+
+
+def plain_config(**given: Any) -> DecoderConfig:
+    """A config without grouped heads, whose fields follow from these."""
+    layers = given["layers"]
+    usual: dict[str, Any] = {
+        "vocabulary": 1, "kv_heads": given["heads"], "windows": (None,) * layers, "ropes": {},
+        "head_dim": given["width"] // given["heads"], "rotary": (None,) * layers, "norm": "layer",
+    }  # fmt: skip
+    return DecoderConfig(**(usual | given))

@@ -1,0 +1,161 @@
+"""Times of words: the path through the attention to sound that dynamic time warping finds, as
+OpenAI's implementation of Whisper has it (https://github.com/openai/whisper, timing.py)."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..llm.text import UNFINISHED, Tokenizer
+from .decoding import softmax
+from .program import Encoded
+from .rules import STEP
+from .transcript import Segment, Word
+
+if TYPE_CHECKING:
+    from .whisper import Whisper
+
+MEDIAN = 7  # frames of the filter along time
+WITHOUT_BLANKS = ("zh", "ja", "th", "lo", "my", "yue")  # languages
+# marks that belong to the next word, and to the last one
+BEFORE, AFTER = "\"'“¿([{-", "\"'.。,，!！?？:：”)]}、"
+
+
+def timed(
+    model: Whisper, encoded: Encoded, segments: Sequence[Segment], seek: float, frames: int,
+    language: str, task: str,
+) -> list[Segment]:  # fmt: skip
+    """The segments of a window with their words. seek: seconds before it. frames: of its encoded
+    sound that are no padding."""
+    end = model.specials.end
+    text = [[token for token in each.tokens if token < end] for each in segments]
+    tokens = [token for part in text for token in part]
+    if not tokens:
+        return list(segments)
+    prompt = model.prompt(language, task, timestamps=False)
+    shares, probabilities = listened(model, encoded, prompt, tokens)
+    starts, ends = token_times(shares[:, :, :frames])
+    found, place = [], 0
+    for segment, part in zip(segments, text):
+        words = []
+        for piece, ids in merged(split(part, model.tokenizer, language in WITHOUT_BLANKS)):
+            inside = slice(place, place + len(ids))
+            first, last = float(starts[inside][0]), float(ends[inside][-1])
+            likely = float(probabilities[inside].mean())
+            words.append(Word(piece, seek + first, seek + last, likely))
+            place += len(ids)
+        found.append(replace(segment, words=tuple(words)))
+    return found
+
+
+def listened(
+    model: Whisper, encoded: Encoded, prompt: Sequence[int], tokens: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how much of each frame each token takes (heads, tokens + 1, frames), the end too; the
+    probabilities of the tokens)."""
+    program, start = model.aligner, len(prompt)
+    ids = np.array([[*prompt, *tokens, model.specials.end]], np.int64)
+    program.listen(encoded)
+    logits = program.prompt(ids, range(start - 1, start - 1 + len(tokens)))[0]
+    likely = softmax(logits[:, : model.specials.end])[np.arange(len(tokens)), list(tokens)]
+    # the token that is read predicts the next one: what it takes is for that one
+    return program.shares[:, start - 1 : -1], likely
+
+
+def token_times(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends) in seconds of all tokens but the last, from shares (heads, tokens, frames)."""
+    shares = shares / shares.sum(-1, keepdims=True)
+    spread = shares.std(1, keepdims=True)
+    shares = (shares - shares.mean(1, keepdims=True)) / np.maximum(spread, 1e-12)
+    rows, columns = path(-filtered(shares).mean(0))
+    begins = np.diff(rows, prepend=-1) > 0
+    times = columns[begins] * STEP
+    return times[:-1], times[1:]
+
+
+def filtered(x: np.ndarray, width: int = MEDIAN) -> np.ndarray:
+    """The median of `width` neighbours along the last dimension, mirrored at the ends."""
+    side = width // 2
+    if x.shape[-1] <= side:
+        return x
+    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(side, side)], "reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width, -1)
+    found: np.ndarray = np.median(windows, -1)
+    return found
+
+
+def path(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The cheapest way (rows, columns) from the first to the last place of a table, each step going
+    one down, one right, or both (Sakoe and Chiba 1978). Diagonals are computed at once."""
+    count, width = cost.shape
+    total = np.full((count + 1, width + 1), np.inf)
+    total[0, 0] = 0.0
+    step = np.zeros((count + 1, width + 1), np.int8)
+    for diagonal in range(2, count + width + 1):
+        i = np.arange(max(1, diagonal - width), min(count, diagonal - 1) + 1)
+        j = diagonal - i
+        both, down, right = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
+        kind = np.where((both < down) & (both < right), 0,
+                        np.where((down < both) & (down < right), 1, 2))  # fmt: skip
+        total[i, j] = cost[i - 1, j - 1] + np.minimum(np.minimum(both, down), right)
+        step[i, j] = kind
+    step[0, :], step[:, 0] = 2, 1
+    i, j = count, width
+    found = []
+    while i > 0 or j > 0:
+        found.append((i - 1, j - 1))
+        kind = step[i, j]
+        i, j = i - int(kind != 2), j - int(kind != 1)
+    rows, columns = np.array(found[::-1]).T
+    return rows, columns
+
+
+# ---- words
+
+
+Piece = tuple[str, list[int]]
+
+
+def split(tokens: Sequence[int], tokenizer: Tokenizer, without_blanks: bool) -> list[Piece]:
+    """Text with the tokens that it is made of: words, or characters in languages without blanks."""
+    pieces: list[Piece] = []
+    waiting: list[int] = []
+    for token in tokens:
+        waiting.append(token)
+        text = tokenizer.decode(waiting)
+        if UNFINISHED not in text:
+            pieces.append((text, waiting))
+            waiting = []
+    if waiting:
+        pieces.append((tokenizer.decode(waiting), waiting))
+    if without_blanks:
+        return pieces
+    words: list[Piece] = []
+    for text, ids in pieces:
+        alone = text.startswith(" ") or text.strip() in string.punctuation
+        if alone or not words:
+            words.append((text, list(ids)))
+        else:
+            words[-1] = (words[-1][0] + text, words[-1][1] + ids)
+    return words
+
+
+def merged(words: Sequence[Piece]) -> list[Piece]:
+    """Marks join the words that they belong to."""
+    found: list[Piece] = []
+    opening: Piece = ("", [])
+    for text, ids in words:
+        if text.startswith(" ") and text.strip() and text.strip() in BEFORE:
+            opening = (opening[0] + text, opening[1] + ids)
+        elif found and not opening[1] and text and text in AFTER:
+            found[-1] = (found[-1][0] + text, found[-1][1] + ids)
+        else:
+            found.append((opening[0] + text, opening[1] + ids))
+            opening = ("", [])
+    if opening[1]:
+        found.append(opening)
+    return found
