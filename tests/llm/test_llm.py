@@ -167,8 +167,8 @@ def test_unknown_architecture(copy: Path) -> None:
 
 
 def test_what_would_change_the_numbers_is_refused(copy: Path) -> None:
-    edit_config(copy, quantization_config={"quant_method": "gptq", "bits": 4})
-    with pytest.raises(Unsupported, match="weights quantised by 'gptq'"):
+    edit_config(copy, quantization_config={"quant_method": "higgs", "bits": 4})
+    with pytest.raises(Unsupported, match="weights quantised by 'higgs'"):
         LLM(copy)
     edit_config(copy, quantization_config=None, model_type="gpt2", n_layer=2, n_embd=64, n_head=4,
                 scale_attn_by_inverse_layer_idx=True)  # fmt: skip

@@ -45,6 +45,7 @@ MODEL_OPTIONS = [
         default=None,
         help="Keys and values of earlier tokens. Default: f16 where weights are narrow too.",
     ),
+    click.option("--lora", default=None, metavar="DIR", help="An adapter to merge in."),
 ]
 LOADING = [
     *MODEL_OPTIONS,
@@ -103,7 +104,7 @@ def _split(
     """Options of `LLM`, and those of `Sampling`."""
     if options["repetition_penalty"] is None:
         options["repetition_penalty"] = REPETITION if model is None else 1.0
-    names = ("quant", "precision", "context", "kv", "threads", "search")
+    names = ("quant", "precision", "context", "kv", "lora", "threads", "search")
     loading = {n: options[n] for n in names if options[n] is not None}
     return loading, {n: v for n, v in options.items() if n not in names}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import WeightsError, to_install
 from .fields import exists, regular
 
-WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
+WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "pytorch_model*.bin"]
 IDENTIFIER = re.compile(r"[\w.-]+/[\w.-]+")
 FILE = re.compile(r"([\w.-]+/[\w.-]+)/(.+\.gguf)")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,8 @@ import numpy as np
 class Quants:
     """weight = (quant - shift) * scale - minimum, over blocks of a row.
 
-    quants: (rows, blocks, block) i8 or u8. scales and minima (None: 0): (rows, blocks), f16; or
-    integers that count units (rows, units) f16, each for as many blocks.
+    quants: (..., blocks, block) i8 or u8. scales and minima (None: 0): (..., blocks), floats; or
+    integers that count units (..., units) f16, each for as many blocks.
     """
 
     quants: np.ndarray
@@ -23,12 +25,12 @@ class Quants:
     minima_units: np.ndarray | None = None
 
     def values(self) -> np.ndarray:
-        """The weights (rows, row) f32."""
+        """The weights (..., row) f32."""
         wide = self.quants.astype(np.float32) - np.float32(self.shift)
         wide *= _in_units(self.scales, self.scales_units)[..., None]
         if self.minima is not None:
             wide -= _in_units(self.minima, self.minima_units)[..., None]
-        return wide.reshape(len(wide), -1)
+        return wide.reshape(*wide.shape[:-2], -1)
 
     def numbers(self) -> dict[str, np.ndarray]:
         """What there is beside the quants, by name."""
@@ -36,11 +38,24 @@ class Quants:
         return {name: found for name in names if (found := getattr(self, name)) is not None}
 
 
+    def map(self, change: Callable[[np.ndarray], np.ndarray]) -> Quants:
+        """With other arrays in place of its own."""
+        found: dict[str, Any] = {name: change(value) for name, value in self.numbers().items()}
+        return replace(self, quants=change(self.quants), **found)
+
+    @staticmethod
+    def stack(all: Sequence[Any]) -> Quants:
+        """Several of one form: (several, ...)."""
+        names = {"quants": None} | dict.fromkeys(all[0].numbers())
+        found = {name: np.stack([getattr(each, name) for each in all]) for name in names}
+        return Quants(**found, shift=all[0].shift)
+
+
 def _in_units(numbers: np.ndarray, units: np.ndarray | None) -> np.ndarray:
-    """Scales or minima f32 (rows, blocks)."""
+    """Scales or minima f32 (..., blocks)."""
     wide = numbers.astype(np.float32)
     if units is not None:
-        wide *= np.repeat(units.astype(np.float32), wide.shape[1] // units.shape[1], 1)
+        wide *= np.repeat(units.astype(np.float32), wide.shape[-1] // units.shape[-1], -1)
     return wide
 
 

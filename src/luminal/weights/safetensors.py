@@ -24,6 +24,9 @@ DTYPES = {
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
     "I64": np.dtype(np.int64),
     "I32": np.dtype(np.int32),
     "I16": np.dtype(np.int16),
@@ -85,8 +88,13 @@ def _files(path: Path) -> list[Path]:
         raise WeightsError(f"{path}: no such file")
     if not regular(path).name.endswith(".index.json"):
         return [path]
-    index = Fields(read_json(path), str(path)).fields("weight_map")
-    return [_shard(path, name) for name in sorted({index.text(name) for name in index.values})]
+    return shards(path, Fields(read_json(path), str(path)))
+
+
+def shards(path: Path, index: Fields) -> list[Path]:
+    """The files that an index names. Raises WeightsError."""
+    names = index.fields("weight_map")
+    return [_shard(path, name) for name in sorted({names.text(name) for name in names.values})]
 
 
 def _shard(index: Path, name: str) -> Path:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ...errors import Unsupported, WeightsError
-from ...weights import Safetensors
+from ...errors import WeightsError
+from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
+from ...weights.quantised import decoded
+from .adapters import merged
 from .config import DecoderConfig, end_tokens
 from .families import Family, family_of
 
@@ -18,19 +21,17 @@ EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf
 SLICE = 1 << 20  # weights looked at together
 
 
-def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
-    """The family and config of a directory. Raises WeightsError or Unsupported."""
+def read_values(directory: Path) -> Fields:
+    """config.json. Raises WeightsError."""
     file = directory / "config.json"
     if not file.exists():
         raise WeightsError(f"{directory}: no config.json in this directory")
-    values = Fields.load(file)
-    quantised = values.values.get("quantization_config")
-    if quantised is not None:
-        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
-        raise Unsupported(
-            f"{file}: weights quantised by {method!r}; take the original checkpoint with quant=, "
-            "or a GGUF file"
-        )
+    return Fields.load(file)
+
+
+def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]:
+    """The family and config of a directory with this config.json. Raises WeightsError or
+    Unsupported."""
     family = family_of(values)
     config = family.config(values)
     more = directory / "generation_config.json"
@@ -38,9 +39,22 @@ def read_config(directory: Path) -> tuple[Family, DecoderConfig]:
     return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + ends)))
 
 
-def read_state(directory: Path, family: Family, config: DecoderConfig) -> dict[str, np.ndarray]:
-    """The memory-mapped tensors under our names. Raises WeightsError."""
-    state = family.adapt(dict(Safetensors(directory)), config)
+def read_state(directory: Path, values: Fields, lora: Path | None = None) -> dict[str, Any]:
+    """The memory-mapped tensors; matrices that are quantised, or have an adapter's added to them,
+    as `Packed`. Raises WeightsError or Unsupported."""
+    state: dict[str, Any] = dict(read_tensors(directory))
+    kind = values.text("dtype", values.text("torch_dtype", "float32"))
+    floats = {"bfloat16": "bf16", "float16": "f16"}.get(kind, "f32")
+    if values.has("quantization_config"):
+        state = decoded(state, values.fields("quantization_config"), floats)
+    return state if lora is None else merged(state, lora, floats)
+
+
+def adapted(
+    state: dict[str, np.ndarray], family: Family, config: DecoderConfig
+) -> dict[str, np.ndarray]:
+    """Under our names."""
+    state = family.adapt(state, config)
     state = {n: v for n, v in state.items() if not n.endswith("rotary_emb.inv_freq")}
     if config.tied:
         state.pop("lm_head.weight", None)

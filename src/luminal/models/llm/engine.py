@@ -85,12 +85,13 @@ class Engine:
         cls, path_or_id: str | Path | None = None, quant: str | None = None,
         precision: str | None = None, context: int | None = None, batch: int = 32,
         chunk: int = 128, cache: int | None = None,
-        queue: int | None = None, kv: str | None = None, speculate: int = 0, **options: Any,
+        queue: int | None = None, kv: str | None = None, speculate: int = 0,
+        lora: str | Path | None = None, **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). options: of
         `Graph.compile`. Raises as `LLM`."""
-        found = load(path_or_id, quant, context, cache, kv, precision)
+        found = load(path_or_id, quant, context, cache, kv, precision, lora)
         program = BatchProgram.of(
             found, batch, chunk, cache, precision=found.precision, kv=found.kv, **options
         )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from .config import DecoderConfig, Rope
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
 from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
-from .storage import FLOATS, FORMATS, Storage, pack_halves
+from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer
 from .weights import Deferred, Maker
 
@@ -228,19 +227,11 @@ class GGUFSource:
             plain = PLAIN[tensor.type]
             return {name: lambda: self._raw(name, tensor).view(plain).reshape(tensor.shape)}
 
-        @lru_cache(1)
         def fields() -> dict[str, np.ndarray]:
             found = fields_of(self._raw(name, tensor), tensor.type)
             return {n: v.reshape(*tensor.shape[:-1], *v.shape[1:]) for n, v in found.items()}
 
-        def field(which: str, last: bool) -> np.ndarray:
-            found = fields()[which]
-            if last:
-                fields.cache_clear()
-            return found
-
-        names = ["quants", *FORMATS[kind].fields]
-        return {f"{path}.{n}": partial(field, n, n == names[-1]) for n in names}
+        return block_makers(path, kind, fields)
 
     def _raw(self, name: str, tensor: GGUFTensor) -> np.ndarray:
         return self._unpermuted(name, tensor.raw)
@@ -271,11 +262,7 @@ class GGUFSource:
 
 def fields_of(raw: np.ndarray, kind: str) -> dict[str, np.ndarray]:
     """The arrays of a `Blocks` module, of raw rows (rows, bytes)."""
-    format, halves = FORMATS[KINDS[kind]], split_halves(kind, raw)
-    if halves is not None:  # as they are stored
-        found, fields = halves, {"quants": halves.quants}
-    else:
-        found = unpack(kind, raw)
-        quants = found.quants.view(np.uint8) + np.uint8(format.shift - found.shift)  # modulo 256
-        fields = {"quants": pack_halves(quants) if format.bits == 4 else quants}
-    return fields | found.numbers()
+    halves = split_halves(kind, raw)
+    if halves is not None:
+        return block_fields(halves, KINDS[kind], halves.quants)
+    return block_fields(unpack(kind, raw), KINDS[kind])

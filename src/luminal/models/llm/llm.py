@@ -55,7 +55,8 @@ class LLM:
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
     kept (`cache.Rows`): "f32"; "f16", usual unless precision is "f32" or the weights are; or
-    "int8", which moves logits by about 1% of their size. search, seed, database: as in
+    "int8", which moves logits by about 1% of their size. lora: a folder or a name on the hub with
+    an adapter of `peft`, which is merged into the weights. search, seed, database: as in
     `Graph.compile`. Raises WeightsError, Unsupported or
     InputError before anything is run.
 
@@ -69,8 +70,9 @@ class LLM:
         threads: int | None = None,
         device: str = "auto", progress: bool | None = None, kv: str | None = None,
         seed: int = 0, database: str | Path | bool | None = None,
+        lora: str | Path | None = None,
     ) -> None:  # fmt: skip
-        found = load(path_or_id, quant, context, kv=kv, precision=precision)
+        found = load(path_or_id, quant, context, kv=kv, precision=precision, lora=lora)
         self.config: DecoderConfig = found.config
         self.context = found.context
         self._text = found.text
@@ -94,6 +96,7 @@ class LLM:
             context=self.context,
             batch=BATCH,
             kv=found.kv,
+            lora=lora,
             **options,
         )
 

@@ -43,14 +43,15 @@ class Loaded:
 def load(
     path_or_id: str | Path | None, quant: str | None = None, context: int | None = None,
     positions: int | None = None, kv: str | None = None, precision: str | None = None,
+    lora: str | Path | None = None,
 ) -> Loaded:  # fmt: skip
-    """path_or_id, quant, context, kv, precision: as for `LLM`. positions: how many the cache holds,
-    if not one context. Raises WeightsError, Unsupported or InputError."""
+    """path_or_id, quant, context, kv, precision, lora: as for `LLM`. positions: how many the cache
+    holds, if not one context. Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
     precision = precision or (PACKAGED_PRECISION if path_or_id is None else PRECISION)
     path = packaged_model() if path_or_id is None else locate(path_or_id)
-    source = open_source(path)
+    source = open_source(path, None if lora is None else locate(lora))
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
     check_shapes(source.config, state.shapes, str(path))

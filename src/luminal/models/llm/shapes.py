@@ -11,6 +11,7 @@ from ...graph import Graph
 from ...nn.module import check_names
 from .config import DecoderConfig
 from .decoder import Decoder
+from .projection import Blocks, Dense
 from .storage import Storage
 
 Shape = tuple[int, ...]
@@ -30,9 +31,19 @@ def check_shapes(config: DecoderConfig, given: Mapping[str, Shape], where: str) 
             raise WeightsError(f"{where}: {name}: expected shape {shape}, got {given[name]}")
 
 
+def matrices(config: DecoderConfig) -> frozenset[str]:
+    """The names of the modules that can be stored in any kind."""
+    found = _decoder(config).named_modules()
+    return frozenset(name for name, module in found if isinstance(module, (Dense, Blocks)))
+
+
 def shapes(config: DecoderConfig) -> dict[str, Shape]:
     """Of every parameter of `Decoder` under its name, before it is quantised."""
+    parameters = _decoder(config).named_parameters()
+    return {name: tuple(map(int, p.shape)) for name, p in parameters}
+
+
+def _decoder(config: DecoderConfig) -> Decoder:
     still = replace(config, rotary=(None,) * config.layers)  # tables are no parameters
     with nn.uninitialised():
-        model = Decoder(Graph(), still, 1, Storage())
-    return {name: tuple(map(int, p.shape)) for name, p in model.named_parameters()}
+        return Decoder(Graph(), still, 1, Storage())

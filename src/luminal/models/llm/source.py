@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from ...errors import WeightsError
-from .checkpoint import float_kind, read_config, read_state
+import numpy as np
+
+from ...errors import Unsupported, WeightsError
+from ...weights.checkpoints import tensor_files
+from ...weights.packed import Packed
+from ...weights.quants import Quants
+from .adapters import files_of
+from .checkpoint import adapted, float_kind, read_config, read_state, read_values
 from .config import DecoderConfig
 from .gguf_source import GGUFSource
-from .storage import FLOATS, Storage
+from .shapes import matrices
+from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer, load_tokenizer
-from .weights import Deferred
+from .weights import Deferred, Maker
 
 
 class Source(Protocol):
@@ -32,19 +42,28 @@ class Source(Protocol):
 
 
 class DirectorySource:
-    """config.json, *.safetensors, tokenizer.json."""
+    """config.json, *.safetensors or *.bin, tokenizer.json. lora: the folder of an adapter."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._family, self.config = read_config(directory)
+    def __init__(self, directory: Path, lora: Path | None = None) -> None:
+        self.lora = lora
+        self.directory, self._values = directory, read_values(directory)
+        self._family, self.config = read_config(directory, self._values)
 
     @property
     def files(self) -> list[Path]:
-        return [*self.directory.glob("*.safetensors*"), self.directory / "config.json"]
+        own = [*tensor_files(self.directory), self.directory / "config.json"]
+        return own if self.lora is None else [*own, *files_of(self.lora)]
 
     def load(self, quant: str | None) -> tuple[Deferred, Storage]:
-        state = read_state(self.directory, self._family, self.config)
-        return Deferred.of(state), storage_for(quant or float_kind(state))
+        state = read_state(self.directory, self._values, self.lora)
+        state = adapted(state, self._family, self.config)
+        packed = {name: value for name, value in state.items() if isinstance(value, Packed)}
+        plain = {name: value for name, value in state.items() if name not in packed}
+        storage = storage_for(quant or float_kind(plain))
+        if not packed:
+            return Deferred.of(state), storage
+        keep = matrices(self.config) if quant is None else frozenset[str]()
+        return with_packed(state, keep, storage)
 
     def tokenizer(self) -> Tokenizer:
         return load_tokenizer(self.directory)
@@ -57,10 +76,44 @@ def storage_for(kind: str) -> Storage:
     return Storage(kind, {"model.embed_tokens": "q8", "lm_head": "q8"})
 
 
-def open_source(path: Path) -> Source:
-    """The checkpoint at a path. Raises WeightsError or Unsupported."""
+def with_packed(
+    state: Mapping[str, Any], keep: Collection[str], storage: Storage
+) -> tuple[Deferred, Storage]:
+    """Tensors some of which are `Packed`. keep: matrices that are stored as they are packed; the
+    others become f32."""
+    makers: dict[str, Maker] = {}
+    exact = dict(storage.exact)
+    for name, value in state.items():
+        path = name.rpartition(".")[0]
+        if not isinstance(value, Packed) or path not in keep:
+            makers[name] = partial(np.asarray, value)
+        else:
+            exact[path] = value.kind
+            makers |= _makers(path, value)
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    size = sum(value.nbytes for value in state.values())
+    return Deferred(makers, size, shapes), replace(storage, exact=exact)
+
+
+def _makers(path: str, value: Packed) -> dict[str, Maker]:
+    """Of one matrix."""
+    if value.kind in FLOATS:
+        return {f"{path}.weight": cast(Maker, value.make)}
+
+    def fields() -> dict[str, np.ndarray]:
+        made = value.make()
+        assert isinstance(made, Quants)
+        return block_fields(made, value.kind)
+
+    return cast(dict[str, Maker], block_makers(path, value.kind, fields))
+
+
+def open_source(path: Path, lora: Path | None = None) -> Source:
+    """The checkpoint at a path. lora: an adapter's folder. Raises WeightsError or Unsupported."""
     if path.is_dir():
-        return DirectorySource(path)
+        return DirectorySource(path, lora)
     if path.suffix == ".gguf":
+        if lora is not None:
+            raise Unsupported(f"{path}: adapters are merged into a directory's weights, not GGUF's")
         return GGUFSource(path)
     raise WeightsError(f"{path}: neither a directory with a config.json nor a .gguf file")

@@ -16,21 +16,25 @@ Quants are unsigned (what x86 multiplies by signed activations):
     q8b     (quant - 128) * scale (bf16)         MXFP4
     q8h     (quant - 128) * scale, blocks of 16  NVFP4
     q8f     (quant - 128) * scale (f32)          IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S
-    q8g     (quant - 128) * scale (f32), blocks of 16  IQ1_M, IQ2_XS, IQ2_S
+    q8g     (quant - 128) * scale (f32), blocks of 16  IQ1_M, IQ2_XS, IQ2_S, compressed NVFP4
+    q4f     (quant - 8) * scale (f32)            compressed-tensors
+    q4u32, q4u64, q4u128: quant * scale - minimum, units of as many weights: GPTQ, AWQ
 
-In q4k to q8u a scale is an integer times an f16 unit that 256 weights share, and so is a
-minimum. IQ4_NL becomes q8, TQ1_0 and TQ2_0 become q4. What has a grid or a table takes 8 bits
+In q4k to q8u and the last a scale is an integer times an f16 unit that 256 weights share, and so
+is a minimum. IQ4_NL becomes q8, TQ1_0 and TQ2_0 become q4. What has a grid or a table takes 8 bits
 a weight: a load from a table for each weight costs more than the bytes it saves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
 from ...errors import Unsupported, WeightsError
+from ...weights.quants import Quants
 
 FLOATS = ("f32", "f16", "bf16")
 
@@ -79,6 +83,10 @@ FORMATS = {
     "q8h": Format(8, block=16, shift=128),
     "q8f": Format(8, scale="f32", shift=128),
     "q8g": Format(8, block=16, scale="f32", shift=128),
+    "q4f": Format(4, scale="f32", shift=8),
+    "q4u32": Format(4, minima=True, scale="u8", unit=32),
+    "q4u64": Format(4, minima=True, scale="u8", unit=64),
+    "q4u128": Format(4, minima=True, scale="u8", unit=128),
 }
 KINDS = (*FLOATS, *FORMATS)
 
@@ -110,6 +118,36 @@ class Storage:
         kind = self.exact.get(self.path, self.default)
         whole = kind in FLOATS or inside % FORMATS[kind].whole == 0
         return kind if whole else "f32"
+
+
+# ---- the arrays of a `Blocks` module
+
+
+def block_fields(
+    found: Quants, kind: str, halves: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """By name. halves: the quants, where they are stored as `pack_halves` makes them already."""
+    format = FORMATS[kind]
+    if halves is None:
+        halves = found.quants.view(np.uint8) + np.uint8((format.shift - found.shift) % 256)
+        halves = pack_halves(halves) if format.bits == 4 else halves
+    return {"quants": halves, **found.numbers()}
+
+
+def block_makers(
+    path: str, kind: str, make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, Callable[[], np.ndarray]]:
+    """What makes each array under its whole name; make: all at once, called once for them."""
+    fields = lru_cache(1)(make)
+    names = ["quants", *FORMATS[kind].fields]
+
+    def field(which: str) -> np.ndarray:
+        found = fields()[which]
+        if which == names[-1]:
+            fields.cache_clear()
+        return found
+
+    return {f"{path}.{name}": partial(field, name) for name in names}
 
 
 # ---- quantising floats

@@ -10,6 +10,7 @@ import numpy as np
 
 from ....errors import WeightsError
 from ....weights.fields import Fields
+from ....weights.packed import stacked
 from ..config import DecoderConfig, Rope, rope
 
 State: TypeAlias = dict[str, np.ndarray]
@@ -58,7 +59,7 @@ def stack_experts(state: State, prefix: str, count: int, names: Mapping[str, str
         if len({piece.shape for piece in found}) > 1:
             raise WeightsError(f"the experts of {prefix}{ours} differ in their shapes")
         if len(found) == count:
-            state[f"{prefix}{ours}.weight"] = np.stack(found)
+            state[f"{prefix}{ours}.weight"] = stacked(found)
 
 
 def split_groups(state: State, name: str, part: str, config: DecoderConfig) -> None:
