@@ -212,6 +212,36 @@ def spellings_of_weights_of_a_maximum(m: Maker) -> list[int]:
     return [m.over("sum", m("mul", f, p), "a1") for p in (*powers, *shares)]
 
 
+@case
+def shares_of_powers_with_any_shift(m: Maker) -> list[int]:
+    """Weights are divided by their sum: what shifts the exponents all over a row does not matter."""
+    x, f, r = m.input("a0", "a1"), m.input("a1", "a3"), m.input("a0")
+    guarded = m("select", m("equal", r, 2.0, dtype=boolean), r, m.over("max", x, "a1"))
+    scores = m.over("sum", m("mul", m.input("a0", "a2"), m.input("a1", "a2")), "a2")
+    found = []
+    for u in (m("add", x, guarded), m("mul", m("add", x, guarded), -0.5), m("mul", scores, 0.5)):
+        e = m("exp2", u)
+        z = m.over("sum", e, "a1")
+        inverse, top = m("recip", z), m.over("sum", m("mul", e, f), "a1")
+        dropped = m("mul", m("mul", m("div", e, z), m.input("a0", "a1")), f)
+        log = m("mul", m("log2", z), -1.0)
+        normal = m("exp2", m("mul", m("add", u, log), 1.0))
+        found += [m("div", top, z), m("mul", top, inverse), m.over("sum", dropped, "a1")]
+        found += [m.over("sum", m("mul", p, f), "a1") for p in (normal, m("mul", e, inverse))]
+    return found
+
+
+@case
+def a_logarithm_is_chosen(m: Maker) -> list[int]:
+    x, f, t = m.input("a0", "a1"), m.input("a1", "a3"), m.input("a0")
+    top = m.over("max", x, "a1")
+    below = m("mul", m("add", x, m("mul", top, -1.0)), 3.0)
+    log = m("mul", m("log2", m.over("sum", m("exp2", below), "a1")), 1 / 3.0)
+    chosen = m("select", m("equal", t, 1.0, dtype=boolean), top, m("add", top, log))
+    share = m("exp2", m("mul", m("add", x, m("mul", chosen, -1.0)), 3.0))
+    return [m.over("sum", m("mul", share, f), "a1")]
+
+
 def masked_rows(case: Program) -> dict[int, np.ndarray]:
     """Scores with ties, minus infinity in places and in a whole row, and huge negative numbers."""
     scores = np.zeros((N, K), np.float32)

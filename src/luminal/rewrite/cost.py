@@ -225,7 +225,10 @@ class _Priced:
             self._use(score, self.axes[score] | node.over, again, running)
             self._use(factor, self.axes[c] | node.over, again, running)
             return
-        self._use(node.children[0], self.axes[c] | node.over, again, {(node.over, self.level[c])})
+        (operand,) = node.children
+        beside = node.op == "Max" and any((k[0], x) == (node.over, operand) for k, x in self.streams)
+        use = (-node.over if beside else node.over, self.level[c])  # a maximum beside a running one
+        self._use(operand, self.axes[c] | node.over, again, {use})
 
     def _again(self, c: int, least: float) -> float:
         """How often a reduction around it makes a value anew: for each tile of foreign axes."""

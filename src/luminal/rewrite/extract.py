@@ -264,7 +264,7 @@ def _find_constants(classes: Classes) -> None:
 # ---- seeds: one alternative for every class, bottom up, so never a cycle
 
 _WEIGHTS = {
-    "Sum": 10.0, "Max": 10.0, "Fold": 10.0, "OSum": 10.0, "Scan": 10.0, "Exp2": 4.0, "Wexp": 4.0,
+    "Sum": 10.0, "Max": 10.0, "Fold": 10.0, "OSum": 18.0, "Scan": 10.0, "Exp2": 4.0, "Wexp": 16.0,
     "Read": 0.01, "Gather": 1.0, "Load": 0.01, "Store": 0.02, "Input": 0.0, "Const": 0.0,
     "Literal": 0.0, "Index": 0.1, "Guard": 0.1,
 }  # fmt: skip

@@ -84,6 +84,8 @@ def declarations() -> tuple[str, ...]:
         "(relation varies (E))",  # some leaf below it is another one at each run
         "(relation variesT (T))",
         "(relation under (i64 E))",  # a factor somewhere inside a sum over these axes
+        "(relation power (i64 E E E f64))",  # k e x r c: e = 2^(c (x + r)); r, or 0, is one over k
+        "(relation share (i64 E E f64))",  # k e x c: e = 2^(c x) / sum_k 2^(c x)
         "(function given (i64) i64 :no-merge)",  # 1: this leaf is another one at each run
         "(function minimum (i64) i64 :no-merge)",  # 1: this reduction is a minimum of floats
         "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...

@@ -26,9 +26,12 @@ SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands 
     "minus": ("x", "(Mul x (Const d -1.0))"),
     "below": ("k x", "(Add x (minus (Max k x)))"),  # x less its maximum
     "is-minimum": ("o", "(= 1 (minimum o))"),
+    "shift": ("k x r", "(inv k r) (= k (& k (ax x)))"),  # what shifts x, the same all over k
+    "inverse": ("b c", "(< -1.000001 (* b c)) (< (* b c) -0.999999)"),  # c = -1 / b, rounded
     "at": ("x", "(Read (Store x) m)"),
 }
-TABLES = {"ax", "axT", "fixed", "varies", "under", "state", "minimum", "need", *REQUESTS}
+TABLES = {"ax", "axT", "fixed", "varies", "under", "state", "minimum", "need",
+          "power", "share", *REQUESTS}  # fmt: skip
 _VIEWED = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a))"
 
 

@@ -245,6 +245,7 @@ class _Search:
         improved = True
         while improved and not self._spent():
             improved = False
+            choice, stored = self._without_idle_bits(choice, stored)
             for c, option in self._coordinates(choice):
                 flips = option == BIT
                 other = choice if flips else [*choice[:c], option, *choice[c + 1 :]]
@@ -255,7 +256,6 @@ class _Search:
                     current, improved = cost, True
                 if self._spent():
                     return
-            choice, stored = self._without_idle_bits(choice, stored)
 
     def _spent(self) -> bool:
         nodes = self.planner.pricer.work
