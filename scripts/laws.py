@@ -3,7 +3,7 @@
     python scripts/laws.py [--torch NAME,NAME] [--keep FILE] [--family FAMILY]
 
 A row for each law: in how many distinct regions it fires, the e-nodes that it adds there, in how
-many the plan costs more without it (by the model; the largest loss) or, by luck of the search, less.
+many the plan costs more without it (by the model; the largest loss) or, by luck of a search, less.
 --torch: image models of `scripts/vision_models.py` too, under torch.compile ("all": each of them);
 --keep: regions that are collected are kept in this file and read from it.
 """

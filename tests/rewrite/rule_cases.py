@@ -214,7 +214,7 @@ def spellings_of_weights_of_a_maximum(m: Maker) -> list[int]:
 
 @case
 def shares_of_powers_with_any_shift(m: Maker) -> list[int]:
-    """Weights are divided by their sum: what shifts the exponents all over a row does not matter."""
+    """Weights are divided by their sum: a shift of exponents all over a row does not matter."""
     x, f, r = m.input("a0", "a1"), m.input("a1", "a3"), m.input("a0")
     guarded = m("select", m("equal", r, 2.0, dtype=boolean), r, m.over("max", x, "a1"))
     scores = m.over("sum", m("mul", m.input("a0", "a2"), m.input("a1", "a2")), "a2")

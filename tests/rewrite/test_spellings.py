@@ -182,8 +182,8 @@ def hostile() -> np.ndarray:
 @pytest.mark.parametrize("masked", [0.0, -INF, -HUGE])
 @pytest.mark.parametrize("spelling", WEIGHTS)
 def test_what_is_finite_stays_finite(spelling, masked):
-    """Weighted sums as they are written and as they are planned, whole rows and single scores masked;
-    also rows that are masked all over by one number beside the scores."""
+    """Weighted sums as written and as planned: whole rows and single scores masked, also a row by
+    one number beside its scores."""
     graph, random = Graph(), np.random.default_rng(1)
     hidden, row = np.zeros((SIZE, SIZE), np.float32), np.zeros((SIZE, 1), np.float32)
     hidden[0], hidden[1, 2:], hidden[5, :2], row[1] = masked, masked, masked, masked

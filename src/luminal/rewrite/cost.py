@@ -137,6 +137,7 @@ class _Priced:
         self.node = dict(piece.body)
         self.order = [c for c, _ in piece.body]
         self.streams = {(n.literals, n.children[0]) for n in self.node.values() if n.op == "OSum"}
+        self.running = {(literals[0], score) for literals, score in self.streams}  # maxima
         self.level = self._levels()
         self.loops: dict[int, int] = {}  # axes of the loops around a node
         self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
@@ -226,9 +227,9 @@ class _Priced:
             self._use(factor, self.axes[c] | node.over, again, running)
             return
         (operand,) = node.children
-        beside = node.op == "Max" and any((k[0], x) == (node.over, operand) for k, x in self.streams)
-        use = (-node.over if beside else node.over, self.level[c])  # a maximum beside a running one
-        self._use(operand, self.axes[c] | node.over, again, {use})
+        beside = node.op == "Max" and (node.over, operand) in self.running
+        use = -node.over if beside else node.over
+        self._use(operand, self.axes[c] | node.over, again, {(use, self.level[c])})
 
     def _again(self, c: int, least: float) -> float:
         """How often a reduction around it makes a value anew: for each tile of foreign axes."""
