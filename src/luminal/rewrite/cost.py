@@ -228,8 +228,8 @@ class _Priced:
             return
         (operand,) = node.children
         beside = node.op == "Max" and (node.over, operand) in self.running
-        use = -node.over if beside else node.over
-        self._use(operand, self.axes[c] | node.over, again, {(use, self.level[c])})
+        mask = -node.over if beside else node.over
+        self._use(operand, self.axes[c] | node.over, again, {(mask, self.level[c])})
 
     def _again(self, c: int, least: float) -> float:
         """How often a reduction around it makes a value anew: for each tile of foreign axes."""
