@@ -6,6 +6,21 @@ import numpy as np
 import pytest
 
 from luminal import Graph, ops, train
+from luminal.graph.dtype import f32
+from luminal.graph.index import Index
+from luminal.kernel.kernel import (
+    Apply,
+    Buffer,
+    Constant,
+    Expression,
+    Kernel,
+    Load,
+    Read,
+    Store,
+    Value,
+)
+from luminal.kernel.schedule import Schedule
+from luminal.lowering.legal import in_place, problems
 
 SHAPES = [(1,), (17,), (1027,), (17, 19), (65, 130), (127, 33)]  # with and without rests of lanes
 
@@ -25,6 +40,7 @@ def test_states_are_those_of_numpy(shape: tuple[int, ...]) -> None:
             rt.run()
     for state in (w, *step.slots.values(), step.count):
         np.testing.assert_allclose(programs[0][state], programs[1][state], 2e-4, 2e-5)
+    assert len(programs[0]._engine._plan.in_place) >= 2
 
 
 def test_a_state_that_is_read_elsewhere_keeps_its_old_value_until_then():
@@ -69,3 +85,41 @@ def test_steps_of_clipped_gradients_are_those_of_numpy():
             rt[x] = data
             rt.run()
         np.testing.assert_allclose(programs[0][loss], programs[1][loss], rtol=1e-4)
+
+
+def test_buffers_are_one_only_where_the_schedule_lets_them():
+    """Adam's mean lent the new parameter's place, or is computed again behind its own store."""
+    kernel, whole = update(), "a0/64@ a0/16! a0/1#"
+    schedules = {
+        "kept": [f"{v}: {whole}" for v in ("mean", "mean_out", "p_out")],
+        "again": [f"{v}: {whole}" for v in ("mean_out", "p_out")],
+    }
+    schedules["lent"] = [*schedules["kept"], "home mean: p_new"]
+    wants = {"kept": (True, True), "again": (False, True), "lent": (True, False)}
+    for name, wanted in wants.items():
+        schedule = Schedule.parse("\n".join([*schedules[name], "registers: 40"]))
+        assert not list(problems(kernel, schedule)), name
+        found = in_place(kernel, schedule, "m", "m_new"), in_place(kernel, schedule, "p", "p_new")
+        assert found == wanted, name
+
+
+def update() -> Kernel:
+    """mean = 0.9 m + g; p - mean."""
+
+    def load(name: str) -> Load:
+        return Load(name, (Index.of("a0"),), f32)
+
+    def value(name: str, body: Expression, out: str | None = None) -> Value:
+        store = None if out is None else Store(out, (Index.of("a0"),))
+        return Value(name, ("a0",), body, f32, store=store)
+
+    mean = Read("mean", f32)
+    old = Apply("mul", (load("m"), Constant(0.9, f32)), f32)
+    values = (
+        value("mean", Apply("add", (old, load("g")), f32)),
+        value("mean_out", mean, "m_new"),
+        value("p_out", Apply("sub", (load("p"), mean), f32), "p_new"),
+    )
+    names = ("g", "m", "p", "m_new", "p_new")
+    buffers = tuple(Buffer(name, f32, (Index.of(1024),)) for name in names)
+    return Kernel("update", buffers, {"a0": Index.of(1024)}, values)

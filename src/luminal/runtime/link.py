@@ -10,6 +10,7 @@ from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
+from ..lowering.legal import in_place
 from ..scheduling.ranges import Ranges, Settled, kernels_by_range
 from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched
 
@@ -98,6 +99,7 @@ class Linker:
             tuple(states), loops=tuple(self.loops),
         )  # fmt: skip
         plan.verify()
+        renew_late(plan)
         share_states(plan)
         share_carried(plan)
         drop_unused_kernels(plan)
@@ -105,8 +107,26 @@ class Linker:
         return plan
 
 
+def renew_late(plan: Plan) -> None:
+    """A state is renewed behind the last reader of its old value, where nothing between needs what
+    its call makes: so that the new value can replace the old one in place."""
+    for old, new in plan.states:
+        touched = [plan.touched(call) for call in plan.calls]
+        makers = [n for n, (_, writes) in enumerate(touched) if new in writes]
+        readers = [n for n, (reads, _) in enumerate(touched) if old in reads]
+        if len(makers) != 1 or not readers or readers[-1] <= makers[0]:
+            continue
+        first, last = makers[0], readers[-1]
+        reads, writes = touched[first]
+        between = touched[first + 1 : last + 1]
+        needed = any(writes & (a | b) or reads & b for a, b in between)
+        if not needed and all(loop.stop <= first or loop.start > last for loop in plan.loops):
+            plan.calls.insert(last, plan.calls.pop(first))
+
+
 def share_states(plan: Plan) -> None:
-    """A state that is only scattered into needs no copy: the new value replaces it in place."""
+    """A state that is only scattered into needs no copy, and one whose elements become new ones
+    each by itself no second memory: the new value replaces the old one in place."""
     touched = [plan.touched(call) for call in plan.calls]
     for old, new in plan.states:
         copy = _copy_that_may_go(plan, touched, old, new)
@@ -115,6 +135,7 @@ def share_states(plan: Plan) -> None:
         if copy is not None:
             del touched[copy]
             delete_call(plan, copy)
+        if copy is not None or _renewed_at_once(plan, touched, old, new):
             plan.in_place |= {(old, new)}
 
 
@@ -147,6 +168,25 @@ def delete_call(plan: Plan, number: int) -> None:
     plan.loops = tuple(
         replace(loop, start=moved(loop.start), stop=moved(loop.stop)) for loop in plan.loops
     )
+
+
+def _renewed_at_once(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> bool:
+    """One call of each run makes the new value, and nobody reads the old one once it has begun."""
+    uses = [n for n, (reads, writes) in enumerate(touched) if new in reads or new in writes]
+    states = [memory for pair in plan.states for memory in pair]
+    if len(uses) != 1 or old in plan.outputs or states.count(old) + states.count(new) != 2:
+        return False
+    other = any(loop.start <= uses[0] < loop.stop for loop in plan.loops)
+    other |= plan.calls[uses[0]].constant
+    if other or any(old in reads for reads, _ in touched[uses[0] + 1 :]):
+        return False
+    call = plan.calls[uses[0]]
+    names = {
+        argument.memory: buffer.name
+        for buffer, argument in zip(plan.kernels[call.kernel].program.buffers, call.arguments)
+    }
+    made = plan.kernels[call.kernel]
+    return old not in names or in_place(made.kernel, made.schedule, names[old], names[new])
 
 
 def _copy_that_may_go(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> int | None:
