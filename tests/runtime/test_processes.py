@@ -21,10 +21,9 @@ import pytest
 import luminal
 from luminal import forks, ops
 from luminal.backend.cpu.target import _asked_elsewhere
-from luminal.children import calling_main, safe_path
+from luminal.children import Child, calling_main, safe_path
 from luminal.errors import CompileError, LuminalError
 from luminal.once import computed_once
-from luminal.search.measure import Child
 
 
 def _ask_llvm() -> None:
@@ -32,7 +31,7 @@ def _ask_llvm() -> None:
 
 
 def _measure() -> None:
-    child = Child()
+    child = Child("luminal.search.child")
     try:
         with pytest.raises(CompileError, match="No module"):  # an answer: the child is well
             child.ask(60.0, "rates", "luminal.backend.nothing", 1)

@@ -117,7 +117,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def _runs(make, device: str) -> list[Values]:
+def runs(make, device: str) -> list[Values]:
     """States and outputs after each of four runs; what a caller does to them is the caller's."""
     case = Case()
     make(case)
@@ -151,7 +151,7 @@ def _runs(make, device: str) -> list[Values]:
 @pytest.mark.parametrize("device", ["cpu", "c"])
 @pytest.mark.parametrize("make", CASES)
 def test_states_run_after_run(make, device):
-    for number, (here, wanted) in enumerate(zip(_runs(make, device), _runs(make, "reference"))):
+    for number, (here, wanted) in enumerate(zip(runs(make, device), runs(make, "reference"))):
         for name in wanted:
             np.testing.assert_allclose(
                 here[name], wanted[name], rtol=1e-5, atol=1e-6, err_msg=f"{name}, run {number}"

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from search_cases import KERNELS, TARGET, prepared
 
+from luminal.children import Child, Lost
 from luminal.errors import CompileError
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index
-from luminal.search.measure import Child, Lost, Measurer
+from luminal.search.measure import Measurer
 from luminal.search.space import Space
 
 CPU = "luminal.backend.cpu"
@@ -76,7 +77,7 @@ def test_a_crash_or_a_hang_costs_only_the_candidate(fault, tmp_path, monkeypatch
 
 
 def test_what_goes_wrong_in_the_child_is_told():
-    child = Child()
+    child = Child("luminal.search.child")
     try:
         with pytest.raises(CompileError, match="nothing_of_the_kind"):
             child.ask(200, "rates", "nothing_of_the_kind", 1)

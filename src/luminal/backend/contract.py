@@ -12,6 +12,7 @@ The arguments of a program are an array of 8-byte slots: one pointer per buffer,
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -195,6 +196,19 @@ class Accelerator(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait until all is done."""
+
+    def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """What runs again, as often as it is called, the launches and copies that `work` queues.
+        `work` reads and allocates nothing; whether it is run now, too, is left open."""
+        return work
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """The time that what `work` queues takes, from start to end."""
+        self.finish()
+        start = time.perf_counter()
+        work()
+        self.finish()
+        return time.perf_counter() - start
 
 
 class Limits(Protocol):

@@ -71,6 +71,9 @@ class Engine(Protocol):
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """(kernel, best seconds) of each call of a run, alone and warm."""
 
+    def sources(self) -> dict[str, str]:
+        """The text of each kernel, by its name, as it was compiled."""
+
     def inspected(self) -> Inspected | None:
         """What people may look at; None where that is not known."""
 
@@ -123,6 +126,9 @@ class Copying(ABC):
 
     def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
         raise Unsupported("this device computes on memory of its own")
+
+    def sources(self) -> dict[str, str]:
+        return {}
 
     def inspected(self) -> None:
         return None

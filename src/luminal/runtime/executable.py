@@ -299,6 +299,11 @@ class Executable:
                 raise InputError("run() the program before timing its kernels")
             return self._engine.time_calls(repeat)
 
+    def sources(self) -> dict[str, str]:
+        """The text of each kernel, by its name: LLVM IR, OpenCL C, CUDA C++; none on the reference
+        device. The entry of a text has the kernel's name."""
+        return self._engine.sources()
+
     def inspected(self) -> Inspected | None:
         """Plan, memory and kernels of the last run, for viewers; None on the reference device."""
         return self._engine.inspected()

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..backend.contract import Backend
+from ..backend.contract import Accelerator, Backend
 from ..kernel.show import program_text
 from ..lowering.lower import lower
 from .plan import Plan
+
+
+def sources(plan: Plan, backend: Backend | Accelerator) -> dict[str, str]:
+    """The text of each kernel, by its name."""
+    target = backend.target(1)
+    return {made.name: backend.render(made.program, target) for made in plan.kernels}
 
 
 @dataclass(frozen=True)

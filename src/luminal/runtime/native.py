@@ -15,7 +15,7 @@ from . import loops
 from .arena import Life, place
 from .constants import Constants
 from .contract import Piece, Spill
-from .inspection import Inspected, Placed
+from .inspection import Inspected, Placed, sources
 from .memory import Block
 from .order import spans_of, steps
 from .plan import Plan
@@ -355,6 +355,9 @@ class Native:
             best = min(_seconds(self._crew, table) for _ in range(repeat))
             times.append((name, best))
         return times
+
+    def sources(self) -> dict[str, str]:
+        return sources(self._plan, self._backend)
 
     def inspected(self) -> Inspected:
         running = self._binding.running if self._binding else ()

@@ -1,18 +1,12 @@
-"""The child process that builds and times candidates, one kernel after the other.
-
-Messages are tuples (name, arguments...); each has one answer: ("done", result) or ("failed", text).
-They are pickles: only pipes between a process and its own child carry them.
-"""
+"""The child process that builds and times candidates, one kernel after the other."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import pickle
-import sys
 from typing import Any
 
 from .. import cores
+from ..children import serve
 from ..kernel.kernel import Kernel
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
@@ -25,13 +19,10 @@ class Server:
     def __init__(self) -> None:
         self._bench: Bench | None = None
 
-    def answer(self, message: tuple[Any, ...]) -> tuple[str, Any]:
-        """The answer to one message. A failure is an answer too."""
+    def answer(self, message: tuple[Any, ...]) -> Any:
+        """The answer to one message."""
         name, *args = message
-        try:
-            return "done", getattr(self, f"do_{name}")(*args)
-        except Exception as error:
-            return "failed", f"{type(error).__name__}: {error}"
+        return getattr(self, f"do_{name}")(*args)
 
     def do_open(self, kernel: Kernel, target: Target, backend: str, seed: int) -> None:
         """The kernel that the following messages are about."""
@@ -58,14 +49,4 @@ def _backend(name: str) -> Any:
 def main() -> None:
     """Serve until the other side is gone."""
     cores.share_with_parent()
-    incoming = os.fdopen(os.dup(0), "rb")
-    outgoing = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed must not get among the messages
-    server = Server()
-    while True:
-        try:
-            message = pickle.load(incoming)
-        except EOFError:
-            sys.exit(0)
-        pickle.dump(server.answer(message), outgoing)
-        outgoing.flush()
+    serve(Server().answer)

@@ -3,17 +3,10 @@ candidate. The child is started anew where it was lost."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pickle
-import queue
-import subprocess
-import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ..children import calling_main
-from ..errors import CompileError, WrongResult
+from ..children import Child, Lost
+from ..errors import WrongResult
 from ..kernel.kernel import Kernel
 from ..kernel.show import kernel_text
 from ..kernel.target import Target
@@ -26,71 +19,6 @@ RACE_SECONDS = 60.0
 HOPELESS = 3.0  # times the best: one measurement is enough
 
 
-class Lost(Exception):
-    """The child crashed or ran out of time."""
-
-
-class Child:
-    """A process that answers messages. Only one thread may use it."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.Queue[Any] = queue.Queue()
-
-    def ask(self, seconds: float, *message: Any) -> Any:
-        """The answer to a message. Raises Lost, or CompileError with what the child says."""
-        if self._process is None:
-            self._start()
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
-            status, result = self._answers.get(timeout=seconds)
-        except queue.Empty:
-            self.stop()
-            raise Lost(f"no answer within {seconds:g} s") from None
-        except OSError:
-            status, result = "lost", None
-        if status == "lost":
-            self.stop()
-            raise Lost("the process crashed")
-        if status == "failed":
-            raise CompileError(result)
-        return result
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            calling_main("luminal.search.child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # the oracle's: spinning disturbs
-        )
-        self._answers = queue.Queue()
-        reader = threading.Thread(
-            target=_read_all, args=(self._process.stdout, self._answers), daemon=True
-        )
-        reader.start()
-
-    def stop(self) -> None:
-        """End the process, whatever it is doing."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]
-
-
-def _read_all(pipe: Any, answers: queue.Queue[Any]) -> None:
-    """Pass on what the child says; a timeout on a pipe is not portable, one on a queue is."""
-    try:
-        while True:
-            answers.put(pickle.load(pipe))
-    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-        answers.put(("lost", None))
-
-
 class Measurer:
     """Measures candidates of one kernel at a time.
 
@@ -99,7 +27,7 @@ class Measurer:
 
     def __init__(self, backend: str, target: Target, seed: int = 0) -> None:
         self.backend, self.target, self.seed = backend, target, seed
-        self._child = Child()
+        self._child = Child("luminal.search.child")
         self._kernel: Kernel | None = None
         self._default: Candidate | None = None
         self._built: dict[int, Candidate] = {}  # in the child as it is now

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..backend.devices import Device
+from ..children import Lost
 from ..errors import CompileError, DeviceError, Illegal, InputError
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
@@ -25,7 +26,7 @@ from ..scheduling.decisions import Choices, Decision, Decisions
 from ..scheduling.prepare import prepare
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .kernel_search import KernelSearch, Limit
-from .measure import Lost, Measurer
+from .measure import Measurer
 from .oracle import checkable
 from .plans import Chosen, measured_plans, recalled
 from .progress import Progress

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 
-from ...errors import DeviceError
 from ..contract import Accelerator
 
 
 @functools.cache
-def device(option: str = "") -> Accelerator:
-    """ "sim": the simulator. Raises DeviceError."""
-    if option == "sim":
+def device(kind: str = "") -> Accelerator:
+    """ "": the GPU of this machine; "sim": the simulator; "sm_90a", ...: kernels for such a GPU,
+    compiled where none is. Raises DeviceError."""
+    if kind == "sim":
         from .simulator import Simulator
 
         return Simulator()
-    raise DeviceError(f'there is no device "cuda:{option}"; there is "cuda:sim"')
+    from .gpu import for_arch, present
+
+    return for_arch(kind) if kind else present()

@@ -271,6 +271,8 @@ template <class... A> inline void call(void (*kernel)(A...), const Slot* s) {
   Call<A...>{kernel, Argument<A>::of(*s++)...};
 }
 
+template <class... A> constexpr int parameters(void (*)(A...)) { return sizeof...(A); }
+
 struct Launch { int blocks, threads; long long shared, order, seed, races; };
 
 }  // namespace simulator

@@ -172,11 +172,19 @@ def compiler() -> str:
 
 @functools.lru_cache(64)
 def library(kernels: tuple[tuple[str, str], ...], sanitize: str = "") -> Any:
-    """The loaded library of named texts: `simulated_0`, ... and `simulate`. Raises CompileError."""
+    """The loaded library of named texts. Raises CompileError."""
+    made = ctypes.CDLL(str(library_path(kernels, sanitize)))
+    made.simulate.restype = ctypes.c_int
+    return made
+
+
+def library_path(kernels: Sequence[tuple[str, str]], sanitize: str = "") -> Path:
+    """The library of named texts: `simulated_0`, ... and `simulate`. Raises CompileError."""
     source = "".join(
         f"namespace kernel_{n} {{\n{body}\n}}\n"
         f"SEEN void simulated_{n}(const simulator::Slot* s)"
         f" {{ simulator::call(kernel_{n}::{name}, s); }}\n"
+        f"SEEN const int simulated_{n}_parameters = simulator::parameters(kernel_{n}::{name});\n"
         for n, (name, body) in enumerate(kernels)
     )
     source = PRELUDE.read_text() + source
@@ -185,9 +193,7 @@ def library(kernels: tuple[tuple[str, str], ...], sanitize: str = "") -> Any:
     path = _folder() / f"{key}.so"
     if not path.exists():
         _compile(source, flags, path)
-    made = ctypes.CDLL(str(path))
-    made.simulate.restype = ctypes.c_int
-    return made
+    return path
 
 
 def _compile(source: str, flags: Sequence[str], path: Path) -> None:

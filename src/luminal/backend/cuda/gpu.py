@@ -1,0 +1,165 @@
+"""`device="cuda"` and `device="cuda:sm_90a"`: kernels compiled for an architecture, and, where a
+GPU of it is, run there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...errors import CompileError, DeviceError
+from ...kernel.program import Program
+from ...kernel.target import Target
+from .. import text
+from ..contract import Accelerator
+from . import nvrtc
+from .driver import Driver, Memory, opened
+from .shape import launch_shape, scalar_target, workers
+
+MULTIPROCESSORS = {
+    "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_100": 148,
+    "sm_103": 160, "sm_120": 170,
+}  # fmt: skip  (of the largest that are common: what is compiled without a GPU is cut to them)
+SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")  # with an "a" variant
+OTHERS = 80
+ELF = b"\x7fELF"
+
+
+@dataclass
+class Cubin:
+    """What is being compiled; without NVRTC the text."""
+
+    work: Future[nvrtc.Built] | None
+    text: bytes
+
+    @property
+    def code(self) -> bytes:
+        return self.text if self.work is None else self.work.result().code
+
+
+@dataclass
+class Kernel:
+    """`function` is loaded when it is first launched."""
+
+    code: bytes
+    program: Program
+    function: Any = None
+    needed: int = field(default=0)
+
+
+class Cuda(Accelerator):
+    """arch: as "sm_90a". open: its driver. compile: a text -> its machine code; None: NVRTC where
+    it is found, else the text is kept and compiled when it is needed."""
+
+    def __init__(
+        self, arch: str, multiprocessors: int, open: Callable[[], Driver] = opened,
+        compile: Callable[[str], bytes] | None = None,
+    ) -> None:  # fmt: skip
+        self.__name__ = __name__
+        self.arch, self._multiprocessors, self._open = arch, multiprocessors, open
+        self._compile = compile
+        self._driver: Driver | None = None
+
+    @property
+    def driver(self) -> Driver:
+        """That of a GPU for which kernels are compiled. Raises DeviceError."""
+        if self._driver is None:
+            driver = self._open()
+            if driver.arch != self.arch.rstrip("af"):
+                raise DeviceError(
+                    f"the program was compiled for {self.arch}, and {driver.name} is {driver.arch}"
+                )
+            self._driver = driver
+        return self._driver
+
+    # ---- code
+
+    def target(self, threads: int) -> Target:
+        return scalar_target(self._multiprocessors)
+
+    def render(self, program: Program, target: Target) -> str:
+        return text.render(program, text.CUDA)
+
+    def build(self, texts: Sequence[str], target: Target) -> list[Cubin]:
+        if self._compile is not None or not nvrtc.available():
+            return [Cubin(None, each.encode()) for each in texts]
+        return [Cubin(nvrtc.pool().compiled(each, self.arch), each.encode()) for each in texts]
+
+    def fingerprint(self, target: Target) -> str:
+        return f"cuda {self.arch} {target!r}"
+
+    def needs(self, target: Target) -> tuple[str, ...]:
+        return ()  # said when it is run: programs for other machines may be compiled
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
+    def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
+        return [Kernel(code, program) for code, program in zip(codes, programs, strict=True)]
+
+    # ---- memory
+
+    def workspace_bytes(self, program: Program) -> int:
+        return text.workspace_bytes(program, text.CUDA, workers(program, self._multiprocessors))
+
+    def allocate(self, size: int) -> Memory:
+        return self.driver.allocate(size)
+
+    def write(self, buffer: Memory, array: np.ndarray) -> None:
+        self.driver.write(buffer, array)
+
+    def read(self, buffer: Memory, array: np.ndarray) -> None:
+        self.driver.read(buffer, array)
+
+    def copy(self, target: Memory, source: Memory, size: int, target_at: int = 0,
+             source_at: int = 0) -> None:  # fmt: skip
+        self.driver.copy(target.address + target_at, source.address + source_at, size)
+
+    # ---- running
+
+    def launch(
+        self, kernel: Kernel, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
+    ) -> None:
+        shape = launch_shape(kernel.program, sizes, self._multiprocessors)
+        if kernel.function is None:
+            name = text.kernel_name(kernel.program)
+            kernel.function = self.driver.function(self._cubin(kernel.code), name, shape.shared)
+        arguments = [*(b.address for b in buffers), *sizes, workspace.address]
+        self.driver.launch(kernel.function, shape.blocks, shape.threads, shape.shared, arguments)
+
+    def _cubin(self, code: bytes) -> bytes:
+        if self._compile is not None:
+            return self._compile(code.decode())
+        return code if code.startswith(ELF) else nvrtc.compiled(code.decode(), self.arch).code
+
+    def finish(self) -> None:
+        self.driver.finish()
+
+    def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        return self.driver.recorded(work)
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        return self.driver.seconds(work)
+
+
+def for_arch(arch: str) -> Cuda:
+    """Compiles for an architecture, here or not. Raises DeviceError."""
+    plain = arch.rstrip("af")
+    if not plain.startswith("sm_") or not plain[3:].isdigit():
+        raise DeviceError(f'there is no device "cuda:{arch}"; there are "cuda", "cuda:sim", and '
+                          'architectures such as "cuda:sm_90a"')  # fmt: skip
+    if nvrtc.available() and plain not in nvrtc.architectures():
+        known = ", ".join(nvrtc.architectures())
+        raise CompileError(f"NVRTC does not compile for {arch}, but for {known}")
+    return Cuda(arch, MULTIPROCESSORS.get(plain, OTHERS))
+
+
+def present() -> Cuda:
+    """The first GPU of this machine. Raises DeviceError."""
+    driver = opened()
+    nvrtc.library()
+    arch = driver.arch + "a" * (driver.arch in SPECIFIC)
+    return Cuda(arch, driver.multiprocessors)

@@ -1,0 +1,114 @@
+"""A program of its own, which finds a driver without a GPU (`fake_driver.c`). Prints what
+`test_cuda.py` asks for."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from runtime.test_states import crossed_in_place, runs, swap, trained_and_shown
+
+from luminal import ops
+from luminal.backend import devices
+from luminal.backend.cuda import simulator
+from luminal.backend.cuda.driver import opened
+from luminal.backend.cuda.gpu import Cuda
+from luminal.errors import DeviceError
+from luminal.graph import Graph
+
+LAUNCHES, GRAPHS, CAPTURES, COPIES = range(4)
+
+
+def compiled(text: str) -> bytes:
+    """What the driver takes for machine code."""
+    found = re.search(r"__global__ void (\w+)\(", text)
+    assert found
+    return str(simulator.library_path([(found[1], text)])).encode() + b"\x000\0"
+
+
+def main(library: str) -> None:
+    fake = ctypes.CDLL(library)
+    fake.fake_counts.restype = ctypes.POINTER(ctypes.c_int)
+    counts = fake.fake_counts()
+    driver = opened()
+    devices.register("fake", lambda: Cuda("sm_80", driver.multiprocessors, compile=compiled))
+    devices.register("other", lambda: Cuda("sm_90a", 2, compile=compiled))
+    facts: dict[str, object] = {"name": driver.name, "arch": driver.arch}
+    facts |= network(counts) | steps(counts) | memory(fake)
+    try:
+        first_run("other")
+    except DeviceError as error:
+        facts["other"] = str(error)
+    print(json.dumps(facts))
+
+
+def network(counts: ctypes.Array) -> dict[str, object]:
+    """Sizes and parameters change; a run like the one before is one launch of a graph."""
+    graph = Graph()
+    graph.dim("s", 1, 40)
+    x, w = graph.tensor(("s", 24)), graph.parameter((24, 32), name="w")
+    ops.softmax(ops.gelu(x @ w) @ w.T, -1).cumsum(0).output("y")
+    rts, worst = [graph.compile(name) for name in ("fake", "reference")], 0.0
+    rng = np.random.default_rng(0)
+    before, graphs = counts[LAUNCHES], []
+    for size, again in ((3, True), (3, False), (3, False), (40, False), (40, False), (3, True)):
+        given = rng.standard_normal((size, 24)).astype(np.float32)
+        weight = rng.standard_normal((24, 32)).astype(np.float32)
+        start = counts[GRAPHS]
+        for rt in rts:
+            if again:
+                rt[w] = weight
+            rt[x] = given
+            rt.run()
+        graphs.append(counts[GRAPHS] - start)
+        worst = max(worst, float(np.abs(rts[0]["y"] - rts[1]["y"]).max()))
+    times = rts[0].time_kernels(2)
+    return {"worst": worst, "graphs": graphs, "launched": counts[LAUNCHES] - before,
+            "times": [seconds for _, seconds in times]}  # fmt: skip
+
+
+def steps(counts: ctypes.Array) -> dict[str, object]:
+    """States that runs replace: in place, by the buffers of others, by copies."""
+    before, wrong = counts[GRAPHS], []
+    for make in (swap, crossed_in_place, trained_and_shown):
+        for here, wanted in zip(runs(make, "fake"), runs(make, "reference"), strict=True):
+            wrong += [f"{make.__name__} {name}" for name, array in wanted.items()
+                      if not np.allclose(here[name], array, rtol=1e-5, atol=1e-6)]  # fmt: skip
+    return {"states": wrong, "state graphs": counts[GRAPHS] - before}
+
+
+def first_run(device: str, elements: int = 8) -> np.ndarray:
+    graph = Graph()
+    x = graph.tensor((elements,))
+    y = (x + 1.0).output()
+    rt = graph.compile(device)
+    rt[x] = np.ones(elements, np.float32)
+    rt.run()
+    return rt[y]
+
+
+def memory(fake: ctypes.CDLL) -> dict[str, object]:
+    """More than there is, and then less."""
+    graph = Graph()
+    graph.dim("n", 1, 1 << 26)
+    x = graph.tensor(("n",))
+    y = (x.cumsum(0) + 1.0).output()
+    rt, message = graph.compile("fake"), ""
+    try:
+        rt[x] = np.ones(1 << 25, np.float32)
+        rt.run()
+    except DeviceError as error:
+        message = str(error)
+    rt[x] = np.ones(4, np.float32)
+    rt.run()
+    return {"memory": message, "after": rt[y].tolist()}
+
+
+if __name__ == "__main__":
+    main(str(Path(sys.argv[1]).resolve()))
