@@ -16,6 +16,7 @@ from .bench import bench
 from .check import check
 from .doctor import doctor
 from .faults import tell
+from .imagine import imagine
 from .llm import chat, describe_model, run
 from .onnx import onnx
 from .serve import serve
@@ -54,6 +55,7 @@ main.add_command(check)
 main.add_command(cache)
 main.add_command(doctor)
 main.add_command(onnx)
+main.add_command(imagine)
 main.add_command(view)
 main.add_command(profile)
 

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .bert import Bert, BertConfig
+    from .diffusion import Pipeline
     from .llm import LLM
     from .sentence import SentenceEncoder
     from .speech import Whisper
 
-__all__ = ["LLM", "Bert", "BertConfig", "SentenceEncoder", "Whisper"]
+__all__ = ["LLM", "Bert", "BertConfig", "Pipeline", "SentenceEncoder", "Whisper"]
 
-_LATER = {"LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence",
-          "Whisper": ".speech"}  # fmt: skip
+_LATER = {
+    "LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence",
+    "Whisper": ".speech", "Pipeline": ".diffusion",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

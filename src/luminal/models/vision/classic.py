@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import nn, ops
-from ..graph import Graph, Tensor
-from ..nn import init
+from ... import nn, ops
+from ...graph import Graph, Tensor
+from ...nn import init
 
 
 class Bottleneck(nn.Module):

@@ -1,0 +1,165 @@
+"""Pipelines of diffusers with tiny random weights: the same pictures."""
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from luminal.cli import main
+from luminal.errors import InputError, LuminalError, Unsupported, WeightsError
+from luminal.models.diffusion import Pipeline
+
+from . import tiny_diffusion as tiny
+
+PROMPT = {"prompt": "a red light"}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """kind -> (folder, the pipeline of diffusers)."""
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            root = tmp_path_factory.mktemp(kind)
+            pipe = getattr(tiny, kind)(root)
+            pipe.set_progress_bar_config(disable=True)
+            pipe.save_pretrained(root / "model")
+            made[kind] = root / "model", pipe
+        return made[kind]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def ours(saved):
+    return Pipeline(saved("stable_diffusion")[0], device="reference")
+
+
+def noise(channels=4, seed=0):
+    return np.random.default_rng(seed).standard_normal((1, channels, 8, 8), np.float32)
+
+
+def picture(seed, size=tiny.SIZE):
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (size, size, 3)).astype(np.uint8)
+    )
+
+
+def expect(pipe, found, steps, **given):
+    """Within rounding of what diffusers makes of the same."""
+    wanted = pipe(num_inference_steps=steps, output_type="np", **given).images[0] * 255
+    assert found.dtype == np.uint8 and found.std() > 10
+    assert np.abs(found - wanted).max() < 0.6
+
+
+def test_stable_diffusion_and_all_its_samplers(saved, ours):
+    _, pipe = saved("stable_diffusion")
+    given = {**PROMPT, "guidance_scale": 5.0, "latents": torch.from_numpy(noise())}
+    steps = []
+    found = ours(**PROMPT, negative="d", steps=5, guidance=5.0, noise=noise(),
+                 watch=lambda done, count: steps.append((done, count)))  # fmt: skip
+    assert steps == [(n + 1, 6) for n in range(6)]  # PNDM visits the second time twice
+    expect(pipe, found, 5, negative_prompt="d", **given)
+    for name in ("DDIMScheduler", "EulerDiscreteScheduler", "DPMSolverMultistepScheduler"):
+        other = getattr(diffusers, name)(
+            **tiny.NOISE, steps_offset=1, timestep_spacing="leading",
+            **({"clip_sample": False, "set_alpha_to_one": False} if "DDIM" in name else {}),
+        )  # fmt: skip
+        pipe.scheduler, before = other, pipe.scheduler
+        sampler = {"DD": "ddim", "Eu": "euler", "DP": "dpm++"}[name[:2]]
+        found = ours(**PROMPT, steps=4, guidance=5.0, noise=noise(), sampler=sampler)
+        expect(pipe, found, 4, **given)
+        pipe.scheduler = before
+    assert len(ours._samplers) == 1
+
+
+def test_seeds(ours):
+    made = [ours(**PROMPT, steps=2, seed=seed, sampler="euler-ancestral") for seed in (1, 1, 2)]
+    assert (made[0] == made[1]).all() and (made[0] != made[2]).any()
+
+
+@pytest.mark.parametrize("kind", ["stable_diffusion_xl"])
+def test_other_families(saved, kind):
+    folder, pipe = saved(kind)
+    ours = Pipeline(folder, device="reference")
+    given = {**PROMPT, "guidance_scale": 5.0, "latents": torch.from_numpy(noise())}
+    expect(pipe, ours(**PROMPT, steps=3, guidance=5.0, noise=noise()), 3, **given)
+    found = ours(**PROMPT, negative="d", steps=3, guidance=5.0, noise=noise())
+    expect(pipe, found, 3, negative_prompt="d", **given)
+
+
+def certain(pipe):
+    """An autoencoder whose latents hardly spread."""
+    with torch.no_grad():
+        pipe.vae.quant_conv.bias[4:] = -1000
+
+
+def test_from_a_picture_and_inside_of_a_mask(saved, tmp_path):
+    _, pipe = saved("stable_diffusion")
+    certain(pipe)
+    pipe.save_pretrained(tmp_path / "m")
+    ours = Pipeline(tmp_path / "m", device="reference")
+    start, mask = picture(1), Image.new("L", (16, 16))
+    mask.paste(255, (0, 0, 9, 16))
+    parts = {**pipe.components, "requires_safety_checker": False}
+    drawn = torch.Generator().manual_seed(3)
+    torch.randn((1, 4, 8, 8), generator=drawn)  # of the autoencoder
+    added = torch.randn((1, 4, 8, 8), generator=drawn).numpy()
+    again = diffusers.StableDiffusionImg2ImgPipeline(**parts)
+    again.set_progress_bar_config(disable=True)
+    found = ours(**PROMPT, steps=6, guidance=4.0, image=start, strength=0.6, noise=added)
+    expect(again, found, 6, **PROMPT, image=start, strength=0.6, guidance_scale=4.0,
+           generator=torch.Generator().manual_seed(3))  # fmt: skip
+    inside = diffusers.StableDiffusionInpaintPipeline(**parts)
+    inside.set_progress_bar_config(disable=True)
+    for strength in (0.6, 1.0):
+        found = ours(**PROMPT, steps=5, guidance=4.0, image=start, mask=mask, noise=added,
+                     strength=strength)  # fmt: skip
+        expect(inside, found, 5, **PROMPT, image=start, mask_image=mask, guidance_scale=4.0,
+               strength=strength, generator=torch.Generator().manual_seed(3), height=16,
+               width=16)  # fmt: skip
+
+
+def test_what_cannot_be(saved, ours, tmp_path):
+    folder, _ = saved("stable_diffusion")
+    for message, error, wrong in [
+        ("multiples of 2", InputError, {"width": 17}),
+        ("multiples of 2", InputError, {"height": 1 << 20}),
+        ("strength", InputError, {"image": picture(0), "strength": 0}),
+        ("no step is left", InputError, {"image": picture(0), "strength": 0.01}),
+        ("a mask says", InputError, {"mask": picture(0)}),
+        ("noise has the shape", InputError, {"noise": noise(3)}),
+        ("not a picture", InputError, {"image": b"nothing"}),
+    ]:
+        with pytest.raises(error, match=message):
+            ours(**PROMPT, steps=2, sampler="ddim", **wrong)
+    with pytest.raises(WeightsError, match="no such folder"):
+        Pipeline(tmp_path / "none")
+    with pytest.raises(WeightsError, match=r"no model_index\.json"):
+        Pipeline(tmp_path)
+    (tmp_path / "model_index.json").write_text('{"_class_name": "KandinskyPipeline"}')
+    with pytest.raises(Unsupported, match="'KandinskyPipeline'"):
+        Pipeline(tmp_path)
+    (tmp_path / "model_index.json").write_text((folder / "model_index.json").read_text())
+    with pytest.raises(LuminalError, match="unet"):
+        Pipeline(tmp_path)
+
+
+def test_the_command(saved, tmp_path):
+    """Compiled, its picture is the reference's."""
+    folder, _ = saved("smallest")
+    out = tmp_path / "out.png"
+    given = ["imagine", "a red light", "--model", str(folder), "-o", str(out), "--steps", "2",
+             "--threads", "1", "--progress", "--seed", "4"]  # fmt: skip
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 0, result.output
+    assert "8 x 8" in result.output
+    wanted = Pipeline(folder, device="reference")("a red light", steps=2, seed=4)
+    assert np.abs(np.asarray(Image.open(out)).astype(int) - wanted).max() <= 1
+    result = CliRunner().invoke(main, [*given, "--width", "5000"])
+    assert result.exit_code == 1 and "up to 4096" in result.output
+    result = CliRunner().invoke(main, ["imagine", "x", "--model", str(tmp_path)])
+    assert result.exit_code == 1 and "no model_index.json" in result.output
