@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .whisper import Whisper
 
 MEDIAN = 7  # frames of the filter along time
+MEDIAN_AT_MOST, MARGIN = 0.7, 0.5  # seconds of a usual word; of a pause
+ENDS = ".。!！?？"  # of sentences
 WITHOUT_BLANKS = ("zh", "ja", "th", "lo", "my", "yue")  # languages
 # marks that belong to the next word, and to the last one
 BEFORE, AFTER = "\"'“¿([{-", "\"'.。,，!！?？:：”)]}、"
@@ -42,13 +44,15 @@ def timed(
     found, place = [], 0
     for segment, part in zip(segments, text):
         words = []
-        for piece, ids in merged(split(part, model.tokenizer, language in WITHOUT_BLANKS)):
+        for piece, ids in split(part, model.tokenizer, language in WITHOUT_BLANKS):
             inside = slice(place, place + len(ids))
             first, last = float(starts[inside][0]), float(ends[inside][-1])
             likely = float(probabilities[inside].mean())
             words.append(Word(piece, seek + first, seek + last, likely))
             place += len(ids)
-        found.append(replace(segment, words=tuple(words)))
+        usual = usual_length(words)
+        words = merged(shortened(words, usual))
+        found.append(bounded(segment, words, usual))
     return found
 
 
@@ -144,18 +148,58 @@ def split(tokens: Sequence[int], tokenizer: Tokenizer, without_blanks: bool) -> 
     return words
 
 
-def merged(words: Sequence[Piece]) -> list[Piece]:
-    """Marks join the words that they belong to."""
-    found: list[Piece] = []
-    opening: Piece = ("", [])
-    for text, ids in words:
-        if text.startswith(" ") and text.strip() and text.strip() in BEFORE:
-            opening = (opening[0] + text, opening[1] + ids)
-        elif found and not opening[1] and text and text in AFTER:
-            found[-1] = (found[-1][0] + text, found[-1][1] + ids)
-        else:
-            found.append((opening[0] + text, opening[1] + ids))
-            opening = ("", [])
-    if opening[1]:
-        found.append(opening)
+def usual_length(words: Sequence[Word]) -> float:
+    """The median of the seconds that a word takes, at most MEDIAN_AT_MOST."""
+    lengths = [word.end - word.start for word in words if word.end > word.start]
+    return min(MEDIAN_AT_MOST, float(np.median(lengths))) if lengths else 0.0
+
+
+def shortened(words: Sequence[Word], usual: float) -> list[Word]:
+    """A word beside the end of a sentence is not much longer than usual: that is a pause."""
+    found, most = list(words), 2 * usual
+    for n in range(1, len(found)):
+        word = found[n]
+        if word.end - word.start > most:
+            if word.text.strip() in ENDS:
+                found[n] = replace(word, end=word.start + most)
+            elif found[n - 1].text.strip() in ENDS:
+                found[n] = replace(word, start=word.end - most)
     return found
+
+
+def merged(words: Sequence[Word]) -> list[Word]:
+    """Marks join the words that they belong to, which keep their times."""
+    found: list[Word] = []
+    opening = ""
+    for word in words:
+        text = word.text
+        if text.startswith(" ") and text.strip() and text.strip() in BEFORE:
+            opening += text
+        elif found and not opening and text and text in AFTER and found[-1].text[-1:] != " ":
+            found[-1] = replace(found[-1], text=found[-1].text + text)
+        else:
+            found.append(replace(word, text=opening + text))
+            opening = ""
+    if opening and found:
+        found[-1] = replace(found[-1], text=found[-1].text + opening)
+    return found
+
+
+def bounded(segment: Segment, words: Sequence[Word], usual: float) -> Segment:
+    """A segment with its words. Where its own times leave out much of the first or last word, they
+    are the truth: that is silence. Else the words' are."""
+    if not words:
+        return segment
+    first, last = words[0], words[-1]
+    start, end = segment.start, segment.end
+    if start < first.end and start - MARGIN > first.start:
+        first = replace(first, start=max(0.0, min(first.end - usual, start)))
+    else:
+        start = first.start
+    last = first if len(words) == 1 else last
+    if end > last.start and end + MARGIN < last.end:
+        last = replace(last, end=max(last.start + usual, end))
+    else:
+        end = last.end
+    inside = (first, *words[1:-1], last) if len(words) > 1 else (last,)
+    return replace(segment, start=start, end=end, words=inside)

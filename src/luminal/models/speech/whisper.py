@@ -82,9 +82,9 @@ class Whisper:
         """Of a window."""
         return self.config.frames * HOP / RATE
 
-    def window(self, mel: np.ndarray, start: int) -> np.ndarray:
-        """(mels, frames) of a spectrogram from a frame on; what is not there is zero."""
-        part = mel[:, start : start + self.config.frames]
+    def window(self, mel: np.ndarray, start: int, count: int | None = None) -> np.ndarray:
+        """(mels, frames) of a spectrogram from a frame on; zero after `count`."""
+        part = mel[:, start : start + (self.config.frames if count is None else count)]
         return np.pad(part, ((0, 0), (0, self.config.frames - part.shape[1])))
 
     def spectrogram(self, samples: np.ndarray) -> np.ndarray:

@@ -45,8 +45,8 @@ class Windows:
         """In the order of time."""
         seek = 0
         while seek < self.frames:
-            encoded = self.model.encoder(self.model.window(self.mel, seek)[None])
             count = min(self.model.config.frames, self.frames - seek)
+            encoded = self.model.encoder(self.model.window(self.mel, seek, count)[None])
             heard, temperature = self._hear(encoded)
             if heard.no_speech > SILENT and heard.average < UNSURE:
                 seek += count
@@ -93,24 +93,26 @@ class Windows:
         if not pairs:
             times = [t - zero for t in tokens if t >= zero]
             length = times[-1] * FRAMES if times and times[-1] else count
-            return self._made(facts, [(tokens, 0, min(length, count))]), count
+            return self._made(facts, [(tokens, 0, length)], count), count
         pieces = []
         for start, stop in zip([0, *pairs], [*pairs, len(tokens)] if alone else pairs):
             part = tokens[start:stop]
             ends = [(part[n] - zero) * FRAMES for n in (0, -1)]
             pieces.append((part, ends[0], ends[1]))
         ahead = count if alone else (tokens[pairs[-1] - 1] - zero) * FRAMES
-        return self._made(facts, pieces), ahead or count
+        return self._made(facts, pieces, count), min(ahead, count) or count
 
     def _made(
-        self, facts: Segment, pieces: Sequence[tuple[Sequence[int], int, int]]
+        self, facts: Segment, pieces: Sequence[tuple[Sequence[int], int, int]], count: int
     ) -> list[Segment]:
-        """Those with text. pieces: tokens, first and last frame in the window."""
+        """Those with text. pieces: tokens, first and last frame in the window, which has `count`
+        of sound."""
         found = []
         for tokens, first, last in pieces:
             text = self._text(tokens)
             if text.strip() and first != last:
-                start, end = ((facts.seek + at) * HOP / RATE for at in (first, last))
+                ends = (facts.seek + min(at, count) for at in (first, last))
+                start, end = (at * HOP / RATE for at in ends)
                 found.append(replace(facts, start=start, end=end, text=text, tokens=tuple(tokens)))
         return found
 
