@@ -25,10 +25,10 @@ from luminal.models.llm.config import DecoderConfig, Rope
 from luminal.models.llm.decoder import Decoder
 from luminal.models.llm.storage import Storage
 from luminal.models.vision import ResNet, VisionTransformer, ViTConfig
-from luminal.rewrite.cost import CostModel
 from luminal.rewrite.engine import Engine
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.optimise import Chooser
+from luminal.rewrite.rates import CostModel
 from luminal.rewrite.rules import FAMILIES, laws, program, rules
 from luminal.rewrite.saturate import saturate
 from luminal.rewrite.terms import Region

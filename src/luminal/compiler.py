@@ -38,10 +38,10 @@ from .lowering.lower import lower
 from .lowering.verify import verify
 from .precision import default_passes
 from .progress import tracked
-from .rewrite.cost import CostModel
 from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
+from .rewrite.rates import CostModel
 from .rewrite.regions import regions
 from .rewrite.terms import Region
 from .runtime.executable import Executable
@@ -182,7 +182,7 @@ def optimise_regions(
 ) -> Mapping[str, Chosen]:
     """Kernels of every distinct region: e-graph, extraction, plan, kernels as data. Plans that an
     earlier search has measured come first."""
-    model = cost_model(tuning.target)
+    model = CostModel.of(tuning.target)
     plans: dict[str, Chosen] = {}
     for piece in tracked("optimising region", pieces):
         if piece.key in plans:
@@ -218,19 +218,6 @@ def _build(
         report.plans = [chosen.plan.describe() for chosen in plans.values()]
         with report.stage("build"):
             return plan, ahead.codes([made.program for made in plan.kernels])
-
-
-def cost_model(target: Target) -> CostModel:
-    """The cost model for all threads of a target: its rates are those of two threads."""
-    model, share = CostModel(), target.threads / 2
-    return replace(
-        model,
-        flops=model.flops * share,
-        vector=model.vector * share,
-        cache_bandwidth=model.cache_bandwidth * share,
-        cache=model.cache * share,
-        hint=target.hint,
-    )
 
 
 def lower_kernel(

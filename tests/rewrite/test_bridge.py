@@ -11,11 +11,12 @@ from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 
 from luminal import Graph, ops
 from luminal.rewrite.bridge import bridge
-from luminal.rewrite.cost import CostModel, Pricer
+from luminal.rewrite.cost import Pricer
 from luminal.rewrite.extract import ENode, classes_of, seed
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Cyclic, Planner
+from luminal.rewrite.rates import CostModel
 from luminal.rewrite.regions import regions
 from luminal.rewrite.saturate import saturate
 

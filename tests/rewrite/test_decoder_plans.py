@@ -15,10 +15,10 @@ from luminal.models.llm.config import DecoderConfig, Rope
 from luminal.models.llm.decoder import Decoder
 from luminal.models.llm.storage import Storage
 from luminal.precision import default_passes
-from luminal.rewrite.cost import CostModel
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Plan, describe
+from luminal.rewrite.rates import CostModel
 from luminal.rewrite.regions import regions
 
 LAYERS, HIDDEN, WIDTH, VOCABULARY = 2, 8192, 2048, 8192

@@ -36,9 +36,11 @@ class MatrixInstruction:
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU as schedules see it. Sizes in bytes, rates in cycles.
+    """A machine as plans and schedules see it. Sizes in bytes, rates in cycles.
 
     vector_bytes: width of a vector register. l2_rate: bytes a cycle from the second cache.
+    clock: cycles a second, on all threads at once. bandwidth: bytes a second from memory, for all
+    threads together. launch: seconds of a kernel and its barrier.
     hint: assumed value of a run-time size without a hint of its own. index_bits: 32 where indices
     shall be narrow if they are known to fit. libraries: those that can
     be called (see `library.py`).
@@ -57,6 +59,9 @@ class Target:
     l3: int = 32 << 20
     page: int = 4096
     threads: int = 1
+    clock: float = 3.75e9
+    bandwidth: float = 2e10
+    launch: float = 2e-6
     hint: int = 128
     index_bits: int = 64
     instructions: tuple[MatrixInstruction, ...] = ()

@@ -11,7 +11,6 @@ reductions, which are values of their own). A view costs nothing: it is an addre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -19,30 +18,10 @@ from typing import TYPE_CHECKING
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .extract import Classes, ENode
+from .rates import CostModel
 
 if TYPE_CHECKING:
     from .plan import Piece
-
-
-@dataclass(frozen=True)
-class CostModel:
-    """A machine in a few numbers, for all its threads together. Rates per second.
-
-    flops: of contractions; vector: element operations; bandwidth: bytes from memory;
-    cache_bandwidth: bytes of buffers that fit `cache` bytes; tile: points of foreign axes that
-    share one computed operand; launch: seconds of a kernel and its barrier; hint: assumed value of
-    a run-time size.
-    """
-
-    flops: float = 2.4e11
-    vector: float = 4e10
-    bandwidth: float = 2e10
-    cache_bandwidth: float = 1e11
-    cache: float = 2e6
-    tile: int = 64
-    launch: float = 2e-6
-    spoiled: float = 1.5  # a contraction without a register tile of its own
-    hint: int = 128
 
 
 FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
@@ -288,7 +267,7 @@ class _Priced:
                 score = self.pricer.points(self.axes[node.children[0]] | node.over)
                 vector += (SCALARS["exp2"].cost + _ONLINE) * score * self.repeat[c]
             if c in self.products:
-                multiply += 2 * points * self._spoiled(c)
+                multiply += 2 * points * self._spoiled(c) / self._speed(c)
             elif c not in inside:
                 share = 1.0 if node.over else self.share[c]
                 narrow = min(1.0, self.classes.dtype[c].bytes / 4)  # more lanes in a vector
@@ -343,6 +322,17 @@ class _Priced:
         factors = (self.node[f] for f in self.products[c] if f in self.node)
         mapped = any(n.op == "Read" and self.classes.fixed[n.children[0]] for n in factors)
         return self.model.spoiled if plain or behind or mapped or len(uses) > 1 else 1.0
+
+    def _speed(self, c: int) -> float:
+        """Of a contraction, by the factors that have its own axes, before they are widened."""
+        over, dtypes = self.node[c].over, []
+        for x in self.products[c]:
+            if self.axes[x] & over:
+                node = self.node.get(x)
+                cast = node is not None and self.classes.scalar(node) == "cast"
+                dtypes.append(self.classes.dtype[node.children[0] if node and cast else x])
+        pair = (dtypes[0], dtypes[-1]) if len(dtypes) == 2 else 2 * (self.classes.dtype[c],)
+        return self.model.speed(*pair, self.classes.dtype[c])
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""

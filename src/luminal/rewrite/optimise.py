@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..graph.order import post_order
-from .cost import CostModel, Pricer
+from .cost import Pricer
 from .extract import Classes, ENode, classes_of, seed
 from .language import REDUCTIONS
 from .plan import Cyclic, Piece, Plan, Planner
+from .rates import CostModel
 from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 

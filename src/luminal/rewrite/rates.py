@@ -1,0 +1,57 @@
+"""A machine as plans are priced: its rates, taken from a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph.dtype import DType, f32
+from ..kernel.target import MatrixInstruction, Target
+
+OPERATION = 3.0  # multiply-adds in the time of an element operation, with what it waits for
+LATE = 1.8  # cycles in the time of one in which the second cache delivers
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """A machine in a few numbers, for all its threads together. Rates per second.
+
+    flops: of contractions in f32, of narrower ones as many times as many as an instruction does;
+    vector: element operations; bandwidth: bytes from memory; cache_bandwidth: bytes of buffers that
+    fit `cache` bytes; tile: points of foreign axes that share one computed operand; launch: seconds
+    of a kernel and its barrier; hint: assumed value of a run-time size.
+    """
+
+    flops: float = 2.4e11
+    vector: float = 4e10
+    bandwidth: float = 2e10
+    cache_bandwidth: float = 1e11
+    cache: float = 2e6
+    tile: int = 64
+    launch: float = 2e-6
+    spoiled: float = 1.5  # a contraction without a register tile of its own
+    hint: int = 128
+    instructions: tuple[MatrixInstruction, ...] = ()
+
+    @classmethod
+    def of(cls, target: Target) -> CostModel:
+        """All threads of a target."""
+        cycles = target.clock * target.threads
+        multiplies = target.lanes(f32) * target.fma_ports * cycles
+        return cls(
+            flops=2 * multiplies,
+            vector=multiplies / OPERATION,
+            bandwidth=target.bandwidth,
+            cache_bandwidth=target.l2_rate * cycles / LATE,
+            cache=target.l2 * target.threads,
+            launch=target.launch,
+            hint=target.hint,
+            instructions=target.instructions,
+        )
+
+    def speed(self, first: DType, second: DType, total: DType) -> float:
+        """Multiply-adds of these in the time of one in f32."""
+        widened = min(1.0, 4 / total.bytes)
+        return max([widened] + [
+            i.collapse / i.cycles for i in self.instructions
+            if i.accumulator == total and {i.first, i.second} == {first, second}
+        ])  # fmt: skip

@@ -1,0 +1,49 @@
+"""The cost model takes its rates from the target, so that targets choose different kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plan_nets import program, region_of
+
+from luminal import Graph
+from luminal.backend.cpu.instructions import DPBF16PS
+from luminal.backend.cpu.target import named
+from luminal.graph.dtype import bf16, f32, f64, i8, i32, u8
+from luminal.kernel.target import Target
+from luminal.rewrite.optimise import optimise
+from luminal.rewrite.rates import CostModel
+
+WIDE = Target("many", vector_bytes=4, registers=32, threads=4096)  # as a GPU
+
+
+def of(name: str) -> CostModel:
+    return CostModel.of(named(name, 2))
+
+
+@pytest.mark.parametrize(("net", "sse", "avx512", "many"), [
+    ("rotated_scores", 5, 3, 3), ("bert_layer", 10, 9, 6), ("lstm_cell", 2, 2, 1),
+])  # fmt: skip
+def test_targets_choose_different_kernels(net, sse, avx512, many):
+    region = program(net, large=True).region
+    models = (of("sse"), of("avx512"), CostModel.of(WIDE))
+    assert [len(optimise(region, m).pieces) for m in models] == [sse, avx512, many]
+
+
+def test_speeds_of_products_are_those_of_instructions():
+    fast = CostModel.of(replace(named("avx512", 2), instructions=(DPBF16PS,)))
+    assert [of(n).speed(u8, i8, i32) for n in ("sse", "avx2", "vnni")] == [1.6, 1.6, 4.0]
+    assert [m.speed(bf16, bf16, f32) for m in (of("avx2"), of("vnni"), fast)] == [1.0, 1.0, 2.0]
+    assert [of("vnni").speed(*3 * (t,)) for t in (f32, f64)] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(("narrow", "total", "gain"), [
+    (("u8", "i8"), "i32", 2.0), (("f32", "f32"), "f32", 1.0),
+])  # fmt: skip
+def test_products_of_narrow_numbers_cost_less_where_an_instruction_has_them(narrow, total, gain):
+    graph = Graph()
+    x, y = (graph.tensor((1024, 1024), t).cast(total) for t in narrow)
+    region = region_of(graph, [(x @ y).node]).region
+    slow, fast = (optimise(region, of(name)).cost for name in ("avx512", "vnni"))
+    assert gain <= slow / fast < 1.25 * gain
