@@ -10,7 +10,7 @@ What needs to know how large a variable can be (proofs, simplifying a floor) is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeAlias, Union
@@ -147,10 +147,6 @@ class Index:
         """max(self, other)."""
         return _extremum("max", self, Index.of(other))
 
-    def less(self, other: IndexLike) -> Index:
-        """1 where self < other, else 0."""
-        return (Index.of(other) - self).minimum(1).maximum(0)
-
     def ceil_div(self, divisor: IndexLike) -> Index:
         """ceil(self / divisor)."""
         divisor = Index.of(divisor)
@@ -248,6 +244,11 @@ def atom_names(atom: Atom) -> frozenset[str]:
     if isinstance(atom, Floor):
         return atom.numerator.names() | atom.divisor.names()
     return atom.first.names() | atom.second.names()
+
+
+def names_of(indices: Iterable[Index]) -> frozenset[str]:
+    """All variables of some indices."""
+    return frozenset().union(*(index.names() for index in indices))
 
 
 # ---- construction, memoised: the same few thousand indices come again and again

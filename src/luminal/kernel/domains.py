@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..graph.index import Floor, Index
+from ..graph.index import Floor, Index, names_of
 from ..graph.scalars import identity
 from ..graph.space import Space
 from .kernel import (
@@ -124,7 +124,8 @@ def _narrow_producers(kernel: Kernel, values: dict[str, Value]) -> None:
                 axis in u.points and u.domain.get(axis) == ends and _only_in_body(u, v.name)
                 for u in readers
             )
-            if ends is not None and same and _names(ends) <= {*v.axes, *kernel.sizes}:
+            mine = {*v.axes, *kernel.sizes}
+            if ends is not None and same and names_of(e for e in ends if e is not None) <= mine:
                 domain[axis] = ends
         values[v.name] = replace(values[v.name], domain=domain)
 
@@ -144,10 +145,6 @@ def _narrow_running(values: dict[str, Value]) -> None:
 def _only_in_body(reader: Value, name: str) -> bool:
     others = list(reader.expressions())[1:]
     return not any(isinstance(e, Read) and e.value == name for b in others for e in walk(b))
-
-
-def _names(ends: Ends) -> set[str]:
-    return set().union(*(end.names() for end in ends if end is not None))
 
 
 # ---- what an expression is where a condition fails

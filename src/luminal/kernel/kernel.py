@@ -110,15 +110,14 @@ class Store:
     """Where a value is written: one Index for each dimension of the buffer, over axes and slots.
 
     mode: "set", or "sum", "max", "min", "prod" to combine with what stands there. A slot outside
-    its dimension, and a point at which a condition fails, writes nothing. Where two points write
-    one element the last in the order of the value's axes wins: `ordered` axes run serially.
+    its dimension writes nothing. Where two points write one element the last in the order of the
+    value's axes wins: `ordered` axes run serially.
     """
 
     buffer: str
     index: tuple[Index, ...]
     slots: tuple[tuple[str, Expression], ...] = ()
     mode: str = "set"
-    conditions: tuple[Index, ...] = ()
     ordered: tuple[str, ...] = ()
 
 
@@ -163,6 +162,15 @@ class Value:
     def parts(self) -> tuple[Expression, ...]:
         """What it reads, and everything below."""
         return tuple(e for expression in self.expressions() for e in walk(expression))
+
+    @property
+    def indices(self) -> Iterator[Index]:
+        """Every index and condition of the value, its store and its domain."""
+        for part in self.parts:
+            yield from indices(part)
+        yield from self.store.index if self.store else ()
+        for ends in self.domain.values():
+            yield from (end for end in ends if end is not None)
 
     @property
     def loads(self) -> list[Load]:

@@ -19,6 +19,7 @@ from .kernel import (
     Kernel,
     Load,
     Position,
+    Read,
     Reduction,
     Rewriter,
     Store,
@@ -53,8 +54,7 @@ def rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
     def value(v: Value) -> Value:
         s, domain = v.store, v.domain.items()
         if s is not None:
-            conditions = tuple(map(index, s.conditions))
-            s = replace(s, index=access(s.buffer, s.index), conditions=conditions)
+            s = replace(s, index=access(s.buffer, s.index))
         ends = {a: (low and index(low), high and index(high)) for a, (low, high) in domain}
         return replace(v, store=s, domain=ends)
 
@@ -62,12 +62,16 @@ def rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
     return replace(kernel, values=tuple(value(rewriter.value(v)) for v in kernel.values))
 
 
-def reindexed(index: OnIndex, load: Callable[[Load], Load]) -> Rewriter:
-    """Changes the indices of positions and conditions, and loads."""
+def reindexed(
+    index: OnIndex, load: Callable[[Load], Load], read: Callable[[Read], Read] = lambda e: e
+) -> Rewriter:
+    """Changes the indices of positions and conditions, loads, and reads of values."""
 
     def change(e: Expression) -> Expression:
         if isinstance(e, Load):
             return load(e)
+        if isinstance(e, Read):
+            return read(e)
         if isinstance(e, Position):
             return replace(e, index=index(e.index))
         if isinstance(e, Guard):

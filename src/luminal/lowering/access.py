@@ -13,7 +13,7 @@ from math import gcd
 
 from ..errors import Illegal
 from ..graph.dtype import DType, i64
-from ..graph.index import Index, Monomial
+from ..graph.index import Index, Monomial, names_of
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
 from ..kernel.layout import Storage
@@ -89,7 +89,7 @@ class Access:
         """The axes that the index of a load mentions."""
         found = self._mentioned.get(id(load))
         if found is None:
-            names = frozenset().union(*(i.names() for i in load.index))
+            names = names_of(load.index)
             found = self._mentioned[id(load)] = tuple(sorted(names & place.index.keys()))
         return found
 
@@ -302,10 +302,9 @@ class Access:
     ) -> list[Val] | None:
         """The conditions under which a store happens; None: never."""
         masks = [self.tail(axis, place) for axis in sorted(place.guarded & set(value.points))]
-        conditions = [self.indexing.at(c, place) for c in store.conditions]
-        for position, here, extent in zip(store.index, index, self.memories[store.buffer].shape):
-            if position.names() & data.keys():
-                conditions += [here, extent - 1 - here]
+        shape = self.memories[store.buffer].shape
+        slotted = (at for at in zip(store.index, index, shape) if at[0].names() & data.keys())
+        conditions = [c for _, here, extent in slotted for c in (here, extent - 1 - here)]
         tested = self.indexing.open_conditions(conditions, place)
         return None if tested is None else masks + tested
 

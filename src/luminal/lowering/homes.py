@@ -72,7 +72,7 @@ class Homes:
         if value.reduction is not None or len(stores) != 1 or stores[0] is None:
             raise Illegal(f"{value.name} cannot live in the buffer {buffer}")
         store = stores[0]
-        if store.slots or store.conditions or store.mode != "set":
+        if store.slots or store.mode != "set":
             raise Illegal(f"{value.name} cannot live in {buffer}: not all of it is written")
         if self.kernel.buffer(buffer).dtype is not value.dtype:
             raise Illegal(f"{value.name} and the buffer {buffer} differ in dtype")

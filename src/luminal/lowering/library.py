@@ -13,7 +13,7 @@ from math import prod
 
 from ..errors import Illegal
 from ..graph.dtype import f32
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..kernel.kernel import Apply, Buffer, Kernel, Load, Reduction, Store, Value
 from ..kernel.program import Instruction, Parallel, Statement, Val, start_of
 from ..kernel.schedule import Schedule
@@ -65,7 +65,7 @@ def contraction(kernel: Kernel) -> Contraction | None:
     if len(kernel.values) > 1 or store is None or len(factors) != 2 or not _plain(value, store):
         return None
     (reduced,), (first, second) = value.over, factors
-    uses = [{n for i in load.index for n in i.names()} for load in factors]
+    uses = [names_of(load.index) for load in factors]
     batch = tuple(a for a in value.axes if a in uses[0] and a in uses[1])
     sides = [[a for a in value.axes if a in use and a not in batch] for use in uses]
     if any(len(side) != 1 for side in sides):

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 from ..graph.dtype import i64
-from ..graph.index import Index
+from ..graph.index import names_of
 from ..graph.space import Space
-from ..kernel.kernel import Kernel, walk
+from ..kernel.kernel import Kernel
 from ..kernel.layout import Storage
 from ..kernel.program import Program, Tile, Val, start_of
 from ..kernel.schedule import Schedule
@@ -80,18 +80,9 @@ def _walk(
 
 def size_names(kernel: Kernel) -> tuple[str, ...]:
     """The run-time sizes that a kernel mentions, sorted: the order in which they are passed."""
-    found = set(kernel.sizes)
-    indices = [e for b in kernel.buffers for e in b.shape] + list(kernel.axes.values())
-    for value in kernel.values:
-        indices += [i for bounds in value.domain.values() for i in bounds if i is not None]
-        indices += [i for s in (value.store,) if s for i in (*s.index, *s.conditions)]
-        for expression in value.expressions():
-            for e in walk(expression):
-                index = getattr(e, "index", ())
-                indices += [index] if isinstance(index, Index) else list(index)
-                indices += list(getattr(e, "conditions", ()))
-    for i in indices:
-        found |= i.names()
+    indices = [*(n for b in kernel.buffers for n in b.shape), *kernel.axes.values()]
+    indices += [i for value in kernel.values for i in value.indices]
+    found = names_of(indices).union(kernel.sizes)
     return tuple(sorted(n for n in found if n not in kernel.axes and not n.startswith("$")))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import Illegal
 from ..graph.dtype import DType, boolean, f32
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..graph.scalars import COMBINE, identity
 from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value
 from ..kernel.narrow import operands
@@ -162,7 +162,7 @@ class Values:
     def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
         """The conditions that have to be tested; None where one is known to fail."""
         loose = place.guarded - {a for a, _ in place.lanes}
-        touched = loose & frozenset().union(*(c.names() for c in guard.conditions))
+        touched = loose & names_of(guard.conditions)
         if touched:  # the loads below stand at the last element, so their conditions must too
             place = self.access.clamped(touched, place)
         here = (self.indexing.at(condition, place) for condition in guard.conditions)

@@ -34,7 +34,7 @@ from math import isfinite, prod
 
 from ..graph.dtype import bf16, f32, i8, i16, i32, u8
 from ..graph.graph import Graph
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..graph.node import Node, Shape, View, position
 from ..graph.passes import cast, uniform
 from ..graph.views import place, product
@@ -72,7 +72,7 @@ def half_contraction(
     the other has, or one is known before the run. weights_only: a factor that is not known then
     stays as it is, and so does one that many rows share."""
     factors = [resolved(graph, factor) for factor in product_node.inputs]
-    names = [_names(factor.index) for factor in factors]
+    names = [names_of(factor.index) for factor in factors]
     summed = {position(d) for d in dims}
     if not all(mine & summed for mine in names):
         return None
@@ -143,7 +143,7 @@ class _Whole:
     def contraction(self, w: Node, x: Node, floats: bool) -> Node | None:
         size = self.shape[self.dim]
         factor = resolved(self.graph, x)
-        if not size.is_constant or size == 0 or position(self.dim) not in _names(factor.index):
+        if not size.is_constant or size == 0 or position(self.dim) not in names_of(factor.index):
             return None
         found = self._in_groups(self._terms(w, tuple(map(place, range(len(self.shape))))), factor)
         return self._in_groups(self._rounded(w), factor) if found is None and floats else found
@@ -201,7 +201,7 @@ class _Whole:
 
     def _compact(self, factor: Placed, shape: Shape) -> tuple[int, ...] | None:
         """The dimensions that a factor has, unless it repeats elements along them."""
-        names = _names(factor.index)
+        names = names_of(factor.index)
         dims = tuple(d for d in range(len(shape)) if position(d) in names)
         whole = product([shape[d] for d in dims]) == product(factor.node.shape)
         once = whole or _once(factor, shape, len(dims))
@@ -260,7 +260,7 @@ class _Whole:
 
     def _varies(self, leaf: Placed, by: Groups, digits: Sequence[int]) -> bool:
         """It is not constant along these digits of the dimension."""
-        names = _names(self._at(leaf, by.split).index)
+        names = names_of(self._at(leaf, by.split).index)
         return any(position(d) in names for d in digits)
 
     def _at(self, leaf: Placed, level: Level) -> Placed:
@@ -358,7 +358,3 @@ def _once(factor: Placed, shape: Shape, count: int) -> bool:
             return False
         count -= len(dims)
     return count == 0
-
-
-def _names(index: Shape) -> frozenset[str]:
-    return frozenset().union(*(i.names() for i in index))

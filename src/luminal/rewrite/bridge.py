@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..graph.index import Index
-from ..kernel.kernel import Buffer, Kernel, Store, Value, indices
+from ..graph.index import Index, names_of
+from ..kernel.kernel import Buffer, Kernel, Store, Value
 from .bridge_body import Body, Place, load_at_point, scatter_value
 from .plan import Piece, Plan
 
@@ -212,21 +212,11 @@ class _Bridge:
     def _make(self, name: str, buffers: list[Buffer], values: list[Value]) -> Kernel:
         names = dict.fromkeys(a for v in values for a in v.points)
         axes = {a: self.space.axes[a] for a in names}
-        used = {n for e in axes.values() for n in e.names()}
-        used |= {n for b in buffers for e in b.shape for n in e.names()}
-        for value in values:
-            used |= _sizes(value)
+        indices = [*axes.values(), *(e for b in buffers for e in b.shape)]
+        used = names_of([*indices, *(i for v in values for i in v.indices)])
         sizes = {n: self.space.sizes[n] for n in sorted(used) if n in self.space.sizes}
         hints = {n: h for n, h in self.space.hints.items() if n in sizes}
         return Kernel(name, tuple(buffers), axes, tuple(values), sizes, hints)
-
-
-def _sizes(value: Value) -> set[str]:
-    """All names in the indices of a value."""
-    found = [index for part in value.parts for index in indices(part)]
-    if value.store is not None:
-        found += [*value.store.index, *value.store.conditions]
-    return {name for index in found for name in index.names()}
 
 
 # ---- in which order the axes of a temporary stand in memory

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import CompileError
 from ..graph.dtype import ALL, DType
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..graph.order import post_order
 from ..kernel.kernel import (
     Apply,
@@ -318,7 +318,7 @@ class Body:
         for part in walk(expression):
             if isinstance(part, Read):
                 names.update(next(v.axes for v in self.values if v.name == part.value))
-            names.update(n for index in indices(part) for n in index.names())
+            names.update(names_of(indices(part)))
         return frozenset(names & self.space.axes.keys())
 
 
@@ -332,7 +332,7 @@ def scatter_value(body: Body, node: ENode, place: Place) -> None:
     index = tuple(entries[a] for a in place.axes)
     plain = {n for i in index if SLOT_NAME not in i.names() for n in i.names()}
     ordered = tuple(a for a in found.along if a not in plain)
-    store = Store(place.buffer.name, index, slots, found.mode, (), ordered)
+    store = Store(place.buffer.name, index, slots, found.mode, ordered)
     number = len(body.values)
     dtype = body.classes.dtype[values]
     content = body.expression(values, ())

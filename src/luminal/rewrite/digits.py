@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import TypeAlias
 
-from ..graph.index import Floor, Index, Monomial
+from ..graph.index import Floor, Index, Monomial, names_of
 from ..graph.node import Shape, View, position
 from ..graph.space import Space
 from .axes import quotient
@@ -70,7 +70,7 @@ def _in_digits(
     )
     conditions = tuple(inner.simplify(inner.substitute(c, mapping)) for c in view.conditions)
     order = _orders(index, shape, carried, inner)
-    names = frozenset().union(*(i.names() for i in (*index, *conditions)))
+    names = names_of((*index, *conditions))
     return DigitView(tuple(positions), index, order, conditions, names & inner.axes.keys())
 
 

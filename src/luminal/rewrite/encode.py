@@ -22,7 +22,7 @@ from .engine import Fact, Inserted
 from .language import OPAQUE, OPERATIONS, REQUESTS, VISIBLE
 from .maps import compose, conditions_of, injective
 from .normal import axis_key
-from .terms import SLOT, Domain, Map, Region, ScatterMap, Term, is_reduction, names_of
+from .terms import SLOT, Domain, Map, Region, ScatterMap, Term, is_reduction, mentioned
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
 NEVER = 0
@@ -245,19 +245,6 @@ class Encoding:
 
 
 def _mentioned(item: Interned) -> frozenset[str] | None:
-    """The names in an attribute that axes of its class come from; None where it tells nothing."""
-    if isinstance(item, Map):
-        return item.names
-    if isinstance(item, ScatterMap):
-        return frozenset(axis for axis, _ in item.entries)
     if isinstance(item, Term):
-        return _of_head(item)
-    return names_of(item or ())
-
-
-def _of_head(term: Term) -> frozenset[str] | None:
-    if term.op == "input":
-        return frozenset(term.attribute.axes)
-    if term.op == "scan":
-        return frozenset((term.attribute[1],))
-    return term.attribute.names() if term.op == "index" else None
+        return mentioned(item.op, item.attribute)
+    return mentioned("guard", item)

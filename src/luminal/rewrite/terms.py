@@ -26,22 +26,16 @@ Python number; terms tell 0.0 from -0.0 and 1 from True, and take all NaNs for o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..graph.dtype import DType
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..graph.space import Space
 
 SLOT = "$"  # the variable of a map that stands for a data-dependent index
 
 Domain: TypeAlias = tuple[Index, ...]  # a conjunction of `index >= 0`
-
-
-def names_of(indices: Iterable[Index]) -> frozenset[str]:
-    """All names in some indices."""
-    return frozenset().union(*(index.names() for index in indices))
 
 
 @dataclass(frozen=True)
@@ -120,26 +114,26 @@ class Terms:
 
     def axes_of(self, term: Term) -> frozenset[str]:
         """The axes that a term depends on, from those of its children."""
-        below = [self.axes[c] for c in term.children]
-        if term.op == "input":
-            return frozenset(term.attribute.axes)
-        if term.op == "scatter":
-            return frozenset(axis for axis, _ in term.attribute.entries)
-        if term.op in ("load", "store"):
-            return below[0]
-        if term.op in ("read", "gather"):
-            mentioned = [self.space.depends(i) for _, i in term.attribute.entries]
-            mentioned += [self.space.depends(c) for c in term.attribute.conditions]
-            return frozenset().union(*mentioned, *below[1:])
-        if term.op == "index":
-            return self.space.depends(term.attribute)
-        if term.op == "guard":
-            return frozenset().union(*map(self.space.depends, term.attribute), *below)
         if is_reduction(term):
-            return below[0] - set(term.attribute)
-        if term.op == "scan":
-            return below[0] | {term.attribute[1]}
-        return frozenset().union(*below)
+            return self.axes[term.children[0]] - set(term.attribute)
+        elsewhere = {"read": 1, "gather": 1, "scatter": 3}.get(term.op, 0)  # read at other points
+        own = frozenset(self.space.axes.keys() & (mentioned(term.op, term.attribute) or ()))
+        return own.union(*(self.axes[c] for c in term.children[elsewhere:]))
+
+
+def mentioned(op: str, found: Any) -> frozenset[str] | None:
+    """The names in the attribute of a term that its axes come from; None where it tells nothing."""
+    if isinstance(found, Map):
+        return found.names
+    if isinstance(found, ScatterMap):
+        return frozenset(axis for axis, _ in found.entries)
+    if op == "input":
+        return frozenset(found.axes)
+    if op == "scan":
+        return frozenset(found[1:])
+    if op == "index":
+        return frozenset(found.names())
+    return names_of(found or ()) if op == "guard" else None
 
 
 def is_reduction(term: Term) -> bool:

@@ -49,7 +49,7 @@ def _lends(draft: Draft, out: Value, v: Value) -> bool:
     store = out.store
     assert store is not None
     buffer, lane = draft.facts.buffers[store.buffer], draft.facts.lane_of.get(v.name)
-    plain = store.mode == "set" and not store.slots and not store.conditions
+    plain = store.mode == "set" and not store.slots
     plain = plain and store.index == tuple(map(Index.of, out.axes)) and out.axes == v.axes
     touched = [x.name for u in draft.found.values for x in draft.facts.accesses(u)]
     touched += [u.store.buffer for u in draft.found.stored if u.store and u is not out]

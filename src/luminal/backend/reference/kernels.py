@@ -272,7 +272,7 @@ class _Run:
         full = np.broadcast_to(result, shape)
         target = self.arrays[store.buffer]
         kept = self._domain(value, value.axes)
-        active = np.asarray(kept) & self._holds(store.conditions)
+        active = np.asarray(kept)
         if self._plain(value, store) and bool(np.all(active)):
             order = [self.names.index(next(iter(i.names()))) for i in store.index]
             rest = [i for i in range(len(self.names)) if i not in order]
