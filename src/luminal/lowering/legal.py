@@ -58,7 +58,7 @@ def in_place(kernel: Kernel, schedule: Schedule, old: str, new: str) -> bool:
     (writer,), store = writers, writers[0].store
     assert store is not None
     summed = any(v.reduction for v in kernel.values if v.store == store)
-    if store.mode != "set" or store.slots or store.conditions or summed:
+    if store.mode != "set" or store.slots or summed:
         return False
     walked = {n.loop.axis for n in tree.paths[writer.name]}
     if not {Index.of(axis) for axis in walked.union(writer.axes)} <= set(store.index):
