@@ -19,10 +19,10 @@ from . import nvrtc
 from .driver import Driver, Memory, opened
 from .shape import launch_shape, scalar_target, workers
 
-MULTIPROCESSORS = {
+MULTIPROCESSORS = {  # of the largest that are common: what is compiled without a GPU is cut to them
     "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_100": 148,
     "sm_103": 160, "sm_120": 170,
-}  # fmt: skip  (of the largest that are common: what is compiled without a GPU is cut to them)
+}  # fmt: skip
 SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")  # with an "a" variant
 OTHERS = 80
 ELF = b"\x7fELF"

@@ -47,8 +47,8 @@ struct Thread { State state; int fiber; unsigned warp_epoch; };
 struct Fiber { jmp_buf resume; ucontext_t context; char* stack; int thread; };
 struct Who { int block = -1, thread = -1; unsigned epoch = 0, warp_epoch = 0; };
 struct Shadow { Who writer, readers[2]; };  // the last reader, and one before it
-struct Copy { char* to; const char* from; int bytes; };
-struct Copies { Copy* made; int count, room, groups, ends[8]; };
+struct Copy { char* to; const char* from; Shadow* shadows; int bytes, count, group; };
+struct Copies { Copy* made; int count, room, group; };  // not done yet
 
 inline Thread* threads;
 inline Fiber* fibers;
@@ -163,7 +163,7 @@ inline bool release() {
 
 inline bool run_block(uint64_t order) {
   live = count, fiber_count = idle_count = 0, epoch = 0;
-  for (int n = 0; n < count; n++) threads[n] = {READY, -1, 0}, copies[n].count = copies[n].groups = 0;
+  for (int n = 0; n < count; n++) threads[n] = {READY, -1, 0}, copies[n].count = copies[n].group = 0;
   memset(shared_bytes, POISON, shared_size);
   if (races) for (long long n = 0; n < shared_size; n++) shared_shadows[n] = Shadow();
   while (live) {
@@ -259,6 +259,116 @@ template <class T> inline buffer<T> shared_part(long long at, long long count) {
 
 inline void __syncthreads() { simulator::yield(simulator::AT_BARRIER); }
 inline void __syncwarp(unsigned = ~0u) { simulator::yield(simulator::AT_WARP); }
+
+// ---- what the prelude has (prelude.py)
+
+namespace simulator {
+
+template <class T> inline T exchanged(T value, int lane) {
+  int first = current / LANES * LANES;
+  memcpy(deposits[current], &value, sizeof value);
+  __syncwarp();
+  T found;
+  memcpy(&found, deposits[first + (lane >= 0 && lane < LANES ? lane : current % LANES)], sizeof found);
+  __syncwarp();
+  return found;
+}
+
+inline float of_bf16(unsigned bits) { return same_bits<float>(bits << 16); }
+// sign, exponent and mantissa of so many bits; last: the largest exponent is one of numbers, too
+inline float of_small(unsigned bits, int exponent, int mantissa, bool last) {
+  int e = bits >> mantissa & ((1 << exponent) - 1), m = bits & ((1 << mantissa) - 1);
+  int bias = (1 << (exponent - 1)) - 1, most = (1 << exponent) - 1;
+  float sign = bits >> (exponent + mantissa) & 1 ? -1.f : 1.f, number;
+  if (e == most && (!last || m == (1 << mantissa) - 1)) number = m ? __builtin_nanf("") : __builtin_inff();
+  else number = __builtin_ldexpf((e ? 1 << mantissa : 0) + m, (e ? e : 1) - bias - mantissa);
+  return sign * number;
+}
+struct BF16 { typedef float Wide; enum { per = 2 }; static float of(unsigned r, int e) { return of_bf16(r >> 16 * e & 0xffff); } };
+struct F16 { typedef float Wide; enum { per = 2 }; static float of(unsigned r, int e) { return of_small(r >> 16 * e & 0xffff, 5, 10, false); } };
+struct TF32 { typedef float Wide; enum { per = 1 }; static float of(unsigned r, int) { return same_bits<float>(r & 0xffffe000u); } };
+struct S8 { typedef int Wide; enum { per = 4 }; static int of(unsigned r, int e) { return (signed char)(r >> 8 * e); } };
+struct E4M3 { typedef float Wide; enum { per = 4 }; static float of(unsigned r, int e) { return of_small(r >> 8 * e & 0xff, 4, 3, true); } };
+struct E5M2 { typedef float Wide; enum { per = 4 }; static float of(unsigned r, int e) { return of_small(r >> 8 * e & 0xff, 5, 2, false); } };
+
+template <class K> inline void mma(typename K::Wide (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  int lane = current % LANES, first = current - lane, per = K::per;
+  memcpy(deposits[current], a, sizeof a);
+  memcpy(deposits[current] + sizeof a, b, sizeof b);
+  __syncwarp();
+  for (int r = 0; r < 4; r++) {
+    int row = lane / 4 + 8 * (r / 2), column = 2 * (lane % 4) + r % 2;
+    for (int k = 0; k < 8 * per; k++) {
+      int part = k / (4 * per), t = k % (4 * per) / per, e = k % per;
+      unsigned left, right;
+      memcpy(&left, deposits[first + row % 8 * 4 + t] + 4 * (row / 8 + 2 * part), 4);
+      memcpy(&right, deposits[first + column * 4 + t] + sizeof a + 4 * part, 4);
+      c[r] += K::of(left, e) * K::of(right, e);
+    }
+  }
+  __syncwarp();
+}
+
+template <bool turned, int N> inline void ldmatrix(unsigned (&r)[N], buffer<unsigned short> row) {
+  int lane = current % LANES, first = current - lane;
+  if (lane < 8 * N) {
+    if (row.count < 8) fail("reads %lld elements of a row of 8", row.count);
+    if ((uintptr_t)row.data % 16) fail("reads a row that begins in between");
+    for (int n = 0; n < 8 && row.shadows; n++) reads(row.shadows + n);
+  }
+  memcpy(deposits[current], row.data, lane < 8 * N ? 16 : 0);
+  __syncwarp();
+  for (int i = 0; i < N; i++) {
+    unsigned short pair[2];
+    for (int e = 0; e < 2; e++) {
+      int y = turned ? lane % 4 * 2 + e : lane / 4, x = turned ? lane / 4 : lane % 4 * 2 + e;
+      memcpy(&pair[e], deposits[first + 8 * i + y] + 2 * x, 2);
+    }
+    memcpy(&r[i], pair, 4);
+  }
+  __syncwarp();
+}
+
+}  // namespace simulator
+
+template <class T> inline T lane_xor(T value, int n) { return simulator::exchanged(value, simulator::current % 32 ^ n); }
+template <class T> inline T lane_down(T value, int n) { return simulator::exchanged(value, simulator::current % 32 + n); }
+template <class T> inline T lane_up(T value, int n) { return simulator::exchanged(value, simulator::current % 32 - n); }
+template <class T> inline T lane_of(T value, int n) { return simulator::exchanged(value, n & 31); }
+
+#define PRODUCT(name, kind) inline void name(simulator::kind::Wide (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { simulator::mma<simulator::kind>(c, a, b); }
+PRODUCT(mma_bf16, BF16) PRODUCT(mma_f16, F16) PRODUCT(mma_tf32, TF32) PRODUCT(mma_s8, S8)
+PRODUCT(mma_e4m3, E4M3) PRODUCT(mma_e5m2, E5M2)
+#define MATRICES(n) \
+  inline void ldmatrix_##n(unsigned (&r)[n], buffer<unsigned short> row) { simulator::ldmatrix<false>(r, row); } \
+  inline void ldmatrix_##n##_turned(unsigned (&r)[n], buffer<unsigned short> row) { simulator::ldmatrix<true>(r, row); }
+MATRICES(1) MATRICES(2) MATRICES(4)
+
+// A copy is done as late as it may be: when a wait ends.
+template <class T> inline void copy_16(buffer<T> to, buffer<T> from, int count) {
+  using namespace simulator;
+  Copies& all = copies[current];
+  long long size = sizeof(T);
+  if (to.count * size < 16 || from.count * size < count) fail("copies 16 bytes beyond the end");
+  if ((uintptr_t)to.data % 16 || (uintptr_t)from.data % 16) fail("copies 16 bytes that begin in between");
+  if (all.count == all.room) all.made = (Copy*)realloc(all.made, (all.room = 2 * all.room + 8) * sizeof(Copy));
+  for (int e = 0; e < 16 / size && to.shadows; e++) writes(to.shadows + e);  // it may be done at once
+  all.made[all.count++] = {(char*)to.data, (char*)from.data, to.shadows, count, 16 / (int)size, all.group};
+}
+inline void copies_commit() { simulator::copies[simulator::current].group++; }
+template <int N> inline void copies_wait() {
+  using namespace simulator;
+  Copies& all = copies[current];
+  int left = 0;
+  for (int n = 0; n < all.count; n++) {
+    Copy copy = all.made[n];
+    if (copy.group >= all.group - N) { all.made[left++] = copy; continue; }
+    memcpy(copy.to, copy.from, copy.bytes);
+    memset(copy.to + copy.bytes, 0, 16 - copy.bytes);
+    for (int e = 0; e < copy.count && copy.shadows; e++) writes(copy.shadows + e);
+  }
+  all.count = left;
+}
 
 namespace simulator {
 

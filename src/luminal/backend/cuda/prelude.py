@@ -1,0 +1,197 @@
+"""Device functions of generated text: what a GPU's instructions mean, in NumPy, and how CUDA says
+them. The simulator has bodies of its own under the same names (`simulator.hpp`).
+
+A matrix lies in the 32-bit registers of a warp's 32 lanes, `per` elements in each. For
+`mma.sync.m16n8k(8 per)` (PTX ISA, "Matrix Fragments for mma"): register r of lane l has, with
+g = l / 4 and t = l mod 4,
+
+    of A  row g + 8 (r mod 2), columns t per + 4 per (r / 2) + 0 .. per - 1
+    of B  rows t per + 4 per r + 0 .. per - 1, column g
+    of C  row g + 8 (r / 2), column 2 t + r mod 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+LANES = 32
+GROUP, IN_GROUP = np.arange(LANES) // 4, np.arange(LANES) % 4
+
+
+@dataclass(frozen=True)
+class Function:
+    """text: CUDA C++, where u32 and the like are known. specification: NumPy arrays of all lanes,
+    lanes first -> what it returns or leaves in its first argument. arch: the first that has it."""
+
+    name: str
+    text: str
+    specification: Callable[..., Any]
+    arch: str = "sm_80"
+
+
+# ---- what they mean
+
+
+def a_matrix(registers: np.ndarray) -> np.ndarray:
+    """registers: (32, 4, per) -> A (16, 8 per)."""
+    per = registers.shape[2]
+    made = np.zeros((16, 8 * per), registers.dtype)
+    for r in range(4):
+        for e in range(per):
+            made[GROUP + 8 * (r % 2), IN_GROUP * per + 4 * per * (r // 2) + e] = registers[:, r, e]
+    return made
+
+
+def b_matrix(registers: np.ndarray) -> np.ndarray:
+    """registers: (32, 2, per) -> B (8 per, 8)."""
+    per = registers.shape[2]
+    made = np.zeros((8 * per, 8), registers.dtype)
+    for r in range(2):
+        for e in range(per):
+            made[IN_GROUP * per + 4 * per * r + e, GROUP] = registers[:, r, e]
+    return made
+
+
+def c_registers(matrix: np.ndarray) -> np.ndarray:
+    """C (16, 8) -> (32, 4)."""
+    return np.stack([matrix[GROUP + 8 * (r // 2), 2 * IN_GROUP + r % 2] for r in range(4)], 1)
+
+
+def product(dtype: Any, wide: Any) -> Callable[..., np.ndarray]:
+    """(c, a, b) -> c + A B: registers (32, 4), and (32, 4) and (32, 2) as u32."""
+
+    def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        left = a_matrix(elements(a, dtype)).astype(wide)
+        right = b_matrix(elements(b, dtype)).astype(wide)
+        return c + c_registers(left @ right).astype(c.dtype)
+
+    return specification
+
+
+def elements(registers: np.ndarray, dtype: Any) -> np.ndarray:
+    """(lanes, n) u32 -> (lanes, n, per). dtype "tf32": f32 without its last 13 bits."""
+    if dtype == "tf32":
+        return (registers & np.uint32(0xFFFFE000)).view(np.float32)[..., None]
+    words: np.ndarray = np.ascontiguousarray(registers).view(dtype)
+    return words.reshape(*registers.shape, -1)
+
+
+def matrices(count: int, turned: bool) -> Callable[..., np.ndarray]:
+    """(memory u16, starts) -> registers (32, count) u32. Lane 8 i + r says where row r of matrix i
+    starts, eight elements; lane l receives elements 2 t, 2 t + 1 of row g, or of column g."""
+
+    def specification(memory: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        made = np.zeros((LANES, count, 2), np.uint16)
+        for i in range(count):
+            rows = np.stack([memory[s : s + 8] for s in starts[8 * i : 8 * i + 8]])
+            rows = rows.T if turned else rows
+            for e in range(2):
+                made[:, i, e] = rows[GROUP, 2 * IN_GROUP + e]
+        return made.view(np.uint32)[..., 0]
+
+    return specification
+
+
+def shuffled(source: Callable[[np.ndarray, int], np.ndarray]) -> Callable[..., np.ndarray]:
+    """(values, n) -> the values of other lanes; of one's own where there is no such lane."""
+
+    def specification(values: np.ndarray, number: int) -> np.ndarray:
+        lanes = np.arange(LANES)
+        found = source(lanes, number)
+        return values[np.where((found >= 0) & (found < LANES), found, lanes)]
+
+    return specification
+
+
+def copied(to: np.ndarray, source: np.ndarray, count: int) -> np.ndarray:
+    """16 bytes, of which `count` are read and the others zero; seen from the wait on that leaves
+    fewer groups open than were committed since."""
+    made = to.copy()
+    made[:count], made[count:] = source[:count], 0
+    return made
+
+
+# ---- how CUDA says them
+
+
+def _product(name: str, shape: str, types: str, accumulator: str) -> str:
+    letter, kind = ("r", "i32") if accumulator == "s32" else ("f", "f32")
+    kinds = f"{accumulator}.{types}.{types}.{accumulator}"
+    c = ", ".join(f'"+{letter}"(c[{n}])' for n in range(4))
+    ab = ", ".join(f'"r"({m}[{n}])' for m, count in (("a", 4), ("b", 2)) for n in range(count))
+    return (
+        f"void {name}({kind} (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {{\n"
+        f'  asm volatile("mma.sync.aligned.{shape}.row.col.{kinds} '
+        '{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"\n'
+        f"    : {c} : {ab}); }}"
+    )
+
+
+def _matrices(name: str, count: int, turned: bool) -> str:
+    out = ", ".join(f"%{n}" for n in range(count))
+    registers = ", ".join(f'"=r"(r[{n}])' for n in range(count))
+    return (
+        f"void {name}(u32 (&r)[{count}], buffer<u16> row) {{\n"
+        f'  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{".trans" * turned}.shared.b16 '
+        f'{{{out}}}, [%{count}];"\n'
+        f'    : {registers} : "r"((u32)__cvta_generic_to_shared(row)) : "memory"); }}'
+    )
+
+
+_COPY = """template <class T>
+__device__ inline void copy_16(buffer<T> to, buffer<T> from, int count) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+    :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(count) : "memory"); }"""
+_COMMIT = 'void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }'
+_WAIT = """template <int N> __device__ inline void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }"""
+
+
+def _shuffle(name: str, intrinsic: str) -> str:
+    return (
+        f"template <class T> __device__ inline T {name}(T value, int n)"
+        f" {{ return {intrinsic}(0xffffffffu, value, n); }}"
+    )
+
+
+def _functions() -> Iterable[Function]:
+    for name, shape, types, accumulator, dtype, wide in (
+        ("mma_bf16", "m16n8k16", "bf16", "f32", ml_dtypes.bfloat16, np.float32),
+        ("mma_f16", "m16n8k16", "f16", "f32", np.float16, np.float32),
+        ("mma_tf32", "m16n8k8", "tf32", "f32", "tf32", np.float32),
+        ("mma_s8", "m16n8k32", "s8", "s32", np.int8, np.int32),
+        ("mma_e4m3", "m16n8k32", "e4m3", "f32", ml_dtypes.float8_e4m3fn, np.float32),
+        ("mma_e5m2", "m16n8k32", "e5m2", "f32", ml_dtypes.float8_e5m2, np.float32),
+    ):
+        arch = "sm_89" if types.startswith("e") else "sm_80"
+        text = _product(name, shape, types, accumulator)
+        yield Function(name, text, product(dtype, wide), arch)
+    for count in (1, 2, 4):
+        for turned in (False, True):
+            name = f"ldmatrix_{count}" + "_turned" * turned
+            yield Function(name, _matrices(name, count, turned), matrices(count, turned), "sm_75")
+    yield Function("copy_16", _COPY, copied)
+    yield Function("copies_commit", _COMMIT, copied)
+    yield Function("copies_wait", _WAIT, copied)
+    for name, intrinsic, source in (
+        ("lane_xor", "__shfl_xor_sync", lambda lanes, n: lanes ^ n),
+        ("lane_down", "__shfl_down_sync", lambda lanes, n: lanes + n),
+        ("lane_up", "__shfl_up_sync", lambda lanes, n: lanes - n),
+        ("lane_of", "__shfl_sync", lambda lanes, n: 0 * lanes + n % LANES),
+    ):
+        yield Function(name, _shuffle(name, intrinsic), shuffled(source), "sm_75")
+
+
+FUNCTIONS = {made.name: made for made in _functions()}
+
+
+def text_of(names: Iterable[str]) -> str:
+    """The text of these functions, to stand before what calls them."""
+    made = [FUNCTIONS[name].text for name in names]
+    made = [m if m.startswith("template") else f"static __device__ inline {m}" for m in made]
+    return "\n".join(["#ifndef LUMINAL_SIMULATED", *made, "#endif", ""])

@@ -1,0 +1,43 @@
+"""Kernels written by hand, on the simulator."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from luminal.backend.cuda.prelude import text_of
+from luminal.backend.cuda.simulator import MESSAGE, Launch, Slot, library
+from luminal.backend.text.dialect import CUDA
+from luminal.errors import WrongResult
+
+TYPES = "".join(f"typedef {text} {name};\n" for name, text in CUDA.types.items())
+
+
+def complete(body: str, names: Sequence[str] = ()) -> str:
+    """The text of a kernel and of the functions that it calls."""
+    return TYPES + CUDA.header + text_of(names) + body
+
+
+class Kernels:
+    """Texts by name, each with a kernel `k`, compiled together."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._numbers = {name: number for number, name in enumerate(texts)}
+        self._library = library(
+            tuple((f"k{n}", text.replace("void k(", f"void k{n}("))
+                  for n, text in enumerate(texts.values()))
+        )  # fmt: skip
+
+    def run(
+        self, name: str, arrays: Sequence[np.ndarray], blocks: int = 1, threads: int = 32,
+        shared: int = 0, order: int = 2, races: bool = True,
+    ) -> None:  # fmt: skip
+        """On arrays in place. Raises WrongResult."""
+        slots = (Slot * len(arrays))(*(Slot(a.ctypes.data, a.nbytes, 1) for a in arrays))
+        how, message = Launch(blocks, threads, shared, order, 1, races), bytearray(MESSAGE)
+        view = (ctypes.c_char * MESSAGE).from_buffer(message)
+        kernel = getattr(self._library, f"simulated_{self._numbers[name]}")
+        if self._library.simulate(kernel, slots, len(arrays), ctypes.byref(how), view):
+            raise WrongResult(bytes(message).split(b"\0")[0].decode())
