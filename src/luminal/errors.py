@@ -96,5 +96,9 @@ class NotFinite(LuminalError, ArithmeticError):
     """A value of a training became NaN or infinite."""
 
 
+class OutOfMemory(LuminalError, MemoryError):
+    """The system gives no memory for what a run needs at its sizes."""
+
+
 class VerifyError(CompileError):
     """An intermediate representation breaks its own rules."""

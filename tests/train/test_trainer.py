@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from luminal import Graph, InputError, NotFinite, ops, train
+from luminal.errors import OutOfMemory
 from luminal.train import checkpoints
 from luminal.train.data import Prefetch
 from luminal.train.log import read
@@ -176,3 +177,12 @@ def test_nothing_is_lost_when_a_training_is_killed(tmp_path: Path) -> None:
 def test_nothing_is_lost_when_a_training_is_killed_often(tmp_path: Path) -> None:
     survive(tmp_path, kills=20, seed=1)
 
+
+
+def test_a_run_that_finds_no_memory_says_so() -> None:
+    graph = Graph()
+    x, w = graph.tensor(("n", 3)), graph.parameter((3, 1 << 20)).set(np.ones((3, 1 << 20), "f4"))
+    loss = ops.exp(x @ w).cumsum(0).sum()
+    trainer = train.Trainer(loss, [x], [w], train.SGD(0.1), compile_options={"threads": 1})
+    with pytest.raises(OutOfMemory, match=r"needs [\d,]+ MB in one piece.*smaller batches"):
+        trainer.fit([(np.zeros((1 << 22, 3), "f4"),)], 1)  # more than there are addresses

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import OutOfMemory
 from ..graph.dtype import DType
 from .arena import round_up
 
@@ -45,7 +46,13 @@ class Block:
 
     def __init__(self, allocate: Allocate, size: int) -> None:
         self.bytes = round_up(size)
-        self._raw = allocate((self.bytes,), np.dtype(np.uint8))
+        try:
+            self._raw = allocate((self.bytes,), np.dtype(np.uint8))
+        except (OSError, MemoryError):
+            raise OutOfMemory(
+                f"a run at these sizes needs {self.bytes / 1e6:,.0f} MB in one piece, which the "
+                "system does not give: take smaller batches, or train.checkpoint() parts of a model"
+            ) from None
         self.address = int(self._raw.ctypes.data)
         self._owner = _owner(self._raw)
         self._own_references = sys.getrefcount(self._owner)
