@@ -53,6 +53,21 @@ def test_a_costly_factor_without_the_lanes_is_computed_in_lanes_of_its_own():
     assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
 
 
+def test_a_sum_over_two_axes_walks_far_elements_outside():
+    """Rows of 64 KiB, batch first: elements of several share few places of a cache."""
+    product = cases.mul(cases.load("G", "t", "b", "m"), cases.load("X", "b", "t", "n"))
+    acc = cases.value("acc", "mn", product, cases.total("tb"), cases.store("Y", "m", "n"))
+    shapes = {"G": (64, 16, 128), "X": (16, 64, 256), "Y": (128, 256)}
+    buffers = [cases.buffer(name, *shape) for name, shape in shapes.items()]
+    extents = {"m": 128, "n": 256, "t": 64, "b": 16}
+    kernel = cases.kernel("far", buffers, extents, [acc])
+    made, schedule = default_schedule(kernel, named("avx512"), Decisions({"lane": "m"}))
+    check(made, schedule)
+    walked = [loop.axis for loop in schedule.paths["acc"] if loop.axis in "tb"]
+    assert walked[0] == "b"
+    assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_every_axis_is_walked_to_single_steps(name):
     for prepared in prepare(SMALL[name][0], TARGETS[0]):

@@ -277,11 +277,11 @@ class Conversation:
 
 def describe_model(model: str) -> None:
     """Print what a checkpoint holds; nothing is compiled."""
+    from ..models.llm.packaged import located
     from ..models.llm.source import open_source
-    from ..weights import locate
 
     with clear_errors():
-        config = open_source(locate(model)).config
+        config = open_source(located(model)).config
         cache = 2 * 4 * config.layers * config.kv_heads * config.head_dim
         rows = {
             "family": config.family,

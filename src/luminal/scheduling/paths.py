@@ -100,7 +100,7 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
     bounded = [a for a in over if a in bounds and a not in room.within]
     over = [a for a in over if a not in bounded]
-    over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a)))
+    over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a), -_leap(value, facts, a)))
     scan = value.reduction is not None and value.reduction.scan
     body = 0 if scan or tile.reduced else tile.vectors
     each = 1 + int(weight(value.body))
@@ -127,6 +127,13 @@ def _still(value: Value, tile: Tile, facts: Facts, axis: str) -> int:
         return 0
     vectors = (x for x in facts.accesses(value) if x.load and tile.lane in x.axes)
     return sum(axis not in x.axes for x in vectors)
+
+
+def _leap(value: Value, facts: Facts, axis: str) -> int:
+    """Bytes between neighbours of what is read where it lies, if that is a page or more: near in
+    time, such elements would have few places in a cache."""
+    far = [x.stride(axis) * x.dtype.bytes for x in facts.accesses(value) if x.load]
+    return max((n for n in far if n >= facts.target.page), default=0)
 
 
 def _times(value: Value, facts: Facts, turns: int, body: int, each: int) -> int:

@@ -11,7 +11,7 @@ from ...weights.hub import locate
 from .cache import cache_bytes
 from .config import DecoderConfig
 from .packaged import PRECISION as PACKAGED_PRECISION
-from .packaged import packaged_model
+from .packaged import located
 from .shapes import check_shapes
 from .source import Source, open_source
 from .storage import Storage
@@ -50,7 +50,7 @@ def load(
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
     precision = precision or (PACKAGED_PRECISION if path_or_id is None else PRECISION)
-    path = packaged_model() if path_or_id is None else locate(path_or_id)
+    path = located(path_or_id)
     source = open_source(path, None if lora is None else locate(lora))
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])

