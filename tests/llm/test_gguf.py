@@ -15,6 +15,7 @@ from luminal import LLM
 from luminal.errors import Unsupported, WeightsError
 from luminal.graph import Graph
 from luminal.models.llm.gguf_source import KINDS, fields_of
+from luminal.models.llm.gguf_splits import SPLITS
 from luminal.models.llm.gguf_text import gguf_tokenizer
 from luminal.models.llm.projection import Blocks
 from luminal.models.llm.storage import FORMATS
@@ -303,3 +304,26 @@ def test_sentencepiece_tokenizer(tmp_path: Path) -> None:
     assert got.encode("qé") == [1, first, first + 7, 3 + 0xC3, 3 + 0xA9]
     for text in ("the the", "qé 日 ht"):
         assert got.decode(got.encode(text)) == text
+
+
+CUTS = {  # what tells one way to cut from another
+    "gpt-2": "Hello| World|'s| 12345| naïve|", "llama3": "Hello| World|'s| |123|45|",
+    "qwen2": "Hello| World|'s| |1|2|3|4|5|", "gpt-4o": "Hello| World's| |123|45|",
+    "tekken": "Hello| World|'s| |1|2|3|4|5|", "viking": "Hello| World's| |1|2|",
+    "deepseek-v3": "Hello| World|'s| |123|45| naïve| |日本語|",
+    "deepseek-llm": "Hello| World|'|s| |12345| na|ï|ve| |日本語|",
+    "afmoe": "Hello| World|'s| |12|345|", "kimi-k2": "Hello| World's| |123|45| naïve| |日本語|",
+    "ufakzeka": "Hello| World|'s| |1|2|", "falcon": "Hello| World|'|s| |123|45|",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_every_way_to_cut(name: str) -> None:
+    """No character is lost, and kinds of characters are cut as each model's own tokenizer does."""
+    from tokenizers import Regex, pre_tokenizers
+
+    text = "Hello World's 12345 naïve 日本語 🙂  a\n\n b's  DON'T xY\tz! (1,000) ไทย 가나 "
+    steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in SPLITS[name]]
+    pieces = [piece for piece, _ in pre_tokenizers.Sequence(steps).pre_tokenize_str(text)]
+    assert "".join(pieces) == text and len(pieces) > 3
+    assert "|".join(pieces).startswith(CUTS.get(name, "Hello"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..errors import LuminalError, WeightsError, to_install
 from ..weights.fields import regular
@@ -41,3 +44,33 @@ def tokenizers() -> Any:
     except ImportError:
         raise WeightsError(f"texts need the tokenizers package: {to_install('text')}") from None
     return package
+
+
+def spaced(model: Any, prefix: bool, more: Sequence[Any] = ()) -> Any:
+    """A tokenizer of whole texts whose spaces are "▁", with one before the text if prefix. more:
+    normalizers that come first."""
+    package = tokenizers()
+    raw = package.Tokenizer(model)
+    spaces = [package.normalizers.Prepend("▁")] if prefix else []
+    steps = [*more, *spaces, package.normalizers.Replace(" ", "▁")]
+    raw.normalizer = package.normalizers.Sequence(steps)
+    steps = [package.decoders.Replace("▁", " "), package.decoders.ByteFallback(),
+             package.decoders.Fuse()]  # fmt: skip
+    if prefix:
+        steps.append(package.decoders.Strip(" ", 1, 0))
+    raw.decoder = package.decoders.Sequence(steps)
+    return raw
+
+
+def merges_of(
+    tokens: list[str], scores: Any, vocabulary: Mapping[str, int]
+) -> list[tuple[str, str]]:
+    """Every way to make a token of two others, the token of the best score first."""
+    found, ranks = [], (-np.asarray(scores, np.float64)).tolist()
+    for rank, token in zip(ranks, tokens):
+        for cut in range(1, len(token)):
+            left = token[:cut]
+            if left in vocabulary and token[cut:] in vocabulary:
+                right = token[cut:]
+                found.append((rank, vocabulary[left], vocabulary[right], left, right))
+    return [(left, right) for _, _, _, left, right in sorted(found)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...weights.fields import read_json
-from ..tokenizing import read_tokenizer, refused
-from .templates import Message, Templates, Tool, read_templates
+from ...weights.fields import Fields, read_json
+from ..sentencepiece import read_model
+from ..tokenizing import read_tokenizer, refused, tokenizers
+from .templates import Message, Templates, Tool, read_templates, special_tokens
 
 LONG = 1 << 14  # characters from which other threads go on meanwhile; a batch lets go of the GIL
 UNFINISHED = "\ufffd"  # what a decoder shows for bytes that are no whole character
@@ -83,13 +84,36 @@ class Tokenizer:
 
 def load_tokenizer(directory: Path) -> Tokenizer:
     """The tokenizer of a model's directory. Raises WeightsError."""
-    file = directory / "tokenizer.json"
-    raw = read_tokenizer(file)
+    config, pieces = directory / "tokenizer_config.json", directory / "tokenizer.model"
+    values = read_json(config) if config.exists() else {}
+    if pieces.exists() and not (directory / "tokenizer.json").exists():
+        raw = _of_pieces(pieces, values)
+    else:
+        raw = read_tokenizer(directory / "tokenizer.json")
     raw.no_truncation()
     raw.no_padding()
-    config = directory / "tokenizer_config.json"
-    values = read_json(config) if config.exists() else {}
     return Tokenizer(raw, read_templates(directory, values))
+
+
+def _of_pieces(file: Path, values: Mapping[str, Any]) -> Any:
+    """A sentencepiece model, with the tokens that the settings beside it add to it, in the order of
+    their numbers. The begin token comes before every text unless the settings say otherwise, the
+    end token behind it if they do."""
+    raw, given = read_model(file), Fields(values, str(file))
+    added = given.fields("added_tokens_decoder")
+    for number in sorted(added.values, key=lambda text: (len(text), text)):
+        entry, token = added.fields(number), tokenizers().AddedToken
+        raw.add_tokens([token(entry.text("content"), special=entry.flag("special"))])
+    known = special_tokens(values)
+    begin = known.get("bos_token") if given.flag("add_bos_token", True) else None
+    end = known.get("eos_token") if given.flag("add_eos_token") else None
+    around = [[text] if raw.token_to_id(text or "") is not None else [] for text in (begin, end)]
+    special = [(text, raw.token_to_id(text)) for side in around for text in side]
+    if special:
+        raw.post_processor = tokenizers().processors.TemplateProcessing(
+            single=[*around[0], "$A", *around[1]], special_tokens=special
+        )
+    return raw
 
 
 class Pieces:
