@@ -93,7 +93,7 @@ def gather(path: str, count: int = 7) -> Case:
 
 
 def scatter(mode: str, dtype, path: str) -> Case:
-    store = Store("Y", (ix("$0"), ix("d")), (("$0", load("I", "i", dtype=i64)),), mode, (), ("i",))
+    store = Store("Y", (ix("$0"), ix("d")), (("$0", load("I", "i", dtype=i64)),), mode, ("i",))
     value = Value("out", ("i", "d"), load("V", "i", "d", dtype=dtype), dtype, store=store)
     buffers = (buffer("I", i64, 9), buffer("V", dtype, 9, 20), buffer("Y", dtype, 6, 20))
     kernel = Kernel("scatter", buffers, axes(i=9, d=20), (value,))

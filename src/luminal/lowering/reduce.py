@@ -51,7 +51,8 @@ class Accumulators:
                     for n in path[first:])  # fmt: skip
         running = self.tree.running(value.name) and first < len(path)
         if home.registers and not split:
-            self._direct(value, first)
+            self._blocks(value, first, first, False)
+            self._rescale_held(value, first)
             return
         block = first + 1 if running else first
         if not home.registers:
@@ -61,30 +62,20 @@ class Accumulators:
             raise Illegal(f"{value.name} would be rescaled more than once in a step")
         self._blocks(value, first, block, split)
 
-    # ---- accumulators that are the total
-
-    def _direct(self, value: Value, first: int) -> None:
+    def _rescale_held(self, value: Value, first: int) -> None:
+        """Accumulators that are the total are rescaled where they are."""
         path, items = self.tree.paths[value.name], self.tree.items(value.name)
         assert value.reduction is not None
-
-        def start(place: Place) -> None:
-            for cell in cells(self.walk, value, path[first:], place):
-                self.held[Registers.key(value, "sum", cell)] = self._start(value, cell)
 
         def rescale(place: Place) -> None:
             for cell in cells(self.walk, value, path[first + 1 :], place):
                 key = Registers.key(value, "sum", cell)
                 self.held[key] = self._rescaled(value, self.held[key], cell)
 
-        def finish(place: Place) -> None:
-            for cell in cells(self.walk, value, path[first:], place):
-                total = self.held.pop(Registers.key(value, "sum", cell))
-                self.held[Registers.key(value, "value", cell)] = total
-
-        items[first].before.append(start)
         if value.reduction.rescale is not None:
             items[min(first + 1, len(path))].before.append(rescale)
-        items[first].after.append(finish)
+
+    # ---- where they start
 
     def _start(self, value: Value, cell: Place) -> Val:
         """The start value, in all lanes of an accumulator."""

@@ -173,11 +173,11 @@ class Values:
     def is_identity(self, expression: Expression, op: str, place: Place) -> bool:
         """Proven from ranges: the summand is the identity of the reduction here."""
         if isinstance(expression, Constant):
-            return expression.value == identity(op, expression.dtype)
+            return _is_identity(expression, op)
         if isinstance(expression, Guard):
-            if self.known(expression, place) is False:
-                return self.is_identity(expression.other, op, place)
-            return False
+            here = (self.indexing.at(c, place) for c in expression.conditions)
+            fails = any(self.indexing.known(c, place.facts) is False for c in here)
+            return fails and self.is_identity(expression.other, op, place)
         if not isinstance(expression, Apply) or op != "sum":
             return False
         if expression.op == "cast":
@@ -185,24 +185,13 @@ class Values:
         factors = expression.op == "mul" and expression.args
         return any(self.is_identity(a, op, place) for a in factors or ())
 
-    def known(self, guard: Guard, place: Place) -> bool | None:
-        """Whether a guard takes its body: proven, refuted, or not known."""
-        result: bool | None = True
-        for condition in guard.conditions:
-            known = self.indexing.known(self.indexing.at(condition, place), place.facts)
-            if known is False:
-                return False
-            if known is None:
-                result = None
-        return result
-
     def accumulate(self, value: Value, old: Val, place: Place) -> Val:
         """The accumulator with the body combined in; the old one where a condition fails."""
         assert value.reduction is not None
         op, body = value.reduction.op, value.body
         tails = place.guarded & set(value.over) - place.collapsed
         masks = [self.access.tail(axis, place) for axis in sorted(tails)]
-        while isinstance(body, Guard) and self._is_constant_identity(body.other, op):
+        while isinstance(body, Guard) and _is_identity(body.other, op):
             found = self.conditions(body, place)
             if found is None:
                 return old
@@ -215,12 +204,6 @@ class Values:
         if mask is None:
             return new
         return self.apply("select", [mask, new, old], value.dtype, place)
-
-    @staticmethod
-    def _is_constant_identity(expression: Expression, op: str) -> bool:
-        return isinstance(expression, Constant) and (
-            expression.value == identity(op, expression.dtype)
-        )
 
     def _combined(self, op: str, value: Value, old: Val, body: Expression, place: Place) -> Val:
         if op == "sum" and isinstance(body, Apply) and body.op == "mul":
@@ -268,3 +251,9 @@ class Values:
                                             lanes)  # fmt: skip
             pair.append(self.indexing.expand(value, lanes))
         return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)
+
+
+def _is_identity(expression: Expression, op: str) -> bool:
+    return isinstance(expression, Constant) and (
+        expression.value == identity(op, expression.dtype)
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Buffer, Kernel, Store, Value
-from .bridge_body import Body, Place, load_at_point, scatter_value
+from .bridge_body import Body, Place, load_from, scatter_value
 from .plan import Piece, Plan
 
 
@@ -190,7 +190,7 @@ class _Bridge:
 
     def _copy(self, memory: int, target: Place, ref: Ref, for_scatter: bool) -> Step:
         source = self.place(memory)
-        load = load_at_point(source, self.classes.dtype[memory])
+        load = load_from(source, self.classes.dtype[memory])
         index = tuple(Index.of(a) for a in target.axes)
         store = Store(target.buffer.name, index)
         value = Value("copy", target.axes, load, target.buffer.dtype, store=store)

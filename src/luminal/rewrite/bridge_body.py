@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
+import ml_dtypes
 
 from ..errors import CompileError
 from ..graph.dtype import ALL, DType
@@ -39,6 +39,7 @@ from .terms import SLOT, ScatterMap
 
 TRIVIAL = frozenset(("Load", "Read", "Const", "Literal", "Index", "One"))
 SLOT_NAME = "$0"
+Slots = tuple[tuple[str, Expression], ...]
 Known = tuple[Index, ...]  # conditions that hold where an expression is evaluated
 
 
@@ -51,10 +52,12 @@ class Place:
     own: frozenset[str]
 
 
-def load_at_point(place: Place, dtype: DType) -> Load:
-    """The buffer at the reader's own point."""
-    index = tuple(Index.of(a) if a in place.own else Index.of(0) for a in place.axes)
-    return Load(place.buffer.name, index, dtype)
+def load_from(
+    place: Place, dtype: DType, at: Mapping[str, Index] = {}, slots: Slots = ()
+) -> Load:
+    """The buffer at the reader's own point, or elsewhere along some axes."""
+    index = (at.get(a, Index.of(a)) if a in place.own else Index.of(0) for a in place.axes)
+    return Load(place.buffer.name, tuple(index), dtype, slots)
 
 
 class Body:
@@ -150,7 +153,7 @@ class Body:
     def pointwise(self, c: int, node: ENode, known: Known) -> Expression:
         dtype = self.classes.dtype[c]
         if node.op == "Load":
-            return load_at_point(self.place(node.children[0]), dtype)
+            return load_from(self.place(node.children[0]), dtype)
         if node.op in ("Read", "Gather"):
             return self._read(node, dtype, known)
         if node.op == "Const":
@@ -174,15 +177,12 @@ class Body:
         found = self.classes.item(node)
         place = self.place(self.memory(node.children[0]))
         entries = dict(found.entries)
-        slots: tuple[tuple[str, Expression], ...] = ()
+        slots: Slots = ()
         if node.op == "Gather":
             slots = ((SLOT_NAME, self.expression(node.children[1], known)),)
             rename = {SLOT: Index.of(SLOT_NAME)}
             entries = {a: i.substitute(rename) for a, i in entries.items()}
-        index = tuple(
-            entries.get(a, Index.of(a)) if a in place.own else Index.of(0) for a in place.axes
-        )
-        load = Load(place.buffer.name, index, dtype, slots)
+        load = load_from(place, dtype, entries, slots)
         conditions = conditions_of(self.space, found)
         if conditions is None:
             return zero(dtype)
@@ -357,9 +357,7 @@ def zero(dtype: DType) -> Constant:
 
 def lowest(dtype: DType) -> float:
     """The smallest finite number: 2^(x - lowest) is defined also where all x are minus infinity."""
-    if dtype.name == "bf16":
-        return -3.3895313892515355e38
-    return float(np.finfo(dtype.numpy).min)
+    return float(ml_dtypes.finfo(dtype.numpy).min)
 
 
 def exponential(x: Expression, top: Expression, scale: float, dtype: DType) -> Expression:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -127,17 +127,26 @@ def _peak_text(target: Target, name: str) -> str:
         emission.emit(e, phi, a, b) if emission else e.fma(a, b, phi)
         for phi, (a, b) in zip(phis, pairs)
     ]
-    following = e.let("add i64 %i, 1", "i64")
-    more = e.let(f"icmp slt i64 {following.text}, {ROUNDS}", "i1")
+    _closed(e, mark, 1, ROUNDS, zip(phis, results))
+    for result in results:
+        e.line(f"store {result.typed}, ptr {base.text}, align 4")
+    return _function(e)
+
+
+def _closed(
+    e: Emitter, mark: int, step: int, end: int, sums: Iterable[tuple[Operand, Operand]]
+) -> None:
+    """Closes the loop that began at a line: its counter goes to `end`, each (phi, next) is carried
+    from zero on."""
+    following = e.let(f"add i64 %i, {step}", "i64")
+    more = e.let(f"icmp slt i64 {following.text}, {end}", "i1")
     e.line(f"br i1 {more.text}, label %loop, label %out")
     e.start("out")
     lines = [f"  %i = phi i64 [0, %entry], [{following.text}, %loop]"]
-    for phi, result in zip(phis, results):
-        zero = "zeroinitializer"
-        lines.append(f"  {phi.text} = phi {phi.type} [{zero}, %entry], [{result.text}, %loop]")
-        e.line(f"store {result.typed}, ptr {base.text}, align 4")
+    for phi, result in sums:
+        first = "[zeroinitializer, %entry]"
+        lines.append(f"  {phi.text} = phi {phi.type} {first}, [{result.text}, %loop]")
     e.lines[mark:mark] = lines
-    return _function(e)
 
 
 def _operand(
@@ -171,15 +180,7 @@ def _read_text(size: int, threads: int, streams: int, copy: bool = False) -> str
         if copy:
             e.line(f"store {line.typed}, ptr {e.at(place, size).text}, align 64")
         sums.append(phi if copy else e.binary("xor", phi, line))
-    following = e.let(f"add i64 %i, {turn}", "i64")
-    more = e.let(f"icmp slt i64 {following.text}, {length}", "i1")
-    e.line(f"br i1 {more.text}, label %loop, label %out")
-    e.start("out")
-    lines = [f"  %i = phi i64 [0, %entry], [{following.text}, %loop]"]
-    for phi, result in zip(phis, sums):
-        zero = "zeroinitializer"
-        lines.append(f"  {phi.text} = phi {phi.type} [{zero}, %entry], [{result.text}, %loop]")
-    e.lines[mark:mark] = lines
+    _closed(e, mark, turn, length, zip(phis, sums))
     total = sums[0]
     for result in sums[1:]:
         total = e.binary("xor", total, result)

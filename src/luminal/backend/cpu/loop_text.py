@@ -81,22 +81,11 @@ define internal void @advance(ptr %pointer) {
   ret void
 }
 
-define internal void @bring(ptr %carry) {
-  %source = call i64 @behind(ptr %carry, i64 0)
-  %target = call i64 @behind(ptr %carry, i64 1)
-  call void @copy(ptr %carry, i64 %target, i64 %source)
-  ret void
-}
-
-define internal void @keep(ptr %carry) {
-  %source = call i64 @behind(ptr %carry, i64 2)
-  %target = call i64 @behind(ptr %carry, i64 3)
-  call void @copy(ptr %carry, i64 %target, i64 %source)
-  ret void
-}
-
-define internal void @copy(ptr %carry, i64 %target, i64 %source) {
+define internal void @copy(ptr %carry, i64 %which) {
 entry:
+  %behind = add i64 %which, 1
+  %source = call i64 @behind(ptr %carry, i64 %which)
+  %target = call i64 @behind(ptr %carry, i64 %behind)
   %there = icmp eq i64 %target, %source
   br i1 %there, label %out, label %needed
 needed:
@@ -109,7 +98,7 @@ out:
   ret void
 }
 
-define internal ptr @carries(ptr %record, ptr %act, i64 %mine) {
+define internal ptr @carries(ptr %record, i64 %which, i64 %mine) {
 entry:
   %count = call i64 @word(ptr %record, i64 6)
   %first = getelementptr i64, ptr %record, i64 8
@@ -123,7 +112,7 @@ each:
   %acts = icmp ne i64 %mine, 0
   br i1 %acts, label %now, label %done
 now:
-  call void %act(ptr %carry)
+  call void @copy(ptr %carry, i64 %which)
   br label %done
 done:
   %next = add i64 %i, 1
@@ -135,7 +124,7 @@ out:
 
 define internal void @pointers(ptr %record, ptr %act) {
 entry:
-  %first = call ptr @carries(ptr %record, ptr null, i64 0)
+  %first = call ptr @carries(ptr %record, i64 0, i64 0)
   %count = call i64 @word(ptr %record, i64 7)
   br label %look
 look:
@@ -178,7 +167,7 @@ entry:
   call void @pointers(ptr %record, ptr @place)
   %first = icmp eq i64 %thread, 0
   %mine = zext i1 %first to i64
-  %end = call ptr @carries(ptr %record, ptr @bring, i64 %mine)
+  %end = call ptr @carries(ptr %record, i64 0, i64 %mine)
   %count = call i64 @word(ptr %record, i64 1)
   %goes = call i1 @holds(ptr %record, i64 4, i64 %count)
   %left = select i1 %goes, i64 %count, i64 0
@@ -205,8 +194,8 @@ again:
 last:
   %first = icmp eq i64 %thread, 0
   %mine = zext i1 %first to i64
-  %end = call ptr @carries(ptr %record, ptr @keep, i64 %mine)
-  ret i64 0
+  %end = call ptr @carries(ptr %record, i64 2, i64 %mine)
+  br label %out
 out:
   ret i64 0
 }
