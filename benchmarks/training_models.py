@@ -116,6 +116,7 @@ def ours(model: Any, state: dict[str, Any], first: Batch, threads: int) -> Any:
 
     module = model(nn.Module, make, ops)
     module.load_state_dict({n: state[n] for n in module.state_dict()})
+    module.train()
     x, y = (graph.tensor(a.shape, {"f": "f32", "i": "i64"}[a.dtype.kind]) for a in first)
     loss = ops.cross_entropy(module(x), y)
     train.Step(loss, module.parameters(), train.AdamW(RATE))

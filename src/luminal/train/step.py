@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from .. import ops
 from ..errors import DTypeError, InputError, ShapeError
-from ..graph.dtype import DType, f32, f64
+from ..graph.dtype import DType, f32, f64, i8
 from ..graph.infer import text
 from ..graph.tensor import Tensor
 from .autograd import backward
 from .clipping import Clip
+from .narrow import BLOCK, Narrow
 from .optimizers import Moment, Optimizer
 from .scaling import LossScale, Scaled, all_finite
 
@@ -33,7 +35,8 @@ class Step:
     accumulate: parameters change with every so-manieth run, by the mean of the gradients. scaling:
     of the loss, for parameters or activations of f16. masters: parameters of f16 and bf16, which
     must be set, are updated in f32 and rounded for each run. ema: the share of the old in running
-    means of the parameters.
+    means of the parameters. narrow: what optimizers remember of large parameters takes 8 bits a
+    number (see `narrow.py`).
 
     gradients: of the parameters, in their order, before they are clipped. count: how often the
     parameters have been updated (a scalar i64). slots: what optimizers remember, by its name in the
@@ -52,11 +55,12 @@ class Step:
         scaling: LossScale | None = None,
         masters: bool = False,
         ema: float | None = None,
+        narrow: bool = False,
     ) -> None:
         self.loss, self.graph = loss, loss.graph
         self.parameters = list(parameters)
         self._check(accumulate)
-        self._masters, self._ema = masters, ema
+        self._masters, self._ema, self._narrow = masters, ema, narrow
         self.slots: dict[str, Tensor] = {}
         self.averages: dict[Tensor, Tensor] = {}
         self._counters(accumulate)
@@ -112,14 +116,21 @@ class Step:
         shape = tuple(map(int, p.shape))
         done = self.count.cast(f64)
         at = Moment(optimizer.schedule(done).cast(kind), done + 1.0)
-        slots = {n: self._slot(p, n, s, kind) for n, s in optimizer.slots_of(shape).items()}
+        shapes = optimizer.slots_of(shape)
+        narrow = {n: self._blocks(p, n, s) for n, s in shapes.items() if self._fits(s, kind)}
+        slots = {n: self._slot(p, n, s, kind) for n, s in shapes.items() if n not in narrow}
+        read = {n: blocks.read(shapes[n]) for n, blocks in narrow.items()}
         before = self._master(p) if self._masters and p.dtype is not kind else p
-        new, remembered = optimizer.update(before.cast(kind), g.cast(kind), slots, at)
+        new, remembered = optimizer.update(before.cast(kind), g.cast(kind), slots | read, at)
         self.graph.donate(p, self._settled(p, new.cast(p.dtype)))
         if before is not p:
             self.graph.donate(before, self._settled(before, new))
         for name, slot in slots.items():
             self.graph.donate(slot, self._settled(slot, remembered[name]))
+        for name, old in narrow.items():
+            made = old.written(remembered[name], self.count)
+            self.graph.donate(old.codes, self._settled(old.codes, made.codes))
+            self.graph.donate(old.scales, self._settled(old.scales, made.scales))
         if self._ema is not None:
             self._average(p, new, self._ema)
 
@@ -144,6 +155,14 @@ class Step:
         slot = self.graph.parameter(shape, kind.name, full)
         self.slots[full] = slot.set(np.zeros(shape, slot.dtype.numpy))
         return slot
+
+    def _fits(self, shape: tuple[int, ...], kind: DType) -> bool:
+        return self._narrow and kind is f32 and Narrow.suits(shape)
+
+    def _blocks(self, p: Tensor, name: str, shape: tuple[int, ...]) -> Narrow:
+        blocks = math.prod(shape) // BLOCK
+        codes = self._slot(p, f"{name}.codes", (blocks, BLOCK), i8)
+        return Narrow(codes, self._slot(p, f"{name}.scales", (blocks, 1), f32))
 
     def _check(self, accumulate: int) -> None:
         if accumulate < 1:
