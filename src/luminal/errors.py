@@ -10,7 +10,7 @@ Location: TypeAlias = tuple[str, int]  # file, line
 
 DISTRIBUTION = "luminal-compiler"  # on the package index, where another package has our name
 _PACKAGE = str(Path(__file__).resolve().parent)
-_AT = "\n  at "
+AT = "\n  at "
 
 
 def user_location() -> Location:
@@ -38,9 +38,9 @@ class Located(LuminalError):
     """A fault in what the user wrote: the message ends with the user's file and line."""
 
     def __init__(self, message: str) -> None:
-        if _AT not in message:
+        if AT not in message:
             file, line = user_location()
-            message = f"{message}{_AT}{file}:{line}"
+            message = f"{message}{AT}{file}:{line}"
         super().__init__(message)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import json
 import os
 import select
@@ -20,7 +21,8 @@ from click.testing import CliRunner
 
 from luminal import LLM
 from luminal.cli import main
-from luminal.cli.llm import Conversation
+from luminal.cli.chat import Conversation
+from luminal.cli.terminal import Full
 from luminal.errors import InputError
 
 from .checkpoints import checkpoint
@@ -140,7 +142,7 @@ def test_chat_on_a_terminal_outlives_an_interrupt(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in what runs in the background
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict", "TERM": "dumb"}
     with subprocess.Popen(
         start, stdin=terminal, stdout=terminal, stderr=terminal, env=environment,
         start_new_session=True, preexec_fn=own_terminal,
@@ -172,3 +174,63 @@ def test_chat_on_a_terminal_outlives_an_interrupt(tmp_path: Path) -> None:
         assert process.wait(60) == 0
     os.close(control)
     assert "Traceback" not in seen
+
+
+class Repeating:
+    """A model that says what it is told, as Markdown."""
+
+    def stream(self, messages: list[Any], limit: int, **options: Any) -> Iterator[str]:
+        yield "you *said*:\n\n- "
+        yield messages[-1]["content"].replace("\n", "\n- ")
+
+
+def test_a_full_terminal_takes_several_lines_and_shows_markdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich")
+    prompt = pytest.importorskip("prompt_toolkit")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    from prompt_toolkit.input import create_pipe_input
+    from rich.console import Console
+
+    shown = io.StringIO()
+    file = tmp_path / "talk.json"
+    with create_pipe_input() as typed:
+        typed.send_text("one\x1b\rtwo\r/save " + f"{file}\r/clear\r/load {file}\r\x04")
+        terminal = Full(["/save"], input=typed, output=prompt.output.DummyOutput(),
+                        console=Console(file=shown, width=40, force_terminal=True))  # fmt: skip
+        talk = Conversation(Repeating(), 8, {"seed": 3}, None, terminal)  # type: ignore[arg-type]
+        talk.talk()
+    assert talk.messages[0]["content"] == "one\ntwo"
+    assert " \u2022 " in shown.getvalue() and "*said*" not in shown.getvalue()
+    history = tmp_path / "luminal" / "chat_history"
+    assert "+one\n+two\n" in history.read_text() and history.stat().st_mode & 0o077 == 0
+    assert json.loads(file.read_text())["sampling"] == {"seed": 3}
+
+
+def test_a_file_that_holds_no_conversation_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = Conversation(Repeating(), 8, {}, "be brief")  # type: ignore[arg-type]
+    (tmp_path / "other").write_text('{"messages": 3}')
+    talk.turn(f"/load {tmp_path / 'other'}")
+    talk.turn(f"/save {tmp_path / 'none' / 'file'}")
+    told = capsys.readouterr().err
+    assert told.count("luminal: ") == 2 == told.count("\n") and len(talk.messages) == 1
+
+
+def test_facts_as_json(tmp_path: Path) -> None:
+    directory = checkpoint("llama3")[0]
+    options = ("--max-tokens", 3, "--context", 64, "--threads", 1, "--no-chat")
+    reply = json.loads(run("run", directory, "the fox", *options, "--json")[1])
+    assert len(reply["tokens"]) == 3 == len(reply["logprobs"])
+    assert json.loads(run("info", directory, "--json")[1])["family"] == "llama"
+    machine = json.loads(run("info", "--json")[1])
+    assert {"instruction set", "cores"} <= set(machine) and "none" not in run("info")[1][:5]
+    assert json.loads(run("cache", "info", "--json")[1])
+
+
+def test_shells_complete_the_commands() -> None:
+    asked = {"_LUMINAL_COMPLETE": "bash_complete", "COMP_WORDS": "luminal ser", "COMP_CWORD": "1"}
+    told = CliRunner().invoke(main, [], prog_name="luminal", env=asked)
+    assert "serve" in told.output and "chat" not in told.output

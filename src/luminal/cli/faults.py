@@ -1,4 +1,5 @@
-"""Errors as who runs the command sees them: one line, without a place in a program."""
+"""Errors as who runs the command sees them: one paragraph, without a place in a
+program."""
 
 from __future__ import annotations
 
@@ -8,18 +9,19 @@ from collections.abc import Iterator
 
 import click
 
-from ..errors import LuminalError
+from ..errors import AT, LuminalError
 
 
 def tell(error: Exception) -> None:
-    """One line on the error stream."""
-    message = str(error).partition("\n")[0]
+    """One paragraph on the error stream, as one line that the terminal wraps: up to an empty line
+    or the place in a program."""
+    message = " ".join(str(error).partition("\n\n")[0].partition(AT)[0].split())
     click.echo(f"luminal: {message}", err=True)
 
 
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
-    """A known error is one line and exit status 1."""
+    """A known error is one paragraph and exit status 1."""
     try:
         yield
     except LuminalError as error:

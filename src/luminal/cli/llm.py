@@ -1,19 +1,18 @@
-"""`luminal run`, `luminal chat`, and what `luminal info MODEL` prints."""
+"""`luminal run`, and what `luminal info MODEL` prints."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import LuminalError
-from .faults import clear_errors, tell
+from .faults import clear_errors
 
 if TYPE_CHECKING:
     from ..models.llm import LLM
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 REPETITION = 1.1  # the packaged model is small: without this it turns in circles
 INTERRUPTED = 128 + 2  # the exit status of a program that SIGINT ended
-HELP = """\
-/help            these lines
-/clear           forget the conversation
-/system TEXT     start again with a system message
-/retry           another reply to the last message
-/set NAME VALUE  temperature, top_k, top_p, min_p, repetition_penalty, seed ...
-/exit            leave (or Ctrl-D); Ctrl-C stops a reply
-"""
-
 MODEL_OPTIONS = [
     click.option("--quant", default=None, help="Quantise on load: q8 (int8), q4, bf16, f16."),
     click.option(
@@ -86,7 +76,7 @@ def with_options(options: list[Callable[[Command], Command]]) -> Callable[[Comma
     return apply
 
 
-def _load(model: str | None, options: dict[str, Any]) -> LLM:
+def loaded(model: str | None, options: dict[str, Any]) -> LLM:
     started, terminal = time.perf_counter(), sys.stderr.isatty()
     if terminal:  # at once: the imports take a while
         click.echo(f"loading {model or 'SmolLM2'} ...", err=True)
@@ -98,7 +88,7 @@ def _load(model: str | None, options: dict[str, Any]) -> LLM:
     return llm
 
 
-def _split(
+def split_options(
     model: str | None, options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options of `LLM`, and those of `Sampling`."""
@@ -127,19 +117,24 @@ def _asked(words: tuple[str, ...], model: str | None) -> tuple[str | None, str]:
 @click.option("--stop", multiple=True, help="End the reply before this text; may be repeated.")
 @click.option("--chat/--no-chat", default=None, help="Use the chat template (default: if any).")
 @click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="The reply with its tokens, as one object.")
 def run(
     words: tuple[str, ...], model: str | None, max_tokens: int, stop: tuple[str, ...],
-    chat: bool | None, stats: bool, **options: Any,
+    chat: bool | None, stats: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub; without one the
     packaged SmolLM2) to PROMPT; "-": to what comes on the standard input."""
     model, prompt = _asked(words, model)
-    loading, sampling = _split(model, options)
+    loading, sampling = split_options(model, options)
     prompt = sys.stdin.read() if prompt == "-" else prompt
     with clear_errors():
-        llm = _load(model, loading)
+        llm = loaded(model, loading)
         use_template = llm.tokenizer.template is not None if chat is None else chat
         given: Any = [{"role": "user", "content": prompt}] if use_template else prompt
+        if as_json:
+            made = llm.complete(given, max_tokens, stop, **sampling)
+            click.echo(json.dumps(asdict(made)))
+            return
         try:
             _show(llm, given, max_tokens, stop, stats, sampling)
         except KeyboardInterrupt:
@@ -171,126 +166,20 @@ def _show(
     return shown
 
 
-@click.command()
-@click.argument("model", required=False)
-@with_options(LOADING)
-@with_options(SAMPLING)
-@click.option("--system", default=None, help="A system message to begin with.")
-def chat(model: str | None, max_tokens: int, system: str | None, **options: Any) -> None:
-    """Talk with MODEL (without one the packaged SmolLM2). /help lists the commands; Ctrl-C stops
-    a reply, Ctrl-D leaves."""
-    loading, sampling = _split(model, options)
-    with clear_errors():
-        llm = _load(model, loading)
-        llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template
-    Conversation(llm, max_tokens, sampling, system).talk()
-
-
-class Conversation:
-    """Turns of a user and a model on a terminal."""
-
-    def __init__(
-        self, llm: LLM, max_tokens: int, sampling: dict[str, Any], system: str | None
-    ) -> None:
-        self.llm, self.max_tokens, self.sampling = llm, max_tokens, sampling
-        self.messages: list[dict[str, str]] = []
-        self._restart(system)
-
-    def _restart(self, system: str | None) -> None:
-        self.messages = [] if system is None else [{"role": "system", "content": system}]
-
-    def talk(self) -> None:
-        """Until /exit or the end of the input."""
-        prompt = ">>> " if sys.stdin.isatty() else ""
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401  (line editing and history)
-        while True:
-            try:
-                line = input(prompt).strip()
-            except EOFError:
-                return
-            except KeyboardInterrupt:
-                click.echo()
-                continue
-            if line in ("/exit", "/quit", "/bye"):
-                return
-            self.turn(line)
-
-    def turn(self, line: str) -> None:
-        """One line of the user's: a command or a message."""
-        try:
-            if line.startswith("/"):
-                self._command(*line[1:].split(None, 2))
-            elif line:
-                self._reply(line)
-        except LuminalError as error:
-            tell(error)
-
-    def _reply(self, text: str) -> None:
-        """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none."""
-        before = list(self.messages)
-        self.messages.append({"role": "user", "content": text})
-        reply = ""
-        try:
-            for piece in self.llm.stream(self.messages, self.max_tokens, **self.sampling):
-                reply += piece
-                click.echo(piece, nl=False)
-                sys.stdout.flush()
-        except KeyboardInterrupt:
-            pass
-        except LuminalError:
-            self.messages = before
-            raise
-        click.echo()
-        self.messages.append({"role": "assistant", "content": reply})
-
-    def _command(self, name: str = "", *words: str) -> None:
-        if name == "clear":
-            self._restart(None)
-        elif name == "system":
-            self._restart(" ".join(words))
-        elif name == "retry" and len(self.messages) > 1:
-            text = self.messages[-2]["content"]
-            del self.messages[-2:]
-            self._reply(text)
-        elif name == "set" and len(words) == 2:
-            self._set(words[0].replace("-", "_"), words[1])
-        else:
-            click.echo(HELP, nl=False)
-
-    def _set(self, name: str, value: str) -> None:
-        from ..models.llm import Sampling
-
-        known = {field.name for field in fields(Sampling)} - {"logit_bias"}
-        whole = name in ("seed", "top_k")
-        try:
-            number = int(value) if whole else float(value)
-        except ValueError:
-            number = None
-        if name not in known or number is None:
-            click.echo(f"luminal: /set takes one of {', '.join(sorted(known))} and a number")
-            return
-        chosen: dict[str, Any] = {name: number}
-        Sampling(**chosen)  # refuses what is out of range
-        self.sampling[name] = number
-
-
-def describe_model(model: str) -> None:
-    """Print what a checkpoint holds; nothing is compiled."""
+def model_rows(model: str) -> dict[str, Any]:
+    """What a checkpoint holds; nothing is compiled."""
     from ..models.llm.packaged import located
     from ..models.llm.source import open_source
 
     with clear_errors():
         config = open_source(located(model)).config
-        cache = 2 * 4 * config.layers * config.kv_heads * config.head_dim
-        rows = {
-            "family": config.family,
-            "layers": f"{config.layers} of width {config.width}, {config.hidden} inside",
-            "heads": f"{config.heads} of {config.head_dim}, {config.kv_heads} for keys and values",
-            "vocabulary": config.vocabulary,
-            "context": f"{config.context} tokens, {cache / 1024:g} KiB of cache each in f32",
-            "windows": sorted({w for w in config.windows if w is not None}) or "none",
-            "experts": config.experts and f"{config.experts.chosen} of {config.experts.count}",
-        }
-        for name, value in rows.items():
-            click.echo(f"{name:<12} {'none' if value is None else value}")
+    cache = 2 * 4 * config.layers * config.kv_heads * config.head_dim
+    return {
+        "family": config.family,
+        "layers": f"{config.layers} of width {config.width}, {config.hidden} inside",
+        "heads": f"{config.heads} of {config.head_dim}, {config.kv_heads} for keys and values",
+        "vocabulary": config.vocabulary,
+        "context": f"{config.context} tokens, {cache / 1024:g} KiB of cache each in f32",
+        "windows": sorted({w for w in config.windows if w is not None}) or "none",
+        "experts": f"{config.experts.chosen} of {config.experts.count}" if config.experts else None,
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -13,11 +15,12 @@ import numpy as np
 from .. import __version__
 from ..errors import LuminalError
 from .bench import bench
+from .chat import chat
 from .check import check
 from .doctor import doctor
 from .faults import tell
 from .imagine import imagine
-from .llm import chat, describe_model, run
+from .llm import model_rows, run
 from .onnx import onnx
 from .serve import serve
 from .transcribe import transcribe
@@ -30,6 +33,7 @@ MODEL_OPTION = click.option(
     default=None,
     help="Directory of a BERT-like model (default: the packaged all-MiniLM-L6-v2).",
 )
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 THREADS_OPTION = click.option(
     "--threads", type=click.IntRange(1), default=None, help="Threads (default: all cores)."
 )
@@ -64,10 +68,16 @@ main.add_command(profile)
 @click.argument("texts", nargs=-1, required=True)
 @MODEL_OPTION
 @THREADS_OPTION
-def embed(texts: tuple[str, ...], model: Path | None, threads: int | None) -> None:
+@JSON_OPTION
+def embed(
+    texts: tuple[str, ...], model: Path | None, threads: int | None, as_json: bool
+) -> None:
     """Print the cosine similarities of TEXTS, each with each."""
     vectors = _encode(list(texts), model, threads)
     similar = vectors @ vectors.T
+    if as_json:
+        click.echo(json.dumps({"embeddings": vectors.tolist(), "similarities": similar.tolist()}))
+        return
     click.echo("        " + " ".join(f"{i + 1:>7}" for i in range(len(texts))))
     for i, text in enumerate(texts):
         row = " ".join(f"{value:7.4f}" for value in similar[i])
@@ -80,7 +90,10 @@ def embed(texts: tuple[str, ...], model: Path | None, threads: int | None) -> No
 @click.option("--top", type=click.IntRange(1), default=5, help="How many lines to print.")
 @MODEL_OPTION
 @THREADS_OPTION
-def search(file: Path, query: str, top: int, model: Path | None, threads: int | None) -> None:
+@JSON_OPTION
+def search(
+    file: Path, query: str, top: int, model: Path | None, threads: int | None, as_json: bool
+) -> None:
     """Rank the lines of FILE by how well they fit QUERY."""
     try:
         lines = file.read_text().splitlines()
@@ -91,21 +104,36 @@ def search(file: Path, query: str, top: int, model: Path | None, threads: int | 
         _fail(f"{file}: no text in this file")
     vectors = _encode([query] + [line for _, line in numbered], model, threads)
     scores = vectors[1:] @ vectors[0]
-    for i in np.argsort(-scores, kind="stable")[:top]:
+    best = np.argsort(-scores, kind="stable")[:top]
+    if as_json:
+        rows = [(float(scores[i]), *numbered[i]) for i in best]
+        click.echo(json.dumps([dict(zip(("score", "line", "text"), row)) for row in rows]))
+        return
+    for i in best:
         number, line = numbered[i]
         click.echo(f"{scores[i]:7.4f}  {file}:{number}: {line}")
 
 
 @main.command()
 @click.argument("model", required=False)
-def info(model: str | None) -> None:
+@JSON_OPTION
+def info(model: str | None, as_json: bool) -> None:
     """Print what the compiler knows about this machine, or about the language model MODEL."""
-    if model is not None:
-        describe_model(model)
+    rows = machine_rows() if model is None else model_rows(model)
+    if as_json:
+        click.echo(json.dumps(rows))
         return
+    width = max(map(len, rows)) + 3
+    for name, value in rows.items():
+        click.echo(f"{name:<{width}}{'none' if value is None else value}")
+
+
+def machine_rows() -> dict[str, str]:
+    """What the device says of itself, by the names that it gives."""
     from ..backend import devices
 
-    click.echo(devices.host().describe())
+    lines = devices.host().describe().splitlines()
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
 
 
 def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -125,15 +126,17 @@ def cache() -> None:
 
 @cache.command("info")
 @DATABASE_OPTION
-def cache_info(database: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="As one JSON list of lines.")
+def cache_info(database: Path | None, as_json: bool) -> None:
     """Where it is and what it holds."""
     from ..search import Database, user_path
     from ..store import Store
 
-    click.echo(Database(database or user_path()).describe())
+    lines = [Database(database or user_path()).describe()]
     if database is None:
-        for store in (Store.of(None), Store.of_weights(), Store.of_machine()):
-            click.echo(store.describe())
+        stores = Store.of(None), Store.of_weights(), Store.of_machine()
+        lines += [store.describe() for store in stores]
+    click.echo(json.dumps(lines) if as_json else "\n".join(lines))
 
 
 @cache.command("clear")

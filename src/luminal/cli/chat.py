@@ -1,0 +1,170 @@
+"""`luminal chat`: turns of a user and a model, and the commands between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InputError, LuminalError
+from .faults import clear_errors, tell
+from .llm import LOADING, SAMPLING, loaded, split_options, with_options
+from .terminal import Plain, Terminal, here
+
+if TYPE_CHECKING:
+    from ..models.llm import LLM
+
+COMMANDS = {
+    "/help": "these lines",
+    "/clear": "forget the conversation",
+    "/system TEXT": "start again with a system message",
+    "/retry": "another reply to the last message",
+    "/history": "the conversation so far",
+    "/save FILE": "write the conversation and its settings as JSON",
+    "/load FILE": "go on with a conversation that was saved",
+    "/set NAME VALUE": "temperature, top_k, top_p, min_p, repetition_penalty, seed ...",
+    "/exit": "leave (or Ctrl-D); Ctrl-C stops a reply",
+}
+HELP = "".join(f"{name:16} {text}\n" for name, text in COMMANDS.items())
+
+
+@click.command()
+@click.argument("model", required=False)
+@with_options(LOADING)
+@with_options(SAMPLING)
+@click.option("--system", default=None, help="A system message to begin with.")
+@click.option("--plain", is_flag=True, help="No colours, no Markdown, no history on disk.")
+def chat(
+    model: str | None, max_tokens: int, system: str | None, plain: bool, **options: Any
+) -> None:
+    """Talk with MODEL (without one the packaged SmolLM2). /help lists the commands; Ctrl-C stops
+    a reply, Ctrl-D leaves. With prompt_toolkit and rich installed: Esc then Enter begins a new
+    line, the arrows go through earlier messages, replies are shown as Markdown."""
+    loading, sampling = split_options(model, options)
+    with clear_errors():
+        llm = loaded(model, loading)
+        llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template
+    terminal = Plain() if plain else here([name.split()[0] for name in COMMANDS])
+    Conversation(llm, max_tokens, sampling, system, terminal).talk()
+
+
+class Conversation:
+    """Turns of a user and a model on a terminal."""
+
+    def __init__(
+        self, llm: LLM, max_tokens: int, sampling: dict[str, Any], system: str | None,
+        terminal: Terminal | None = None,
+    ) -> None:  # fmt: skip
+        self.llm, self.max_tokens, self.sampling = llm, max_tokens, sampling
+        self.terminal = terminal or Plain()
+        self.messages: list[dict[str, str]] = []
+        self._restart(system)
+
+    def _restart(self, system: str | None) -> None:
+        self.messages = [] if system is None else [{"role": "system", "content": system}]
+
+    def talk(self) -> None:
+        """Until /exit or the end of the input."""
+        while True:
+            try:
+                line = self.terminal.ask().strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                click.echo()
+                continue
+            if line in ("/exit", "/quit", "/bye"):
+                return
+            self.turn(line)
+
+    def turn(self, line: str) -> None:
+        """A message of the user's, or a command."""
+        try:
+            if line.startswith("/"):
+                self._command(*line[1:].split(None, 2))
+            elif line:
+                self._reply(line)
+        except LuminalError as error:
+            tell(error)
+
+    def _reply(self, text: str) -> None:
+        """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none."""
+        before = list(self.messages)
+        self.messages.append({"role": "user", "content": text})
+        pieces: list[str] = []
+        try:
+            self.terminal.show(self._pieces(pieces))
+        except LuminalError:
+            self.messages = before
+            raise
+        self.messages.append({"role": "assistant", "content": "".join(pieces)})
+
+    def _pieces(self, kept: list[str]) -> Iterator[str]:
+        """The reply as it is made; Ctrl-C is its end."""
+        try:
+            for piece in self.llm.stream(self.messages, self.max_tokens, **self.sampling):
+                kept.append(piece)
+                yield piece
+        except KeyboardInterrupt:
+            return
+
+    def _command(self, name: str = "", *words: str) -> None:
+        text = " ".join(words)
+        if name == "clear":
+            self._restart(None)
+        elif name == "system":
+            self._restart(text)
+        elif name == "retry" and len(self.messages) > 1:
+            last = self.messages[-2]["content"]
+            del self.messages[-2:]
+            self._reply(last)
+        elif name == "history":
+            click.echo("\n".join(f"{m['role']}: {m['content']}" for m in self.messages))
+        elif name in ("save", "load") and text:
+            (self._save if name == "save" else self._load)(Path(text).expanduser())
+        elif name == "set" and len(words) == 2:
+            self._set(words[0].replace("-", "_"), words[1])
+        else:
+            click.echo(HELP, nl=False)
+
+    def _save(self, path: Path) -> None:
+        kept = {"messages": self.messages, "sampling": self.sampling}
+        try:
+            path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+        click.echo(f"{len(self.messages)} messages in {path}")
+
+    def _load(self, path: Path) -> None:
+        from ..models.llm import Sampling
+
+        try:
+            kept = json.loads(path.read_text("utf-8"))
+            messages = [{n: str(m[n]) for n in ("role", "content")} for m in kept["messages"]]
+            sampling = dict(kept["sampling"])
+            given = {f.name: sampling[f.name] for f in fields(Sampling) if f.name in sampling}
+            Sampling(**given)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} holds no conversation of /save: {error}") from error
+        self.messages, self.sampling = messages, self.sampling | given
+        click.echo(f"{len(messages)} messages from {path}")
+
+    def _set(self, name: str, value: str) -> None:
+        from ..models.llm import Sampling
+
+        known = {field.name for field in fields(Sampling)} - {"logit_bias"}
+        whole = name in ("seed", "top_k")
+        try:
+            number = int(value) if whole else float(value)
+        except ValueError:
+            number = None
+        if name not in known or number is None:
+            click.echo(f"luminal: /set takes one of {', '.join(sorted(known))} and a number")
+            return
+        chosen: dict[str, Any] = {name: number}
+        Sampling(**chosen)  # refuses what is out of range
+        self.sampling[name] = number
