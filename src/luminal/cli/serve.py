@@ -46,6 +46,8 @@ from .faults import clear_errors
 @click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")
 @click.option("--embeddings", type=click.Path(path_type=Path), default=None,
               help="A BERT-like model (default: the packaged all-MiniLM-L6-v2).")  # fmt: skip
+@click.option("--speech", default=None, metavar="MODEL",
+              help="A Whisper model (default: the packaged Whisper base).")  # fmt: skip
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
               help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
 def serve(model: str | None, **options: Any) -> None:

@@ -18,23 +18,26 @@ from ..models.llm import Engine
 from .embedding import Embedder
 from .faults import Fault
 from .guard import Guard
+from .hearing import Listener
 from .server import Handler, Server
 
 
 def create_app(
     engine: Engine, name: str, embedder: Embedder | None = None, api_key: str | None = None,
-    hosts: Collection[str] = (), origins: Collection[str] = (),
+    hosts: Collection[str] = (), origins: Collection[str] = (), listener: Listener | None = None,
 ) -> Starlette:  # fmt: skip
     """The application. name: of the model, as clients ask for it. api_key: None asks for none.
-    hosts, origins: as for `Guard`. The engine is closed with it. Raises WeightsError for a model
-    without a tokenizer."""
-    server = Server(engine, name, embedder)
+    hosts, origins: as for `Guard`. listener: hears speech (None: the packaged Whisper). The engine
+    is closed with it. Raises WeightsError for a model without a tokenizer."""
+    server = Server(engine, name, embedder, listener)
     paths: list[tuple[str, str, Handler]] = [
         ("POST", "/v1/chat/completions", server.chat),
         ("POST", "/v1/completions", server.complete),
         ("POST", "/v1/responses", server.respond),
         ("POST", "/v1/embeddings", server.embed),
         ("POST", "/v1/rerank", server.rerank),
+        ("POST", "/v1/audio/transcriptions", server.transcribe),
+        ("POST", "/v1/audio/translations", server.translate),
         ("POST", "/tokenize", server.tokenize),
         ("POST", "/detokenize", server.detokenize),
         ("GET", "/v1/models", server.models),

@@ -15,6 +15,7 @@ from ..models.llm.packaged import NAME
 from .app import create_app
 from .connections import Connection
 from .embedding import Embedder
+from .hearing import Listener
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close them
 
@@ -25,8 +26,9 @@ class Options:
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; kv: how the cache keeps numbers ("f32", "f16" or "int8"; None: as for
     `LLM`). precision, speculate, lora: as for `Engine`. hosts, origins: as for `Guard`. embeddings:
-    directory of a BERT-like model (None: the packaged MiniLM, if it is installed). patience:
-    seconds that running replies get when the server is told to stop.
+    directory of a BERT-like model (None: the packaged MiniLM, if it is installed). speech: a
+    Whisper model (None: the packaged one, if it is installed). patience: seconds that running
+    replies get when the server is told to stop.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +50,7 @@ class Options:
     threads: int | None = None
     search: int = 0
     embeddings: Path | None = None
+    speech: str | None = None
     patience: int = 20
 
 
@@ -63,7 +66,8 @@ def build(model: str | None, options: Options) -> uvicorn.Server:
     name = options.name or (Path(model).name.removesuffix(".gguf") if model else NAME)
     embedder = Embedder(options.embeddings, options.threads)
     hosts = (*options.hosts, options.host, socket.gethostname())
-    app = create_app(engine, name, embedder, options.api_key, hosts, options.origins)
+    listener = Listener(options.speech, options.threads)
+    app = create_app(engine, name, embedder, options.api_key, hosts, options.origins, listener)
     return server(app, options)
 
 

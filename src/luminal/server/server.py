@@ -22,6 +22,7 @@ from .embedding import Embedder
 from .events import EventStream
 from .faults import Fault, fault_of
 from .forms import Answer, ChatForm, Object, Parting, TextForm
+from .hearing import Listener
 from .metrics import Metrics
 from .requests import (
     MOST_CHOICES,
@@ -60,10 +61,14 @@ class Framed(Protocol):
 class Server:
     """The handlers of the paths. All work on texts is done by threads of its own."""
 
-    def __init__(self, engine: Engine, name: str, embedder: Embedder | None) -> None:
+    def __init__(
+        self, engine: Engine, name: str, embedder: Embedder | None,
+        listener: Listener | None = None,
+    ) -> None:  # fmt: skip
         if engine.tokenizer is None:
             raise InputError("a server needs a model with a tokenizer")
         self.engine, self.name, self.embedder = engine, name, embedder
+        self.listener = Listener() if listener is None else listener
         self.tokenizer: Tokenizer = engine.tokenizer
         self.metrics = Metrics(engine)
         self._calls = CallForm.of(self.tokenizer)
@@ -75,6 +80,7 @@ class Server:
 
     def close(self) -> None:
         """The threads end."""
+        self.listener.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def guarded(self, path: str, act: Handler) -> Handler:
@@ -120,8 +126,11 @@ class Server:
         return JSONResponse(self._about(request.path_params["model"]))
 
     def _names(self) -> list[str]:
+        return [self.name, *self._embedders(), *self.listener.names[:1]]
+
+    def _embedders(self) -> list[str]:
         embedder = self.embedder
-        return [self.name] + ([embedder.name] if embedder is not None and embedder.there else [])
+        return [embedder.name] if embedder is not None and embedder.there else []
 
     def _about(self, name: str) -> Object:
         self._check_model(name, self._names())
@@ -134,7 +143,7 @@ class Server:
                         "model_not_found", "model")  # fmt: skip
 
     def _embedder_for(self, name: str) -> Embedder:
-        self._check_model(name, self._names()[1:])
+        self._check_model(name, self._embedders())
         assert self.embedder is not None
         return self.embedder
 
@@ -150,6 +159,12 @@ class Server:
         shown = given.texts if given.return_documents else None
         rank = partial(embedder.rank, given.query, given.texts, given.top_n, shown)
         return JSONResponse(await asyncio.to_thread(rank))
+
+    async def transcribe(self, request: Request) -> Response:
+        return await self.listener.answer(request, self._bodies, "transcribe")
+
+    async def translate(self, request: Request) -> Response:
+        return await self.listener.answer(request, self._bodies, "translate")
 
     async def tokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Tokenize)

@@ -18,10 +18,12 @@ UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # what a writer that cannot seek le
 DATA_CHUNK = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
 
 
-def read_audio(source: str | Path | bytes, rate: int = RATE) -> np.ndarray:
+def read_audio(
+    source: str | Path | bytes, rate: int = RATE, most: float = MOST_SECONDS
+) -> np.ndarray:
     """Samples (count,) f32 of a file's path or contents: wav, flac, mp3, ogg and what else
     libsndfile reads. Channels are averaged. Raises InputError for what is no sound, is truncated,
-    empty, longer than MOST_SECONDS, or not finite."""
+    empty, longer than `most` seconds, or not finite."""
     where = "the audio" if isinstance(source, bytes) else str(source)
     package = _soundfile()
     if not isinstance(source, bytes) and not Path(source).is_file():
@@ -29,7 +31,7 @@ def read_audio(source: str | Path | bytes, rate: int = RATE) -> np.ndarray:
     try:
         with package.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             given = int(file.samplerate)
-            samples = _read(file, where)
+            samples = _read(file, where, most)
     except package.LibsndfileError as error:
         told = error.error_string.strip().rstrip(".")
         raise InputError(f"{where}: cannot be read as sound: {told}") from None
@@ -58,17 +60,17 @@ def resample(samples: np.ndarray, given: int, wanted: int) -> np.ndarray:
     return found.astype(np.float32, copy=False)
 
 
-def _read(file: Any, where: str) -> np.ndarray:
+def _read(file: Any, where: str, seconds: float) -> np.ndarray:
     """All frames, channels averaged. Raises InputError."""
     wrong = DATA_CHUNK.search(file.extra_info)
     if wrong and int(wrong[1]) not in UNKNOWN_SIZES and int(wrong[1]) > int(wrong[2]):
         raise InputError(f"{where}: truncated: {wrong[2]} bytes of sound, not {wrong[1]}")
-    most = MOST_SECONDS * file.samplerate
+    most = int(seconds * file.samplerate)
     parts, count = [], 0
     while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
         count += len(block)
         if count > most:
-            raise InputError(f"{where}: more than {MOST_SECONDS // 3600} hours of sound")
+            raise InputError(f"{where}: more than {seconds:g} seconds of sound")
         parts.append(block.mean(1, dtype=np.float32))
     if count < file.frames < most:
         raise InputError(f"{where}: truncated: {count} frames of sound, not {file.frames}")

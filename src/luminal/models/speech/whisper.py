@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from .decoding import softmax
 from .mel import HOP, MelProgram
 from .program import DecoderProgram, Encoded, EncoderProgram
 from .source import open_whisper
-from .transcript import Transcript
+from .transcript import Segment, Transcript
 from .windows import Windows
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -134,10 +134,12 @@ class Whisper:
     # ---- both
 
     def transcribe(
-        self, audio: str | Path | bytes | np.ndarray, options: Options | None = None, **more: Any
-    ) -> Transcript:
-        """What is said in a file (its path or contents) or in samples (count,) at 16 kHz. more:
-        fields of Options. Raises InputError."""
+        self, audio: str | Path | bytes | np.ndarray, options: Options | None = None,
+        on_segment: Callable[[Segment], None] | None = None, **more: Any,
+    ) -> Transcript:  # fmt: skip
+        """What is said in a file (its path or contents) or in samples (count,) at 16 kHz.
+        on_segment: is told each segment as soon as it is heard. more: fields of Options. Raises
+        InputError."""
         options = replace(options or Options(), **more)
         self.check(options)
         if isinstance(audio, (str, Path, bytes)):
@@ -148,9 +150,13 @@ class Whisper:
         language = options.language
         if language is None:
             (language, _), *_ = self.language(self.encoder(self.window(mel, 0)[None]))
-        segments = tuple(Windows(self, mel, len(samples) // HOP, language, options).segments())
+        segments = []
+        for segment in Windows(self, mel, len(samples) // HOP, language, options).segments():
+            segments.append(segment)
+            if on_segment is not None:
+                on_segment(segment)
         text = "".join(segment.text for segment in segments).strip()
-        return Transcript(text, language, len(samples) / RATE, segments, options.task)
+        return Transcript(text, language, len(samples) / RATE, tuple(segments), options.task)
 
 
 def speech_model(path_or_id: str | Path | None = None, **options: Any) -> Whisper:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -53,6 +53,27 @@ class Embeddings(Body):
     @property
     def texts(self) -> list[str]:
         return [self.input] if isinstance(self.input, str) else self.input
+
+
+class Speech(Body):
+    """/v1/audio/transcriptions and /translations, fields of a form beside the file."""
+
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {"stream": ("", "false"), "include[]": ()}
+
+    model: str
+    language: str | None = None
+    prompt: str | None = Field(None, max_length=4096)
+    response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
+    temperature: float = Field(0.0, ge=0, le=1)
+    granularities: list[Literal["word", "segment"]] = Field(
+        ["segment"], alias="timestamp_granularities[]"
+    )
+
+    @model_validator(mode="after")
+    def _words(self) -> Speech:
+        if "word" in self.granularities and self.response_format != "verbose_json":
+            raise ValueError("timestamp_granularities go with response_format=verbose_json")
+        return self
 
 
 class Document(Part):
