@@ -31,10 +31,11 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--strength", type=float, default=0.8, show_default=True,
               help="How much of it changes.")  # fmt: skip
 @click.option("--mask", type=FILE, default=None, help="Change it only where this one is white.")
+@click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--progress/--no-progress", default=None, help="Default: on a terminal.")
 def imagine(
-    prompt: str, model: Path, output: Path, threads: int | None, progress: bool | None,
+    prompt: str, model: Path, output: Path, device: str, threads: int | None, progress: bool | None,
     **wishes: Any,
 ) -> None:  # fmt: skip
     """Make a picture of PROMPT."""
@@ -44,7 +45,7 @@ def imagine(
     with clear_errors(), showing(progress):
         pillow()
         started = time.perf_counter()
-        pipeline = Pipeline(model, threads=threads)
+        pipeline = Pipeline(model, threads, device)
         with Line(wishes["steps"] or pipeline.family.steps) as line:
 
             def watch(done: int, steps: int) -> None:

@@ -17,6 +17,7 @@ from ..errors import LuminalError
 from .bench import bench
 from .chat import chat
 from .check import check
+from .detect import detect
 from .doctor import doctor
 from .faults import tell
 from .imagine import imagine
@@ -59,6 +60,7 @@ main.add_command(check)
 main.add_command(cache)
 main.add_command(doctor)
 main.add_command(onnx)
+main.add_command(detect)
 main.add_command(imagine)
 main.add_command(view)
 main.add_command(profile)

@@ -1,0 +1,43 @@
+"""`luminal detect`: objects in pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .faults import clear_errors
+
+
+@click.command()
+@click.argument("image", type=click.Path(path_type=Path))
+@click.option("--model", required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="A YOLO: .onnx as ultralytics exports it, or .safetensors.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
+              help="Draw what was found into this picture.")  # fmt: skip
+@click.option("--confidence", type=float, default=0.25, show_default=True)
+@click.option("--overlap", type=float, default=0.7, show_default=True,
+              help="How much boxes of one class may share.")  # fmt: skip
+@click.option("--size", type=click.IntRange(1), default=None, help="Of the square that is seen.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+def detect(
+    image: Path, model: Path, output: Path | None, confidence: float, overlap: float,
+    size: int | None, device: str, threads: int | None,
+) -> None:  # fmt: skip
+    """Print what is in IMAGE, with places in pixels, and draw it."""
+    from ..models.vision.detector import Detector
+    from ..models.vision.draw import drawn
+    from ..models.vision.images import read_image, write_image
+
+    with clear_errors():
+        picture = read_image(image)
+        found = Detector(model, size, device=device, threads=threads)(picture, confidence, overlap)
+        for one in found:
+            edges = " ".join(f"{edge:7.1f}" for edge in one.box)
+            click.echo(f"{one.score:5.3f}  {edges}  {one.name}")
+        if not found:
+            click.echo("nothing found", err=True)
+        if output is not None:
+            write_image(output, drawn(picture, found))
+            click.echo(str(output), err=True)

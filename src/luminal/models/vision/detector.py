@@ -1,0 +1,244 @@
+"""Objects in pictures: a YOLO from its weights or from an ONNX file, its boxes, masks and poses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...errors import InputError, Unsupported, WeightsError
+from ...graph import Graph, Tensor
+from ...weights import Safetensors
+from ...weights.fields import exists
+from .boxes import corners, suppressed
+from .images import Source, pillow, read_image, to_array
+from .yolo import Yolo
+
+GREY = (114, 114, 114)  # around a picture that is no square, as in training
+STRIDE = 32
+USUAL_SIZE = 640
+COCO = (
+    "person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,"
+    "stop sign,parking meter,bench,bird,cat,dog,horse,sheep,cow,elephant,bear,zebra,giraffe,"
+    "backpack,umbrella,handbag,tie,suitcase,frisbee,skis,snowboard,sports ball,kite,baseball bat,"
+    "baseball glove,skateboard,surfboard,tennis racket,bottle,wine glass,cup,fork,knife,spoon,bowl,"
+    "banana,apple,sandwich,orange,broccoli,carrot,hot dog,pizza,donut,cake,chair,couch,"
+    "potted plant,bed,dining table,toilet,tv,laptop,mouse,remote,keyboard,cell phone,microwave,"
+    "oven,toaster,sink,refrigerator,book,clock,vase,scissors,teddy bear,hair drier,toothbrush"
+).split(",")
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """box: left, top, right, bottom in pixels of the picture. points: keypoints (count, 3), the
+    last being how sure each is. mask: (height, width) bool of the whole picture."""
+
+    box: tuple[float, float, float, float]
+    score: float
+    label: int
+    name: str
+    points: np.ndarray | None = None
+    mask: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a picture lies in the square that the net sees."""
+
+    scale: float
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def back(self, across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places in the square as places in the picture."""
+        x = np.clip((across - self.left) / self.scale, 0, self.width)
+        return x, np.clip((down - self.top) / self.scale, 0, self.height)
+
+
+class Detector:
+    """path: a `.onnx` file as ultralytics exports it, or `.safetensors` with a YOLO's weights under
+    ultralytics' names; or such weights by name. size: of the square that the net sees, a multiple
+    of 32. names: of the classes. Raises WeightsError, Unsupported, InputError.
+
+    >>> Detector("yolov8n.onnx")("street.jpg")
+    """
+
+    def __init__(
+        self, path: str | Path | Mapping[str, np.ndarray], size: int | None = None,
+        names: Sequence[str] | None = None, **compiling: Any,
+    ) -> None:  # fmt: skip
+        self._compiling = compiling
+        self._net: Any = None  # an ONNX model, run before the program
+        self.names: list[str] = list(names or ())
+        if isinstance(path, Mapping):
+            self._from_weights(path, size)
+        elif not exists(Path(path)):
+            raise WeightsError(f"{path}: no such file")
+        elif str(path).endswith(".onnx"):
+            self._from_onnx(Path(path), size)
+        elif str(path).endswith(".pt"):
+            raise Unsupported(
+                f"{path}: a pickle, which can run any code; export it as ONNX, or save its "
+                "state_dict as safetensors"
+            )
+        else:
+            self._from_weights(Safetensors(path), size)
+
+    # ---- programs
+
+    def _from_weights(self, state: Mapping[str, np.ndarray], size: int | None) -> None:
+        net = Yolo(state)
+        self.size = _checked(size or USUAL_SIZE)
+        self.task, self.classes = net.task, net.classes
+        graph = Graph()
+        self._images = graph.tensor((1, 3, self.size, self.size), name="images")
+        raw, protos = net.record(self._images)
+        self._finish(graph, raw.squeeze(0), protos)
+        self._name(COCO if self.classes == len(COCO) else ())
+
+    def _from_onnx(self, path: Path, size: int | None) -> None:
+        from ...onnx import load
+
+        self._net = load(path, **self._compiling)
+        told = {p.key: p.value for p in self._net.proto.metadata_props}
+        (port,) = self._net.inputs.values() if len(self._net.inputs) == 1 else (None,)
+        if port is None or port.shape is None or len(port.shape) != 4:
+            raise Unsupported(f"{path}: a detector has one input, (batch, 3, height, width)")
+        fixed = port.shape[3] if isinstance(port.shape[3], int) else None
+        usual = _literal(told.get("imgsz", ""), list) or [USUAL_SIZE]
+        self.size = _checked(fixed or size or int(usual[0]))
+        if fixed and size not in (None, fixed):
+            raise InputError(f"{path} sees {fixed} x {fixed} pixels, not {size}")
+        self.task = told.get("task", "detect")
+        if self.task not in ("detect", "segment", "pose"):
+            raise Unsupported(f"{path}: task {self.task!r}")
+        names = _literal(told.get("names", ""), dict) or {}
+        results = self._net.run([np.zeros((1, 3, self.size, self.size), np.float32)])
+        rows, count = results[0].shape[1:] if results[0].ndim == 3 else (0, 0)
+        if rows < 5 or count < rows:
+            raise Unsupported(f"{path}: its output {results[0].shape} is not a YOLO v8's")
+        self.classes = len(names) or rows - 4
+        graph = Graph()
+        self._raw = graph.tensor((rows, count), name="raw")
+        self._finish(graph, self._raw, None)
+        self._name(list(names.values()))
+
+    def _finish(self, graph: Graph, raw: Tensor, protos: Tensor | None) -> None:
+        """The rest of the graph: the boxes that are left of raw (4 + classes + extra, cells)."""
+        self._most, self._least = graph.tensor((), name="overlap"), graph.tensor((), name="least")
+        scores = raw.narrow(0, 4, self.classes)
+        boxes = corners(raw.narrow(0, 0, 4).transpose(0, 1))
+        labels = ops.argmax(scores, 0)
+        kept, place = suppressed(boxes, scores.amax(0), labels, self._most, self._least)
+        extra = int(raw.shape[0]) - 4 - self.classes
+        more = raw.narrow(0, 4 + self.classes, extra).transpose(0, 1) if extra else boxes
+        found = {"scores": kept, "boxes": ops.index_select(boxes, 0, place),
+                 "labels": ops.index_select(labels, 0, place),
+                 "more": ops.index_select(more, 0, place)}  # fmt: skip
+        if protos is not None:
+            found["protos"] = protos
+        self._outputs = {name: tensor.output(name) for name, tensor in found.items()}
+        self.program = graph.compile(**self._compiling)
+
+    def _name(self, names: Sequence[str]) -> None:
+        names = self.names or names
+        self.names = [str(n) for n in names] or [f"class {n}" for n in range(self.classes)]
+        if len(self.names) != self.classes:
+            raise InputError(f"{len(self.names)} names for {self.classes} classes")
+
+    # ---- a picture
+
+    def __call__(
+        self, image: Source, confidence: float = 0.25, overlap: float = 0.7, limit: int = 300
+    ) -> list[Detection]:
+        """What is in a picture, the surest first. confidence: the least score. overlap: how much
+        boxes of a class may share, intersection over union. Raises InputError."""
+        for value in (confidence, overlap):
+            if not 0 <= value <= 1:
+                raise InputError(f"confidence and overlap lie in 0 .. 1, not {value}")
+        square, placed = letterbox(read_image(image), self.size)
+        program, protos = self.program, None
+        if self._net is None:
+            program[self._images] = square
+        else:
+            raw, *rest = self._net.run([square])
+            program[self._raw] = raw[0]
+            protos = rest[0][0] if rest and self.task == "segment" else None
+        program[self._most], program[self._least] = np.float32(overlap), np.float32(confidence)
+        program.run()
+        found = {name: np.array(program[tensor]) for name, tensor in self._outputs.items()}
+        protos = found["protos"][0] if "protos" in found else protos
+        rows = np.flatnonzero(found["scores"] > 0)[:limit]
+        return [self._detection(found, row, placed, protos) for row in rows]
+
+    def _detection(
+        self, found: Mapping[str, np.ndarray], row: int, placed: Placed, protos: np.ndarray | None
+    ) -> Detection:
+        box, label = found["boxes"][row], int(found["labels"][row])
+        x, y = placed.back(box[0::2], box[1::2])
+        points = mask = None
+        if self.task == "pose":
+            each = found["more"][row].reshape(-1, 3)
+            points = np.stack([*placed.back(each[:, 0], each[:, 1]), each[:, 2]], 1)
+        if self.task == "segment" and protos is not None:
+            mask = masked(found["more"][row], protos, placed, self.size, (x, y))
+        edges = float(x[0]), float(y[0]), float(x[1]), float(y[1])
+        return Detection(edges, float(found["scores"][row]), label, self.names[label], points, mask)
+
+
+def letterbox(image: Any, size: int) -> tuple[np.ndarray, Placed]:
+    """((1, 3, size, size) f32 of 0 .. 1 with the whole picture in its middle, where it lies)."""
+    width, height = image.size
+    scale = min(size / width, size / height)
+    inner = max(1, round(width * scale)), max(1, round(height * scale))
+    left, top = (size - inner[0]) // 2, (size - inner[1]) // 2
+    square = pillow().new("RGB", (size, size), GREY)
+    resized = image if inner == image.size else image.resize(inner, pillow().Resampling.BILINEAR)
+    square.paste(resized, (left, top))
+    pixels = to_array(square).transpose(2, 0, 1)[None].astype(np.float32) / 255
+    return pixels, Placed(scale, left, top, width, height)
+
+
+def masked(
+    shares: np.ndarray, protos: np.ndarray, placed: Placed, size: int,
+    edges: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:  # fmt: skip
+    """(height, width) bool: where the sum of prototypes (n, height, width) is positive, inside of
+    the box."""
+    logits = np.tensordot(shares, protos, 1).astype(np.float32)
+    module = pillow()
+    whole = module.fromarray(logits).resize((size, size), module.Resampling.BILINEAR)
+    right = placed.left + round(placed.width * placed.scale)
+    bottom = placed.top + round(placed.height * placed.scale)
+    inner = whole.crop((placed.left, placed.top, max(right, placed.left + 1),
+                        max(bottom, placed.top + 1)))  # fmt: skip
+    inside = np.asarray(
+        inner.resize((placed.width, placed.height), module.Resampling.BILINEAR)
+    ) > 0  # fmt: skip
+    (left, right_edge), (top, bottom_edge) = edges
+    across, down = np.arange(placed.width) + 0.5, np.arange(placed.height)[:, None] + 0.5
+    return (
+        inside & (across >= left) & (across <= right_edge) & (down >= top) & (down <= bottom_edge)
+    )
+
+
+def _checked(size: int) -> int:
+    if size % STRIDE or not STRIDE <= size <= 64 * STRIDE:
+        raise InputError(f"a size is a multiple of {STRIDE} up to {64 * STRIDE}, not {size}")
+    return size
+
+
+def _literal(text: str, kind: type) -> Any:
+    """A list or a dict of numbers and texts as Python writes it, or None."""
+    try:
+        found = ast.literal_eval(text) if text else None
+    except (ValueError, SyntaxError):
+        return None
+    return found if isinstance(found, kind) else None

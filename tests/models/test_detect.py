@@ -1,0 +1,228 @@
+"""YOLO from weights, suppression, pictures of every kind, and `luminal detect`."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+from safetensors.numpy import save_file
+
+import luminal
+from luminal.bench import yolo as twin
+from luminal.cli import main
+from luminal.errors import InputError, Unsupported, WeightsError
+from luminal.models.vision import images
+from luminal.models.vision.boxes import suppressed
+from luminal.models.vision.detector import Detector, letterbox, masked
+from luminal.models.vision.draw import drawn
+from luminal.models.vision.yolo import Yolo
+
+NAMES = {  # of the twin's layers -> of ultralytics'
+    "stem.0": 0, "stem.1": 1, "stem.2": 2, "p3.0": 3, "p3.1": 4, "p4.0": 5, "p4.1": 6, "p5.0": 7,
+    "p5.1": 8, "p5.2": 9, "up4": 12, "up3": 15, "down3": 16, "out4": 18, "down4": 19, "out5": 21,
+    "boxes": "22.cv2", "classes": "22.cv3",
+}  # fmt: skip
+SIZE, CLASSES = 64, 3
+
+
+@pytest.fixture(scope="module")
+def net():
+    """(a net in PyTorch with lively weights, its state under ultralytics' names)."""
+    torch.manual_seed(0)
+    made = twin.Yolo(width=4, blocks=(1, 1, 1, 1), classes=CLASSES).eval()
+    for module in made.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.eps = 1e-3
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+        if isinstance(module, torch.nn.Conv2d):
+            module.weight.data.normal_(0, 1.5 / module.weight[0].numel() ** 0.5)
+    state = {"model.22.dfl.conv.weight": np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1)}
+    for name, value in made.state_dict().items():
+        start = next(n for n in NAMES if name.startswith(n + "."))
+        state[f"model.{NAMES[start]}{name[len(start) :]}"] = value.numpy()
+    return made, state
+
+
+def pixels(seed=0, size=SIZE):
+    return np.random.default_rng(seed).random((1, 3, size, size), np.float32)
+
+
+def decoded(raw):
+    """Boxes and scores (4 + classes, cells) of the raw maps of a head (64 + classes, cells)."""
+    shares = np.exp(raw[:64].reshape(4, 16, -1))
+    sides = (shares * np.arange(16)[:, None]).sum(1) / shares.sum(1)
+    columns = []
+    for stride in (8, 16, 32):
+        side = SIZE // stride
+        cells = [(x + 0.5, y + 0.5, stride) for y in range(side) for x in range(side)]
+        columns += cells
+    x, y, stride = np.array(columns).T
+    left, top, right, bottom = sides
+    box = np.stack([x + (right - left) / 2, y + (bottom - top) / 2, left + right, top + bottom])
+    return np.concatenate([box * stride, 1 / (1 + np.exp(-raw[64:]))])
+
+
+def test_yolo_v8_from_its_weights(net):
+    made, state = net
+    with torch.no_grad():
+        raw = made(torch.from_numpy(pixels()))[0].numpy()
+    graph = luminal.Graph()
+    images_in = graph.tensor((1, 3, SIZE, SIZE))
+    output = Yolo(state).record(images_in)[0].output()
+    program = graph.compile(device="reference")
+    program[images_in] = pixels()
+    program.run()
+    np.testing.assert_allclose(program[output][0], decoded(raw), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["yolov9t", "yolo11n", "yolo11n-seg", "yolov8n-pose"])
+def test_the_others_against_ultralytics(kind):
+    tasks = pytest.importorskip("ultralytics.nn.tasks")
+    kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel}
+    torch.manual_seed(0)
+    theirs = kinds.get(kind.partition("-")[2], tasks.DetectionModel)(f"{kind}.yaml", verbose=False)
+    for module in theirs.eval().modules():
+        if type(module).__name__ == "SPPF":
+            module.cv1.act = torch.nn.SiLU()  # as in all published weights
+    with torch.no_grad():
+        wanted = theirs(torch.from_numpy(pixels()))[0]
+    wanted = (wanted[0] if isinstance(wanted, tuple) else wanted).numpy()
+    graph = luminal.Graph()
+    images_in = graph.tensor((1, 3, SIZE, SIZE))
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    output = Yolo(state).record(images_in)[0].output()
+    program = graph.compile(device="reference")
+    program[images_in] = pixels()
+    program.run()
+    np.testing.assert_allclose(program[output], wanted, rtol=1e-3, atol=1e-3)
+
+
+def greedy(boxes, scores, labels, most, least):
+    """The indices that are kept, best first."""
+    kept = []
+    for n in np.argsort(-scores, kind="stable"):
+        if scores[n] <= least:
+            break
+        for other in kept:
+            low = np.maximum(boxes[n, :2], boxes[other, :2])
+            shared = np.prod(np.maximum(np.minimum(boxes[n, 2:], boxes[other, 2:]) - low, 0))
+            sizes = [np.prod(boxes[i, 2:] - boxes[i, :2]) for i in (n, other)]
+            if labels[n] == labels[other] and shared / (sum(sizes) - shared) > most:
+                break
+        else:
+            kept.append(n)
+    return kept
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_suppression(device):
+    graph, count = luminal.Graph(), 40
+    given = [graph.tensor((count, 4)), graph.tensor((count,)), graph.tensor((count,), "i64")]
+    limits = [graph.tensor(()), graph.tensor(())]
+    outputs = [t.output() for t in suppressed(*given, *limits)]
+    program = graph.compile(device=device, threads=1)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        low = rng.random((count, 2), np.float32) * 20
+        boxes = np.concatenate([low, low + 1 + 20 * rng.random((count, 2), np.float32)], 1)
+        scores, labels = rng.random(count, np.float32), rng.integers(0, 3, count)
+        limit = np.float32(rng.random()), np.float32(0.3)
+        for tensor, value in zip([*given, *limits], [boxes, scores, labels, *limit]):
+            program[tensor] = value
+        program.run()
+        left, place = (program[tensor] for tensor in outputs)
+        assert place[left > 0].tolist() == greedy(boxes, scores, labels, *limit)
+
+
+def test_a_picture_lies_in_a_square_and_back():
+    image = Image.new("RGB", (200, 100), (255, 0, 0))
+    square, placed = letterbox(image, 64)
+    assert square.shape == (1, 3, 64, 64) and (placed.left, placed.top) == (0, 16)
+    np.testing.assert_allclose(square[0, :, 32, 32], (1, 0, 0))
+    np.testing.assert_allclose(square[0, :, 2, 2], 114 / 255)
+    x, y = placed.back(np.array([0.0, 32.0, 80.0]), np.array([16.0, 32.0, 80.0]))
+    np.testing.assert_allclose([x, y], [[0, 100, 200], [0, 50, 100]])
+    protos = np.stack([np.ones((16, 16)), np.tile(np.arange(16.0) - 7.5, (16, 1))]).astype("f4")
+    mask = masked(np.array([0.0, 1.0], "f4"), protos, placed, 64, ([0.0, 150.0], [10.0, 90.0]))
+    assert mask.shape == (100, 200)
+    assert mask[50, 120] and not mask[50, 80] and not mask[50, 160] and not mask[5, 120]
+
+
+def test_the_command(net, tmp_path):
+    """What is printed is what the detector finds, and lies where the picture is drawn on."""
+    _, state = net
+    save_file({n: np.ascontiguousarray(v) for n, v in state.items()}, tmp_path / "m.safetensors")
+    picture = Image.fromarray((pixels(3)[0].transpose(1, 2, 0) * 255).astype(np.uint8))
+    picture.save(tmp_path / "in.png")
+    detector = Detector(state, SIZE, device="reference")
+    found = detector(picture, 0.5, 0.4)
+    assert found and found == sorted(found, key=lambda one: -one.score)
+    given = ["detect", str(tmp_path / "in.png"), "--model", str(tmp_path / "m.safetensors"),
+             "-o", str(tmp_path / "out.png"), "--confidence", "0.5", "--overlap", "0.4", "--size",
+             str(SIZE), "--device", "reference"]  # fmt: skip
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.output.splitlines() if "class" in line]
+    assert [line.split()[0] for line in lines] == [f"{one.score:.3f}" for one in found]
+    out = np.asarray(Image.open(tmp_path / "out.png"))
+    np.testing.assert_array_equal(out, drawn(picture, found))
+    assert (out != np.asarray(picture)).any()
+    for wrong, message in [
+        ([*given, "--size", "33"], "multiple of 32"),
+        (["detect", "nothing.png", *given[2:]], "cannot be read"),
+        ([*given[:3], str(tmp_path / "in.png")], "safetensors"),
+        ([*given[:3], str(tmp_path / "m.pt")], "no such file"),
+    ]:
+        result = CliRunner().invoke(main, wrong)
+        assert result.exit_code == 1 and message in result.output, result.output
+
+
+def test_wrong_weights(net, tmp_path):
+    _, state = net
+    (tmp_path / "m.pt").write_bytes(b"")
+    with pytest.raises(Unsupported, match="pickle"):
+        Detector(tmp_path / "m.pt")
+    with pytest.raises(Unsupported, match="no YOLO"):
+        Yolo({"layer1.weight": np.zeros((2, 2))})
+    with pytest.raises(WeightsError, match=r"no weight 'model\.4\.cv2\.weight'"):
+        Detector({n: v for n, v in state.items() if "model.4.cv2." not in n}, SIZE)
+    with pytest.raises(InputError, match="2 names for 3 classes"):
+        Detector(state, SIZE, ["a", "b"], device="reference")
+
+
+def encoded(image, kind, **options):
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def test_pictures_of_every_kind(tmp_path, monkeypatch):
+    base = Image.fromarray((pixels(1)[0].transpose(1, 2, 0) * 255).astype(np.uint8))
+    red = Image.new("CMYK", (4, 4), (0, 255, 255, 0))
+    np.testing.assert_allclose(
+        images.to_array(images.read_image(encoded(red, "TIFF")))[0, 0], (255, 0, 0), atol=2
+    )
+    assert images.read_image(encoded(red, "JPEG")).mode == "RGB"
+    for mode in ("L", "LA", "P", "RGBA", "1", "I;16"):
+        given = base.convert("L").convert("I;16") if mode == "I;16" else base.convert(mode)
+        assert images.read_image(encoded(given, "PNG")).mode == "RGB"
+    turned = Image.new("RGB", (6, 3))
+    exif = turned.getexif()
+    exif[images.ORIENTATION] = 6
+    assert images.read_image(encoded(turned, "JPEG", exif=exif)).size == (3, 6)
+    whole = encoded(base, "JPEG")
+    for damaged in (whole[: len(whole) // 2], b"", b"GIF89a", whole[:20], b"\0" * 100):
+        with pytest.raises(InputError, match="not a picture"):
+            images.read_image(damaged)
+    monkeypatch.setattr(images, "MOST_PIXELS", 4000)
+    with pytest.raises(InputError, match="64 x 64 pixels; at most 4000"):
+        images.read_image(encoded(base, "PNG"))
+    with pytest.raises(InputError, match=r"cannot be read|not a file"):
+        images.read_image(tmp_path)
+    with pytest.raises(InputError, match="data:image"):
+        images.read_image("data:nothing")
+    with pytest.raises(InputError, match="base64"):
+        images.read_image("data:image/png;base64,???")
