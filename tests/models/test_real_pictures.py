@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import luminal.onnx
 from luminal.models.vision.detector import Detector, letterbox
 from luminal.models.vision.images import read_image
 
@@ -24,7 +25,7 @@ def package(name):
 def test_boxes_in_a_photograph(picture):
     runtime = pytest.importorskip("onnxruntime")
     model, photo = package("nudenet") / "320n.onnx", package("skimage") / "data" / picture
-    found = Detector(model, threads=1)(photo)
+    found = Detector(luminal.onnx.load(model, threads=1), threads=1)(photo)
     session = runtime.InferenceSession(str(model))
     square, placed = letterbox(read_image(photo), 320)
     raw = session.run(None, {"images": square})[0][0].T

@@ -107,3 +107,54 @@ def stable_diffusion_xl(folder):
             timestep_spacing="leading", steps_offset=1, **NOISE
         ),
     )  # fmt: skip
+
+
+def t5_tokenizer(folder):
+    """tokenizer.json of the same letters."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    folder.mkdir(parents=True)
+    names = ["<pad>", "</s>", "<unk>", *WORDS]
+    raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(names)}, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    raw.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def t5(width=16):
+    return lively(transformers.T5EncoderModel(transformers.T5Config(
+        vocab_size=12, d_model=width, d_kv=8, d_ff=24, num_layers=2, num_heads=2,
+        relative_attention_num_buckets=8, feed_forward_proj="gated-gelu",
+    )))  # fmt: skip
+
+
+def stable_diffusion_3(folder):
+    net = lively(diffusers.SD3Transformer2DModel(
+        sample_size=8, patch_size=2, in_channels=4, num_layers=2, attention_head_dim=8,
+        num_attention_heads=2, joint_attention_dim=32, caption_projection_dim=16,
+        pooled_projection_dim=32, out_channels=4, pos_embed_max_size=6, qk_norm="rms_norm",
+        dual_attention_layers=(0,),
+    ))  # fmt: skip
+    return diffusers.StableDiffusion3Pipeline(
+        transformer=net, scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=vae(shift_factor=0.1, use_quant_conv=False, use_post_quant_conv=False),
+        text_encoder=clip_text(16, projected=True), text_encoder_2=clip_text(16, projected=True),
+        tokenizer=clip_tokenizer(folder / "words"), tokenizer_2=clip_tokenizer(folder / "words2"),
+        text_encoder_3=t5(32), tokenizer_3=t5_tokenizer(folder / "words3"),
+    )  # fmt: skip
+
+
+def flux(folder):
+    net = lively(diffusers.FluxTransformer2DModel(
+        patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8,
+        num_attention_heads=2, joint_attention_dim=16, pooled_projection_dim=16,
+        guidance_embeds=True, axes_dims_rope=(2, 2, 4),
+    ))  # fmt: skip
+    return diffusers.FluxPipeline(
+        transformer=net, vae=vae(shift_factor=0.1, use_quant_conv=False, use_post_quant_conv=False),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+        text_encoder=clip_text(16), tokenizer=clip_tokenizer(folder / "words"),
+        text_encoder_2=t5(16), tokenizer_2=t5_tokenizer(folder / "words2"),
+    )  # fmt: skip

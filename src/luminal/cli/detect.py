@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .faults import clear_errors
+from .onnx import load_model
 
 
 @click.command()
@@ -32,7 +33,8 @@ def detect(
 
     with clear_errors():
         picture = read_image(image)
-        found = Detector(model, size, device=device, threads=threads)(picture, confidence, overlap)
+        source = load_model(model, threads) if model.suffix == ".onnx" else model
+        found = Detector(source, size, device=device, threads=threads)(picture, confidence, overlap)
         for one in found:
             edges = " ".join(f"{edge:7.1f}" for edge in one.box)
             click.echo(f"{one.score:5.3f}  {edges}  {one.name}")

@@ -32,7 +32,7 @@ def onnx() -> None:
 @click.argument("model", type=FILE)
 def info(model: Path) -> None:
     """Print the inputs, outputs and operators of MODEL, and whether it is one program."""
-    loaded = _load(model, None)
+    loaded = load_model(model, None)
     for what, ports in (("inputs", loaded.inputs), ("outputs", loaded.outputs)):
         click.echo(f"{what}:")
         for port in ports.values():
@@ -58,7 +58,7 @@ def run(
     threads: int | None,
 ) -> None:  # fmt: skip
     """Run MODEL once and print what its outputs are."""
-    loaded = _load(model, threads)
+    loaded = load_model(model, threads)
     with clear_errors():
         given = {name: _read(file) for name, file in map(_pair, files)}
         feeds = {**_random(loaded, _numbers(sizes), given), **given}
@@ -77,7 +77,7 @@ def run(
 @THREADS
 def bench(model: Path, rounds: int, sizes: tuple[str, ...], threads: int | None) -> None:
     """Measure MODEL on random inputs, in turns with onnxruntime where it is installed."""
-    loaded = _load(model, threads)
+    loaded = load_model(model, threads)
     with clear_errors():
         feeds = _random(loaded, _numbers(sizes), {})
         start = time.perf_counter()
@@ -102,7 +102,7 @@ def bench(model: Path, rounds: int, sizes: tuple[str, ...], threads: int | None)
         click.echo(f"{middle['onnxruntime'] / middle['luminal']:.2f} times as fast as onnxruntime")
 
 
-def _load(model: Path, threads: int | None) -> Model:
+def load_model(model: Path, threads: int | None) -> Model:
     try:
         from ..onnx import load
     except ImportError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,47 +12,11 @@ from ...graph import Graph
 from ...weights.fields import Fields
 from ..vision.layers import renamed
 from .blocks import RENAMES
+from .family import Conditions, Encoders, Family
 from .folder import Folder
+from .joint import Flux, StableDiffusion3
 from .sampler import Denoiser
-from .text import ClipEncoder
 from .unet import UNet, UNetConfig
-
-Conditions = dict[str, np.ndarray]  # of one picture: each (1, ...)
-
-
-class Family(ABC):
-    """channels: of latents. extra: channels that stand beside them. size: usual pixels of a side,
-    over those of a latent pixel. steps, guidance: usual ones."""
-
-    channels: int
-    extra: int = 0
-    size: int
-    steps = 50
-    guidance = 7.5
-
-    @abstractmethod
-    def encode(self, prompt: str, **compiling: Any) -> Conditions:
-        """What the net is given of a prompt."""
-
-    def unprompted(self, negative: str | None, **compiling: Any) -> Conditions:
-        """What the net is given without the prompt."""
-        return self.encode(negative or "", **compiling)
-
-    def sized(self, height: int, width: int) -> Conditions:
-        """What else it is given for pictures of this size."""
-        return {}
-
-    def scheduler(self, given: Fields) -> Fields:
-        """The scheduler's configuration as this family reads it."""
-        return given
-
-    @abstractmethod
-    def denoiser(self, graph: Graph) -> Denoiser:
-        """The net in a graph, with its weights."""
-
-    def flowing(self, height: int, width: int) -> Mapping[str, Any]:
-        """What `schedule.flow` is told for latents of this size."""
-        return {}
 
 
 class StableDiffusion(Family):
@@ -65,16 +27,10 @@ class StableDiffusion(Family):
         self.config = UNetConfig.read(folder.config("unet"))
         self.channels, self.size = self.config.out_channels, self.config.sample_size
         self.extra = self.config.in_channels - self.config.out_channels
-        self._encoders: dict[str, ClipEncoder] = {}
-
-    def encoder(self, number: str = "", **compiling: Any) -> ClipEncoder:
-        """Made when first asked for."""
-        if number not in self._encoders:
-            self._encoders[number] = ClipEncoder(self.folder, number, **compiling)
-        return self._encoders[number]
+        self.encoders = Encoders(folder)
 
     def encode(self, prompt: str, **compiling: Any) -> Conditions:
-        return {"context": self.encoder(**compiling)(prompt)[1]}
+        return {"context": self.encoders.clip(**compiling)(prompt)[1]}
 
     def scheduler(self, given: Fields) -> Fields:
         """Latents are never clipped; times are counted from 1."""
@@ -94,7 +50,7 @@ class StableDiffusionXL(StableDiffusion):
 
     def encode(self, prompt: str, **compiling: Any) -> Conditions:
         numbers = ["", "_2"] if self.folder.has("text_encoder") else ["_2"]
-        found = [self.encoder(number, **compiling)(prompt) for number in numbers]
+        found = [self.encoders.clip(number, **compiling)(prompt) for number in numbers]
         return {"context": np.concatenate([part[0] for part in found], -1), "pooled": found[-1][2]}
 
     def unprompted(self, negative: str | None, **compiling: Any) -> Conditions:
@@ -118,6 +74,8 @@ FAMILIES: dict[str, type[Family]] = {
     "StableDiffusionXLPipeline": StableDiffusionXL,
     "StableDiffusionXLImg2ImgPipeline": StableDiffusionXL,
     "StableDiffusionXLInpaintPipeline": StableDiffusionXL,
+    "StableDiffusion3Pipeline": StableDiffusion3,
+    "FluxPipeline": Flux,
 }
 
 

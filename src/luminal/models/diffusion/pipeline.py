@@ -15,7 +15,8 @@ from ...graph import Graph
 from ..vision.images import Source, pillow, read_image, to_array
 from ..vision.layers import renamed
 from .blocks import RENAMES
-from .families import Conditions, family_of
+from .families import family_of
+from .family import Conditions
 from .folder import Folder
 from .sampler import Sampler, Watch
 from .schedule import Schedule, schedule
@@ -25,7 +26,7 @@ MOST_SIDE = 4096  # pixels
 
 
 class Pipeline:
-    """A diffusion model from a folder of diffusers: Stable Diffusion 1, 2, XL.
+    """A diffusion model from a folder of diffusers: Stable Diffusion 1, 2, XL, 3; Flux.
 
     A program is compiled for each size of pictures; it makes all steps of any sampler. Raises
     WeightsError, Unsupported.
@@ -69,10 +70,11 @@ class Pipeline:
         if noise.shape != shape:
             raise InputError(f"noise has the shape {shape} here, not {noise.shape}")
         guidance = family.guidance if guidance is None else guidance
-        guided = guidance > 1
+        guided = guidance > 1 and not family.distilled
         plan = self._plan(steps or family.steps, sampler, start, strength, shape)
         latents, given = self._first(plan, noise, start, inside, strength, rng)
         conditions = self._conditions(prompt, negative, guided, height, width)
+        conditions |= family.told(guidance)
         loop = self._sampler(shape, conditions, guided, "mask" in given)
         draw = partial(_normal, rng)
         latents = loop.run(plan, latents, conditions, guidance, draw, watch, **given)
@@ -82,7 +84,7 @@ class Pipeline:
     # ---- what a run starts from
 
     def _check(self, width: int, height: int, strength: float, prompt: str) -> None:
-        factor = self.vae.factor
+        factor = self.vae.factor * self.family.patch
         for side in (width, height):
             if side % factor or not factor <= side <= MOST_SIDE:
                 raise InputError(
@@ -101,7 +103,7 @@ class Pipeline:
             if mask is not None or self.family.extra:
                 raise InputError("a mask says where a picture changes: an image and a mask, please")
             return None, None
-        first, factor = read_image(image), self.vae.factor
+        first, factor = read_image(image), self.vae.factor * self.family.patch
         own = [side - side % factor for side in first.size]
         size = width or own[0], height or own[1]
         self._check(size[0], size[1], 1.0, "")

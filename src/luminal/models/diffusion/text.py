@@ -15,6 +15,7 @@ from ..tokenizing import read_tokenizer, refused, tokenizers
 from ..vision.clip import CLIPTextConfig, CLIPTextTower
 from ..vision.layers import renamed
 from .folder import Folder
+from .t5 import T5Config, T5Encoder
 
 MOST_TOKENS = 512
 CLIP_WORDS = (  # how OpenAI's CLIP splits lower-case text
@@ -28,15 +29,18 @@ class Tokens:
     place: a folder with tokenizer.json, or with CLIP's vocab.json and merges.txt.
     """
 
-    def __init__(self, place: Path, length: int | None = None) -> None:
+    def __init__(
+        self, place: Path, length: int | None = None, pad: str = "<|endoftext|>"
+    ) -> None:
         settings = _settings(place)
         file = place / "tokenizer.json"
         self.tokenizer = read_tokenizer(file) if exists(file) else _clip(place)
         most = settings.values.get("model_max_length")
         usual = most if isinstance(most, int) and most <= MOST_TOKENS else 77
         self.length = length or usual
-        pad = settings.values.get("pad_token", "<|endoftext|>")
-        self.pad = self.tokenizer.token_to_id(pad["content"] if isinstance(pad, dict) else pad)
+        named = settings.values.get("pad_token", pad)
+        pad = named["content"] if isinstance(named, dict) else named
+        self.pad = self.tokenizer.token_to_id(pad)
         if self.pad is None:
             raise WeightsError(f"{place}: no token {pad!r}, which is to pad prompts")
         self.where = place
@@ -128,3 +132,28 @@ def _prefixed(state: Any) -> dict[str, Any]:
         else f"text_model.{name}": value
         for name, value in state.items()
     }
+
+
+class T5Prompts:
+    """T5's encoder and its tokenizer; every prompt has `length` tokens."""
+
+    def __init__(self, folder: Folder, number: str, length: int, **compiling: Any) -> None:
+        part = f"text_encoder{number}"
+        config = T5Config.load(folder.part(part) / "config.json")
+        self.tokens = Tokens(folder.part(f"tokenizer{number}"), length, pad="<pad>")
+        graph = Graph()
+        self.ids = graph.tensor((1, length), "i64", name="ids")
+        with nn.uninitialised():
+            net = T5Encoder(graph, config)
+        self.output = net(self.ids).output("hidden")
+        state = renamed(folder.weights(part), (), r"encoder\.embed_tokens\.weight")
+        if "shared.weight" not in state:
+            state["shared.weight"] = folder.weights(part)["encoder.embed_tokens.weight"]
+        net.load_state_dict(state)
+        self.program = graph.compile(**compiling)
+
+    def __call__(self, text: str) -> np.ndarray:
+        """(1, length, d_model)."""
+        self.program[self.ids] = self.tokens(text)
+        self.program.run()
+        return np.array(self.program[self.output])

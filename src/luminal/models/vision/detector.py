@@ -63,33 +63,27 @@ class Placed:
 
 
 class Detector:
-    """path: a `.onnx` file as ultralytics exports it, or `.safetensors` with a YOLO's weights under
-    ultralytics' names; or such weights by name. size: of the square that the net sees, a multiple
-    of 32. names: of the classes. Raises WeightsError, Unsupported, InputError.
+    """source: `.safetensors` with a YOLO's weights under ultralytics' names, or such weights by
+    name; or an ONNX model as ultralytics exports it (`luminal.onnx.load`). size: of the square that
+    the net sees, a multiple of 32. names: of the classes. Raises WeightsError, Unsupported,
+    InputError.
 
-    >>> Detector("yolov8n.onnx")("street.jpg")
+    >>> Detector(luminal.onnx.load("yolov8n.onnx"))("street.jpg")
     """
 
     def __init__(
-        self, path: str | Path | Mapping[str, np.ndarray], size: int | None = None,
+        self, source: str | Path | Mapping[str, np.ndarray] | Any, size: int | None = None,
         names: Sequence[str] | None = None, **compiling: Any,
     ) -> None:  # fmt: skip
         self._compiling = compiling
         self._net: Any = None  # an ONNX model, run before the program
         self.names: list[str] = list(names or ())
-        if isinstance(path, Mapping):
-            self._from_weights(path, size)
-        elif not exists(Path(path)):
-            raise WeightsError(f"{path}: no such file")
-        elif str(path).endswith(".onnx"):
-            self._from_onnx(Path(path), size)
-        elif str(path).endswith(".pt"):
-            raise Unsupported(
-                f"{path}: a pickle, which can run any code; export it as ONNX, or save its "
-                "state_dict as safetensors"
-            )
+        if isinstance(source, (str, Path)):
+            source = _weights(Path(source))
+        if isinstance(source, Mapping):
+            self._from_weights(source, size)
         else:
-            self._from_weights(Safetensors(path), size)
+            self._from_onnx(source, size)
 
     # ---- programs
 
@@ -103,27 +97,25 @@ class Detector:
         self._finish(graph, raw.squeeze(0), protos)
         self._name(COCO if self.classes == len(COCO) else ())
 
-    def _from_onnx(self, path: Path, size: int | None) -> None:
-        from ...onnx import load
-
-        self._net = load(path, **self._compiling)
+    def _from_onnx(self, model: Any, size: int | None) -> None:
+        self._net = model
         told = {p.key: p.value for p in self._net.proto.metadata_props}
         (port,) = self._net.inputs.values() if len(self._net.inputs) == 1 else (None,)
         if port is None or port.shape is None or len(port.shape) != 4:
-            raise Unsupported(f"{path}: a detector has one input, (batch, 3, height, width)")
+            raise Unsupported("a detector has one input, (batch, 3, height, width)")
         fixed = port.shape[3] if isinstance(port.shape[3], int) else None
         usual = _literal(told.get("imgsz", ""), list) or [USUAL_SIZE]
         self.size = _checked(fixed or size or int(usual[0]))
         if fixed and size not in (None, fixed):
-            raise InputError(f"{path} sees {fixed} x {fixed} pixels, not {size}")
+            raise InputError(f"this model sees {fixed} x {fixed} pixels, not {size}")
         self.task = told.get("task", "detect")
         if self.task not in ("detect", "segment", "pose"):
-            raise Unsupported(f"{path}: task {self.task!r}")
+            raise Unsupported(f"a model for the task {self.task!r}")
         names = _literal(told.get("names", ""), dict) or {}
         results = self._net.run([np.zeros((1, 3, self.size, self.size), np.float32)])
         rows, count = results[0].shape[1:] if results[0].ndim == 3 else (0, 0)
         if rows < 5 or count < rows:
-            raise Unsupported(f"{path}: its output {results[0].shape} is not a YOLO v8's")
+            raise Unsupported(f"an output {results[0].shape}, which is not a YOLO v8's")
         self.classes = len(names) or rows - 4
         graph = Graph()
         self._raw = graph.tensor((rows, count), name="raw")
@@ -191,6 +183,20 @@ class Detector:
             mask = masked(found["more"][row], protos, placed, self.size, (x, y))
         edges = float(x[0]), float(y[0]), float(x[1]), float(y[1])
         return Detection(edges, float(found["scores"][row]), label, self.names[label], points, mask)
+
+
+def _weights(path: Path) -> Mapping[str, np.ndarray]:
+    """Raises WeightsError, Unsupported."""
+    if not exists(path):
+        raise WeightsError(f"{path}: no such file")
+    if path.suffix == ".pt":
+        raise Unsupported(
+            f"{path}: a pickle, which can run any code; export it as ONNX, or save its state_dict "
+            "as safetensors"
+        )
+    if path.suffix == ".onnx":
+        raise InputError(f"{path}: an ONNX model is given as luminal.onnx.load(path)")
+    return Safetensors(path)
 
 
 def letterbox(image: Any, size: int) -> tuple[np.ndarray, Placed]:

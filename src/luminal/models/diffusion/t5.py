@@ -1,0 +1,162 @@
+"""The encoder of T5 1.1 (Raffel et al. 2019, https://arxiv.org/abs/1910.10683), under Hugging
+Face's names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ... import nn, ops
+from ...graph import Graph, Tensor
+from ...nn.activation import BY_NAME, activation_of
+from ...nn.attention import heads as split_heads
+from ...weights.fields import Fields
+from ..vision.layers import merged
+
+
+@dataclass(frozen=True)
+class T5Config:
+    """Sizes of an encoder, under the names of its config.json."""
+
+    vocab_size: int
+    d_model: int
+    d_kv: int
+    d_ff: int
+    num_layers: int
+    num_heads: int
+    buckets: int
+    distance: int
+    eps: float
+    act: str
+    gated: bool
+
+    @staticmethod
+    def load(file: Path) -> T5Config:
+        """Raises WeightsError."""
+        given = Fields.load(file)
+        given.text("model_type", "t5", among=("t5",))
+        kind = given.text("feed_forward_proj", "relu")
+        gated, act = kind.startswith("gated-"), kind.removeprefix("gated-")
+        act = "gelu_new" if kind == "gated-gelu" else act
+        if act not in BY_NAME:
+            raise given.wrong("feed_forward_proj", "a known activation, with gated- or without")
+        return T5Config(
+            given.count("vocab_size"), given.count("d_model"), given.count("d_kv"),
+            given.count("d_ff"), given.count("num_layers"), given.count("num_heads"),
+            given.count("relative_attention_num_buckets", 32),
+            given.count("relative_attention_max_distance", 128),
+            given.number("layer_norm_epsilon", 1e-6, low=0, high=1), act, gated,
+        )  # fmt: skip
+
+
+def bucket(distance: np.ndarray, count: int, most: int) -> np.ndarray:
+    """The number of a bucket of key position - query position: half of them for either direction,
+    half of those exact, the others growing with the logarithm up to `most`."""
+    half = count // 2
+    exact = half // 2
+    far = np.abs(distance)
+    with np.errstate(divide="ignore"):
+        grown = exact + np.log(far / exact) / math.log(most / exact) * (half - exact)
+    grown = np.minimum(np.where(far < exact, 0, grown).astype(np.int64), half - 1)
+    return np.where(distance > 0, half, 0) + np.where(far < exact, far, grown)
+
+
+class SelfAttention(nn.Module):
+    """Without a scale; a bias for each distance is added to the scores."""
+
+    def __init__(self, graph: Graph, config: T5Config, biased: bool) -> None:
+        super().__init__()
+        inner = config.d_kv * config.num_heads
+        self.config = config
+        for name in "qkv":
+            setattr(self, name, nn.Linear(graph, config.d_model, inner, bias=False))
+        self.o = nn.Linear(graph, inner, config.d_model, bias=False)
+        if biased:
+            self.relative_attention_bias = nn.Embedding(graph, config.buckets, config.num_heads)
+
+    def bias(self, length: int) -> Tensor:
+        """(heads, length, length)."""
+        at = np.arange(length)
+        number = bucket(at[None] - at[:, None], self.config.buckets, self.config.distance)
+        table = self.relative_attention_bias(self.o.weight.graph.constant(number))
+        return table.permute(2, 0, 1)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        q, k, v = (split_heads(self._modules[n](x), self.config.num_heads) for n in "qkv")
+        mixed = ops.scaled_dot_product_attention(q, k, v, bias, scale=1.0)
+        return self.o(merged(mixed))
+
+
+class Dense(nn.Module):
+    """A feed-forward part, gated or plain."""
+
+    def __init__(self, graph: Graph, config: T5Config) -> None:
+        super().__init__()
+        self.activation, self.gated = activation_of(config.act), config.gated
+        names = ("wi_0", "wi_1") if config.gated else ("wi",)
+        for name in names:
+            setattr(self, name, nn.Linear(graph, config.d_model, config.d_ff, bias=False))
+        self.wo = nn.Linear(graph, config.d_ff, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *gate = (module for name, module in self._modules.items() if name != "wo")
+        y = self.activation(first(x))
+        return self.wo(y * gate[0](x) if gate else y)
+
+
+class Part(nn.Module):
+    """A norm and what follows it, under a name of its own."""
+
+    def __init__(self, graph: Graph, config: T5Config, name: str, inner: nn.Module) -> None:
+        super().__init__()
+        self.layer_norm = nn.RMSNorm(graph, config.d_model, config.eps)
+        setattr(self, name, inner)
+        self.name = name
+
+    def forward(self, x: Tensor, *more: Tensor) -> Tensor:
+        return x + self._modules[self.name](self.layer_norm(x), *more)
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward part."""
+
+    def __init__(self, graph: Graph, config: T5Config, biased: bool) -> None:
+        super().__init__()
+        attention = SelfAttention(graph, config, biased)
+        self.layer = nn.ModuleList([
+            Part(graph, config, "SelfAttention", attention),
+            Part(graph, config, "DenseReluDense", Dense(graph, config)),
+        ])  # fmt: skip
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        return self.layer[1](self.layer[0](x, bias))
+
+
+class Encoder(nn.Module):
+    """All blocks; the first one has the biases of all."""
+
+    def __init__(self, graph: Graph, config: T5Config) -> None:
+        super().__init__()
+        self.block = nn.ModuleList(Block(graph, config, n == 0) for n in range(config.num_layers))
+        self.final_layer_norm = nn.RMSNorm(graph, config.d_model, config.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.block[0].layer[0].SelfAttention.bias(int(x.shape[1]))
+        for block in self.block:
+            x = block(x, bias)
+        return self.final_layer_norm(x)
+
+
+class T5Encoder(nn.Module):
+    """ids (batch, tokens) i64 to hidden states (batch, tokens, d_model); padding is seen."""
+
+    def __init__(self, graph: Graph, config: T5Config) -> None:
+        super().__init__()
+        self.shared = nn.Embedding(graph, config.vocab_size, config.d_model)
+        self.encoder = Encoder(graph, config)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.encoder(self.shared(ids))
