@@ -7,17 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from luminal.backend.cuda.prelude import text_of
 from luminal.backend.cuda.simulator import MESSAGE, Launch, Slot, library
-from luminal.backend.text.dialect import CUDA
 from luminal.errors import WrongResult
-
-TYPES = "".join(f"typedef {text} {name};\n" for name, text in CUDA.types.items())
-
-
-def complete(body: str, names: Sequence[str] = ()) -> str:
-    """The text of a kernel and of the functions that it calls."""
-    return TYPES + CUDA.header + text_of(names) + body
 
 
 class Kernels:

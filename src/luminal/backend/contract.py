@@ -137,6 +137,11 @@ class Accelerator(ABC):
 
     __name__: str
 
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.__name__
+
     @abstractmethod
     def target(self, threads: int) -> Target:
         """What schedules may know about it; DeviceError if there is none."""
@@ -196,6 +201,15 @@ class Accelerator(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait until all is done."""
+
+    def check(self) -> dict[str, float]:
+        """How far each of its instructions is from what it is said to be; none where text has no
+        instructions of its own."""
+        return {}
+
+    def resources(self, texts: Sequence[str]) -> dict[str, int]:
+        """The most that one of the kernels takes, such as "registers"; none where nobody says."""
+        return {}
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """What runs again, as often as it is called, the launches and copies that `work` queues.

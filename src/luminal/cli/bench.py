@@ -27,7 +27,7 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command()
-@click.argument("what", default="all", metavar="[all|ops|models|MODEL]")
+@click.argument("what", default="all", metavar="[all|ops|models|gpu|MODEL]")
 @click.option("--only", default="", metavar="WORD", help="Only cases with this in their names.")
 @click.option(
     "--all",
@@ -60,15 +60,16 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--prompt", type=click.IntRange(1), default=512, help="MODEL: tokens of the prompt.")
 @click.option("--tokens", type=click.IntRange(1), default=32, help="MODEL: tokens of the reply.")
 @click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")
+@click.option("--device", default=None, help="gpu: default: cuda, without a driver cuda:sim.")
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
 def bench(
     what: str, only: str, everything: bool, again: bool, budget: str | None, short: bool,
     threads: int | None, peers: str | None, precision: str | None, search: str, rounds: int | None,
     timeout: float, json_file: Path | None, plot: Path | None, prompt: int, tokens: int,
-    quant: str | None, listed: bool,
+    quant: str | None, device: str | None, listed: bool,
 ) -> None:  # fmt: skip
     """Time our programs beside what a user would pick instead, paired in one run. MODEL: a language
-    model, prefill and decoding, beside llama.cpp.
+    model, prefill and decoding, beside llama.cpp. gpu: what a GPU can do, and what kernels reach.
 
     Results are checked against PyTorch; a wrong one is an error, never a time. Ends with 1 if any
     case of ours failed.
@@ -79,6 +80,8 @@ def bench(
     from ..cores import count
 
     try:
+        if what == "gpu":
+            sys.exit(_gpu(device, short, json_file))
         if what not in KINDS:
             _language(what, threads or count(), rounds, peers, json_file, prompt, tokens,
                       {"quant": quant, "precision": precision or "quantised"})  # fmt: skip
@@ -99,6 +102,17 @@ def bench(
         tell(error)
         sys.exit(1)
     sys.exit(1 if faults else 0)
+
+
+def _gpu(device: str | None, short: bool, json_file: Path | None) -> int:
+    """Print the figures of a GPU, and write them; 1 where something is wrong."""
+    from ..bench.gpu import faults, measure, table, usual_device
+
+    found = measure(device or usual_device(), short)
+    click.echo(table(found))
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=1) + "\n")
+    return int(bool(faults(found)))
 
 
 def _all_parts(chosen: list[Case], options: Options) -> list[Part]:

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from .. import __version__
-from ..errors import LuminalError
+from ..errors import DeviceError, LuminalError
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "click")
 EXTRAS = {  # what brings an extra of the package -> what it is for
@@ -25,6 +25,7 @@ EXTRAS = {  # what brings an extra of the package -> what it is for
     "torch": ("torch", "torch.compile(backend='luminal')"),
     "onnx": ("onnx", "ONNX files"),
     "opencl": ("pyopencl", 'device="opencl"'),
+    "cuda": ("cuda-bindings", 'device="cuda"'),
 }
 CLOSE = 1e-4  # of the self-test's results, relative to NumPy in f64
 
@@ -40,7 +41,7 @@ class Finding:
 
     def __str__(self) -> str:
         mark = {"ok": "ok ", "missing": "-  ", "fault": "!! "}[self.state]
-        return f"{mark} {self.name:<12} {self.text}" + (f": {self.advice}" if self.advice else "")
+        return f"{mark} {self.name:<16} {self.text}" + (f": {self.advice}" if self.advice else "")
 
 
 @click.command()
@@ -49,7 +50,7 @@ def doctor(as_json: bool) -> None:
     """Say what is here: versions, machine, kept files; compile and run a small network and hold it
     against NumPy. Exit status 1 where something is wrong."""
     found = []
-    for look in (_versions, _extras, _machine, _caches, _self_test):
+    for look in (_versions, _extras, _machine, _devices, _caches, _self_test):
         for finding in _looked(look):
             found.append(finding)
             if not as_json:
@@ -93,6 +94,20 @@ def _machine() -> Iterator[Finding]:
     for line in devices.host().describe().splitlines():
         name, _, text = line.partition("  ")
         yield Finding(name.strip(), "ok", text.strip())
+
+
+def _devices() -> Iterator[Finding]:
+    """What `device=` may be here."""
+    from ..backend import devices
+    from ..backend.contract import Accelerator
+
+    for name in (*devices.names(), "cuda:sim"):
+        try:
+            found = devices.find(name)
+            told = f": {found.name}" if isinstance(found, Accelerator) else ""
+            yield Finding(f"device {name}", "ok", f'device="{name}"{told}')
+        except DeviceError as error:
+            yield Finding(f"device {name}", "missing", str(error))
 
 
 def _caches() -> Iterator[Finding]:

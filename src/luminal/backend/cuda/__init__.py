@@ -12,8 +12,9 @@ def device(kind: str = "") -> Accelerator:
     """ "": the GPU of this machine; "sim": the simulator; "sm_90a", ...: kernels for such a GPU,
     compiled where none is. Raises DeviceError."""
     if kind == "sim":
-        from .simulator import Simulator
+        from .simulator import Simulator, compiler
 
+        compiler()
         return Simulator()
     from .gpu import for_arch, present
 

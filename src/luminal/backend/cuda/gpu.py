@@ -75,6 +75,10 @@ class Cuda(Accelerator):
             self._driver = driver
         return self._driver
 
+    @property
+    def name(self) -> str:
+        return self._driver.name if self._driver else f"an NVIDIA GPU of architecture {self.arch}"
+
     # ---- code
 
     def target(self, threads: int) -> Target:
@@ -138,6 +142,14 @@ class Cuda(Accelerator):
     def finish(self) -> None:
         self.driver.finish()
 
+    def check(self) -> dict[str, float]:
+        from .checks import differences
+
+        return differences(self, self.arch)
+
+    def resources(self, texts: Sequence[str]) -> dict[str, int]:
+        return nvrtc.resources(texts, self.arch)
+
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         return self.driver.recorded(work)
 
@@ -162,4 +174,6 @@ def present() -> Cuda:
     driver = opened()
     nvrtc.library()
     arch = driver.arch + "a" * (driver.arch in SPECIFIC)
-    return Cuda(arch, driver.multiprocessors)
+    made = Cuda(arch, driver.multiprocessors)
+    assert made.driver is driver
+    return made

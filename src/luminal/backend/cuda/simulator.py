@@ -29,6 +29,7 @@ from ...kernel.target import Target
 from ...lowering.verify import statements
 from .. import text
 from ..contract import Accelerator
+from . import nvrtc
 from .shape import Shape, launch_shape, scalar_target, workers
 
 PRELUDE = Path(__file__).with_name("simulator.hpp")
@@ -36,6 +37,7 @@ FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-ali
          "-U_FORTIFY_SOURCE", "-fwrapv", "-fvisibility=hidden")  # fmt: skip
 MESSAGE = 256
 MULTIPROCESSORS = 2
+ARCH = "sm_90a"  # that it is like
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Simulator(Accelerator):
         self.order, self.races, self.sanitize = order, races, sanitize
         self._launches = 0
         self._lock = threading.Lock()  # a library runs one block at a time
+
+    @property
+    def name(self) -> str:
+        return f"CUDA text simulated on the host, by {compiler()}"
 
     # ---- code
 
@@ -150,6 +156,14 @@ class Simulator(Accelerator):
     def finish(self) -> None:
         """Every launch has waited."""
 
+    def check(self) -> dict[str, float]:
+        from .checks import differences
+
+        return differences(self, ARCH)
+
+    def resources(self, texts: Sequence[str]) -> dict[str, int]:
+        return nvrtc.resources(texts, ARCH)
+
 
 def written(program: Program) -> frozenset[str]:
     """The buffers that it stores to."""
@@ -188,7 +202,7 @@ def library_path(kernels: Sequence[tuple[str, str]], sanitize: str = "") -> Path
         for n, (name, body) in enumerate(kernels)
     )
     source = PRELUDE.read_text() + source
-    flags = [*FLAGS, "-O1", *([f"-fsanitize={sanitize}"] if sanitize else [])]
+    flags = [*FLAGS, "-O0", *([f"-fsanitize={sanitize}"] if sanitize else [])]
     key = hashlib.sha256("\0".join([compiler(), *flags, source]).encode()).hexdigest()
     path = _folder() / f"{key}.so"
     if not path.exists():

@@ -1,0 +1,155 @@
+"""Every device function of the prelude beside its specification, on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from ...graph.dtype import i64, u8
+from ...graph.index import Index
+from ...kernel.kernel import Buffer
+from ...kernel.program import Parallel, Program, Tile, Val
+from .. import text
+from ..contract import Accelerator
+from .prelude import FUNCTIONS, LANES, text_of
+
+PRODUCTS = {
+    "mma_bf16": ml_dtypes.bfloat16, "mma_f16": np.float16, "mma_tf32": np.float32,
+    "mma_s8": np.int8, "mma_e4m3": ml_dtypes.float8_e4m3fn, "mma_e5m2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
+SHUFFLES = ("lane_xor", "lane_down", "lane_up", "lane_of")
+TYPES = "".join(f"typedef {kind} {name};\n" for name, kind in text.CUDA.types.items())
+SHARED = 1024
+
+
+@dataclass(frozen=True)
+class Check:
+    """A kernel `name` of one warp on these arrays, of which the last is as `wanted` afterwards.
+    arch: the first that it runs on."""
+
+    name: str
+    text: str
+    arrays: Sequence[np.ndarray]
+    wanted: np.ndarray
+    arch: str
+
+    @property
+    def program(self) -> Program:
+        """What a launch needs to know."""
+        one, warp = (Val(str(n), i64, literal=True) for n in (1, LANES))
+        threads = Parallel(Val("%thread", i64), warp, [], "threads")
+        buffers = tuple(
+            Buffer(f"B{n}", u8, (Index.of(array.nbytes),)) for n, array in enumerate(self.arrays)
+        )
+        tiles = (Tile("S", u8, SHARED, "shared"),)
+        return Program(self.name, buffers, (), [Parallel(Val("%u", i64), one, [threads])], tiles)
+
+
+def complete(body: str, names: Sequence[str]) -> str:
+    """The text of a kernel and of the functions that it calls."""
+    return TYPES + text.CUDA.header + text_of(names) + body
+
+
+def checks(arch: str, seed: int = 0) -> Iterator[Check]:
+    """Those that an architecture has."""
+    rng = np.random.default_rng(seed)
+    for check in (*_products(rng), *_matrices(rng), *_shuffles(rng), _copy(rng)):
+        if _number(check.arch) <= _number(arch):
+            yield check
+
+
+def differences(device: Accelerator, arch: str) -> dict[str, float]:
+    """Of each check, the largest difference from what is wanted. Raises as the device does."""
+    made, target = list(checks(arch)), device.target(1)
+    codes = [kept.code for kept in device.build([check.text for check in made], target)]
+    kernels = device.kernels(codes, [check.program for check in made])
+    found = {}
+    for check, kernel in zip(made, kernels):
+        buffers = [device.allocate(array.nbytes) for array in check.arrays]
+        for buffer, array in zip(buffers, check.arrays):
+            device.write(buffer, array)
+        device.launch(kernel, buffers, [], device.allocate(64))
+        result = np.empty_like(check.arrays[-1])
+        device.read(buffers[-1], result)
+        apart = np.abs(result.astype(np.float64) - check.wanted.astype(np.float64))
+        found[check.name] = float(np.nan_to_num(apart, nan=np.inf).max())
+    return found
+
+
+def _number(arch: str) -> int:
+    return int(arch.strip("smaf_"))
+
+
+def _check(name: str, parameters: str, body: str, names: Sequence[str],
+           arrays: Sequence[np.ndarray], wanted: np.ndarray) -> Check:  # fmt: skip
+    head = f'extern "C" __global__ void check_{name}({parameters}, buffer<u8> workspace)'
+    made = complete(f"{head} {{ int lane = threadIdx.x; {body} }}", names)
+    return Check(f"check_{name}", made, arrays, wanted, FUNCTIONS[names[0]].arch)
+
+
+def _products(rng: np.random.Generator) -> Iterator[Check]:
+    for name, kind in PRODUCTS.items():
+        dtype, whole = np.dtype(kind), name == "mma_s8"
+        sizes = [n * 4 // dtype.itemsize for n in (4, 2)]
+        made = [(3 * rng.standard_normal((LANES, size))).astype(dtype) for size in sizes]
+        if name in ("mma_f16", "mma_e4m3", "mma_e5m2"):  # numbers below the normal ones
+            made[0][::3] = (made[0][::3].astype(np.float32) * 2e-3).astype(dtype)
+        a, b = (m.view(np.uint32) for m in made)
+        c = (rng.standard_normal((LANES, 4)) * 9).astype(np.int32 if whole else np.float32)
+        number = "i32" if whole else "f32"
+        yield _check(
+            name, f"buffer<u32> A, buffer<u32> B, buffer<{number}> C",
+            f"""u32 a[4], b[2]; {number} c[4];
+            for (int n = 0; n < 4; n++) {{ a[n] = A[lane * 4 + n]; c[n] = C[lane * 4 + n]; }}
+            for (int n = 0; n < 2; n++) b[n] = B[lane * 2 + n];
+            {name}(c, a, b);
+            for (int n = 0; n < 4; n++) C[lane * 4 + n] = c[n];""",
+            [name], [a, b, c], FUNCTIONS[name].specification(c, a, b),
+        )  # fmt: skip
+
+
+def _matrices(rng: np.random.Generator) -> Iterator[Check]:
+    memory = rng.integers(0, 1 << 16, 512).astype(np.uint16)
+    starts = (8 * rng.permutation(64)[:LANES]).astype(np.int32)
+    for count in (1, 2, 4):
+        for name in (f"ldmatrix_{count}", f"ldmatrix_{count}_turned"):
+            yield _check(
+                name, "buffer<u16> M, buffer<i32> S, buffer<u32> R",
+                f"""buffer<u16> m = shared_part<u16>(0, 512); u32 r[{count}];
+                for (int n = lane; n < 512; n += 32) m[n] = (u16)M[n];
+                __syncwarp(); {name}(r, m + (i32)S[lane]);
+                for (int n = 0; n < {count}; n++) R[lane * {count} + n] = r[n];""",
+                [name], [memory, starts, np.zeros((LANES, count), np.uint32)],
+                FUNCTIONS[name].specification(memory, starts),
+            )  # fmt: skip
+
+
+def _shuffles(rng: np.random.Generator) -> Iterator[Check]:
+    for name in SHUFFLES:
+        values, numbers = rng.standard_normal(LANES).astype(np.float32), (0, 1, 5, 16, 31)
+        wanted = np.stack([FUNCTIONS[name].specification(values, n) for n in numbers])
+        yield _check(
+            name, "buffer<f32> X, buffer<i32> N, buffer<f32> Y",
+            f"""f32 x = X[lane];
+            for (int n = 0; n < {len(numbers)}; n++) Y[n * 32 + lane] = {name}(x, (i32)N[n]);""",
+            [name], [values, np.array(numbers, np.int32), np.zeros_like(wanted)], wanted,
+        )  # fmt: skip
+
+
+def _copy(rng: np.random.Generator) -> Check:
+    """Of 0 to 16 bytes, the rest zero."""
+    source = rng.integers(1, 256, (LANES, 16)).astype(np.uint8)
+    counts, empty = rng.integers(0, 17, LANES).astype(np.int32), np.zeros(16, np.uint8)
+    spec = FUNCTIONS["copy_16"].specification
+    return _check(
+        "copy_16", "buffer<u8> X, buffer<i32> N, buffer<u8> Y",
+        """buffer<u8> s = shared_part<u8>(0, 512);
+        copy_16(s + 16 * lane, X + 16 * lane, (i32)N[lane]); copies_commit(); copies_wait<0>();
+        for (int n = 0; n < 16; n++) Y[16 * lane + n] = (u8)s[16 * lane + n];""",
+        ["copy_16", "copies_commit", "copies_wait"],
+        [source, counts, np.zeros((LANES, 16), np.uint8)],
+        np.stack([spec(empty, row, n) for row, n in zip(source, counts)]),
+    )  # fmt: skip
