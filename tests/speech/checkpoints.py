@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,40 @@ def sound(seconds: float, seed: int = 0) -> np.ndarray:
     tones = sum(np.sin(2 * np.pi * hertz * at) * np.sin(at * (n + 2)) ** 2
                 for n, hertz in enumerate(rng.uniform(80, 3000, 4)))  # fmt: skip
     return (0.2 * tones + 0.03 * rng.standard_normal(len(at))).astype(np.float32)
+
+
+@functools.cache
+def moonshine() -> tuple[Path, Any]:
+    """(directory, transformers' model)."""
+    directory = Path(tempfile.mkdtemp())
+    raw = tokenizer(directory)
+    config = transformers.MoonshineConfig(
+        vocab_size=raw.get_vocab_size(), hidden_size=40, intermediate_size=48,
+        encoder_num_hidden_layers=2, decoder_num_hidden_layers=2, encoder_num_attention_heads=4,
+        decoder_num_attention_heads=4, eos_token_id=256, bos_token_id=257,
+        decoder_start_token_id=257,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MoonshineForConditionalGeneration(config).eval()
+    unit_gain(model)
+    model.save_pretrained(directory)
+    return directory, model
+
+
+@functools.cache
+def wav2vec2(stable: bool) -> tuple[Path, Any]:
+    """(directory, transformers' model): as base and as large have it."""
+    directory = Path(tempfile.mkdtemp())
+    letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ETAONIHSRDLU"]
+    (directory / "vocab.json").write_text(json.dumps({t: n for n, t in enumerate(letters)}))
+    config = transformers.Wav2Vec2Config(
+        vocab_size=len(letters), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=48, conv_dim=[16] * 7, num_conv_pos_embeddings=16 - stable,
+        num_conv_pos_embedding_groups=4, do_stable_layer_norm=stable, conv_bias=stable,
+        feat_extract_norm="layer" if stable else "group", pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.Wav2Vec2ForCTC(config).eval()
+    unit_gain(model)
+    model.save_pretrained(directory)
+    return directory, model

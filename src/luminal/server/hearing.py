@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ..models.speech import Segment, Transcript, Whisper, read_audio
+from ..models.speech import Segment, SpeechModel, Transcript, read_audio, speech_model
 from ..models.speech.packaged import NAME, packaged_parts
 from .asking import unless_gone
 from .bodies import Bodies
@@ -34,7 +34,7 @@ class Listener:
 
     def __init__(self, path: str | Path | None = None, threads: int | None = None) -> None:
         self._given, self._threads = path, threads
-        self._model: Whisper | None = None
+        self._model: SpeechModel | None = None
         self._worker = ThreadPoolExecutor(1, "luminal-speech")
         self._waiting = 0
 
@@ -85,7 +85,7 @@ class Listener:
         heard(None)
         samples = read_audio(data, most=MOST_SECONDS)
         if self._model is None:
-            self._model = Whisper(self._given, threads=self._threads)
+            self._model = speech_model(self._given, threads=self._threads)
         more: dict[str, Any] = {} if not given.temperature else {
             "temperatures": (given.temperature,)}  # fmt: skip
         return self._model.transcribe(

@@ -18,10 +18,12 @@ Memories = list[tuple[Tensor, Tensor]]  # keys and values (audios, heads, frames
 class CrossAttention(nn.Module):
     """Attention of tokens over the frames of their recording."""
 
-    def __init__(self, graph: Graph, config: DecoderConfig, bias: bool, storage: Storage) -> None:
+    def __init__(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
         super().__init__()
         self.heads, inner = config.heads, config.heads * config.head_dim
+        bias = config.attention_bias
         self.q_proj = projection(graph, config.width, inner, bias, storage, "q_proj")
+        bias = config.output_bias
         self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -44,14 +46,14 @@ class DecoderLayer(nn.Module):
     """Attention to tokens, to sound, and a feed-forward part, each after a norm."""
 
     def __init__(
-        self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None, bias: bool,
+        self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None,
         storage: Storage,
     ) -> None:  # fmt: skip
         super().__init__()
         self.input_layernorm = norm(graph, config, config.width)
         self.self_attn = Attention(graph, config, layer, rotary, storage.below("self_attn"))
         self.cross_layernorm = norm(graph, config, config.width)
-        self.encoder_attn = CrossAttention(graph, config, bias, storage.below("encoder_attn"))
+        self.encoder_attn = CrossAttention(graph, config, storage.below("encoder_attn"))
         self.post_attention_layernorm = norm(graph, config, config.width)
         self.mlp = FeedForward(graph, config, storage.below("mlp"))
 
@@ -70,10 +72,7 @@ class DecoderLayer(nn.Module):
 class SpeechDecoder(nn.Module):
     """ids (tokens,) i64 -> hidden states (tokens, width) -> logits (tokens, vocabulary) f32."""
 
-    def __init__(
-        self, graph: Graph, config: DecoderConfig, cross_bias: bool, storage: Storage
-    ) -> None:
-        """cross_bias: the attention to sound has biases."""
+    def __init__(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
         super().__init__()
         self.config, width, rows = config, config.width, config.vocabulary
         self.embed_tokens = projection(graph, width, rows, False, storage, "embed_tokens")
@@ -81,7 +80,7 @@ class SpeechDecoder(nn.Module):
             self.embed_positions = nn.Embedding(graph, config.context, width)
         rotary = Rotary(graph, config, "all", config.context) if config.ropes else None
         self.layers = nn.ModuleList(
-            DecoderLayer(graph, config, n, rotary, cross_bias, storage.below(f"layers.{n}"))
+            DecoderLayer(graph, config, n, rotary, storage.below(f"layers.{n}"))
             for n in range(config.layers)
         )
         self.norm = norm(graph, config, width)

@@ -73,12 +73,12 @@ class Memory(nn.Module):
     """Of each layer of a decoder: keys and values of the encoded frames."""
 
     def __init__(
-        self, graph: Graph, config: DecoderConfig, inside: int, bias: bool, storage: Storage
+        self, graph: Graph, config: DecoderConfig, inside: int, storage: Storage
     ) -> None:
-        """config: of the decoder. inside: the width of the frames. bias: keys and values have
-        one."""
+        """config: of the decoder. inside: the width of the frames."""
         super().__init__()
         out, self.heads = config.kv_heads * config.head_dim, config.kv_heads
+        bias = config.attention_bias
         self.layers = nn.ModuleList()
         for n in range(config.layers):
             below, made = storage.below(f"layers.{n}"), nn.Module()

@@ -18,6 +18,7 @@ from .config import WhisperConfig
 from .decoder import Memories, SpeechDecoder
 from .encoder import Memory, WhisperEncoder, encoder_outputs
 
+MOST_FRAMES = 4096
 CHUNK = 64  # tokens of a prompt that run at once
 Encoded = list[np.ndarray]  # keys, values of each layer: (audios, heads, frames, head_dim) f32
 
@@ -40,19 +41,20 @@ def recorded_encoder(config: WhisperConfig, audios: int) -> Recorded:
     mel = graph.tensor((count, config.mels, config.frames), name="mel")
     with nn.uninitialised():
         encoder = WhisperEncoder(graph, config.encoder, config.mels, storage)
-        memory = Memory(graph, config.decoder, config.encoder.width, True, storage)
+        memory = Memory(graph, config.decoder, config.encoder.width, storage)
     model = Encoding(encoder, memory)
     encoder_outputs(model(mel))
     return Recorded(graph, model, [])
 
 
 def recorded_decoder(
-    config: DecoderConfig, frames: int, rows: int, storage: Storage,
+    config: DecoderConfig, frames: int | None, rows: int, storage: Storage,
     heads: Sequence[tuple[int, int]] = (),
 ) -> Recorded:  # fmt: skip
     """Logits of the tokens at the places `last`: as many tokens of each recording. A place of the
     cache is a page of its own, so that hypotheses share what they have in common. heads: layers and
-    heads of which it is told how much of each frame each token takes."""
+    heads of which it is told how much of each frame each token takes. frames: of the sound, None:
+    any number."""
     graph = Graph()
     audios = graph.dim("audios", 1, rows, hint=1)
     each = graph.dim("each", 1, max(rows, CHUNK), hint=(1, 5, CHUNK))
@@ -62,9 +64,10 @@ def recorded_decoder(
                              for name in ("ids", "positions", "slots"))  # fmt: skip
     table = graph.tensor((audios, each, seen), "i64", "table").flatten(0, 1)
     with nn.uninitialised():
-        model = SpeechDecoder(graph, config, True, storage)
+        model = SpeechDecoder(graph, config, storage)
     cache = PagedCache(graph, config, rows * config.context, 1, positions, slots, table)
-    memory = memory_inputs(graph, config, audios, frames)
+    length = graph.dim("frames", 1, MOST_FRAMES, hint=500) if frames is None else frames
+    memory = memory_inputs(graph, config, audios, length)
     last = graph.tensor((wanted,), "i64", "last")
     shown: list[Tensor] | None = [] if heads else None
     hidden = model(ids, cache, memory, shown)
@@ -112,7 +115,7 @@ class DecoderProgram:
     """Feeds tokens of hypotheses about recordings; a row is the place of one in the cache."""
 
     def __init__(
-        self, config: DecoderConfig, state: Mapping[str, np.ndarray], frames: int, rows: int,
+        self, config: DecoderConfig, state: Mapping[str, np.ndarray], frames: int | None, rows: int,
         storage: Storage, heads: Sequence[tuple[int, int]] = (), **options: Any,
     ) -> None:  # fmt: skip
         self.config, self.rows, self.chunk, self.heads = config, rows, max(rows, CHUNK), heads

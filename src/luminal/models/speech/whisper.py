@@ -159,11 +159,6 @@ class Whisper:
         return Transcript(text, language, len(samples) / RATE, tuple(segments), options.task)
 
 
-def speech_model(path_or_id: str | Path | None = None, **options: Any) -> Whisper:
-    """The model of speech at a path; options: of `Whisper`. Raises WeightsError."""
-    return Whisper(path_or_id, **options)
-
-
 def _storage(state: Any, quant: str | None) -> Storage:
     """Of the decoder's matrices: f16 ones stay so, as a step reads them all."""
     if quant is None:

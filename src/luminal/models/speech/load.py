@@ -1,0 +1,52 @@
+"""From a name to a model of speech of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import Unsupported, WeightsError
+from ...weights import locate
+from ...weights.fields import Fields
+from .moonshine import Moonshine
+from .transcript import Segment, Transcript
+from .wav2vec2 import Wav2Vec2
+from .whisper import Options, Whisper
+
+
+class SpeechModel(Protocol):
+    """What all models of speech do."""
+
+    def transcribe(
+        self, audio: str | Path | bytes | np.ndarray, options: Options | None = None,
+        on_segment: Callable[[Segment], None] | None = None, **more: Any,
+    ) -> Transcript:  # fmt: skip
+        """See `Whisper.transcribe`."""
+
+
+OTHERS: dict[str, Callable[..., SpeechModel]] = {"moonshine": Moonshine, "wav2vec2": Wav2Vec2}
+
+
+def speech_model(
+    path_or_id: str | Path | None = None, quant: str | None = None, threads: int | None = None,
+    rows: int | None = None,
+) -> SpeechModel:  # fmt: skip
+    """The model of speech at a path, or of a name on the hub; quant, rows: of `Whisper` alone.
+    Raises WeightsError or Unsupported."""
+    more: dict[str, Any] = {} if rows is None else {"rows": rows}
+    if path_or_id is None:
+        return Whisper(None, quant, threads, **more)
+    path = locate(path_or_id)
+    if path.is_dir() and (path / "config.json").exists():
+        kind = Fields.load(path / "config.json").values.get("model_type")
+        if kind in OTHERS:
+            if quant is not None:
+                raise Unsupported(f"quant={quant!r} for {kind}: only Whisper has it")
+            return OTHERS[kind](path, threads=threads)
+        if kind not in (None, "whisper"):
+            there = ", ".join(["whisper", *OTHERS])
+            raise WeightsError(f"{path}: {kind!r} is no model of speech; there are {there}")
+    return Whisper(path, quant, threads, **more)
