@@ -20,7 +20,8 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """function(*inputs), of which a gradient keeps the inputs only: the rest is computed again.
 
     What a training step holds between forward and backward shrinks to the inputs; the function is
-    computed twice. It may use further tensors (parameters of a module), which get their gradients.
+    computed twice, unless `Step(memory=...)` finds room for it. It may use further tensors
+    (parameters of a module), which get their gradients.
     Raises InputError where no input is a tensor of floats: nothing could be computed again.
     """
     if not any(x.dtype.is_float for x in inputs):
@@ -39,7 +40,7 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         known = dict(zip(given, tensors))
         return function(*(known[x.node] for x in inputs))
 
-    options = (of_nodes, len(given))
+    options = (of_nodes, len(given), graph.composites.get(result.node))
     graph.composites[result.node] = Composite(NAME, (*given, *floats), options)
     return result
 
@@ -56,7 +57,8 @@ def again(x: Tensor) -> Tensor:
 def instead_of(known: Composite) -> Instead | None:
     """An equal function that is recorded again for the derivative, if there is one."""
     if known.name == NAME:
-        return known.options
+        again, count, _ = known.options
+        return again, count
     if known.name not in INSTEAD:
         return None
 

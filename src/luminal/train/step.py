@@ -13,6 +13,7 @@ from ..graph.dtype import DType, f32, f64, i8
 from ..graph.infer import text
 from ..graph.tensor import Tensor
 from .autograd import backward
+from .budget import settle
 from .clipping import Clip
 from .narrow import BLOCK, Narrow
 from .optimizers import Moment, Optimizer
@@ -36,7 +37,8 @@ class Step:
     of the loss, for parameters or activations of f16. masters: parameters of f16 and bf16, which
     must be set, are updated in f32 and rounded for each run. ema: the share of the old in running
     means of the parameters. narrow: what optimizers remember of large parameters takes 8 bits a
-    number (see `narrow.py`).
+    number (see `narrow.py`). memory: bytes for what parts under `checkpoint()` make; those that
+    fit are kept rather than computed again (see `budget.py`; `parts` says which).
 
     gradients: of the parameters, in their order, before they are clipped. count: how often the
     parameters have been updated (a scalar i64). slots: what optimizers remember, by its name in the
@@ -56,6 +58,7 @@ class Step:
         masters: bool = False,
         ema: float | None = None,
         narrow: bool = False,
+        memory: int | None = None,
     ) -> None:
         self.loss, self.graph = loss, loss.graph
         self.parameters = list(parameters)
@@ -63,6 +66,7 @@ class Step:
         self._masters, self._ema, self._narrow = masters, ema, narrow
         self.slots: dict[str, Tensor] = {}
         self.averages: dict[Tensor, Tensor] = {}
+        self.parts = [] if memory is None else settle(loss, memory)
         self._counters(accumulate)
         gradients = self._gradients(scaling, accumulate)
         gradients = gradients if clip is None else clip(gradients)
