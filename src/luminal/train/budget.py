@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..backend import cpu
+from .. import cores
+from ..backend import devices
 from ..errors import InputError
 from ..graph.graph import Graph
 from ..graph.node import Node
@@ -71,7 +72,7 @@ def _fitting(parts: Sequence[Part], budget: int) -> list[Part]:
 
 
 def _parts(loss: Tensor) -> list[Part]:
-    graph, model = loss.graph, CostModel.of(cpu.target())
+    graph, model = loss.graph, CostModel.of(devices.host().target(cores.count()))
     seconds: dict[str, float] = {}
     marked = [node for node in reachable([loss.node]) if _is_marked(graph, node)]
     return [_measured(Tensor(graph, node), model, seconds) for node in marked]
