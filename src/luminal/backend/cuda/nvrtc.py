@@ -17,8 +17,7 @@ from ... import cores
 from ...children import Child, serve
 from ...errors import CompileError, DeviceError, to_install
 
-# a product and a sum are one operation only where the text says fma
-OPTIONS = ("-std=c++17", "--fmad=false", "--ptxas-options=-v", "--minimal")
+OPTIONS = ("-std=c++17", "--ptxas-options=-v", "--minimal")
 SECONDS = 300.0
 PROCESSES = 16
 

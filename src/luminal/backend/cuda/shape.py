@@ -10,7 +10,7 @@ from ...kernel.target import Target
 from .. import text
 
 WARP = 32
-BLOCK = 128  # threads of a block, each a worker of its own
+BLOCK = text.WORKERS  # threads of a block, each a worker of its own
 BLOCKS = 8  # of a multiprocessor
 WORKSPACE = 1 << 28  # bytes that the tiles of all workers may take
 

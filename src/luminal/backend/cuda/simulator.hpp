@@ -29,6 +29,8 @@ template <class To, class Of> inline To same_bits(Of a) {
   memcpy(&b, &a, sizeof b);
   return b;
 }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
 inline float __int_as_float(int a) { return same_bits<float>(a); }
 inline unsigned __float_as_uint(float a) { return same_bits<unsigned>(a); }
 inline float __uint_as_float(unsigned a) { return same_bits<float>(a); }

@@ -2,9 +2,19 @@
 
 from .dialect import CUDA, HIP, METAL, OPENCL, C, Dialect
 from .launch import units
-from .render import kernel_name, render, shared_bytes, workspace_bytes
+from .render import WORKERS, kernel_name, render, shared_bytes, workspace_bytes
 
 __all__ = [
-    "CUDA", "HIP", "METAL", "OPENCL", "C", "Dialect", "kernel_name", "render", "shared_bytes",
-    "units", "workspace_bytes",
+    "CUDA",
+    "HIP",
+    "METAL",
+    "OPENCL",
+    "WORKERS",
+    "C",
+    "Dialect",
+    "kernel_name",
+    "render",
+    "shared_bytes",
+    "units",
+    "workspace_bytes",
 ]  # fmt: skip

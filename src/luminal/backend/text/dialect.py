@@ -28,14 +28,15 @@ class Dialect:
 
     header: what stands before everything: bits_f32(x), bits_f64(x), f32_of(bits), f64_of(bits) are
     functions or macros there. types: the language's name of each dtype's. function, kernel: how
-    definitions begin. space: of memory that all workers see. size: a parameter, formatted with its
-    `name` and `number` (as buffers are). own, part, shared: definitions of a tile that a worker
-    holds itself, has in the workspace, or that the threads of a group share, formatted with `type`,
-    `name`, `count` of elements and, in bytes, `at`. parameters: further ones. worker, workers: the
-    number of the worker, and of all. calls: functions, by operation and dtype. private: bytes of
-    tiles that a worker may have in registers or on its stack. infinity: of f32. lacks: dtypes.
-    group, groups, thread: the number of the group, of all groups, of the thread in its group.
-    barrier: where the threads of a group meet; "" where there are none.
+    definitions begin, a kernel's formatted with the most `threads` of a group. space: of memory
+    that all workers see. size: a parameter, formatted with its `name` and `number` (as buffers
+    are). own, part, shared: definitions of a tile that a worker holds itself, has in the workspace,
+    or that the threads of a group share, formatted with `type`, `name`, `count` of elements and, in
+    bytes, `at`. parameters: further ones. worker, workers: the number of the worker, and of all.
+    calls: functions, by operation and dtype. private: bytes of tiles that a worker may have in
+    registers or on its stack. infinity: of f32. lacks: dtypes. group, groups, thread: the number of
+    the group, of all groups, of the thread in its group. barrier: where the threads of a group
+    meet; "" where there are none.
     """
 
     name: str
@@ -107,11 +108,12 @@ CUDA = Dialect(
     "#define INFINITY __int_as_float(0x7f800000)\n"
     "#define bits_f32 __float_as_uint\n#define bits_f64(x) ((u64)__double_as_longlong(x))\n"
     "#define f32_of __uint_as_float\n#define f64_of(x) __longlong_as_double((i64)(x))\n" + _MEMORY,
-    LONG, "static __device__ inline", 'extern "C" __global__ void',
+    LONG, "static __device__ inline", 'extern "C" __launch_bounds__({threads}) __global__ void',
     "(i64)blockIdx.x * blockDim.x + threadIdx.x", "(i64)gridDim.x * blockDim.x",
     buffer="buffer<{type}> {name}", own="local<{type}, {count}> {name};",
     part="buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});",
     shared="buffer<{type}> {name} = shared_part<{type}>({at}, {count});",
+    calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
 )  # fmt: skip
 HIP = replace(CUDA, name="hip", header="#include <hip/hip_runtime.h>\n" + CUDA.header)

@@ -31,6 +31,7 @@ from .helpers import helper, unsigned
 HALF = ("f16", "bf16")
 BINARY = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "and": "&", "or": "|",
           "xor": "^"}  # fmt: skip
+WORKERS = 128  # of a group, at most
 OF_BOOLS = {"add": "|", "max": "|", "mul": "&", "min": "&"}
 
 
@@ -94,7 +95,8 @@ class _Text:
         self.body(self.program.body, "  ")
         types = (f"typedef {text} {name};" for name, text in self.dialect.types.items())
         helpers = (f"{self.dialect.function} {text}" for text in self.helpers.values())
-        head = f"{self.dialect.kernel} {kernel_name(self.program)}({', '.join(parameters)}) {{"
+        begin = self.dialect.kernel.format(threads=self.program.threads or WORKERS)
+        head = f"{begin} {kernel_name(self.program)}({', '.join(parameters)}) {{"
         parts = (*types, self.dialect.header, *helpers, head, *self.lines, "}", "")
         return "\n".join(parts)
 
@@ -332,13 +334,13 @@ class _Text:
         if op in ("add", "mul") and not dtype.is_float:
             wide = unsigned(dtype)
             return f"({dtype.name})(({wide}){args[0]} {BINARY[op]} ({wide}){args[1]})"
-        if op in BINARY:
+        if op in BINARY and op not in self.dialect.calls:
             return f"{args[0]} {BINARY[op]} {args[1]}"
         if op in ("max", "min") and not dtype.is_float:
             test = "<" if op == "min" else ">"
             return f"{args[0]} {test} {args[1]} ? {args[0]} : {args[1]}"
         if op in self.dialect.calls and dtype.is_float:
-            return f"{self.call(op, dtype)}({args[0]})"
+            return f"{self.call(op, dtype)}({', '.join(args)})"
         return f"{self.helper(f'{op}_{dtype.name}')}({', '.join(args)})"
 
     def _boolean(self, op: str, args: list[str]) -> str:
