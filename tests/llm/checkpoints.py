@@ -40,6 +40,15 @@ GRANITE = {
     "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.5,
     "logits_scaling": 2.0,
 }  # fmt: skip
+ROUTED = {
+    "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3, "n_group": 4,
+    "topk_group": 2, "moe_intermediate_size": 48, "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}  # fmt: skip
+MLA = ROUTED | {
+    "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 24,
+    "num_key_value_heads": 4,
+}  # fmt: skip
 # name -> (class of the config, what differs from SIZES)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
@@ -100,6 +109,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 9,
         "layer_types": LAYERS, "rope_parameters": YARN | {"truncate": False},
     }),
+    "deepseek-v2": ("DeepseekV2Config", MLA | {
+        "q_lora_rank": None, "topk_method": "group_limited_greedy",
+    }),
+    "deepseek-v3": ("DeepseekV3Config", MLA | {
+        "q_lora_rank": 32, "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 0.7},
+    }),
+    "glm4-moe": ("Glm4MoeConfig", ROUTED | {"use_qk_norm": True, "head_dim": 16}),
+    "bitnet": ("BitNetConfig", {}),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 9}),
 }  # fmt: skip
 

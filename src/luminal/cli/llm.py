@@ -168,12 +168,13 @@ def _show(
 
 def model_rows(model: str) -> dict[str, Any]:
     """What a checkpoint holds; nothing is compiled."""
+    from ..models.llm.cache import cache_bytes
     from ..models.llm.packaged import located
     from ..models.llm.source import open_source
 
     with clear_errors():
         config = open_source(located(model)).config
-    cache = 2 * 4 * config.layers * config.kv_heads * config.head_dim
+    cache = cache_bytes(config, 1)
     return {
         "family": config.family,
         "layers": f"{config.layers} of width {config.width}, {config.hidden} inside",

@@ -31,7 +31,7 @@ def layer_bytes(config: DecoderConfig, kind: str) -> int:
     if kind not in KINDS:
         raise Unsupported(f"kv={kind!r}; there are {', '.join(KINDS)}")
     rows = {"f32": 4 * config.head_dim, "f16": 2 * config.head_dim, "int8": config.head_dim + 4}
-    return 2 * config.kv_heads * rows[kind]
+    return (1 if config.latent is not None else 2) * config.kv_heads * rows[kind]
 
 
 class Cache(Protocol):
@@ -43,11 +43,13 @@ class Cache(Protocol):
         """The rows of a table (positions, features) at the tokens' positions."""
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
-    ) -> Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Causal attention (heads, tokens, head_dim) of the query over the keys and values of the
-        layer, these new ones (kv heads, tokens, head_dim) too, which are kept. sinks: (heads,),
-        scores that take part in each softmax besides."""
+        layer, these new ones (kv heads, tokens, head_dim) too, which are kept. value: None where
+        the first numbers of keys are the values (`Latent`). sinks: (heads,), scores that take part
+        in each softmax besides."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,23 @@ class Rows:
 def _layers(
     graph: Graph, config: DecoderConfig, shape: tuple[int, ...], kind: str
 ) -> tuple[list[Rows], list[Rows]]:
-    """The keys and the values of each layer."""
+    """The keys and the values of each layer; none of these where they are part of the keys."""
     layers = range(config.layers)
     keys = [Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers]
+    if config.latent is not None:
+        return keys, []
     return keys, [Rows.of(graph, shape, kind, f"values{layer}") for layer in layers]
+
+
+def _values(
+    config: DecoderConfig, rows: list[Rows], layer: int, keys: Tensor, value: Tensor | None,
+    write: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    """What is to be read of the values of a layer, the new ones too."""
+    if value is not None:
+        return rows[layer].keep(value, write)
+    assert config.latent is not None
+    return keys.narrow(-1, 0, config.latent.rank)
 
 
 class ContiguousCache:
@@ -108,11 +123,12 @@ class ContiguousCache:
         return table.narrow(0, self.position, self.tokens)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
-    ) -> Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         config, graph = self.config, query.graph
         keys = self.keys[layer].keep(key, self._write)  # (kv heads, keys, head_dim)
-        values = self.values[layer].keep(value, self._write)
+        values = _values(config, self.values, layer, keys, value, self._write)
         query = query.unflatten(0, (config.kv_heads, -1))  # (kv heads, group, tokens, head_dim)
         scores = ops.matmul(query, keys.unsqueeze(1).mT)  # (kv heads, group, tokens, keys)
         ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - self.position)
@@ -154,11 +170,12 @@ class PagedCache:
         return ops.index_select(table, 0, self.positions)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
-    ) -> Tensor:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         config, graph = self.config, query.graph
         keys = self.keys[layer].keep(key, self._write)
-        values = self.values[layer].keep(value, self._write)
+        values = _values(config, self.values, layer, keys, value, self._write)
         query = query.unflatten(0, (config.kv_heads, -1)).permute(2, 0, 1, 3)
         scores = ops.matmul(query, keys.mT)  # (tokens, kv heads, group, keys)
         place = graph.iota(scores.shape[-1:], "i0")

@@ -29,6 +29,7 @@ class Rope:
     kind: str = "default"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     share: float = 1.0
+    width: int | None = None  # features that turn, if not that share of a head's
     interleaved: bool = False  # features 2 i and 2 i + 1 are a pair, not i and i + half
 
 
@@ -37,7 +38,11 @@ class Experts:
     """A mixture of experts in place of the feed-forward part. normalise: weights of those chosen
     sum to 1. layers: which have one (None: all). shared: width inside of an expert that all tokens
     go through besides, gated by a sigmoid if `shared_gate`. bias: router and experts have biases.
-    limit, alpha: gate g and up u, cut to limit, make (u + 1) g sigmoid(alpha g), as in gpt-oss."""
+    limit, alpha: gate g and up u, cut to limit, make (u + 1) g sigmoid(alpha g), as in gpt-oss.
+    scoring: what makes shares of scores, "softmax" or "sigmoid". correction: a number for each
+    expert is added where they are chosen, but not in their weights. groups: of experts, of which
+    the `kept` groups with the largest sum of their `best` scores may be chosen from. factor: of all
+    weights in the end."""
 
     count: int
     chosen: int
@@ -49,6 +54,26 @@ class Experts:
     bias: bool = False
     limit: float | None = None
     alpha: float = 1.702
+    scoring: str = "softmax"
+    correction: bool = False
+    groups: int = 1
+    kept: int = 1
+    best: int = 1
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434): keys and values
+    are `rank` numbers of a token, and `turning` ones more of a key that have rotary positions. Each
+    head's query and key have `plain` numbers besides, its value `value`. query: the rank of queries
+    (None: they are of the whole width)."""
+
+    rank: int
+    turning: int
+    plain: int
+    value: int
+    query: int | None
 
 
 # norms (before attention, after it, before the feed-forward part, after it); whether that part has
@@ -98,6 +123,8 @@ class DecoderConfig:
     block: str = "input"
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_cap: float | None = None
+    latent: Latent | None = None  # then kv_heads is 1, head_dim that of what is kept of a token
+    sub_norms: bool = False  # before the last matrix of attention and of the feed-forward part
     sinks: bool = False  # each head has a score more, of which nothing is taken
     logit_cap: float | None = None
     embedding_scale: float | None = None

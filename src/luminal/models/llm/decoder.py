@@ -14,14 +14,16 @@ from ...graph import Graph, Tensor
 from .cache import Cache
 from .config import BLOCKS, DecoderConfig
 from .experts import MixtureOfExperts
+from .latent import LatentAttention
 from .projection import Projection, projection
-from .rope import tables
+from .rotary import Rotary
 from .storage import Storage
 
 ACTIVATIONS = {
     "silu": ops.silu,
     "gelu": ops.gelu,
     "relu": ops.relu,
+    "relu2": lambda x: ops.relu(x) * ops.relu(x),
     "gelu_new": lambda x: ops.gelu(x, approximate="tanh"),
     "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate="tanh"),
 }
@@ -55,29 +57,6 @@ def norm(graph: Graph, config: DecoderConfig, width: int) -> nn.Module:
     return nn.RMSNorm(graph, width, config.eps)
 
 
-class Rotary:
-    """Tables of one kind of rotary positions, shared by all layers that use it."""
-
-    def __init__(self, graph: Graph, config: DecoderConfig, kind: str, context: int) -> None:
-        self.interleaved = config.ropes[kind].interleaved
-        cos, sin = tables(config.ropes[kind], config, context)
-        self.cos, self.sin = graph.constant(cos), graph.constant(sin)
-
-    def turn(self, x: Tensor, cache: Cache) -> Tensor:
-        """x (heads, tokens, head_dim); those features beyond the turning ones stay. Of interleaved
-        pairs the first ones come first then, in queries and keys alike: no product changes."""
-        half = int(self.cos.shape[1])
-        cos, sin = cache.rows(self.cos), cache.rows(self.sin)
-        if self.interleaved:
-            first, second = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
-        else:
-            first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
-        parts = [first * cos - second * sin, second * cos + first * sin]
-        if x.shape[-1] != 2 * half:
-            parts.append(x[..., 2 * half :])
-        return ops.cat(parts, -1)
-
-
 class Attention(nn.Module):
     """Causal attention over the cache: grouped heads, rotary positions, windows, soft caps."""
 
@@ -95,6 +74,7 @@ class Attention(nn.Module):
         bias = config.output_bias
         self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
         self.sinks = nn.init.filled(graph, (config.heads,), 0) if config.sinks else None
+        self.attn_sub_norm = norm(graph, config, inner) if config.sub_norms else None
         self.q_norm = self.k_norm = None
         if config.qk_norm is not None:
             whole = config.qk_norm == "whole"
@@ -115,7 +95,7 @@ class Attention(nn.Module):
         if self.rotary is not None:
             query, key = self.rotary.turn(query, cache), self.rotary.turn(key, cache)
         out = cache.attend(self.layer, query, key, value, self.sinks)  # (heads, tokens, head_dim)
-        return self.o_proj(out.transpose(0, 1).flatten(1, 2))
+        return self.o_proj(_through(self.attn_sub_norm, out.transpose(0, 1).flatten(1, 2)))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         return x.unflatten(-1, (heads, self.config.head_dim)).transpose(0, 1)
@@ -136,12 +116,15 @@ class FeedForward(nn.Module):
             self.gate_proj = projection(graph, width, hidden, bias, storage, "gate_proj")
         self.up_proj = projection(graph, width, hidden, bias, storage, "up_proj")
         self.down_proj = projection(graph, hidden, width, bias, storage, "down_proj")
+        self.ffn_sub_norm = norm(graph, config, hidden) if config.sub_norms else None
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up_proj(x)
         if self.gate_proj is None:
-            return self.down_proj(self.activation(up))
-        return self.down_proj(self.activation(self.gate_proj(x)) * up)
+            wide = self.activation(up)
+        else:
+            wide = self.activation(self.gate_proj(x)) * up
+        return self.down_proj(_through(self.ffn_sub_norm, wide))
 
 
 class Layer(nn.Module):
@@ -157,7 +140,8 @@ class Layer(nn.Module):
         self.scale = config.residual_scale
         self.input_layernorm, self.attention_output_norm = norms[:2]
         self.post_attention_layernorm, self.mlp_output_norm = norms[2:]
-        self.self_attn = Attention(graph, config, layer, rotary, storage.below("self_attn"))
+        attention = Attention if config.latent is None else LatentAttention
+        self.self_attn = attention(graph, config, layer, rotary, storage.below("self_attn"))
         inside = storage.below("mlp")
         self.mlp: nn.Module
         if config.has_experts(layer):

@@ -31,6 +31,9 @@ class MixtureOfExperts(nn.Module):
         self.shared_expert: nn.Module | None = None
         self.shared_expert_gate: nn.Module | None = None
         self.gate = nn.Linear(graph, width, count, bias=self.experts.bias)
+        self.correction: Tensor | None = None
+        if self.experts.correction:
+            self.correction = nn.init.filled(graph, (count,), 0)
         stack = (count,)
         self.gate_proj = projection(graph, width, hidden, False, storage, "gate_proj", stack)
         self.up_proj = projection(graph, width, hidden, False, storage, "up_proj", stack)
@@ -61,12 +64,26 @@ class MixtureOfExperts(nn.Module):
 
     def _route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The weights and numbers of the experts chosen for each token."""
-        shares = ops.softmax(self.gate(x), -1)
-        top = ops.topk(shares, self.experts.chosen, -1)
-        weights, chosen = top
-        if self.experts.normalise:
+        experts, scores = self.experts, self.gate(x)
+        shares = ops.softmax(scores, -1) if experts.scoring == "softmax" else ops.sigmoid(scores)
+        choice = shares if self.correction is None else shares + self.correction
+        weights, chosen = ops.topk(self._allowed(choice), experts.chosen, -1)
+        if self.correction is not None:
+            weights = ops.gather(shares, -1, chosen)
+        if experts.normalise:
             weights = weights / weights.sum(-1, keepdim=True)
-        return weights, chosen
+        return (weights if experts.factor == 1.0 else weights * experts.factor), chosen
+
+    def _allowed(self, choice: Tensor) -> Tensor:
+        """Scores (tokens, experts), those of groups that are not kept being minus infinity."""
+        experts = self.experts
+        if experts.kept == experts.groups:
+            return choice
+        grouped = choice.unflatten(-1, (experts.groups, -1))
+        best = ops.topk(grouped, experts.best, -1)[0].sum(-1)  # (tokens, groups)
+        least = ops.topk(best, experts.kept, -1)[0].narrow(-1, experts.kept - 1, 1)
+        kept = (best >= least).unsqueeze(-1)
+        return ops.where(kept, grouped, float("-inf")).flatten(-2, -1)
 
     def _gated(self, gate: Tensor, up: Tensor) -> Tensor:
         limit = self.experts.limit

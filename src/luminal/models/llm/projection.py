@@ -30,6 +30,10 @@ class Dense(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight.cast("f32"), self.bias)
 
+    def whole(self) -> Tensor:
+        """The weight, f32."""
+        return self.weight.cast("f32")
+
     def rows(self, index: Tensor) -> Tensor:
         """Rows of the weight, or whole ones of a stack, f32."""
         return ops.embedding(index, self.weight).cast("f32")
@@ -56,8 +60,11 @@ class Blocks(nn.Module):
         self.bias = nn.init.filled(graph, (out,), 0) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self._widened(self.quants, self._numbers())  # (out, blocks, block)
-        return ops.linear(x, weight.flatten(1, 2), self.bias)
+        return ops.linear(x, self.whole(), self.bias)
+
+    def whole(self) -> Tensor:
+        """The weight, f32."""
+        return self._widened(self.quants, self._numbers()).flatten(-2, -1)
 
     def rows(self, index: Tensor) -> Tensor:
         """Rows of the weight, or whole ones of a stack, f32."""

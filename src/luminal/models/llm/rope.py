@@ -12,7 +12,7 @@ from .config import DecoderConfig, Rope
 
 def tables(rope: Rope, config: DecoderConfig, context: int) -> tuple[np.ndarray, np.ndarray]:
     """(cos, sin), each (context, turning features / 2) f32, scaled as the checkpoint asks."""
-    width = int(config.head_dim * rope.share)
+    width = int(config.head_dim * rope.share) if rope.width is None else rope.width
     frequencies, factor = scaled(rope, width, config, context)
     angles = np.arange(context, dtype=np.float32)[:, None] * frequencies[None].astype(np.float32)
     cos, sin = np.cos(angles, dtype=np.float64), np.sin(angles, dtype=np.float64)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from ....errors import Unsupported
 from ....weights.fields import Fields
+from .deepseek import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE, KIMI_K2
 from .family import Family
 from .gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
 from .glm import GLM, GLM4
 from .gpt2 import GPT2
 from .gpt_oss import GPT_OSS
 from .granite import GRANITE, GRANITE_MOE, GRANITE_MOE_SHARED
-from .llama import LLAMA, MINISTRAL, MISTRAL, SMOLLM3
+from .llama import BITNET, LLAMA, MINISTRAL, MISTRAL, SMOLLM3
 from .mixtral import MIXTRAL
 from .olmo import OLMO, OLMO2, OLMO3, OLMOE
 from .parallel import COHERE, COHERE2, FALCON, GPT_NEOX, PHI, STABLELM, STARCODER2
@@ -26,7 +27,7 @@ FAMILIES = {
         LLAMA, MISTRAL, MINISTRAL, MIXTRAL, QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE, PHI, PHI3, GEMMA,
         GEMMA2, GEMMA3, GEMMA3_TEXT, GPT2, SMOLLM3, OLMO, OLMO2, OLMO3, OLMOE, GRANITE, GRANITE_MOE,
         GRANITE_MOE_SHARED, GLM, GLM4, COHERE, COHERE2, FALCON, GPT_NEOX, STABLELM, STARCODER2,
-        GPT_OSS,
+        GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, KIMI_K2, GLM4_MOE, BITNET,
     )
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
 """Llama 2, 3, 3.1, 3.2 and what has its shape (SmolLM, TinyLlama ...); Mistral with its window;
-SmolLM 3, some of whose layers have no positions."""
+SmolLM 3, some of whose layers have no positions; BitNet with a norm within each part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ def _smollm3(values: Fields) -> DecoderConfig:
     )
 
 
+def _bitnet(values: Fields) -> DecoderConfig:
+    kind = values.text("hidden_act", "relu2")
+    return common(values, sub_norms=True, activation=kind)
+
+
 LLAMA = Family("llama", common)
 MISTRAL = Family("mistral", _mistral)
 MINISTRAL = Family("ministral", _ministral)
 SMOLLM3 = Family("smollm3", _smollm3)
+BITNET = Family("bitnet", _bitnet)
