@@ -6,7 +6,10 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from importlib.resources import files
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -20,10 +23,13 @@ from luminal.cli.main import main
 from luminal.cli.view import chrome_trace
 from luminal.errors import InputError
 from luminal.graph.passes import program_of
+from luminal.rewrite.rates import CostModel
 from luminal.view import page
+from luminal.view.egraph import egraph_records
 from luminal.view.folds import repeats
 from luminal.view.page import SLOT
 from luminal.view.record import graph_record
+from luminal.view.serve import server
 
 VIEWER = luminal.__path__[0] + "/view/viewer.html"
 
@@ -102,6 +108,34 @@ def data_of(text):
     return json.loads(found.group(1))
 
 
+def test_an_e_graph_says_what_is_equal_and_taken():
+    cx = luminal.Graph()
+    ops.softmax(cx.tensor(("s", 256)), -1).output()
+    made = cx.compile(threads=1, cache=False)
+    (found,) = egraph_records(made.program, CostModel())
+    rows = found["nodes"]
+    assert found["regions"] == [0] and all(n < len(rows) for row in rows for n in row["inputs"])
+    classes = {}
+    for row in rows:
+        classes.setdefault(row["path"][0], []).append(row)
+    assert all(sum(row["chosen"] for row in equal) <= 1 for equal in classes.values())
+    (online,) = [e for e in classes.values() if len(e) > 1 and e[0]["label"] == "exp2"]
+    assert [row["label"] for row in online if row["chosen"]] == ["2^(1.4427 (x - max x))"]
+
+
+def test_a_page_is_served_to_this_machine_alone():
+    made = iter(["first", "second"])
+    with server(lambda: next(made)) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        url = f"http://localhost:{running.server_port}/"
+        assert [urlopen(url).read() for _ in range(2)] == [b"first", b"second"]
+        for path, headers, status in (("x", {}, 404), ("", {"Host": "evil.example"}, 403)):
+            with pytest.raises(HTTPError) as told:
+                urlopen(Request(url + path, headers=headers))
+            assert told.value.code == status
+        running.shutdown()
+
+
 needs_page = pytest.mark.skipif(
     not (files("luminal.view") / "viewer.html").is_file(),
     reason="the page is built with npm: make viewer",
@@ -125,6 +159,8 @@ def test_a_page_holds_graph_and_plan(ran):
     for placed in plan["placed"]:
         assert 0 <= placed["first"] <= placed["last"] < len(plan["steps"])
     assert any("layer 1" in call["path"] for call in plan["calls"])
+    alike = sorted(n for each in data["egraphs"] for n in each["regions"])
+    assert alike == list(range(len(plan["regions"])))
 
 
 @needs_page

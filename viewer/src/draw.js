@@ -6,6 +6,8 @@ import { layOut, shareEdges, touched } from "./layout.js";
 import { Group, reveal, seen } from "./tree.js";
 
 const READABLE = 5; // pixels a line of text must have
+const SMALL = 0.4, LARGER = 0.6; // scales: below the first, a drawing begins at the second
+const BAR = 40; // pixels of the buttons above
 const TINY = 3; // pixels below which a box's inside is not drawn
 
 export class Pane {
@@ -17,8 +19,9 @@ export class Pane {
     this.transform = zoomIdentity;
     this.marked = new Set();
     this.selected = null;
-    this.zoom = zoom().scaleExtent([0.02, 6]).on("zoom", ({ transform }) => {
+    this.zoom = zoom().scaleExtent([0.02, 6]).on("zoom", ({ transform, sourceEvent }) => {
       this.transform = transform;
+      this.held ||= Boolean(sourceEvent); // the user has moved it
       this.redraw();
     });
     select(this.canvas).call(this.zoom).on("dblclick.zoom", null);
@@ -32,27 +35,30 @@ export class Pane {
     this.selected = null;
     this.marked = new Set();
     shareEdges(tree);
-    this.fit();
+    this.held = false;
+    this.fit(true);
   }
 
   resize() {
     const { clientWidth, clientHeight } = this.canvas;
     const ratio = devicePixelRatio || 1;
     Object.assign(this.canvas, { width: clientWidth * ratio, height: clientHeight * ratio });
-    if (!this.fitted && clientWidth && this.tree) this.fit();
+    if (!this.held && clientWidth && this.tree) this.fit(true);
     else this.redraw();
   }
 
-  /** The whole drawing, where that can be read; else its beginning. */
-  fit() {
-    const { clientWidth: w, clientHeight: h } = this.canvas;
+  /** The whole drawing; `readable`: where it would be too small to read, its beginning. */
+  fit(readable = false) {
+    const { clientWidth: w, clientHeight } = this.canvas, h = clientHeight - BAR;
     if (!w || !this.tree) return;
-    this.fitted = true;
     const box = layOut(this.tree.root);
-    const least = Math.min(0.6, (w / box.width) * 0.95);
-    const scale = Math.min(1.2, Math.max(least, (h / box.height) * 0.95));
-    const top = box.height * scale < h ? (h - box.height * scale) / 2 : 34;
-    this.move(zoomIdentity.translate((w - box.width * scale) / 2, top).scale(scale));
+    const first = box.boxes.reduce((a, b) => (b.y < a.y ? b : a), box.boxes[0]);
+    const whole = Math.min(h / box.height, w / box.width) * 0.95;
+    const cut = readable && whole < SMALL && first;
+    const scale = Math.min(1.2, cut ? LARGER : whole);
+    const middle = cut && box.width * scale > w ? first.x + first.width / 2 : box.width / 2;
+    const top = BAR + Math.max(0, (h - box.height * scale) / 2);
+    this.move(zoomIdentity.translate(w / 2 - middle * scale, top).scale(scale));
   }
 
   move(transform) {
@@ -61,6 +67,7 @@ export class Pane {
 
   /** Brings an item into the middle; opens what is around it if `open`. */
   focus(item, open = true) {
+    this.held = true;
     if (open) {
       reveal(item);
       touched(item.parent);
@@ -83,6 +90,7 @@ export class Pane {
   }
 
   toggle(group, open = !group.open) {
+    this.held = true;
     const before = this.placeOf(group);
     group.open = open;
     touched(group);

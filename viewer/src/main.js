@@ -1,12 +1,13 @@
 // Puts the panes, the details and the drawer together.
 import { Pane } from "./draw.js";
-import { callDetail, compileText, kernelTable, memoryPlot, nodeDetail, rooflinePlot } from "./panels.js";
+import { callDetail, compileText, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot } from "./panels.js";
 import { treeOf } from "./tree.js";
 import { colourOf, count, heat, time } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
-const { graph, plans } = data;
+const { graph, plans, egraphs = [] } = data;
+const FIRST_EGRAPH = plans.length; // a side beyond the plans is an e-graph
 const SOURCES = ["parameter", "constant"];
 let plan = plans.length ? 0 : null; // whose tables are in the drawer
 let tab = null;
@@ -29,6 +30,16 @@ function planTree(shown) {
   });
 }
 
+/** Classes are groups of equal expressions; what the plan takes has a colour. */
+function egraphTree(shown) {
+  const tree = treeOf(shown.nodes, (node) => ({ label: node.label, colour: node.chosen ? "#ffd8a8" : undefined }), false);
+  for (const child of tree.root.children) child.open = true;
+  return tree;
+}
+
+const treeFor = (side) => side === -1 ? graphTree($("parameters").checked)
+  : side < FIRST_EGRAPH ? planTree(plans[side]) : egraphTree(egraphs[side - FIRST_EGRAPH]);
+
 // ---- two panes, each of which shows the graph or a plan
 
 const panes = [];
@@ -36,7 +47,8 @@ const panes = [];
 function makePane(host, first) {
   const bar = host.appendChild(document.createElement("div"));
   bar.className = "bar";
-  const names = [...(graph ? ["graph"] : []), ...plans.map((each) => each.name)];
+  const names = [...(graph ? ["graph"] : []), ...plans.map((each) => each.name),
+    ...egraphs.map((each) => `e-graph of region ${each.regions[0]}${each.regions.length > 1 ? ` (${each.regions.length} alike)` : ""}`)];
   bar.innerHTML = `<select aria-label="shown">${names.map((name, n) =>
     `<option value="${graph ? n - 1 : n}">${name}</option>`).join("")}</select>
     <button data-act="fit">fit</button><button data-act="open">open all</button>
@@ -46,7 +58,7 @@ function makePane(host, first) {
   pane.display = (number) => {
     chosen.value = number;
     pane.side = number === -1 ? "graph" : number;
-    pane.show(number === -1 ? graphTree($("parameters").checked) : planTree(plans[number]));
+    pane.show(treeFor(number));
   };
   chosen.onchange = () => pane.display(Number(chosen.value));
   const acts = { fit: () => pane.fit(), open: () => pane.toggleAll(true), close: () => pane.toggleAll(false) };
@@ -72,13 +84,18 @@ function selected(pane, item) {
 }
 
 function show(side, number) {
+  if (side >= FIRST_EGRAPH) {
+    const { notes, nodes } = egraphs[side - FIRST_EGRAPH], { label, path, chosen } = nodes[number];
+    $("detail").innerHTML = egraphDetail(notes, label, path[0], chosen, nodes.filter((n) => n.path[0] === path[0]));
+    return;
+  }
   $("detail").innerHTML = side === "graph" ? nodeDetail(graph, number, callsOf(number))
-    : callDetail(plans[side], number, side, graph);
+    : callDetail(plans[side], number, side, graph, egraphs.some((each) => each.regions.includes(plans[side].calls[number].region)));
   $("detail").scrollTop = 0;
   for (const pane of panes) {
     const own = pane.side === side;
     pane.selected = own ? pane.tree.items[number] : null;
-    const others = own ? [] : pane.side === "graph" ? plans[side]?.regions[plans[side].calls[number].region] ?? []
+    const others = own || pane.side >= FIRST_EGRAPH ? [] : pane.side === "graph" ? plans[side]?.regions[plans[side].calls[number].region] ?? []
       : side === "graph" ? callsOf(number).filter(([p]) => p === pane.side).map(([, n]) => n) : [];
     pane.mark(others.map((n) => pane.tree.items[n]).filter(Boolean));
     if (!own && pane.marked.size) pane.focus([...pane.marked].at(-1), false);
@@ -94,6 +111,12 @@ function callsOf(number) {
   });
 }
 
+/** A region's e-graph in the right pane, or the left one where there is one only. */
+function showEgraph(region) {
+  const number = egraphs.findIndex((each) => each.regions.includes(region));
+  if (number >= 0) panes.at(-1).display(FIRST_EGRAPH + number);
+}
+
 function goTo(side, number) {
   const pane = panes.find((each) => String(each.side) === String(side));
   if (pane?.tree.items[number]) pane.focus(pane.tree.items[number]);
@@ -102,6 +125,7 @@ function goTo(side, number) {
 
 $("detail").onclick = ({ target }) => {
   if (target.dataset.number) goTo(target.dataset.side, Number(target.dataset.number));
+  if (target.dataset.egraph) showEgraph(Number(target.dataset.egraph));
   if (!target.dataset.text) return;
   const box = target.closest(".texts");
   const { texts } = plans[box.dataset.plan].kernels[box.dataset.kernel];
@@ -183,5 +207,6 @@ $("summary").textContent = parts.filter(Boolean).join(" · ");
 const asked = new URLSearchParams(location.hash.slice(1));
 if (asked.has("tab")) [tab] = [asked.get("tab")], drawTabs();
 if (asked.has("node") && graph) goTo("graph", Number(asked.get("node")));
+if (asked.has("egraph")) showEgraph(Number(asked.get("egraph")));
 if (asked.has("call") && plans.length) goTo(0, Number(asked.get("call")));
 window.luminal = { data, panes }; // for tests and the console

@@ -28,7 +28,7 @@ export function nodeText(graph, number) {
 }
 
 /** A call of a kernel. */
-export function callDetail(plan, number, side, graph) {
+export function callDetail(plan, number, side, graph, egraph) {
   const call = plan.calls[number], kernel = plan.kernels[call.kernel];
   const { least } = kernel;
   const memories = (list) => list.map((m) => {
@@ -52,8 +52,18 @@ export function callDetail(plan, number, side, graph) {
   ])}</dl><div class="texts" data-plan="${side}" data-kernel="${call.kernel}">${
     Object.keys(kernel.texts).map((name) => `<button data-text="${name}">${name}</button>`).join(" ")
   }<pre hidden></pre></div><dl>${rows([
+    ["equal expressions", egraph ? `<a data-egraph="${call.region}">the e-graph of its region</a>` : ""],
     [`region ${call.region}`, nodes.length ? `${nodes.length} nodes<br>${shown}` : ""],
   ])}</dl>`;
+}
+
+/** An e-node: what it equals, and whether the plan takes it. */
+export function egraphDetail(notes, label, name, chosen, equal) {
+  const list = equal.map((node) => `${escape(node.label)}${node.chosen ? " <b>taken</b>" : ""}`).join("<br>");
+  return `<h2>${escape(label)}</h2><dl>${rows([
+    ["taken", chosen ? "by the plan without a search" : "no"], ["in", escape(name)],
+    ["equal", list],
+  ])}</dl><p class="soft">${escape(notes)}</p>`;
 }
 
 function share(least, took) {

@@ -7,8 +7,9 @@ export class Group {
   }
 }
 
-/** rows: { path, inputs, ... }; `label(row, number)` gives what is drawn; null hides a row. */
-export function treeOf(rows, label) {
+/** rows: { path, inputs, ... }; `label(row, number)` gives what is drawn; null hides a row.
+ *  fold: equal groups beside each other go into one. */
+export function treeOf(rows, label, fold = true) {
   const root = new Group("", "", null);
   root.open = true;
   const groups = new Map([["", root]]);
@@ -22,7 +23,7 @@ export function treeOf(rows, label) {
     return item;
   });
   collapseSingles(root);
-  foldEqual(root);
+  if (fold) foldEqual(root);
   return { root, items, edges: edgesOf(rows, items) };
 }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import InputError
 from .faults import clear_errors
 from .llm import MODEL_OPTIONS, with_options
 from .tune import DATABASE_OPTION, MODEL_HELP, Subject
@@ -27,23 +29,51 @@ THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
               default=Path("luminal.html"), show_default=True)  # fmt: skip
 @click.option("--listings/--no-listings", default=None, help="With the code of every kernel.")
+@click.option("--beside", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A .luminal file of the same model: both plans, before and after.")  # fmt: skip
+@click.option("--serve", is_flag=True, help="Write no file: serve the page, measured anew at each "
+              "load, until Ctrl-C.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
 @TOKENS
 @THREADS
 @with_options(MODEL_OPTIONS)
 @DATABASE_OPTION
 def view(
-    model: str | None, output: Path, listings: bool | None, tokens: int, threads: int | None,
-    database: Path | None, **loading: Any,
+    model: str | None, output: Path, listings: bool | None, beside: Path | None, serve: bool,
+    port: int, tokens: int, threads: int | None, database: Path | None, **loading: Any,
 ) -> None:  # fmt: skip
+    from ..view import page, write_page
+
     with clear_errors():
         if model is not None and model.endswith(".luminal"):
-            from ..saved import load
-
-            program = load(model)
+            program = saved(Path(model))
         else:
             program = _ran(Subject.of(model, loading, threads=threads, database=database), tokens)
-        program.view(output, listings)
+        shown = [program] if beside is None else [program, saved(beside)]
+        if serve:
+            _serve(lambda: page(shown, listings), port)
+            return
+        write_page(output, shown, listings)
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB; open it in a browser")
+
+
+def saved(path: Path) -> Executable:
+    """The program of a file."""
+    from ..saved import load
+
+    return load(path)
+
+
+def _serve(make: Callable[[], str], port: int) -> None:
+    from ..view.serve import server
+
+    try:
+        running = server(make, port)
+    except OSError as error:
+        raise InputError(f"port {port}: {error.strerror}; --port takes another") from error
+    click.echo(f"http://localhost:{running.server_port}/ (Ctrl-C ends it)")
+    with contextlib.suppress(KeyboardInterrupt), running:
+        running.serve_forever()
 
 
 @click.command(help=f"Where the time of a run goes, kernel by kernel. {MODEL_HELP}")

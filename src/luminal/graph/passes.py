@@ -55,7 +55,7 @@ class Program:
         """The same nodes, without the values of parameters and all else that a graph holds."""
         graph, known = Graph(), self.graph
         graph.locations, graph.scopes = known.locations, known.scopes
-        graph.output_names = known.output_names
+        graph.output_names, graph.space = known.output_names, known.space
         return Program(graph, self.outputs, self.states)
 
 

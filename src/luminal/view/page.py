@@ -11,7 +11,9 @@ from typing import Any
 from ..errors import InputError, Unsupported
 from ..graph.graph import Graph
 from ..graph.passes import Program, program_of
+from ..rewrite.rates import CostModel
 from ..runtime.executable import Executable
+from .egraph import egraph_records
 from .record import graph_record, plan_record
 
 SLOT = "__LUMINAL_DATA__"  # in the page: where its data goes
@@ -29,7 +31,7 @@ def page(
     """
     several = list(shown) if isinstance(shown, Sequence) else [shown]
     plans = [made for made in several if isinstance(made, Executable)]
-    data: dict[str, Any] = {"graph": None, "plans": []}
+    data: dict[str, Any] = {"graph": None, "plans": [], "egraphs": []}
     first = several[0] if several else None
     program = first.program if isinstance(first, Executable) else first
     if isinstance(program, Graph):
@@ -44,6 +46,9 @@ def page(
             name = "plan" if len(plans) == 1 else f"plan {number + 1}"
             data["plans"].append(plan_record(name, made, few if listings is None else listings,
                                              made.has_run))  # fmt: skip
+    if program is not None and plans and (seen := plans[0].inspected()) is not None:
+        model = CostModel.of(seen.backend.target(seen.threads))
+        data["egraphs"] = egraph_records(program, model)
     if data["graph"] is None and not data["plans"]:
         raise InputError("there is neither a graph nor a plan to show")
     return _filled(data)

@@ -6,6 +6,7 @@ them. Numbers refer to positions in these lists.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
@@ -24,6 +25,7 @@ from ..search.roofline import roofline
 from .folds import repeats
 
 SAMPLE = 5  # runs of which the best is a kernel's time
+LINE_NODES = 60  # of one line of the user's, from which on they are a group
 LISTED = 400  # characters of an attribute
 
 
@@ -44,6 +46,10 @@ def graph_record(program: Program) -> dict[str, Any]:
     for number in reversed(range(len(rows))):  # what one module alone reads belongs to it
         if not rows[number]["path"] and number in readers:
             rows[number]["path"] = _common([rows[reader]["path"] for reader in readers[number]])
+    lines = Counter(row["where"] for row in rows if not row["path"] and row["where"])
+    for row in rows:  # what one line of the user's has made: gradients, an update
+        if not row["path"] and lines[row["where"]] >= LINE_NODES:
+            row["path"] = [f"of {row['where']}"]
     names = program.graph.output_names
     outputs = [[numbers[node], names.get(node, "")] for node in program.outputs]
     states = [[numbers.get(old, -1), numbers[new]] for old, new in program.states]
