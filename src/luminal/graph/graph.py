@@ -96,23 +96,26 @@ class Graph:
         self, shape: Sequence[DimLike] | DimLike, dtype: Any = "f32", name: str | None = None
     ) -> Tensor:
         """An input: given at each run. A dimension is an int, a size's name, or an expression."""
-        if isinstance(dtype, (int, Index)):
-            raise ShapeError(f"a shape is one argument: tensor(({shape}, {dtype}, ...))")
-        return self._source("input", self.shape(shape), dtype_of(dtype), name)
+        return self._given("input", shape, dtype, name)
 
     def parameter(
         self, shape: Sequence[DimLike] | DimLike, dtype: Any = "f32", name: str | None = None
     ) -> Tensor:
         """An input that changes seldom: packed once each time it is set."""
-        if isinstance(dtype, (int, Index)):
-            raise ShapeError(f"a shape is one argument: parameter(({shape}, {dtype}, ...))")
-        return self._source("parameter", self.shape(shape), dtype_of(dtype), name)
+        return self._given("parameter", shape, dtype, name)
 
     def constant(self, array: Any, name: str | None = None) -> Tensor:
         """Values known at compile time. Python floats become f32, Python ints i64."""
         value, dtype = constant(array)
         shape = tuple(Index.of(size) for size in value.shape)
         return self._source("constant", shape, dtype, name, value)
+
+    def _given(
+        self, kind: str, shape: Sequence[DimLike] | DimLike, dtype: Any, name: str | None
+    ) -> Tensor:
+        if isinstance(dtype, (int, Index)):
+            raise ShapeError(f"a shape is one argument: (({shape}, {dtype}, ...))")
+        return self._source(kind, self.shape(shape), dtype_of(dtype), name)
 
     def _source(
         self, kind: str, shape: Shape, dtype: DType, name: str | None,
@@ -256,10 +259,7 @@ class Graph:
         """One number, shape (); rounded to its dtype (by default that of the Python value)."""
         kind = dtype_of(type(value) if dtype is None else dtype)
         number = exact(value, kind)
-        key = ("literal", number_key(number), kind)
-        if key not in self._made:
-            self._made[key] = self._new("literal", (), number, (), kind)
-        return self.wrap(self._made[key])
+        return self.wrap(self._once(number_key(number), "literal", number, (), kind))
 
     def iota(
         self, shape: Sequence[DimLike] | DimLike, index: DimLike | str, dtype: Any = i64
@@ -282,10 +282,14 @@ class Graph:
 
     def _iota(self, shape: Shape, index: Index, dtype: DType) -> Node:
         index = Index.build({monomial: wrapped(c) for monomial, c in index.terms})
-        key = ("iota", shape, index, dtype)
-        if key not in self._made:
-            self._made[key] = self._new("iota", (), index, shape, dtype)
-        return self._made[key]
+        return self._once((shape, index), "iota", index, shape, dtype)
+
+    def _once(self, key: Any, op: str, attribute: Any, shape: Shape, dtype: DType) -> Node:
+        """A node without inputs, made once."""
+        whole = (op, key, dtype)
+        if whole not in self._made:
+            self._made[whole] = self._new(op, (), attribute, shape, dtype)
+        return self._made[whole]
 
     def variable(self, shape: Shape, dtype: DType) -> Node:
         """What the body of a loop calls a value that it is given at each step."""

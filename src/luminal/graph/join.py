@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from .loops import parts
 from .node import Node
-from .scope import scope
 
 if TYPE_CHECKING:
     from .passes import Program
@@ -17,7 +16,7 @@ def join_loops(program: Program) -> Program:
     """One loop for all with the same initial values, stacks, variables and new values; its rows are
     those of which a result is used. A loop with rows that are recorded after the first of them
     stays: these may depend on its results."""
-    from .passes import Program, rebuild
+    from .passes import rewrite
 
     nodes, graph = program.nodes(), program.graph
     if all(node.op != "loop" for node in nodes):
@@ -30,27 +29,24 @@ def join_loops(program: Program) -> Program:
         row, home = _row(node), first[_key(node.inputs[0])]
         if row is not None and _joins(node, home) and row not in rows[home]:
             rows[home].append(row)
-    became: dict[Node, Node] = {}
+    made: dict[Node, Node] = {}  # of each loop
 
-    def joined(node: Node) -> Node:
+    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
         home = first[_key(node.inputs[0])] if node.op == "result" else None
         if home is not None and _joins(node, home):
             row, carried = _row(node), home.attribute.carried
             place = node.attribute if row is None else carried + rows[home].index(row)
-            return graph.add("result", (became[home],), place)
-        inputs = node.inputs
-        if not rows.get(node) and not (node in rows and node.attribute.carried):
-            return rebuild(graph, node, tuple(became[source] for source in inputs))
-        loop = replace(node.attribute, rows=len(rows[node]))
-        kept = (*inputs[: len(inputs) - node.attribute.rows], *rows[node])
-        return graph.add("loop", tuple(became[source] for source in kept), loop)
+            return graph.add("result", (made[home],), place)
+        if node.op != "loop":
+            return None
+        if rows.get(node) or (node in rows and node.attribute.carried):
+            became = dict(zip(node.inputs, inputs))
+            kept = (*node.inputs[: len(inputs) - node.attribute.rows], *rows[node])
+            loop = replace(node.attribute, rows=len(rows[node]))
+            made[node] = graph.add("loop", tuple(became[source] for source in kept), loop)
+        return made.get(node)
 
-    for node in nodes:
-        with scope(graph.scopes[node]):
-            became[node] = joined(node)
-        graph.locations.setdefault(became[node], graph.locations[node])
-    states = tuple((source, became[new]) for source, new in program.states)
-    return Program(graph, tuple(became[node] for node in program.outputs), states)
+    return rewrite(program, rule)
 
 
 def _key(loop: Node) -> Any:

@@ -276,6 +276,15 @@ class Space:
             return True
         return any(self.bounds(condition + known)[1] < 0 for known in domain)
 
+    def solve(self, condition: Index, name: str) -> tuple[Index | None, Index | None]:
+        """(low, high), half open: where along a variable the condition holds, if it says that."""
+        slope, rest = condition.coefficient(name), condition.without({name})
+        if not slope or rest + Index.of(name) * slope is not condition:
+            return None, None
+        if slope > 0:
+            return -self.floor(rest, slope), None  # ceil(-rest / slope)
+        return None, self.floor(rest, -slope) + 1
+
     def depends(self, index: Index) -> frozenset[str]:
         """The axes that an index mentions."""
         return frozenset(name for name in index.names() if name in self.axes)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..graph.index import Floor, Index, names_of
+from ..graph.index import Index, names_of
 from ..graph.scalars import identity
 from ..graph.space import Space
 from .kernel import (
@@ -80,17 +80,15 @@ def _of_reduction(value: Value, found: Outside, space: Space) -> dict[str, Ends]
 
 def _solve(condition: Index, axis: str, value: Value, space: Space) -> Ends | None:
     """The ends of an axis that `condition >= 0` gives, over kept axes and sizes only."""
-    step = condition.coefficient(axis)
-    rest = condition - Index.of(axis) * step
-    if step == 0 or axis in rest.names() or set(value.over) & rest.names():
+    rest = condition.without({axis})
+    if rest.has_floor or set(value.over) & rest.names():
         return None
-    if any(isinstance(a, Floor) for monomial, _ in rest.terms for a in monomial):
-        return None
-    if step > 0:
-        low = -space.floor(rest, step)  # ceil(-rest / step)
-        return None if space.nonnegative(-low) else (low, None)
-    high = space.floor(rest, -step) + 1
-    return None if space.nonnegative(high - space.axes[axis]) else (None, high)
+    low, high = space.solve(condition, axis)
+    if low is not None and not space.nonnegative(-low):
+        return low, None
+    if high is not None and not space.nonnegative(high - space.axes[axis]):
+        return None, high
+    return None
 
 
 def _tighter(a: Ends, b: Ends, space: Space) -> Ends:

@@ -79,32 +79,30 @@ def _padded(extents: tuple[Index, ...], layout: Layout) -> tuple[Index, ...]:
     return tuple(padded)
 
 
+def _counts(extents: Sequence[Index], layout: Layout) -> list[Index]:
+    """The number of values of each digit."""
+    above: dict[int, Index] = {}
+    counts = []
+    for dimension, step in layout:
+        counts.append(above.get(dimension, extents[dimension]).ceil_div(step))
+        above[dimension] = Index.of(step)
+    return counts
+
+
 def _digits(extents: tuple[Index, ...], layout: Layout) -> tuple[tuple[Digit, ...], Index]:
     digits = layout or tuple((d, 1) for d in range(len(extents)))
-    above: dict[int, int] = {}
-    plain: list[tuple[int, int, int | None, Index]] = []
-    for dimension, step in digits:
-        outer = above.get(dimension)
-        count = extents[dimension] // step if outer is None else Index.of(outer // step)
-        plain.append((dimension, step, outer, count))
-        above[dimension] = step
     result: list[Digit] = []
     stride = Index.of(1)
-    for dimension, step, outer, count in reversed(plain):
-        result.append(Digit(dimension, step, outer, stride))
+    for (dimension, step), count in reversed([*zip(digits, _counts(extents, digits))]):
+        outer = [s for d, s in digits if d == dimension and s > step]
+        result.append(Digit(dimension, step, min(outer, default=None), stride))
         stride = stride * count
     return tuple(reversed(result)), stride
 
 
 def packed_shape(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
     """The shape of the packed array: the number of values of each digit."""
-    outer: dict[int, int] = {}
-    counts = []
-    for dimension, step in layout:
-        above = outer.get(dimension)
-        counts.append(-(-shape[dimension] // step) if above is None else above // step)
-        outer[dimension] = step
-    return tuple(counts)
+    return tuple(map(int, _counts(list(map(Index.of, shape)), layout)))
 
 
 def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:

@@ -213,16 +213,9 @@ class Indexing:
 
     def known(self, condition: Index, facts: Iterable[Index]) -> bool | None:
         """Whether condition >= 0: True or False where it is proven."""
-        low, high = self.space.bounds(condition)
-        if low >= 0:
+        if self.space.implies(facts, condition):
             return True
-        if high < 0:
-            return False
-        if any(self.space.nonnegative(condition - fact) for fact in facts):
-            return True
-        if any(self.space.bounds(condition + fact)[1] < 0 for fact in facts):
-            return False
-        return None
+        return False if self.space.contradicts(facts, condition) else None
 
     def open_conditions(self, conditions: Iterable[Index], place: Place) -> list[Val] | None:
         """Those of the conditions (>= 0, at the place) that have to be tested; None where one is

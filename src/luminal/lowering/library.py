@@ -14,7 +14,8 @@ from math import prod
 from ..errors import Illegal
 from ..graph.dtype import f32
 from ..graph.index import Index, names_of
-from ..kernel.kernel import Apply, Buffer, Kernel, Load, Reduction, Store, Value
+from ..kernel.kernel import Apply, Kernel, Load, Reduction, Store, Value
+from ..kernel.layout import Storage
 from ..kernel.program import Instruction, Parallel, Statement, Val, start_of
 from ..kernel.schedule import Schedule
 from ..kernel.work import extents_at, usual_sizes
@@ -98,7 +99,7 @@ def _matrix(
 ) -> Matrix | None:
     """An access that moves evenly along two axes, along one of them element by element."""
     buffer = kernel.buffer(access.buffer)
-    offset = _offset(buffer, access.index)
+    offset = Storage(buffer.shape).offset(access.index, kernel.space())
     strides = {a: _stride(offset, a) for a in (*axes, *batch)}
     still = offset.substitute(dict.fromkeys(strides, ZERO))
     if buffer.layout or sum((strides[a] * a for a in strides), still) is not offset:
@@ -109,14 +110,6 @@ def _matrix(
     if near != 1 or not kernel.space().nonnegative(leading - kernel.axes[along]):
         return None
     return Matrix(buffer.name, offset, turned, leading)
-
-
-def _offset(buffer: Buffer, index: tuple[Index, ...]) -> Index:
-    """Elements from the start of a row-major buffer."""
-    total = ZERO
-    for extent, at in zip(buffer.shape, index, strict=True):
-        total = total * extent + at
-    return total
 
 
 def _stride(offset: Index, axis: str) -> Index:

@@ -120,12 +120,10 @@ class Limits:
             return []
         found: set[int] = set()
         for condition in _conditions(node):
-            slope = condition.coefficient(axis)
-            rest = condition - Index.of(axis) * slope
-            if slope and rest.is_constant:  # it holds from here on, or up to here
-                at = -(rest.constant // slope) if slope > 0 else rest.constant // -slope + 1
-                at -= start.constant
-                found |= {at // step, -(-at // step)}
+            for end in self.space.solve(condition, axis):  # it holds from here on, or up to here
+                if end is not None and end.is_constant:
+                    at = end.constant - start.constant
+                    found |= {at // step, -(-at // step)}
         inner = sorted(turn for turn in found if 0 < turn < turns.constant)
         return inner if len(inner) < MOST_PARTS else []
 
