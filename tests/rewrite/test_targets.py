@@ -22,13 +22,13 @@ def of(name: str) -> CostModel:
     return CostModel.of(named(name, 2))
 
 
-@pytest.mark.parametrize(("net", "sse", "avx512", "many"), [
-    ("rotated_scores", 5, 3, 3), ("bert_layer", 10, 9, 6), ("lstm_cell", 2, 2, 1),
-])  # fmt: skip
-def test_targets_choose_different_kernels(net, sse, avx512, many):
+@pytest.mark.parametrize("net", ["rotated_scores", "bert_layer", "lstm_cell"])
+def test_faster_targets_make_fewer_kernels(net):
+    """What is stored for want of operations a second is computed again where there are more."""
     region = program(net, large=True).region
     models = (of("sse"), of("avx512"), CostModel.of(WIDE))
-    assert [len(optimise(region, m).pieces) for m in models] == [sse, avx512, many]
+    sse, avx512, wide = (len(optimise(region, model).pieces) for model in models)
+    assert sse >= avx512 >= wide and sse > wide
 
 
 def test_speeds_of_products_are_those_of_instructions():

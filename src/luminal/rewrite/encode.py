@@ -22,12 +22,9 @@ from .engine import Fact, Inserted
 from .language import OPAQUE, OPERATIONS, REQUESTS, VISIBLE
 from .maps import compose, conditions_of, injective
 from .normal import axis_key
-from .terms import SLOT, Domain, Map, Region, ScatterMap, Term, is_reduction, mentioned
+from .terms import Domain, Map, Region, ScatterMap, Term, is_reduction, mentioned
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
-NEVER = 0
-ALWAYS = 1
-DEPENDS = 2
 MAX_AXES = 62
 
 
@@ -50,13 +47,8 @@ class Encoding:
         self._answers = (
             self._compose,
             self._restrict,
-            self._domain_at,
             self._index_at,
             self._extend,
-            self._both,
-            self._fill,
-            self._inside,
-            self._outside,
             self._near,
         )
 
@@ -99,9 +91,6 @@ class Encoding:
             self.facts.append(("minimum", (number,), 1))
         if kind == "head" and isinstance(item, Term) and item.op == "input":
             self.facts.append(("given", (number,), int(not item.attribute.constant)))
-        if kind == "domain":
-            state = NEVER if item is None else DEPENDS if item else ALWAYS
-            self.facts.append(("state", (number,), state))
 
     def take_facts(self) -> list[Fact]:
         """What the engine has not been told yet."""
@@ -187,14 +176,6 @@ class Encoding:
             return -1
         return self.number("map", Map(entries, conditions))
 
-    def _domain_at(self, domain: int, number: int) -> int | None:
-        conditions = self.items[domain]
-        if conditions is None:
-            return domain
-        entries = dict(self.items[number].entries)
-        moved = [self.space.substitute(c, entries) for c in conditions]
-        return self.number("domain", self.space.domain(moved))
-
     def _index_at(self, index: int, number: int) -> int | None:
         if conditions_of(self.space, self.items[number]) != ():
             return None
@@ -211,37 +192,10 @@ class Encoding:
         entries = sorted(kept, key=lambda entry: axis_key(entry[0]))
         return self.number("map", Map(tuple(entries), found.conditions))
 
-    def _both(self, first: int, second: int) -> int | None:
-        a, b = self.items[first], self.items[second]
-        whole = None if a is None or b is None else self.space.domain(a + b)
-        return self.number("domain", whole)
-
-    def _fill(self, number: int, index: int) -> int | None:
-        """A gather clamps its slot, a read does not: only an index that stays inside may do."""
-        found, value = self.items[number], self.items[index].attribute
-        entries = tuple((a, self.space.substitute(i, {SLOT: value})) for a, i in found.entries)
-        for (axis, before), (_, after) in zip(found.entries, entries):
-            if before is not after and not self.space.inside(after, self.space.axes[axis]):
-                return None
-        return self.number("map", Map(entries, found.conditions))
-
-    def _inside(self, domain: int, number: int) -> int | None:
-        return self._given(self.items[domain], number)
-
-    def _outside(self, domain: int, number: int) -> int | None:
-        conditions = self.items[domain]
-        single = conditions is not None and len(conditions) == 1
-        return self._given((-1 - conditions[0],), number) if single else None
-
     def _near(self, number: int, mask: int) -> int | None:
         found = self.items[number].entries
         entries = tuple((a, i) for a, i in found if mask >> self.bit[a] & 1)
         return self.number("map", Map(entries))
-
-    def _given(self, known: Domain | None, number: int) -> int | None:
-        found = self.items[number]
-        open_ = tuple(c for c in found.conditions if not self.space.implies(known or (), c))
-        return self.number("map", Map(found.entries, open_)) if open_ != found.conditions else None
 
 
 def _mentioned(item: Interned) -> frozenset[str] | None:

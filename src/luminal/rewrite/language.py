@@ -52,13 +52,8 @@ REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
 REQUESTS = (
     "compose",  # map, map -> the map of reading through both
     "restrict",  # map, mask -> the map on the axes of its buffer, as defined; -1: the identity
-    "domain_at",  # domain, map -> the domain seen through the map
     "index_at",  # index, map -> the index seen through the map, if it stays inside
     "extend",  # map, mask -> the map that keeps reduced axes as they are; -1: not allowed
-    "both",  # domain, domain -> the conjunction
-    "fill",  # map, index -> the map with its slot replaced, if it stays inside
-    "inside",  # domain, map -> the map without conditions that hold in the domain
-    "outside",  # domain, map -> the map without conditions that hold outside of it
     "near",  # map, mask -> the map on some axes of its buffer, without conditions
 )
 
@@ -89,7 +84,6 @@ def declarations() -> tuple[str, ...]:
         "(function given (i64) i64 :no-merge)",  # 1: this leaf is another one at each run
         "(function minimum (i64) i64 :no-merge)",  # 1: this reduction is a minimum of floats
         "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...
-        "(function state (i64) i64 :no-merge)",  # of a domain: 0 never, 1 always, 2 it depends
         "(relation need (i64 i64 i64))",
         *(f"(function {name} (i64 i64) i64 :no-merge)" for name in REQUESTS),
     )

@@ -30,8 +30,6 @@ SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands 
     "inverse": ("b c", "(< -1.000001 (* b c)) (< (* b c) -0.999999)"),  # c = -1 / b, rounded
     "at": ("x", "(Read (Store x) m)"),
 }
-TABLES = {"ax", "axT", "fixed", "varies", "under", "state", "minimum", "need",
-          "power", "share", *REQUESTS}  # fmt: skip
 _VIEWED = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a))"
 
 
@@ -43,11 +41,11 @@ def rules_of(law: str, family: str, mirrored: bool = False) -> list[str]:
         before, _, after = head.partition(" asks ")
     view = before.startswith("(at (")
     pattern = parse(before)[1] if view else _written(parse(before))[0]
-    facts, result = _all_written(conditions), _written(parse(after))[0]
+    facts, result = _all_written(conditions), _numbered(_written(parse(after))[0])
     _check(law, pattern, facts, result, view)
     if view:
         body = [*_all_written(_VIEWED), ["=", "x", pattern]]
-        found = list(_moved(body + facts, parse(after), bool(arrow)))
+        found = list(_moved(body + facts, parse(after) if arrow else result, bool(arrow)))
     else:
         if "(axT t)" in after:  # actions may not look into tables
             facts.append(["=", "a", ["axT", "t"]])
@@ -55,6 +53,13 @@ def rules_of(law: str, family: str, mirrored: bool = False) -> list[str]:
         action = ["union", "e", result] if arrow else result
         found = [([["=", "e", form], *facts], action) for form in forms]
     return [f"(rule {_text(body)} ({_bound(action)}) :ruleset {family})" for body, action in found]
+
+
+def _numbered(tree: Tree) -> Tree:
+    """A request is asked for by the number of its table."""
+    if tree[0] == "need" and tree[1] in REQUESTS:
+        return ["need", str(REQUESTS.index(tree[1])), *tree[2:]]
+    return tree
 
 
 def _bound(action: Tree) -> str:
@@ -80,6 +85,8 @@ def _written(tree: Tree) -> list[Tree]:
     if tree[0] not in SHORT:
         return [parts]
     parameters, text = SHORT[tree[0]]
+    if len(parameters.split()) != len(parts) - 1:
+        raise CompileError(f"{tree[0]} takes {parameters!r}, not {_text(parts[1:])}")
     given = dict(zip(parameters.split(), parts[1:]))
     return [w for inner in parse(f"({text})") for w in _written(_replaced(inner, given))]
 
@@ -144,14 +151,14 @@ def _moved(facts: list[Tree], after: Tree, arrow: bool) -> Iterator[tuple[list[T
         return
     facts = facts + [fact for part in after[1:] for fact in _inside(part)]
     action = ["union", "e", _written(after)[0]]
-    if after[-2:] != [["at", "p"], ["at", "q"]] or after[0] in ("Guard", "Ternary"):
+    if after[-2:] != [["at", "p"], ["at", "q"]] or after[0] == "Ternary":
         yield facts, action
         return
     yield [*facts, *_all_written("(= (ax p) (ax q))")], action
     yield [*facts, *_all_written("(!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))")], action
     for wide, narrow in ("pq", "qp"):
         fewer = [*facts, *_all_written(f"(= a (ax {wide})) (= b (ax {narrow})) (!= a b)")]
-        yield fewer, parse("(need 9 m b)")
+        yield fewer, _numbered(parse("(need near m b)"))
         near = [parse(f"(Read (Store {x}) n)") if x == narrow else ["at", x] for x in "pq"]
         moved = _written([*after[:-2], *near])[0]
         yield [*fewer, *_all_written("(= n (near m b))")], ["union", "e", moved]
@@ -171,31 +178,66 @@ def _inside(part: Tree) -> list[Tree]:
 
 # ---- what a law may say
 
+OPERANDS = OPERATIONS | {
+    "ax": "E", "axT": "T", "fixed": "E", "varies": "E", "under": "iE", "minimum": "i",
+    "need": "iii", "power": "iEEEf", "share": "iEEf", **dict.fromkeys(REQUESTS, "ii"),
+}  # fmt: skip
+_FOUND = ("power", "share", "under")  # conditions that say what a name stands for
+
 
 def _check(law: str, pattern: Tree, facts: list[Tree], result: Tree, view: bool) -> None:
-    bound = {"e", *_names(pattern), *(n for fact in facts for n in _names(fact))}
-    bound |= {"m", "t", "a", "x"} if view else {"a"}
-    if unknown := [name for name in _names(result) if name not in bound]:
+    said = {"e", "a", *("mtx" if view else ""), *_names(pattern)}
+    for fact in facts:
+        said |= set(_told(fact))
+    left = [name for fact in facts for name in _names(fact)]
+    if unknown := [name for name in (*left, *_names(result)) if name not in said]:
         raise CompileError(f"a law says nothing of {unknown} on its left: {law}")
+    sorts = {"e": "E", "m": "i", "t": "T", "a": "i", "x": "E"} if view else {"e": "E"}
     for tree in (pattern, *facts, result):
-        _check_sorts(law, tree)
+        _check_sorts(law, tree, sorts)
 
 
-def _check_sorts(law: str, tree: Tree) -> None:
+def _told(fact: Tree) -> Iterator[str]:
+    """The names that a condition finds something for, beyond those that it asks about."""
+    if fact[0] in _FOUND:
+        yield from _names(fact)
+    for part in fact[1:] if fact[0] == "=" else ():
+        if isinstance(part, str) or part[0] in OPERATIONS:
+            yield from _names(part)
+
+
+def _check_sorts(law: str, tree: Tree, sorts: dict[str, str]) -> str:
+    """The sort of an expression, "" for any number. Names are of one sort all over a law."""
     if isinstance(tree, str):
-        return
+        return sorts.get(tree, "") if tree[0].isalpha() else ""
     op, *parts = tree
-    kinds = OPERATIONS.get(op)
+    if op in PRIMITIVES:
+        return _check_numbers(law, tree, sorts)
+    kinds = OPERANDS.get(op)
     if kinds is None:
-        if op not in TABLES and op not in PRIMITIVES and op not in SHORT:
-            raise CompileError(f"a law uses {op!r}, which nobody knows: {law}")
-    elif len(parts) != len(kinds):
+        raise CompileError(f"a law uses {op!r}, which nobody knows: {law}")
+    if len(parts) != len(kinds):
         raise CompileError(f"{op} takes {len(kinds)} operands: {law}")
-    else:
-        for kind, part in zip(kinds, parts):
-            made = part[0] if not isinstance(part, str) else None
-            sort = None if made not in OPERATIONS else "T" if made in BUFFER_SORT else "E"
-            if sort not in (None, kind):
-                raise CompileError(f"{op} takes another sort than {made}: {law}")
-    for part in parts:
-        _check_sorts(law, part)
+    for kind, part in zip(kinds, parts):
+        if isinstance(part, str) and part[0].isalpha():
+            sorts.setdefault(part, kind)
+        found = _check_sorts(law, part, sorts)
+        if found != kind and (found or kind in "ET"):
+            raise CompileError(f"{op} takes another sort than {_text(part)}: {law}")
+    return "i" if op not in OPERATIONS else "T" if op in BUFFER_SORT else "E"
+
+
+def _check_numbers(law: str, tree: Tree, sorts: dict[str, str]) -> str:
+    """Numbers are compared and computed with, classes only compared."""
+    op, *parts = tree
+    found = [_check_sorts(law, part, sorts) for part in parts]
+    if op in ("=", "!="):
+        for part, other in zip(parts, reversed(found)):
+            if isinstance(part, str) and part[0].isalpha() and other:
+                sorts.setdefault(part, other)
+        found = [_check_sorts(law, part, sorts) for part in parts]
+    elif not {"E", "T"}.isdisjoint(found):
+        raise CompileError(f"{op} is of numbers: {law}")
+    if len({sort for sort in found if sort}) > 1:
+        raise CompileError(f"{op} is of one sort: {law}")
+    return max(found) if op in "+*/&|" or op == "not-i64" else ""

@@ -13,7 +13,7 @@ from .engine import Engine
 from .rules import DEFAULT, program
 from .terms import Region
 
-MOVEMENT = ("read", "guard", "push")
+MOVEMENT = ("read", "push")
 
 
 @dataclass(frozen=True)
