@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from luminal.models.llm.source import open_source
 from luminal.train import checkpoints
 
 DOCS = Path(__file__).parents[1] / "docs"
-KNOWN, HELD_OUT = ("decisions.md", "search.md", "coverage.md"), "architecture.md"
+HELD_OUT = DOCS / "afternoon.md"
 LENGTH, BATCH, RANK, ALPHA = 128, 2, 8, 16
 
 
@@ -61,9 +61,9 @@ def adapted(graph: luminal.Graph, model: Decoder) -> dict[str, luminal.Tensor]:
     return found
 
 
-def rows_of(encode, name: str) -> np.ndarray:
+def rows_of(encode: Callable[[str], list[int]], path: Path) -> np.ndarray:
     """A document as rows of LENGTH + 1 tokens."""
-    ids = np.array(encode((DOCS / name).read_text(encoding="utf-8")), np.int64)
+    ids = np.array(encode(path.read_text(encoding="utf-8")), np.int64)
     count = (len(ids) - 1) // LENGTH
     return ids[np.arange(count)[:, None] * LENGTH + np.arange(LENGTH + 1)]
 
@@ -104,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         compile_options={"threads": given.threads},
     )  # fmt: skip
     encode = source.tokenizer().encode
-    rows = np.concatenate([rows_of(encode, name) for name in KNOWN])
+    known = [path for path in sorted(DOCS.rglob("*.md")) if path != HELD_OUT]
+    rows = np.concatenate([rows_of(encode, path) for path in known])
     held_out = rows_of(encode, HELD_OUT)[: given.tests]
     tests = train.Batches(held_out[:, :-1], held_out[:, 1:], size=BATCH, shuffle=False)
     before = trainer.validate(tests)

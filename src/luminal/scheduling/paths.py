@@ -132,7 +132,9 @@ def _still(value: Value, tile: Tile, facts: Facts, axis: str) -> int:
 def _leap(value: Value, facts: Facts, axis: str) -> int:
     """Bytes between neighbours of what is read where it lies, if that is a page or more: near in
     time, such elements would have few places in a cache."""
-    far = [x.stride(axis) * x.dtype.bytes for x in facts.accesses(value) if x.load]
+    far = [
+        x.stride(axis) * x.dtype.bytes for x in facts.accesses(value) if x.load and not x.conditions
+    ]
     return max((n for n in far if n >= facts.target.page), default=0)
 
 
