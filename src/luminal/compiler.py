@@ -19,6 +19,7 @@ from .artifact.executables import engine_of, saver
 from .artifact.identity import program_key
 from .artifact.recording import recorder
 from .artifact.saved import Saved
+from .artifact.shortcut import Shortcut
 from .backend import devices
 from .backend.ahead import Ahead
 from .backend.contract import Accelerator, Kept
@@ -44,12 +45,13 @@ from .rewrite.optimise import chooser
 from .rewrite.rates import CostModel
 from .rewrite.regions import regions
 from .rewrite.terms import Region
+from .runtime.contract import Interface
 from .runtime.executable import Executable
 from .runtime.interface import interface_of
 from .runtime.interpreted import Interpreted
 from .runtime.link_stages import linked_plan
 from .runtime.plan import Compiled, Plan
-from .runtime.recorded import executable_of_graph
+from .runtime.recorded import executable_of_graph, known_values
 from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
@@ -76,6 +78,7 @@ def compile_graph(
     cache: str | Path | bool | None = None,
     elsewhere: Callable[[], None] | None = None,
     check: bool = False,
+    shortcut: Shortcut | None = None,
 ) -> Executable:
     """The graph's outputs and states, compiled.
 
@@ -87,7 +90,8 @@ def compile_graph(
     of a project, read before the user's and written instead; False: none. cache: the folder where
     compiled programs are kept for later processes, the user's if None; False: none is read or kept.
     elsewhere: has another process compile this graph; called where no program of it is kept. check:
-    hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
+    hold every kernel and all outputs against NumPy, on random and hostile inputs (slow). shortcut:
+    where to note the program, for a later process that then need not record the graph.
     Raises DeviceError, Unsupported, InputError; where `check` finds a fault, WrongResult.
     """
     backend = backend_of(device)
@@ -106,7 +110,8 @@ def compile_graph(
     if budget is not None and isinstance(backend, Accelerator):
         raise Unsupported(f"search on {report.device!r} is not built yet: compile without search=")
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
-    saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere)
+    note = None if shortcut is None else partial(_note, shortcut, graph, interface)
+    saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere, note)
     with saved.report.stage("place"):
         engine = engine_of(saved, backend, report.threads)
     if check:
@@ -118,10 +123,10 @@ def compile_graph(
 
 def kept_program(
     program: Program, tuning: Tuning, budget: Budget | None, report: Report, store: Store,
-    elsewhere: Callable[[], None] | None,
+    elsewhere: Callable[[], None] | None, note: Callable[[str | None], None] | None = None,
 ) -> Saved:  # fmt: skip
     """What an earlier compilation of this program has kept, if nothing is to be searched; else
-    compiled now, and kept."""
+    compiled now, and kept. note: called with the key that it is kept under."""
     with report.stage("recall"):
         key = program_key(program, tuning.state) if budget is None else None
         found = store.find(key, partial(file.read, key=key))
@@ -130,12 +135,25 @@ def kept_program(
             elsewhere()
             found = store.find(key, partial(file.read, key=key))
     if found is not None:
+        if note is not None:
+            note(key)
         return replace(found, report=replace(found.report, stages=report.stages))
     made = _native(program, tuning, budget, report)
     with report.stage("keep"):
         key = program_key(program, tuning.state)  # a search has changed the state
-        store.keep(key, partial(file.write, made, key=key))
+        if store.keep(key, partial(file.write, made, key=key)) and note is not None:
+            note(key)
     return made
+
+
+def _note(shortcut: Shortcut, graph: Graph, interface: Interface, key: str | None) -> None:
+    """The way to a program that is kept now."""
+    shortcut.keep(key, interface, known_values(graph))
+
+
+def passed(graph: Graph, device: str, precision: str) -> Program:
+    """The program of a graph after the default passes."""
+    return run_passes(program_of(graph), _passes(precision, backend_of(device))).bare()
 
 
 @dataclass(frozen=True)

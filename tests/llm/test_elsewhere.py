@@ -10,6 +10,7 @@ import pytest
 from luminal import LLM
 from luminal.children import calling_main, python
 from luminal.models.llm import elsewhere
+from luminal.models.llm.decoder import Decoder
 from luminal.store import Store
 
 from .checkpoints import checkpoint
@@ -40,6 +41,30 @@ def test_where_the_other_process_fails_this_one_compiles(monkeypatch: pytest.Mon
     directory = checkpoint("llama3")[0]
     llm = LLM(directory, context=40, threads=1)
     assert llm.logits([5]).shape == (1, llm.config.vocabulary)
+
+
+def test_a_kept_program_is_found_without_its_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later start records nothing; another context, file of code or damage makes it do so."""
+    kept, directory = Store(tmp_path / "programs"), checkpoint("llama3")[0]
+    monkeypatch.setattr(Store, "of", staticmethod(lambda wanted: kept))
+    first = LLM(directory, context=40, threads=1)
+    expected, nodes = first.logits([5, 6, 7]), len(first.program.executable.program.nodes())
+    recorded = []
+    forward = Decoder.forward
+    monkeypatch.setattr(Decoder, "forward", lambda *a: (recorded.append(1), forward(*a))[1])
+    later = LLM(directory, context=40, threads=1)
+    assert (later.logits([5, 6, 7]) == expected).all() and not recorded
+    assert len(later.program.executable.program.nodes()) == nodes and recorded == [1]
+    (shortcut,) = kept.folder.glob("*-cut*")
+    whole = shortcut.read_bytes()
+    shortcut.write_bytes(whole[:-9] + bytes(9))
+    with pytest.warns(UserWarning, match="made anew"):
+        again = LLM(directory, context=40, threads=1)
+    assert (again.logits([5, 6, 7]) == expected).all() and recorded == [1, 1]
+    LLM(directory, context=41, threads=1)
+    assert recorded == [1, 1, 1]
 
 
 def test_the_child_is_this_package() -> None:

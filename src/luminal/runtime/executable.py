@@ -56,11 +56,11 @@ class Executable:
         save: Save | None = None,
         sources: Sequence[Node] = (),
         results: Mapping[Node | str, int] | None = None,
-        program: Program | None = None,
+        program: Program | Callable[[], Program] | None = None,
     ) -> None:
         """save: writes a file. sources: the nodes of all ports, where there is a graph; results:
         of all that the engine computes, with their numbers there. program: what was compiled,
-        where there is a graph."""
+        where there is a graph; or what records it."""
         self._program = program
         self._engine, self._face, self._report, self._save = engine, interface, report, save
         self._ports = ports = interface.ports
@@ -311,6 +311,8 @@ class Executable:
     @property
     def program(self) -> Program | None:
         """The nodes that were compiled, after all passes; None where there is only a file."""
+        if callable(self._program):
+            self._program = self._program()
         return self._program
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..graph.graph import Graph
 from ..graph.node import Node
 from ..graph.passes import Program
@@ -20,8 +22,13 @@ def executable_of_graph(
     for number, tensor in enumerate((*graph.outputs, *(new for _, new in graph.states))):
         numbers.setdefault(tensor.node, number)
     made = Executable(engine, interface, report, save, sources, numbers, program.bare())
-    for number, node in enumerate(sources):
-        value = graph.values.get(node, node.attribute.value)
-        if value is not None:
-            made.preset(number, value)
+    for number, value in known_values(graph).items():
+        made.preset(number, value)
     return made
+
+
+def known_values(graph: Graph) -> dict[int, Any]:
+    """Of the sources that have values already, by number."""
+    nodes = enumerate(tensor.node for tensor in graph.sources)
+    values = {n: graph.values.get(node, node.attribute.value) for n, node in nodes}
+    return {n: value for n, value in values.items() if value is not None}

@@ -38,9 +38,12 @@ def recorded(
     with nn.uninitialised():
         model = Decoder(graph, config, context, storage)
     cache = PagedCache(graph, config, pages, page, positions, slots, table, kv)
-    hidden = model(ids, cache).index_select(0, last)
-    model.logits(hidden).output("logits")
-    return Recorded(graph, model, cache.states)
+
+    def finish() -> None:
+        hidden = model(ids, cache).index_select(0, last)
+        model.logits(hidden).output("logits")
+
+    return Recorded(graph, model, cache.states, finish)
 
 
 class BatchProgram:

@@ -13,35 +13,71 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ... import nn
+from ... import cores, nn
+from ...artifact.shortcut import Shortcut
 from ...backend import devices
 from ...children import calling_main
 from ...collecting import collected_later
-from ...compiler import Executable, compile_graph
+from ...compiler import Executable, backend_of, checked_threads, compile_graph, passed
 from ...graph import Graph, Tensor
 from ...progress import showing, wanted
+from ...search import Tuning
+from ...store import Store
 from .weights import LARGE, parameter_bytes
+
+RECORDING = ("models", "nn", "ops")  # what a recorded graph comes from
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A graph, ready to be compiled; its inputs and outputs go by name."""
+    """A graph, ready to be compiled; its inputs and outputs go by name. finish: records what is not
+    there yet, if anything: all sources are."""
 
     graph: Graph
     model: nn.Module
     states: Sequence[Tensor]
+    finish: Callable[[], None] | None = None
+
+    def whole(self) -> Graph:
+        """The graph, finished; to be called once."""
+        if self.finish is not None:
+            self.finish()
+        return self.graph
 
 
 def compiled(
     record: Callable[..., Recorded], arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[Recorded, Executable]:
     """What `record` (a function of a module) makes of the arguments, and its graph compiled with
-    these options. Raises as `compile_graph`."""
+    these options; a graph whose program is kept is not finished. Raises as `compile_graph`."""
     with collected_later():
         made = record(**arguments)
+        cut, found = None, None
+        if made.finish is not None and not options.get("search"):
+            cut, found = _recalled(made, (record.__qualname__, arguments), **options)
+        if found is not None:
+            return made, found
+        graph = made.whole()
     large = sum(parameter_bytes(made.model).values()) >= LARGE
     elsewhere = partial(_in_a_child, record, arguments, options) if large else None
-    return made, compile_graph(made.graph, elsewhere=elsewhere, **options)
+    return made, compile_graph(graph, elsewhere=elsewhere, shortcut=cut, **options)
+
+
+def _recalled(
+    made: Recorded, job: Any, precision: str, threads: int | None = None, device: str = "auto",
+    seed: int = 0, database: Any = None, **more: Any,
+) -> tuple[Shortcut | None, Executable | None]:  # fmt: skip
+    """The way to the program, and the program if it is kept."""
+    backend = backend_of(device)
+    if backend is None or more.keys() - {"search"}:
+        return None, None
+    count = checked_threads(threads) or cores.count()
+    tuning = Tuning(backend, backend.target(count), seed, database)
+    cut = Shortcut.of(Store.of(None), job, precision, tuning, RECORDING)
+    sources = [tensor.node for tensor in made.graph.sources]
+    return cut, cut.follow(
+        tuning, count, sources, lambda: passed(made.whole(), device, precision)
+    )
 
 
 def _in_a_child(*job: Any) -> None:
@@ -54,5 +90,5 @@ def main() -> None:
     """Record and compile, so that the program is kept, and the code of its workers."""
     progress, record, arguments, options = pickle.load(sys.stdin.buffer)
     with showing(progress):
-        compile_graph(record(**arguments).graph, **options)
+        compile_graph(record(**arguments).whole(), **options)
     devices.host().prepare()

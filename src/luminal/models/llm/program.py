@@ -35,9 +35,12 @@ def recorded(
     with nn.uninitialised():
         model = Decoder(graph, config, context, storage)
     cache = ContiguousCache(graph, config, context, tokens, position, kv)
-    hidden = model(ids, cache).narrow(0, tokens - wanted, wanted)
-    model.logits(hidden).output("logits")
-    return Recorded(graph, model, cache.states)
+
+    def finish() -> None:
+        hidden = model(ids, cache).narrow(0, tokens - wanted, wanted)
+        model.logits(hidden).output("logits")
+
+    return Recorded(graph, model, cache.states, finish)
 
 
 class DecoderProgram:
