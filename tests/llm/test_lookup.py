@@ -9,6 +9,7 @@ import pytest
 
 from luminal import LLM
 from luminal.errors import InputError
+from luminal.models.llm.draft import Draft
 from luminal.models.llm.llm import Completion
 from luminal.models.llm.lookup import Lookup
 
@@ -92,3 +93,29 @@ def test_what_cannot_be_guessed_is_refused(llm: LLM) -> None:
         llm.generate("the", 4, speculate=-1)
     with pytest.raises(InputError, match="one prompt"):
         llm.generate(["the", "a"], 4, speculate=2)
+
+
+def test_a_draft_model_guesses_and_replies_stay_the_same(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own twin is always right: five tokens a run; another model, hardly ever."""
+    ids = [9, 4, 77, 130, 25]
+    plain, _ = counted(llm, monkeypatch, prompt=ids, max_tokens=60)
+    twin, other = (LLM(checkpoint(name)[0], context=96, threads=1) for name in ("llama3", "qwen2"))
+    fewer = {}
+    for name, made in {"twin": twin, "other": other}.items():
+        monkeypatch.setattr(llm, "_draft", Draft(made.program, llm.config.vocabulary))
+        reply, fewer[name] = counted(llm, monkeypatch, prompt=ids, max_tokens=60, speculate=4)
+        assert reply.tokens == plain.tokens
+    assert fewer["twin"] == 12 and 30 < fewer["other"] <= 60
+    assert len(Draft(other.program, llm.config.vocabulary).guess([5] * 94, 4)) == 2
+    with pytest.raises(InputError, match="draft model has 320 tokens, the model 321"):
+        Draft(other.program, 321)
+
+
+def test_a_draft_model_by_its_path(llm: LLM) -> None:
+    directory = checkpoint("llama3")[0]
+    both = LLM(directory, context=128, threads=1, draft=directory)
+    both.config = replace(both.config, end_tokens=())
+    ids = [9, 4, 77, 130, 25]
+    assert both.complete(ids, 9, speculate=3).tokens == llm.complete(ids, 9).tokens

@@ -16,6 +16,7 @@ from ...errors import InputError, LuminalError
 from ...once import computed_once
 from ...progress import showing
 from .config import DecoderConfig
+from .draft import Draft, Guesser, common
 from .engine import Engine
 from .grammar import Grammars, json_grammar
 from .loading import load
@@ -56,7 +57,8 @@ class LLM:
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
     kept (`cache.Rows`): "f32"; "f16", usual unless precision is "f32" or the weights are; or
     "int8", which moves logits by about 1% of their size. lora: a folder or a name on the hub with
-    an adapter of `peft`, which is merged into the weights. search, seed, database: as in
+    an adapter of `peft`, which is merged into the weights. draft: a smaller model of the same
+    vocabulary, which makes the guesses of `speculate`. search, seed, database: as in
     `Graph.compile`. Raises WeightsError, Unsupported or
     InputError before anything is run.
 
@@ -70,7 +72,7 @@ class LLM:
         threads: int | None = None,
         device: str = "auto", progress: bool | None = None, kv: str | None = None,
         seed: int = 0, database: str | Path | bool | None = None,
-        lora: str | Path | None = None,
+        lora: str | Path | None = None, draft: str | Path | None = None,
     ) -> None:  # fmt: skip
         found = load(path_or_id, quant, context, kv=kv, precision=precision, lora=lora)
         self.config: DecoderConfig = found.config
@@ -86,6 +88,7 @@ class LLM:
                 self.config, found.state, self.context, found.storage, identity=found.identity,
                 kv=found.kv, **options,
             )  # fmt: skip
+            self._draft = None if draft is None else self._drafting(draft, options)
         self._lock, self._progress = threading.RLock(), progress
         forks.guard(self, "_lock", forks.OUTER)
         self._engine: Engine | None = None
@@ -99,6 +102,16 @@ class LLM:
             lora=lora,
             **options,
         )
+
+    def _drafting(self, path_or_id: str | Path, options: dict[str, Any]) -> Draft:
+        """The small model, for contexts as long as its own allows."""
+        found = load(path_or_id)
+        options = options | {"precision": found.precision}
+        program = DecoderProgram(
+            found.config, found.state, min(self.context, found.config.context), found.storage,
+            identity=found.identity, kv=found.kv, **options,
+        )  # fmt: skip
+        return Draft(program, self.config.vocabulary)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -127,7 +140,8 @@ class LLM:
     ) -> str | list[str]:  # fmt: skip
         """The reply to a text, a conversation, or token ids; the replies to a list of those.
 
-        speculate: how many tokens a run may guess from what came before and check at once; the
+        speculate: how many tokens may be guessed from what came before (or by the draft model,
+        where there is one) and checked in one run; the
         reply stays what it is without (but for near ties, as sums are rounded differently), and
         takes fewer runs where it repeats the prompt or itself. Of one prompt only. sampling: fields
         of `Sampling`; and `schema`: a JSON schema, which the reply then fits."""
@@ -182,13 +196,18 @@ class LLM:
         self._check_prompt(ids)
         if not 0 <= speculate < self.program.chunk:
             raise InputError(f"speculate={speculate}: 0 to {self.program.chunk - 1} tokens")
-        reply, lookup = Reply(ids, wishes, self.tokenizer, self.context), Lookup()
+        reply = Reply(ids, wishes, self.tokenizer, self.context)
+        guesser: Guesser = self._draft or Lookup()
         if max_tokens < 1:
             yield reply.end("length")
         while reply.finish is None:
             count = min(speculate, reply.left - 1)
-            guess = lookup.guess(reply.tokens, count) if count else []
+            guess = self._guess(guesser, reply.tokens, count) if count else []
             yield from self._checked(reply, guess)
+
+    def _guess(self, guesser: Guesser, tokens: list[int], count: int) -> list[int]:
+        with self._lock:  # a draft model has one cache
+            return guesser.guess(tokens, count)
 
     def _checked(self, reply: Reply, guess: list[int]) -> Iterator[Piece]:
         """The pieces of the next token, and of those after it as long as the guess is what the
@@ -216,7 +235,7 @@ class LLM:
         """Logits (1 + guess, vocabulary) after these tokens and after each of the guess; what the
         cache holds of them is kept."""
         with self._lock:
-            known = _common(self.program.tokens, ids[:-1])
+            known = common(self.program.tokens, ids[:-1])
             self.program.keep(known)
             return self.program.feed(ids[known:] + guess, 1 + len(guess))
 
@@ -259,14 +278,6 @@ def _completion(pieces: list[Piece], prompt_tokens: int) -> Completion:
     logprobs = [piece.logprob for piece in pieces if piece.logprob is not None]
     text = "".join(piece.text for piece in pieces)
     return Completion(text, tokens, logprobs, pieces[-1].finish or "length", prompt_tokens)
-
-
-def _common(held: list[int], wanted: list[int]) -> int:
-    """How many tokens two sequences begin with in common."""
-    shorter = min(len(held), len(wanted))
-    if held[:shorter] == wanted[:shorter]:  # nearly always
-        return shorter
-    return next(n for n in range(shorter) if held[n] != wanted[n])
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:
