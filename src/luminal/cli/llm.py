@@ -117,11 +117,13 @@ def _asked(words: tuple[str, ...], model: str | None) -> tuple[str | None, str]:
 @with_options(SAMPLING)
 @click.option("--stop", multiple=True, help="End the reply before this text; may be repeated.")
 @click.option("--chat/--no-chat", default=None, help="Use the chat template (default: if any).")
+@click.option("--image", "images", multiple=True, type=click.Path(path_type=Path),
+              help="A picture that is asked about; may be repeated.")  # fmt: skip
 @click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="The reply with its tokens, as one object.")
 def run(
     words: tuple[str, ...], model: str | None, max_tokens: int, stop: tuple[str, ...],
-    chat: bool | None, stats: bool, as_json: bool, **options: Any,
+    chat: bool | None, images: tuple[Path, ...], stats: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub; without one the
     packaged SmolLM2) to PROMPT; "-": to what comes on the standard input."""
@@ -131,7 +133,9 @@ def run(
     with clear_errors():
         llm = loaded(model, loading)
         use_template = llm.tokenizer.template is not None if chat is None else chat
-        given: Any = [{"role": "user", "content": prompt}] if use_template else prompt
+        said = [*({"type": "image", "image": path} for path in images),
+                {"type": "text", "text": prompt}] if images else prompt  # fmt: skip
+        given: Any = [{"role": "user", "content": said}] if use_template or images else prompt
         if as_json:
             made = llm.complete(given, max_tokens, stop, **sampling)
             click.echo(json.dumps(asdict(made)))

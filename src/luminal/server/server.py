@@ -192,6 +192,10 @@ class Server:
 
     async def _conversation(self, options: Object) -> tuple[str, list[int]]:
         """(text, tokens) of a conversation. options: those of `Templates.render`."""
+        if any(isinstance(message["content"], list) for message in options["messages"]):
+            if self.tokenizer.sight is None:
+                raise Fault(400, "this model sees no pictures", "invalid_value", "messages")
+            return await self._aside(partial(self.tokenizer.conversation, **options))
         text = await self._aside(partial(self.tokenizer.render, **options))
         return text, await self._encoded(text, special=False)
 

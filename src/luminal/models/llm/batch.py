@@ -14,6 +14,7 @@ from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION, Loaded
+from .pictures import Pictures, given_rows
 from .scheduler import Part
 from .storage import Storage
 from .weights import give
@@ -38,9 +39,10 @@ def recorded(
     with nn.uninitialised():
         model = Decoder(graph, config, context, storage)
     cache = PagedCache(graph, config, pages, page, positions, slots, table, kv)
+    pictures = given_rows(graph, config, tokens)
 
     def finish() -> None:
-        hidden = model(ids, cache).index_select(0, last)
+        hidden = model(ids, cache, pictures).index_select(0, last)
         model.logits(hidden).output("logits")
 
     return Recorded(graph, model, cache.states, finish)
@@ -69,6 +71,9 @@ class BatchProgram:
         made, self._program = compiled(recorded, arguments, options)
         give(self._program, made.model, state, identity)
         self._program.clear(made.states)
+        self.pictures: Pictures | None = None
+        if config.pictures:  # until others are given
+            self.pictures = Pictures(config.vocabulary, config.width)
 
     @classmethod
     def of(
@@ -94,6 +99,8 @@ class BatchProgram:
         pages = np.take_along_axis(table, positions[:, None] // self.page, 1)[:, 0]
         last = [n for end, part in zip(ends, parts) for n in range(end - part.wanted, end)]
         program["ids"] = np.concatenate([part.tokens for part in parts]).astype(np.int64)
+        if self.pictures is not None:
+            program["pictures"] = self.pictures.rows([t for part in parts for t in part.tokens])
         program["positions"] = positions
         program["slots"] = pages * self.page + positions % self.page
         program["table"] = table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,9 @@ from .config import DecoderConfig, end_tokens
 from .families import Family, family_of
 
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
+SEEING = ("llava", "idefics3", "smolvlm")  # model types with a decoder and a tower for pictures
+DECODERS = re.compile(r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.)")
+OWN = re.compile(r"(model\.(layers|embed_tokens|norm)|lm_head)\.")
 SLICE = 1 << 20  # weights looked at together
 
 
@@ -32,17 +36,40 @@ def read_values(directory: Path) -> Fields:
 def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]:
     """The family and config of a directory with this config.json. Raises WeightsError or
     Unsupported."""
-    family = family_of(values)
-    config = family.config(values)
+    words = words_of(values)
+    family = family_of(words)
+    config = replace(family.config(words), pictures=words is not values)
     more = directory / "generation_config.json"
     ends = end_tokens(Fields.load(more)) if more.exists() else ()
     return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + ends)))
+
+
+def words_of(values: Fields) -> Fields:
+    """The config of the decoder, which a model that sees keeps within its own."""
+    if values.values.get("model_type") not in SEEING:
+        return values
+    inner = values.fields("text_config")
+    names = ("tie_word_embeddings", "quantization_config", "dtype", "torch_dtype")
+    own = {name: values.values[name] for name in names if values.has(name)}
+    return Fields({**inner.values, **own}, inner.where)
+
+
+def _words_alone(state: dict[str, Any]) -> dict[str, Any]:
+    """The decoder's tensors out of all, under Llama's names."""
+    found = {}
+    for name, value in state.items():
+        new = DECODERS.sub("model.", name).replace("language_model.lm_head.", "lm_head.")
+        if OWN.match(new):
+            found[new] = value
+    return found
 
 
 def read_state(directory: Path, values: Fields, lora: Path | None = None) -> dict[str, Any]:
     """The memory-mapped tensors; matrices that are quantised, or have an adapter's added to them,
     as `Packed`. Raises WeightsError or Unsupported."""
     state: dict[str, Any] = dict(read_tensors(directory))
+    if words_of(values) is not values:
+        state = _words_alone(state)
     kind = values.text("dtype", values.text("torch_dtype", "float32"))
     floats = {"bfloat16": "bf16", "float16": "f16"}.get(kind, "f32")
     if values.has("quantization_config"):

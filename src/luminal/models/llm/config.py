@@ -132,6 +132,7 @@ class DecoderConfig:
     logit_scale: float | None = None
     learned_positions: bool = False
     tied: bool = False
+    pictures: bool = False  # rows are given for tokens beyond the vocabulary
     experts: Experts | None = None
     end_tokens: tuple[int, ...] = ()
     begin_token: int | None = None

@@ -197,11 +197,14 @@ class Body(nn.Module):
             self.layers.append(Layer(graph, config, n, rotary, storage.below(f"layers.{n}")))
         self.norm = norm(graph, config, config.width)
 
-    def forward(self, ids: Tensor, cache: Cache) -> Tensor:
+    def forward(self, ids: Tensor, cache: Cache, pictures: Tensor | None = None) -> Tensor:
         """Hidden states (tokens, width) of ids (tokens,), before the final norm."""
-        x = self.embed_tokens.rows(ids)
+        words = None if pictures is None else ids < self.config.vocabulary
+        x = self.embed_tokens.rows(ids if words is None else ops.where(words, ids, 0))
         if self.config.embedding_scale is not None:
             x = x * self.config.embedding_scale
+        if words is not None and pictures is not None:
+            x = ops.where(words.unsqueeze(-1), x, pictures)
         if self.config.learned_positions:
             x = x + cache.rows(self.embed_positions.weight)
         for layer in self.layers:
@@ -224,9 +227,10 @@ class Decoder(nn.Module):
             width, rows = config.width, config.vocabulary
             self.lm_head = projection(graph, width, rows, config.head_bias, storage, "lm_head")
 
-    def forward(self, ids: Tensor, cache: Cache) -> Tensor:
-        """Hidden states of the tokens, not normed; the cache knows where they stand."""
-        return self.model(ids, cache)
+    def forward(self, ids: Tensor, cache: Cache, pictures: Tensor | None = None) -> Tensor:
+        """Hidden states of the tokens, not normed; the cache knows where they stand. pictures
+        (tokens, width): what stands in place of tokens beyond the vocabulary."""
+        return self.model(ids, cache, pictures)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states, as many as are wanted."""

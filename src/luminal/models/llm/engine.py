@@ -18,6 +18,7 @@ from ...errors import InputError, LuminalError
 from .batch import BatchProgram
 from .loading import load
 from .lookup import Lookup
+from .pictures import check_tokens
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
 from .text import Tokenizer
@@ -95,6 +96,7 @@ class Engine:
         program = BatchProgram.of(
             found, batch, chunk, cache, precision=found.precision, kv=found.kv, **options
         )  # fmt: skip
+        program.pictures = found.pictures
         text = found.text if isinstance(found.text, Tokenizer) else None
         return cls(program, text, queue, speculate)
 
@@ -137,8 +139,7 @@ class Engine:
             raise InputError("the prompt is empty")
         if len(ids) > self.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context {self.context}")
-        if min(ids) < 0 or max(ids) >= self.config.vocabulary:
-            raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
+        check_tokens(ids, self.config.vocabulary, self.program.pictures)
         if wishes.limit < 0:
             raise InputError(f"a reply of {wishes.limit} tokens")
         wishes.sampling.check(self.config.vocabulary)

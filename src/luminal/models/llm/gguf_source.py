@@ -18,6 +18,7 @@ from .config import DecoderConfig, Rope
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
 from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
+from .pictures import Pictures
 from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer
 from .weights import Deferred, Maker
@@ -73,6 +74,8 @@ FREQUENCIES, LONG, SHORT = (
 
 class GGUFSource:
     """A GGUF file of one of the architectures in FAMILY_OF."""
+
+    pictures: Pictures | None = None  # towers lie in other files
 
     def __init__(self, path: Path) -> None:
         self.file = GGUF(path)

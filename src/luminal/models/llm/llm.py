@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 import numpy as np
 
 from ... import forks
-from ...errors import InputError, LuminalError
+from ...errors import InputError, LuminalError, Unsupported
 from ...once import computed_once
 from ...progress import showing
 from .config import DecoderConfig
@@ -89,6 +89,7 @@ class LLM:
                 kv=found.kv, **options,
             )  # fmt: skip
             self._draft = None if draft is None else self._drafting(draft, options)
+        self.program.pictures = found.pictures
         self._lock, self._progress = threading.RLock(), progress
         forks.guard(self, "_lock", forks.OUTER)
         self._engine: Engine | None = None
@@ -105,6 +106,8 @@ class LLM:
 
     def _drafting(self, path_or_id: str | Path, options: dict[str, Any]) -> Draft:
         """The small model, for contexts as long as its own allows."""
+        if self.config.pictures:
+            raise Unsupported("a draft model sees no pictures")
         found = load(path_or_id)
         options = options | {"precision": found.precision}
         program = DecoderProgram(

@@ -12,6 +12,7 @@ from .cache import cache_bytes
 from .config import DecoderConfig
 from .packaged import PRECISION as PACKAGED_PRECISION
 from .packaged import located
+from .pictures import Pictures
 from .shapes import check_shapes
 from .source import Source, open_source
 from .storage import Storage
@@ -38,6 +39,7 @@ class Loaded:
     kv: str
     precision: str
     text: Tokenizer | LuminalError
+    pictures: Pictures | None = None
 
 
 def load(
@@ -60,7 +62,7 @@ def load(
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
     identity, text = identity_of(source.files, quant), _text(source)
     config = _with_end(source.config, text)
-    return Loaded(config, state, storage, tokens, identity, kv, precision, text)
+    return Loaded(config, state, storage, tokens, identity, kv, precision, text, source.pictures)
 
 
 def _text(source: Source) -> Tokenizer | LuminalError:

@@ -16,6 +16,7 @@ from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION
+from .pictures import Pictures, check_tokens, given_rows
 from .storage import Storage
 from .weights import give, parameter_bytes
 
@@ -35,9 +36,10 @@ def recorded(
     with nn.uninitialised():
         model = Decoder(graph, config, context, storage)
     cache = ContiguousCache(graph, config, context, tokens, position, kv)
+    pictures = given_rows(graph, config, tokens)
 
     def finish() -> None:
-        hidden = model(ids, cache).narrow(0, tokens - wanted, wanted)
+        hidden = model(ids, cache, pictures).narrow(0, tokens - wanted, wanted)
         model.logits(hidden).output("logits")
 
     return Recorded(graph, model, cache.states, finish)
@@ -65,6 +67,9 @@ class DecoderProgram:
         give(self._program, made.model, state, identity)
         self._program.clear(made.states)
         self._weights = parameter_bytes(made.model)
+        self.pictures: Pictures | None = None
+        if config.pictures:  # until others are given
+            self.pictures = Pictures(config.vocabulary, config.width)
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
@@ -85,6 +90,8 @@ class DecoderProgram:
 
     def _run(self, part: Sequence[int], wanted: int) -> np.ndarray:
         self._program["ids"] = np.asarray(part, np.int64)
+        if self.pictures is not None:
+            self._program["pictures"] = self.pictures.rows(part)
         self._program.run(position=len(self.tokens), wanted=wanted)
         self.tokens += part
         return self._program["logits"]
@@ -95,8 +102,7 @@ class DecoderProgram:
                 f"{len(self.tokens)} + {len(tokens)} tokens do not fit the context of "
                 f"{self.context}; ask for a larger one"
             )
-        if min(tokens) < 0 or max(tokens) >= self.config.vocabulary:
-            raise InputError(f"token ids go from 0 to {self.config.vocabulary - 1}")
+        check_tokens(tokens, self.config.vocabulary, self.pictures)
 
     def prefill(self, count: int) -> None:
         """Feed so many tokens of no meaning, at most a chunk, as a prompt of their own."""

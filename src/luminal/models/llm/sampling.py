@@ -88,6 +88,7 @@ class Sampler:
         scores = logits.astype(np.float32, copy=True)
         if given.repetition_penalty != 1 and self._seen:
             seen = np.fromiter(self._seen, np.int64)
+            seen = seen[seen < len(scores)]  # not the tokens of pictures
             old = scores[seen]
             factor = np.float32(given.repetition_penalty)
             scores[seen] = np.where(old > 0, old / factor, old * factor)

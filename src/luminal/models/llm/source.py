@@ -18,6 +18,7 @@ from .adapters import files_of
 from .checkpoint import adapted, float_kind, read_config, read_state, read_values
 from .config import DecoderConfig
 from .gguf_source import GGUFSource
+from .pictures import Pictures, pictures_for
 from .shapes import matrices
 from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer, load_tokenizer
@@ -28,6 +29,7 @@ class Source(Protocol):
     """A checkpoint that can be loaded."""
 
     config: DecoderConfig
+    pictures: Pictures | None  # of a model that sees
 
     @property
     def files(self) -> list[Path]:
@@ -48,6 +50,7 @@ class DirectorySource:
         self.lora = lora
         self.directory, self._values = directory, read_values(directory)
         self._family, self.config = read_config(directory, self._values)
+        self.pictures = pictures_for(directory, self.config) if self.config.pictures else None
 
     @property
     def files(self) -> list[Path]:
@@ -66,7 +69,12 @@ class DirectorySource:
         return with_packed(state, keep, storage)
 
     def tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.directory)
+        text = load_tokenizer(self.directory)
+        if self.pictures is not None:
+            from ..vision.sight import sight_of
+
+            text.sight = sight_of(self.directory, self._values, self.pictures)
+        return text
 
 
 def storage_for(kind: str) -> Storage:

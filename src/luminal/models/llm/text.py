@@ -23,6 +23,7 @@ class Tokenizer:
     def __init__(self, raw: Any, templates: Templates | None = None) -> None:
         self.raw = raw
         self.templates = templates or Templates({}, {})
+        self.sight: Any = None  # of a model that sees: `vision.sight.Sight`
 
     @property
     def template(self) -> str | None:
@@ -73,7 +74,19 @@ class Tokenizer:
     ) -> list[int]:
         """Token ids of a conversation, ready for the assistant's reply. options: those of
         `Templates.render`. Raises InputError."""
-        return self.encode(self.render(messages, tools, **options), special=False)
+        return self.conversation(messages, tools, **options)[1]
+
+    def conversation(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), **options: Any
+    ) -> tuple[str, list[int]]:
+        """(its text, its token ids), as `chat`."""
+        if self.sight is not None:
+            made: tuple[str, list[int]] = self.sight.conversation(
+                self, messages, lambda said: self.render(said, tools, **options)
+            )
+            return made
+        text = self.render(messages, tools, **options)
+        return text, self.encode(text, special=False)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Tool] = (), **options: Any

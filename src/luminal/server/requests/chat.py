@@ -19,8 +19,28 @@ class TextPart(Part):
     type: Literal["text", "input_text", "output_text"]
     text: str
 
+    def plain(self) -> dict[str, Any]:
+        """As a model that sees takes it."""
+        return {"type": "text", "text": self.text}
+
+
+class ImageUrl(Part):
+    url: str
+    detail: str | None = None
+
+
+class ImagePart(Part):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+    def plain(self) -> dict[str, Any]:
+        """As a model that sees takes it."""
+        return {"type": "image_url", "image_url": self.image_url.url}
+
 
 TEXT = str | Annotated[list[TextPart], Field(fail_fast=True)]
+SEEN = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+CONTENT = str | Annotated[list[SEEN], Field(fail_fast=True)]
 
 
 def joined(text: TEXT | None) -> str:
@@ -50,7 +70,7 @@ class ToolCall(Part):
 
 class Message(Part):
     role: ROLE
-    content: TEXT | None = None
+    content: CONTENT | None = None
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
@@ -62,10 +82,19 @@ class Message(Part):
             raise ValueError("a message has content, or is the assistant's and has tool_calls")
         return self
 
+    def _content(self) -> str | list[dict[str, Any]]:
+        """A text; with pictures, its parts."""
+        if not isinstance(self.content, list):
+            return self.content or ""
+        texts = [part for part in self.content if isinstance(part, TextPart)]
+        if len(texts) == len(self.content):
+            return joined(texts)
+        return [part.plain() for part in self.content]
+
     def plain(self) -> dict[str, Any]:
         """As chat templates take it."""
         role = "system" if self.role == "developer" else self.role
-        plain: dict[str, Any] = {"role": role, "content": joined(self.content)}
+        plain: dict[str, Any] = {"role": role, "content": self._content()}
         for name in ("name", "tool_call_id", "reasoning_content"):
             if (value := getattr(self, name)) is not None:
                 plain[name] = value

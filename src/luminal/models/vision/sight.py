@@ -1,0 +1,326 @@
+"""Pictures in conversations: what a vision-language model makes of them, as tokens of its decoder.
+
+LLaVA (Liu et al. 2023, https://arxiv.org/abs/2304.08485) looks at the middle of a picture; Idefics
+3 and SmolVLM (Laurencon et al. 2024, https://arxiv.org/abs/2408.12637) at tiles and at the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import nn
+from ...errors import InputError, Unsupported
+from ...graph import Graph, Tensor
+from ...nn.activation import activation_of
+from ...weights.checkpoints import read_tensors
+from ...weights.fields import Fields, exists, read_json
+from ..llm.pictures import Pictures
+from .images import Source, pillow, read_image, to_array
+from .layers import renamed
+from .towers import Tower, TowerConfig
+
+PLACE = "<image>"  # where a picture stands in a rendered conversation
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+HALF = (0.5, 0.5, 0.5)
+MOST_PICTURES = 64  # of one conversation
+PARTS = ("image", "image_url", "input_image")
+
+
+def pictures_of(message: Mapping[str, Any]) -> list[Source]:
+    """The pictures of a message, in order. Raises InputError."""
+    content = message.get("content")
+    if not isinstance(content, (list, tuple)):
+        return []
+    return [_source(part) for part in content
+            if isinstance(part, Mapping) and part.get("type") in PARTS]  # fmt: skip
+
+
+def _source(part: Mapping[str, Any]) -> Source:
+    found = part.get("image_url", part.get("image"))
+    found = found.get("url") if isinstance(found, Mapping) else found
+    if found is None:
+        raise InputError("a part with a picture has an 'image' or an 'image_url'")
+    return found
+
+
+class Sight(ABC):
+    """The eyes of a model. directory: its folder; given: its config.json; pictures: where rows of
+    pictures are held. The net is compiled when the first picture comes."""
+
+    size: int  # of the square that the tower sees
+    mean: Sequence[float]
+    std: Sequence[float]
+
+    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
+        self.directory, self.given, self.pictures = directory, given, pictures
+        self.tower = TowerConfig.read(given.fields("vision_config"))
+        self.size = self.tower.image_size
+        own = _processor(directory)
+        self.mean = own.numbers("image_mean", 3) if own.has("image_mean") else self.mean
+        self.std = own.numbers("image_std", 3) if own.has("image_std") else self.std
+        self.processor = own
+        names = ("image_token_id", "image_token_index")
+        self.token = given.count(next((n for n in names if given.has(n)), names[0]), low=0)
+        self._program: Any = None
+
+    # ---- a conversation
+
+    def conversation(
+        self, text: Any, messages: Sequence[Mapping[str, Any]], render: Any
+    ) -> tuple[str, list[int]]:
+        """(the text, the token ids) of a conversation with pictures. text: its tokenizer; render:
+        makes a text of messages. Raises InputError."""
+        sources = [source for message in messages for source in pictures_of(message)]
+        if len(sources) > MOST_PICTURES:
+            raise InputError(f"{len(sources)} pictures; at most {MOST_PICTURES} in a conversation")
+        images = [read_image(_safe(source)) for source in sources]
+        said = render([_plain(message) for message in messages])
+        parts = said.split(PLACE)
+        if len(parts) - 1 != len(images):
+            raise InputError(
+                f"the chat template has {len(parts) - 1} places for {len(images)} pictures"
+            )
+        ids: list[int] = []
+        for image in images:
+            ids += self.see(image)
+        whole = parts[0]
+        for image, after in zip(images, parts[1:]):
+            whole += self.places(image) + after
+        seen = iter(ids)
+        made = [next(seen, -1) if token == self.token else token
+                for token in text.encode(whole, special=False)]  # fmt: skip
+        if -1 in made or next(seen, None) is not None:
+            raise InputError(f"the text has not as many tokens {self.token} as pictures have rows")
+        return said, made
+
+    def see(self, image: Any) -> list[int]:
+        """The ids of a picture's tokens."""
+        key = hashlib.sha256(to_array(image).tobytes() + repr(image.size).encode()).digest()
+        found = self.pictures.find(key)
+        if found is None:
+            squares = [self._normal(square) for square in self.squares(image)]
+            rows = [self.features(square[None])[0] for square in squares]
+            found = self.pictures.add(key, np.concatenate(rows))
+        return found
+
+    def _normal(self, square: Any) -> np.ndarray:
+        """(3, size, size) f32."""
+        pixels = to_array(square).astype(np.float32) / 255
+        return ((pixels - self.mean) / self.std).transpose(2, 0, 1).astype(np.float32)
+
+    @abstractmethod
+    def squares(self, image: Any) -> list[Any]:
+        """The pictures of `size` that are looked at."""
+
+    @abstractmethod
+    def places(self, image: Any) -> str:
+        """The text with a token for every row of a picture."""
+
+    # ---- the net
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        """Rows (1, tokens, width of the decoder) of (1, 3, size, size)."""
+        if self._program is None:
+            self._program = self._compiled()
+        program, into, out = self._program
+        program[into] = pixels
+        program.run()
+        return np.array(program[out])
+
+    def _compiled(self) -> tuple[Any, Tensor, Tensor]:
+        graph = Graph()
+        pixels = graph.tensor((1, self.tower.num_channels, self.size, self.size), name="pixels")
+        with nn.uninitialised():
+            net = self.net(graph)
+        out = net(pixels).output("rows")
+        state = renamed(read_tensors(self.directory), self.renames)
+        wanted = {name for name, _ in net.named_parameters()}
+        net.load_state_dict({name: value for name, value in state.items() if name in wanted})
+        return graph.compile(), pixels, out
+
+    renames: tuple[tuple[str, str], ...]
+
+    @abstractmethod
+    def net(self, graph: Graph) -> nn.Module:
+        """pixels to rows."""
+
+
+def _safe(source: Source) -> Source:
+    """What a request may name: a data URL, bytes, a picture; a path only as a Path. Raises
+    InputError."""
+    if isinstance(source, str) and not source.startswith("data:"):
+        raise InputError(
+            f"a picture is given as a data URL (data:image/...;base64,...), not {source[:60]!r}"
+        )
+    return source
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """With parts as chat templates know them."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": [{"type": "text", "text": content}]}
+    if not isinstance(content, (list, tuple)):
+        return dict(message)
+    parts = [{"type": "image"} if part.get("type") in PARTS else
+             {"type": "text", "text": str(part.get("text", "")).replace(PLACE, "")}
+             for part in content if isinstance(part, Mapping)]  # fmt: skip
+    return {**message, "content": parts}
+
+
+def _processor(directory: Path) -> Fields:
+    """What says how pictures are prepared; empty where nothing does."""
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        if exists(directory / name):
+            given = read_json(directory / name)
+            inner = given.get("image_processor")
+            return Fields(inner if isinstance(inner, dict) else given, str(directory / name))
+    return Fields({}, str(directory))
+
+
+# ---- LLaVA
+
+
+class LlavaNet(nn.Module):
+    """The tower, states of one of its layers, two linear layers."""
+
+    def __init__(self, graph: Graph, tower: TowerConfig, width: int, given: Fields) -> None:
+        super().__init__()
+        self.vision_tower = Tower(graph, tower)
+        self.layer = int(given.number("vision_feature_layer", -2))
+        self.skip = int(given.text("vision_feature_select_strategy", "default") == "default")
+        self.linear_1 = nn.Linear(graph, tower.hidden_size, width)
+        self.linear_2 = nn.Linear(graph, width, width)
+        self.activation = activation_of(given.text("projector_hidden_act", "gelu"))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        states, _ = self.vision_tower(pixels)
+        seen = states[self.layer][:, self.skip :]
+        return self.linear_2(self.activation(self.linear_1(seen)))
+
+
+class Llava(Sight):
+    """The middle square of a picture."""
+
+    mean, std = CLIP_MEAN, CLIP_STD
+    renames = (
+        (r"^model\.", ""),
+        (r"^vision_tower\.vision_model\.", "vision_tower."),
+        (r"^multi_modal_projector\.", ""),
+    )
+
+    def net(self, graph: Graph) -> nn.Module:
+        return LlavaNet(graph, self.tower, self.pictures.width, self.given)
+
+    def squares(self, image: Any) -> list[Any]:
+        width, height = image.size
+        scale = self.size / min(width, height)
+        size = max(self.size, int(width * scale)), max(self.size, int(height * scale))
+        image = image.resize(size, pillow().Resampling.BICUBIC)
+        left, top = (size[0] - self.size) // 2, (size[1] - self.size) // 2
+        return [image.crop((left, top, left + self.size, top + self.size))]
+
+    def places(self, image: Any) -> str:
+        full = self.given.text("vision_feature_select_strategy", "default") == "full"
+        return PLACE * (self.tower.side**2 + int(full and self.tower.classed))
+
+
+# ---- Idefics 3, SmolVLM
+
+
+class IdeficsNet(nn.Module):
+    """The tower, neighbouring patches joined, one matrix."""
+
+    def __init__(self, graph: Graph, tower: TowerConfig, width: int, factor: int) -> None:
+        super().__init__()
+        self.vision_model, self.factor, self.side = Tower(graph, tower), factor, tower.side
+        self.proj = nn.Linear(graph, tower.hidden_size * factor**2, width, bias=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        _, seen = self.vision_model(pixels)
+        cut = seen.unflatten(1, (self.side, self.side)).unflatten(2, (-1, self.factor))
+        # (batch, rows, factor, columns, factor, width)
+        cut = cut.unflatten(1, (-1, self.factor)).permute(0, 1, 3, 2, 4, 5)
+        return self.proj(cut.flatten(3, 5).flatten(1, 2))
+
+
+class Idefics(Sight):
+    """Tiles of a picture, row by row, then the whole of it."""
+
+    mean, std = HALF, HALF
+    renames = ((r"^model\.", ""), (r"^connector\.modality_projection\.", ""))
+
+    @property
+    def factor(self) -> int:
+        return self.given.count("scale_factor", 2)
+
+    def net(self, graph: Graph) -> nn.Module:
+        return IdeficsNet(graph, self.tower, self.pictures.width, self.factor)
+
+    def tiles(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(rows, columns) of tiles; (0, 0): the whole alone."""
+        if not self.processor.flag("do_image_splitting", True):
+            return 0, 0
+        width, height = self.enlarged(size)[1]
+        rows, columns = height // self.size, width // self.size
+        return (0, 0) if rows == columns == 1 else (rows, columns)
+
+    def enlarged(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The longest side is as long as the model wants; then both are multiples of a tile's."""
+        longest = self.processor.fields("size").count("longest_edge", 4 * self.size)
+        width, height = size
+        ratio = width / height
+        if width >= height:
+            width, height = longest, int(longest / ratio)
+            height += height % 2
+        else:
+            width, height = int(longest * ratio), longest
+            width += width % 2
+        first = max(width, 1), max(height, 1)
+        ratio = first[0] / first[1]
+        if width >= height:
+            width = math.ceil(width / self.size) * self.size
+            height = math.ceil(int(width / ratio) / self.size) * self.size
+        else:
+            height = math.ceil(height / self.size) * self.size
+            width = math.ceil(int(height * ratio) / self.size) * self.size
+        return first, (width, height)
+
+    def squares(self, image: Any) -> list[Any]:
+        lanczos, side = pillow().Resampling.LANCZOS, self.size
+        rows, columns = self.tiles(image.size)
+        if not rows:
+            return [image.resize((side, side), lanczos)]
+        first, last = self.enlarged(image.size)
+        whole = image.resize(first, lanczos).resize(last, lanczos)
+        found = [whole.crop((x * side, y * side, (x + 1) * side, (y + 1) * side))
+                 for y in range(rows) for x in range(columns)]  # fmt: skip
+        return [*found, whole.resize((side, side), lanczos)]
+
+    def places(self, image: Any) -> str:
+        around, seen = "<fake_token_around_image>", PLACE * (self.tower.side // self.factor) ** 2
+        rows, columns = self.tiles(image.size)
+        text = ""
+        for y in range(rows):
+            for x in range(columns):
+                text += f"{around}<row_{y + 1}_col_{x + 1}>{seen}"
+            text += "\n"
+        return f"{text}{chr(10) if rows else ''}{around}<global-img>{seen}{around}"
+
+
+SIGHTS: dict[str, type[Sight]] = {"llava": Llava, "idefics3": Idefics, "smolvlm": Idefics}
+
+
+def sight_of(directory: Path, given: Fields, pictures: Pictures) -> Sight:
+    """The eyes of a folder with this config.json. Raises Unsupported, WeightsError."""
+    kind = given.text("model_type")
+    if kind not in SIGHTS:
+        raise Unsupported(f"{directory}: pictures for {kind!r}; there are {', '.join(SIGHTS)}")
+    return SIGHTS[kind](directory, given, pictures)

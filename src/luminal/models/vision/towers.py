@@ -1,0 +1,97 @@
+"""Encoders of pictures: the vision towers of CLIP, SigLIP (Zhai et al. 2023, arXiv 2303.15343) and
+Idefics 3, under Hugging Face's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ... import nn, ops
+from ...graph import Graph, Tensor
+from ...nn import init
+from ...nn.activation import BY_NAME
+from ...weights.fields import Fields
+from .clip import Encoder
+from .layers import Block
+
+KINDS = {  # model_type -> whether there is a class token, and a norm before all blocks
+    "clip_vision_model": True, "siglip_vision_model": False, "idefics3_vision": False,
+    "smolvlm_vision": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TowerConfig:
+    """Sizes of a tower, under the names of its config.json; the defaults are CLIP's."""
+
+    hidden_size: int = 768
+    intermediate_size: int = 3072
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    image_size: int = 224
+    patch_size: int = 32
+    num_channels: int = 3
+    hidden_act: str = "quick_gelu"
+    layer_norm_eps: float = 1e-5
+    classed: bool = True
+
+    @staticmethod
+    def read(given: Fields) -> TowerConfig:
+        """Raises WeightsError."""
+        classed = KINDS[given.text("model_type", among=KINDS)]
+        usual, act = TowerConfig(), "quick_gelu" if classed else "gelu_pytorch_tanh"
+        counts = [name for name, value in vars(usual).items() if type(value) is int]
+        return TowerConfig(
+            **{name: given.count(name, getattr(usual, name)) for name in counts},
+            hidden_act=given.text("hidden_act", act, among=BY_NAME),
+            layer_norm_eps=given.number("layer_norm_eps", 1e-5 if classed else 1e-6, low=0, high=1),
+            classed=classed,
+        )
+
+    @property
+    def side(self) -> int:
+        """Patches of a side."""
+        return self.image_size // self.patch_size
+
+
+class Embeddings(nn.Module):
+    """Patches and their places, behind a class token if there is one."""
+
+    def __init__(self, graph: Graph, config: TowerConfig) -> None:
+        super().__init__()
+        width, patch, self.classed = config.hidden_size, config.patch_size, config.classed
+        self.patch_embedding = nn.Conv2d(
+            graph, config.num_channels, width, patch, patch, bias=not self.classed
+        )
+        if self.classed:
+            self.class_embedding = init.normal(graph, (width,), 0.02)
+        self.position_embedding = nn.Embedding(graph, config.side**2 + self.classed, width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = self.patch_embedding(pixels).flatten(2, 3).transpose(1, 2)
+        if self.classed:
+            first = self.class_embedding.unsqueeze(0).unsqueeze(0).expand(x.shape[0], 1, x.shape[2])
+            x = ops.cat([first, x], 1)
+        return x + self.position_embedding.weight
+
+
+class Tower(nn.Module):
+    """pixels (batch, 3, size, size) to (the states before and after every block, each (batch,
+    tokens, width); the last one normalised)."""
+
+    def __init__(self, graph: Graph, config: TowerConfig) -> None:
+        super().__init__()
+        self.classed = config.classed
+        self.embeddings = Embeddings(graph, config)
+        width, eps = config.hidden_size, config.layer_norm_eps
+        if self.classed:
+            self.pre_layrnorm = nn.LayerNorm(graph, width, eps)
+        self.encoder = Encoder(graph, [
+            Block(graph, width, config.num_attention_heads, config.intermediate_size,
+                  config.hidden_act, eps) for _ in range(config.num_hidden_layers)
+        ])  # fmt: skip
+        self.post_layernorm = nn.LayerNorm(graph, width, eps)
+
+    def forward(self, pixels: Tensor) -> tuple[list[Tensor], Tensor]:
+        x = self.embeddings(pixels)
+        states = self.encoder(self.pre_layrnorm(x) if self.classed else x)
+        return states, self.post_layernorm(states[-1])

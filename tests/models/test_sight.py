@@ -1,0 +1,200 @@
+"""Vision-language models with tiny random weights, against transformers."""
+
+import io
+import json
+from base64 import b64encode
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from PIL import Image
+from starlette.testclient import TestClient
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from luminal import LLM
+from luminal.cli import main
+from luminal.errors import InputError
+from luminal.models.llm import Engine
+from luminal.models.llm.pictures import Pictures
+from luminal.server import create_app
+
+from .tiny_diffusion import lively
+
+WORDS = ["what", "is", "this", "user", "a", "b", "c", "d", "e", "f", "g", "h"]
+SPECIAL = ["<image>", "<fake_token_around_image>", "<global-img>", "<end>"]
+SPECIAL += [f"<row_{y}_col_{x}>" for y in (1, 2) for x in (1, 2)]
+SIZE, PATCH, WIDTH = 16, 4, 32
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }} {% for p in m.content %}"
+    "{{ '<image>' if p.type == 'image' else p.text }} {% endfor %}{% endfor %}"
+)
+TEXT = {"vocab_size": 24, "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+        "eos_token_id": 15, "bos_token_id": 0, "pad_token_id": 0}  # fmt: skip
+TOWER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+         "num_attention_heads": 2, "image_size": SIZE, "patch_size": PATCH}  # fmt: skip
+
+
+def llava():
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**TOWER),
+        text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
+        vision_feature_layer=-2, vision_feature_select_strategy="default",
+    )  # fmt: skip
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def idefics(kind):
+    names = {"Idefics3": "Idefics3VisionConfig", "SmolVLM": "SmolVLMVisionConfig"}
+    tower = getattr(transformers.models, kind.lower())
+    vision = getattr(getattr(tower, f"configuration_{kind.lower()}"), names[kind])(**TOWER)
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=vision, text_config=transformers.LlamaConfig(**TEXT), image_token_id=12,
+        scale_factor=2, pad_token_id=0,
+    )  # fmt: skip
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+KINDS = {
+    "llava": llava,
+    "idefics3": lambda: idefics("Idefics3"),
+    "smolvlm": lambda: idefics("SmolVLM"),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """kind -> (folder, the model of transformers)."""
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            model = lively(KINDS[kind]().float())
+            model.save_pretrained(folder)
+            raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS + SPECIAL)}, "a"))
+            raw.pre_tokenizer, raw.decoder = pre_tokenizers.WhitespaceSplit(), decoders.Fuse()
+            raw.add_special_tokens(SPECIAL)
+            raw.save(str(folder / "tokenizer.json"))
+            (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+            sizes = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
+            (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
+            made[kind] = folder, model
+        return made[kind]
+
+    return get
+
+
+def picture(seed=0, size=(20, 13)):
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    return Image.fromarray(pixels)
+
+
+def url(image):
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return "data:image/png;base64," + b64encode(stream.getvalue()).decode()
+
+
+def asked(*images):
+    parts = [{"type": "image_url", "image_url": {"url": url(image)}} for image in images]
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": "what is this"}]}]
+
+
+def theirs(kind, folder, model, image, ids):
+    """Logits of transformers for the same picture; ids of its rows are the token for pictures."""
+    sight = transformers_pixels(kind, image)
+    plain = torch.tensor([[min(token, 12) if token >= 24 else token for token in ids]])
+    with torch.inference_mode():
+        return model(input_ids=plain, **sight).logits[0].numpy()
+
+
+def transformers_pixels(kind, image):
+    if kind == "llava":
+        from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+        processor = CLIPImageProcessorPil(
+            size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}
+        )
+        return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    processor = Idefics3ImageProcessorPil(
+        size={"longest_edge": 2 * SIZE}, max_image_size={"longest_edge": SIZE}
+    )
+    found = processor([[image]], return_tensors="pt")
+    return {"pixel_values": found.pixel_values, "pixel_attention_mask": found.pixel_attention_mask}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_with_a_picture(saved, kind):
+    folder, model = saved(kind)
+    llm = LLM(folder, context=96, threads=1, precision="f32", device="reference")
+    ids = llm.ids(asked(picture()))
+    rows = 16 if kind == "llava" else 5 * 4  # four tiles and the whole, four rows each
+    assert sum(token >= 24 for token in ids) == rows
+    wanted = theirs(kind, folder, model, picture(), ids)
+    found = llm.logits(ids)
+    assert np.abs(found - wanted).max() < 2e-3 * np.abs(wanted).max()  # pictures are resized alike
+    assert llm.ids(asked(picture())) == ids and llm.ids(asked(picture(1))) != ids
+    words = llm.ids([{"role": "user", "content": "what is this"}])
+    assert max(words) < 24
+    with torch.inference_mode():
+        plain = model(input_ids=torch.tensor([words])).logits[0].numpy()
+    assert np.abs(llm.logits(words) - plain).max() < 1e-4 * np.abs(plain).max()
+
+
+def test_the_command_and_what_is_refused(saved, tmp_path):
+    folder, _ = saved("llava")
+    picture().save(tmp_path / "in.png")
+    given = ["run", str(folder), "what is this", "--image", str(tmp_path / "in.png"), "--threads",
+             "1", "--context", "64", "--max-tokens", "3"]  # fmt: skip
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 0, result.output
+    (tmp_path / "bad.png").write_bytes(b"nothing")
+    result = CliRunner().invoke(main, [*given[:4], str(tmp_path / "bad.png"), *given[5:]])
+    assert result.exit_code == 1 and "not a picture" in result.output
+    llm = LLM(folder, context=96, threads=1, precision="f32", device="reference")
+    parts = [{"type": "image_url", "image_url": {"url": "/etc/passwd"}}]
+    with pytest.raises(InputError, match="data URL"):
+        llm.ids([{"role": "user", "content": parts}])
+    with pytest.raises(InputError, match="no picture that is held"):
+        llm.logits([1, 10_000])
+
+
+def test_the_server_takes_pictures(saved):
+    """Through the batched engine; the same picture has the same reply, and is held once."""
+    folder, model = saved("smolvlm")
+    engine = Engine.load(folder, context=96, batch=2, chunk=48, precision="f32", device="reference")
+    engine.config = replace(engine.config, end_tokens=())
+    try:
+        client = TestClient(create_app(engine, "tiny"), "http://localhost")
+        body = {"model": "tiny", "messages": asked(picture()), "max_tokens": 4, "temperature": 0}
+        replies = [client.post("/v1/chat/completions", json=body) for _ in range(2)]
+        assert [reply.status_code for reply in replies] == [200, 200], replies[0].text
+        said = [reply.json()["choices"][0]["message"]["content"] for reply in replies]
+        ids = engine.tokenizer.chat(asked(picture()))
+        assert max(ids) == 24 + 20 - 1
+        for _ in range(4):
+            logits = theirs("smolvlm", folder, model, picture(), ids)[-1]
+            ids.append(int(logits.argmax()))
+        assert said == [engine.tokenizer.decode(ids[-4:])] * 2
+        body["messages"][0]["content"][0]["image_url"]["url"] = "https://example.org/a.png"
+        refused = client.post("/v1/chat/completions", json=body)
+        assert refused.status_code == 400 and "data URL" in refused.text
+    finally:
+        engine.close(10)
+
+
+def test_rows_of_pictures():
+    held = Pictures(10, 2)
+    first = held.add(b"a", np.ones((3, 2)))
+    second = held.add(b"b", np.full((2, 2), 5.0))
+    assert (first, second) == ([10, 11, 12], [13, 14])
+    assert held.find(b"a") == first and held.find(b"c") is None
+    np.testing.assert_array_equal(held.rows([4, 14, 10])[:, 0], [0, 5, 1])
+    with pytest.raises(InputError, match="token 15"):
+        held.rows([15])
