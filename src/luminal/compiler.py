@@ -29,7 +29,7 @@ from .errors import DeviceError, Illegal, InputError, Unsupported
 from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
-from .graph.stages import Piece, Stage, pieces_of, stages_of
+from .graph.stages import BasicBlock, Stage, blocks_of, stages_of
 from .kernel.kernel import Kernel
 from .kernel.schedule import Schedule
 from .kernel.scope import verify_scopes
@@ -158,15 +158,15 @@ def passed(graph: Graph, device: str, precision: str) -> Program:
 
 @dataclass(frozen=True)
 class Source:
-    """A program in stages: straight pieces in named axes, cut into regions, and loops of such."""
+    """A program in stages: basic blocks in named axes, cut into regions, and loops of such."""
 
     program: Program
     stages: Sequence[Stage]
-    parts: Mapping[Piece, tuple[Normal, Sequence[Region]]]
+    parts: Mapping[BasicBlock, tuple[Normal, Sequence[Region]]]
 
     @property
-    def pieces(self) -> list[Region]:
-        return [region for _, regions in self.parts.values() for region in regions]
+    def regions(self) -> list[Region]:
+        return [region for _, found in self.parts.values() for region in found]
 
 
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
@@ -176,19 +176,19 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
             states = [source for source, _ in program.states]
             stages, space = stages_of(program.roots, states), program.graph.space
             normals = {
-                piece: normalise(space, piece.kept, states, piece.given, piece.ends)
-                for piece in pieces_of(stages)
+                block: normalise(space, block.kept, states, block.given, block.ends)
+                for block in blocks_of(stages)
             }
         with report.stage("regions"):
-            parts = {piece: (normal, regions(normal)) for piece, normal in normals.items()}
+            parts = {block: (normal, regions(normal)) for block, normal in normals.items()}
         source = Source(program, stages, parts)
         places = {node.number: place for place, node in enumerate(program.nodes())}
-        report.origins = [tuple(places[n] for n in piece.origins) for piece in source.pieces]
-        plans = optimise_regions(source.pieces, tuning, report)
+        report.origins = [tuple(places[n] for n in region.origins) for region in source.regions]
+        plans = optimise_regions(source.regions, tuning, report)
     if budget is not None:
         with report.stage("search"), tuning:
             build = partial(_build, source)
-            plans = searched(program, source.pieces, plans, build, tuning, budget, report)
+            plans = searched(program, source.regions, plans, build, tuning, budget, report)
     with collected_later():
         _, codes = _build(source, plans, tuning, report)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
@@ -196,20 +196,20 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
 
 
 def optimise_regions(
-    pieces: Sequence[Region], tuning: Tuning, report: Report
+    regions: Sequence[Region], tuning: Tuning, report: Report
 ) -> Mapping[str, Chosen]:
     """Kernels of every distinct region: e-graph, extraction, plan, kernels as data. Plans that an
     earlier search has measured come first."""
     model = CostModel.of(tuning.target)
     plans: dict[str, Chosen] = {}
-    for piece in tracked("optimising region", pieces):
-        if piece.key in plans:
+    for region in tracked("optimising region", regions):
+        if region.key in plans:
             continue
         with report.stage("optimise"):
-            choices = chooser(piece, model)
-            known = tuning.recall(piece.key, choices)
-            plans[piece.key] = known or Chosen.of(choices, choices.plans()[0])
-    report.regions, report.distinct_regions = len(pieces), len(plans)
+            choices = chooser(region, model)
+            known = tuning.recall(region.key, choices)
+            plans[region.key] = known or Chosen.of(choices, choices.plans()[0])
+    report.regions, report.distinct_regions = len(regions), len(plans)
     return plans
 
 

@@ -1,7 +1,7 @@
-"""A program as straight pieces and loops, in the order in which they run.
+"""A program as basic blocks and loops, in the order in which they run.
 
-A value belongs to the first piece that can compute it: one more than the loops that it waits for.
-What a later piece, or the body of a loop, needs of it is kept in memory; what costs nothing to make
+A value belongs to the first block that can compute it: one more than the loops that it waits for.
+What a later block, or the body of a loop, needs of it is kept in memory; what costs nothing to make
 again, or is known before the run, is made again there.
 """
 
@@ -17,7 +17,7 @@ from .order import post_order, reachable
 
 
 @dataclass(frozen=True)
-class Piece:
+class BasicBlock:
     """kept: nodes that come to lie in memory, where others find them. made: those among `made` of
     the loop around, each with its position there (a row that is carried too: as what is carried).
     given: nodes found in memory."""
@@ -44,23 +44,23 @@ class Repeat:
         return parts(self.node)
 
 
-Stage: TypeAlias = Piece | Repeat
+Stage: TypeAlias = BasicBlock | Repeat
 
 
 def stages_of(roots: Sequence[Node], states: Collection[Node] = ()) -> tuple[Stage, ...]:
-    """The stages of a program. Roots that are results of loops are in memory without a piece.
+    """The stages of a program. Roots that are results of loops are in memory without a block.
     states: parameters that change with each run."""
     wanted = tuple(dict.fromkeys(node for node in roots if node.op != "result"))
     if all(node.op != "loop" for node in reachable(roots)):
-        return (Piece(wanted, (), frozenset()),)
+        return (BasicBlock(wanted, (), frozenset()),)
     return _Scope(Scopes(roots), _fixed(roots, states), frozenset()).stages(roots, wanted, ())
 
 
-def pieces_of(stages: Iterable[Stage]) -> list[Piece]:
-    """All pieces, in order, those of bodies too."""
+def blocks_of(stages: Iterable[Stage]) -> list[BasicBlock]:
+    """All blocks, in order, those of bodies too."""
     return [
-        piece for stage in stages
-        for piece in ([stage] if isinstance(stage, Piece) else pieces_of(stage.body))
+        block for stage in stages
+        for block in ([stage] if isinstance(stage, BasicBlock) else blocks_of(stage.body))
     ]  # fmt: skip
 
 
@@ -83,23 +83,23 @@ class _Scope:
     def __init__(self, scopes: Scopes, fixed: frozenset[Node], outside: frozenset[Node]) -> None:
         self.scopes, self.fixed, self.outside = scopes, fixed, outside
         self.level: dict[Node, int] = {}
-        self.pieces: list[list[Node]] = []  # what is kept, by level
+        self.blocks: list[list[Node]] = []  # what is kept, by level
 
     def stages(
         self, ends: Sequence[Node], kept: Sequence[Node], made: Sequence[tuple[int, Node]]
     ) -> tuple[Stage, ...]:
-        """ends: all that is computed. kept, made: as of a piece."""
+        """ends: all that is computed. kept, made: as of a block."""
         loops = self._find_levels(ends)
         last = max(self.level.values())
-        self.pieces = [[node for node in kept if self.level[node] == n] for n in range(last + 1)]
+        self.blocks = [[node for node in kept if self.level[node] == n] for n in range(last + 1)]
         found: list[Stage] = []
         for level in range(last, -1, -1):
             mine = tuple((n, node) for n, node in made if self.level[node] == level)
             bodies = [self._repeat(loop) for loop in loops if self.level[loop] == level]
-            own = tuple(dict.fromkeys(self.pieces[level]))
+            own = tuple(dict.fromkeys(self.blocks[level]))
             given = self._before((*own, *(node for _, node in mine)), level)
             self._keep(given)
-            straight = [Piece(own, mine, frozenset(given))] if own or mine else []
+            straight = [BasicBlock(own, mine, frozenset(given))] if own or mine else []
             found[:0] = [*straight, *bodies]
         return tuple(found)
 
@@ -119,13 +119,13 @@ class _Scope:
         return [node for node in order if node.op == "loop"]
 
     def _keep(self, nodes: Iterable[Node]) -> None:
-        """They are in memory already, or a piece puts them there."""
+        """They are in memory already, or a block puts them there."""
         for node in nodes:
             if not self._given(node) and node.op != "result":
-                self.pieces[self.level[node]].append(node)
+                self.blocks[self.level[node]].append(node)
 
     def _before(self, roots: Iterable[Node], level: int) -> list[Node]:
-        """What a piece finds in memory."""
+        """What a block finds in memory."""
 
         def stops(node: Node) -> bool:
             if self._given(node) or node.op == "result":

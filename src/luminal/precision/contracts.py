@@ -39,7 +39,7 @@ from ..graph.node import Node, Shape, View, position
 from ..graph.passes import cast, uniform
 from ..graph.views import place, product
 from .groups import Groups, Level, without
-from .terms import Alike, Leaves, Placed, Quantised, Term, most, times
+from .products import Alike, Factor, Leaves, Product, Quantised, most, times
 
 TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
@@ -54,12 +54,12 @@ def is_contraction(node: Node) -> bool:
     return node.op == "sum" and node.dtype is f32 and node.inputs[0].op == "mul"
 
 
-def resolved(graph: Graph, node: Node) -> Placed:
+def resolved(graph: Graph, node: Node) -> Factor:
     """A node through the views on it."""
     index = tuple(map(place, range(len(node.shape))))
     if node.op == "view" and not node.attribute.conditions:
-        return Placed(node.inputs[0], node.attribute.index)
-    return Placed(node, index)
+        return Factor(node.inputs[0], node.attribute.index)
+    return Factor(node, index)
 
 
 # ---- bf16
@@ -85,7 +85,7 @@ def half_contraction(
         if _rows(graph, product_node.shape, weight | summed) > STREAMED:
             return None
 
-    def rounded(factor: Placed, known: bool) -> Node:
+    def rounded(factor: Factor, known: bool) -> Node:
         node = factor.node
         if known or not weights_only:
             node = cast(graph, cast(graph, node, bf16), f32)
@@ -148,7 +148,7 @@ class _Whole:
         found = self._in_groups(self._terms(w, tuple(map(place, range(len(self.shape))))), factor)
         return self._in_groups(self._rounded(w), factor) if found is None and floats else found
 
-    def _in_groups(self, terms: list[Term], x: Placed) -> Node | None:
+    def _in_groups(self, terms: list[Product], x: Factor) -> Node | None:
         """The sum over the largest groups that allow it, if the terms have integers. Groups whose
         scales are integers too are added up in units of as many as share the others."""
         size = self.shape[self.dim].constant
@@ -163,31 +163,31 @@ class _Whole:
 
     # ---- a weight as terms
 
-    def _terms(self, node: Node, index: Shape) -> list[Term]:
+    def _terms(self, node: Node, index: Shape) -> list[Product]:
         """The node as a sum of terms."""
-        found: list[Term] | None = None
+        found: list[Product] | None = None
         space = self.graph.positions(self.shape)
         self.left -= 1
         if self.left < 0:
-            return [Term(floats=(Placed(node, index),))]
+            return [Product(floats=(Factor(node, index),))]
         if node.op == "view" and not node.attribute.conditions:
             mapping = {position(d): i for d, i in enumerate(index)}
             below = (space.simplify(space.substitute(i, mapping)) for i in node.attribute.index)
             return self._terms(node.inputs[0], tuple(below))
         if node.op == "literal":
-            found = [Term(float(node.attribute))]
+            found = [Product(float(node.attribute))]
         elif node.op == "cast" and node.inputs[0].dtype in (i8, u8):
-            found = [Term(wholes=(Placed(node.inputs[0], index),))]
+            found = [Product(wholes=(Factor(node.inputs[0], index),))]
         elif node.op == "add":
             found = [term for source in node.inputs for term in self._terms(source, index)]
         elif node.op == "mul":
             a, b = (self._terms(source, index) for source in node.inputs)
             found = [times(s, t) for s in a for t in b]
         if found is None or len(found) > MOST_TERMS:
-            return [Term(floats=(Placed(node, index),))]
+            return [Product(floats=(Factor(node, index),))]
         return found
 
-    def _rounded(self, w: Node) -> list[Term]:
+    def _rounded(self, w: Node) -> list[Product]:
         """A float weight that is known before the run: eight bits, and a scale for each of the
         rows that are summed up."""
         factor = resolved(self.graph, w)
@@ -197,9 +197,9 @@ class _Whole:
         index, shape = self._renamed(factor.index, dims), tuple(self.shape[d] for d in dims)
         values, scale = self._quantise(factor.node, index, shape, [dims.index(self.dim)])
         kept = tuple(place(d) for d in dims if d != self.dim)
-        return [Term(1.0, (Placed(values, tuple(map(place, dims))),), (Placed(scale, kept),))]
+        return [Product(1.0, (Factor(values, tuple(map(place, dims))),), (Factor(scale, kept),))]
 
-    def _compact(self, factor: Placed, shape: Shape) -> tuple[int, ...] | None:
+    def _compact(self, factor: Factor, shape: Shape) -> tuple[int, ...] | None:
         """The dimensions that a factor has, unless it repeats elements along them."""
         names = names_of(factor.index)
         dims = tuple(d for d in range(len(shape)) if position(d) in names)
@@ -215,7 +215,7 @@ class _Whole:
 
     # ---- in groups
 
-    def _grouped(self, terms: list[Term], x: Placed, by: Groups) -> Node | None:
+    def _grouped(self, terms: list[Product], x: Factor, by: Groups) -> Node | None:
         """The sum, if one integer of a term varies in a group, and floats are alike in a unit."""
         alike = self._alike(terms, by)
         whole = [sum(bool(t.wholes) for t in each) for each in alike.values()]
@@ -234,15 +234,15 @@ class _Whole:
         scale = self.graph.moved(q.scale, View(by.outer.shape, without(q.dims, by.digits)))
         return self.graph.add("sum", (self.graph.add("mul", (total, scale)),), self.dims)
 
-    def _alike(self, terms: list[Term], by: Groups) -> dict[Alike, list[Term]]:
+    def _alike(self, terms: list[Product], by: Groups) -> dict[Alike, list[Product]]:
         """Terms by their floats, scales and number; what has no integer joins one that has.
         Nothing where the groups do not allow it."""
-        found: dict[Alike, list[Term]] = {}
+        found: dict[Alike, list[Product]] = {}
         split = [(self._fine(term, by), term) for term in terms]
         for fine, term in sorted(split, key=lambda each: not each[0]):
             floats, scales = term.floats, tuple(w for w in term.wholes if w not in fine)
             if not by.nested:
-                widened = (Placed(cast(self.graph, w.node, f32), w.index) for w in scales)
+                widened = (Factor(cast(self.graph, w.node, f32), w.index) for w in scales)
                 floats, scales = (*floats, *widened), ()
             varying = any(self._varies(leaf, by, by.digits) for leaf in floats)
             plain = isfinite(term.number) and term.number != 0
@@ -251,27 +251,27 @@ class _Whole:
             same = [key for key in found if key[:2] == (floats, scales)]
             if fine or not same:
                 same = [(floats, scales, term.number)]
-            found.setdefault(same[0], []).append(Term(term.number, fine))
+            found.setdefault(same[0], []).append(Product(term.number, fine))
         return found
 
-    def _fine(self, term: Term, by: Groups) -> Leaves:
+    def _fine(self, term: Product, by: Groups) -> Leaves:
         """The integers of a term that vary in a group."""
         return tuple(w for w in term.wholes if self._varies(w, by, by.digits[-1:]))
 
-    def _varies(self, leaf: Placed, by: Groups, digits: Sequence[int]) -> bool:
+    def _varies(self, leaf: Factor, by: Groups, digits: Sequence[int]) -> bool:
         """It is not constant along these digits of the dimension."""
         names = names_of(self._at(leaf, by.split).index)
         return any(position(d) in names for d in digits)
 
-    def _at(self, leaf: Placed, level: Level) -> Placed:
+    def _at(self, leaf: Factor, level: Level) -> Factor:
         space = self.graph.positions(level.shape)
         index = (space.simplify(space.substitute(i, level.mapping)) for i in leaf.index)
-        return Placed(leaf.node, tuple(index))
+        return Factor(leaf.node, tuple(index))
 
-    def _view(self, leaf: Placed, level: Level) -> Node:
+    def _view(self, leaf: Factor, level: Level) -> Node:
         return self.graph.moved(leaf.node, View(level.shape, self._at(leaf, level).index))
 
-    def _activation(self, x: Placed, by: Groups) -> Quantised | None:
+    def _activation(self, x: Factor, by: Groups) -> Quantised | None:
         """The other factor in eight bits."""
         dims = self._compact(x, by.split.shape)
         if dims is None or not set(by.digits) <= set(dims):
@@ -301,7 +301,7 @@ class _Whole:
         return cast(graph, graph.add("round", (scaled,)), i8), scale
 
     def _part(
-        self, terms: list[Term], scales: tuple[Placed, ...], q: Quantised, by: Groups
+        self, terms: list[Product], scales: tuple[Factor, ...], q: Quantised, by: Groups
     ) -> Node:
         """The sum over units of terms with the same scales, f32."""
         graph, number = self.graph, next((t.number for t in terms if t.wholes), terms[0].number)
@@ -314,7 +314,7 @@ class _Whole:
             return total
         return graph.add("mul", (total, uniform(graph, number, by.outer.shape)))
 
-    def _dots(self, terms: list[Term], q: Quantised, by: Groups) -> Node:
+    def _dots(self, terms: list[Product], q: Quantised, by: Groups) -> Node:
         """The sum over groups of terms with the same number, i32; f32 where i32 could not hold it,
         or a number is no integer."""
         graph = self.graph
@@ -337,7 +337,7 @@ class _Whole:
         assert total is not None
         return total
 
-    def _unsigned(self, whole: Placed, split: Level) -> tuple[Node, int]:
+    def _unsigned(self, whole: Factor, split: Level) -> tuple[Node, int]:
         """(u8 integers, what they are too large by): instructions multiply u8 by i8."""
         graph, node, shift = self.graph, whole.node, 0
         if node.dtype is i8:
@@ -347,7 +347,7 @@ class _Whole:
         return self._view(replace(whole, node=node), split), shift
 
 
-def _once(factor: Placed, shape: Shape, count: int) -> bool:
+def _once(factor: Factor, shape: Shape, count: int) -> bool:
     """Each dimension walks one dimension of the node, some rows of it or all of it together with
     others: no element is met twice. count: dimensions that walk at all."""
     for index, extent in zip(factor.index, factor.node.shape):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Buffer, Kernel, Store, Value
-from .bridge_body import Body, Place, load_from, scatter_value
+from .bridge_body import Body, BufferView, load_from, scatter_value
 from .plan import Piece, Plan
 
 
@@ -129,7 +129,7 @@ class _Bridge:
             self.temporaries += 1
         return self.refs[memory]
 
-    def place(self, memory: int) -> Place:
+    def place(self, memory: int) -> BufferView:
         """The buffer of a class as kernels see it."""
         final = self._final(memory)
         ref = self.ref(final)
@@ -142,10 +142,10 @@ class _Bridge:
             axes, constant = self.orders[final], final in self.constant
         return self._place(ref, axes, memory, constant)
 
-    def _place(self, ref: Ref, axes: tuple[str, ...], memory: int, constant: bool) -> Place:
+    def _place(self, ref: Ref, axes: tuple[str, ...], memory: int, constant: bool) -> BufferView:
         shape = tuple(self.space.axes[a] for a in axes)
         buffer = Buffer(str(ref), self.classes.dtype[memory], shape, constant)
-        return Place(buffer, axes, frozenset(self.encoding.names(self.classes.axes[memory])))
+        return BufferView(buffer, axes, frozenset(self.encoding.names(self.classes.axes[memory])))
 
     # ---- steps
 
@@ -188,7 +188,7 @@ class _Bridge:
         loaded = {n.children[0] for _, n in piece.body if n.op == "Load"}
         return {base} if base in loaded | piece.moved else set()
 
-    def _copy(self, memory: int, target: Place, ref: Ref, for_scatter: bool) -> Step:
+    def _copy(self, memory: int, target: BufferView, ref: Ref, for_scatter: bool) -> Step:
         source = self.place(memory)
         load = load_from(source, self.classes.dtype[memory])
         index = tuple(Index.of(a) for a in target.axes)

@@ -44,7 +44,7 @@ Known = tuple[Index, ...]  # conditions that hold where an expression is evaluat
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferView:
     """A buffer, its axes in memory order, and which of them the value in it depends on."""
 
     buffer: Buffer
@@ -53,7 +53,7 @@ class Place:
 
 
 def load_from(
-    place: Place, dtype: DType, at: Mapping[str, Index] = {}, slots: Slots = ()
+    place: BufferView, dtype: DType, at: Mapping[str, Index] = {}, slots: Slots = ()
 ) -> Load:
     """The buffer at the reader's own point, or elsewhere along some axes."""
     index = (at.get(a, Index.of(a)) if a in place.own else Index.of(0) for a in place.axes)
@@ -67,7 +67,7 @@ class Body:
         self,
         classes: Classes,
         piece: Piece,
-        place: Callable[[int], Place],
+        place: Callable[[int], BufferView],
         memory: Callable[[int], int],
     ) -> None:
         self.classes, self.encoding = classes, classes.encoding
@@ -76,7 +76,7 @@ class Body:
         self.node = dict(piece.body)
         self.values: list[Value] = []
         self.made: dict[int, Read] = {}
-        self.targets: dict[int, Place] = {}
+        self.targets: dict[int, BufferView] = {}
         self.order: list[str] = []  # axes, outermost first, as the stored values have them
         self.uses = self._count_uses()
         self.online: dict[tuple[int, int, float], str] = {}
@@ -91,7 +91,7 @@ class Body:
 
     # ---- values
 
-    def store(self, targets: Mapping[int, Place]) -> None:
+    def store(self, targets: Mapping[int, BufferView]) -> None:
         """Compute classes and store them."""
         self.targets.update(targets)
         for place in targets.values():
@@ -322,7 +322,7 @@ class Body:
         return frozenset(names & self.space.axes.keys())
 
 
-def scatter_value(body: Body, node: ENode, place: Place) -> None:
+def scatter_value(body: Body, node: ENode, place: BufferView) -> None:
     """The value that writes into the buffer of a scatter, in row-major order of its points."""
     found: ScatterMap = body.classes.item(node)
     _, slot, values = node.children
@@ -344,7 +344,7 @@ def _stream(node: ENode) -> tuple[int, int, float]:
     return int(node.literals[0]), node.children[0], float(node.literals[1])
 
 
-def _plain_store(place: Place) -> Store:
+def _plain_store(place: BufferView) -> Store:
     return Store(place.buffer.name, tuple(Index.of(a) for a in place.axes))
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ..graph.node import Node
 from ..graph.passes import Program
-from ..graph.stages import Piece, Repeat, Stage
+from ..graph.stages import BasicBlock, Repeat, Stage
 from ..progress import tracked
 from ..rewrite.bridge import Ref, Step
 from ..rewrite.normal import Normal
@@ -16,14 +16,14 @@ from ..rewrite.terms import Region
 from .link import Linker, Lower
 from .plan import Carried, Loop, Memory, Plan
 
-Parts: TypeAlias = Mapping[Piece, tuple[Normal, Sequence[Region]]]
+Parts: TypeAlias = Mapping[BasicBlock, tuple[Normal, Sequence[Region]]]
 Steps: TypeAlias = Callable[[Region], Sequence[Step]]
 
 
 def linked_plan(
     program: Program, stages: Sequence[Stage], parts: Parts, steps: Steps, lower: Lower
 ) -> Plan:
-    """The plan of a program: its stages in order, each piece from its regions and their steps."""
+    """The plan of a program: its stages in order, each block from its regions and their steps."""
     graph = program.graph
     linker = Linker(dict(graph.space.sizes), lower, graph.usual)
     linking = _Linking(program, parts, steps, linker)
@@ -50,8 +50,8 @@ class _Linking:
     def stages(self, stages: Sequence[Stage], made: Sequence[int]) -> None:
         """made: the memories of what the loop around makes in a step."""
         for stage in stages:
-            if isinstance(stage, Piece):
-                self._piece(stage, made)
+            if isinstance(stage, BasicBlock):
+                self._block(stage, made)
             else:
                 self._repeat(stage)
 
@@ -73,13 +73,13 @@ class _Linking:
         self.results[node] = self._memory(number, "output", node)
         return self.results[node]
 
-    # ---- straight pieces
+    # ---- basic blocks
 
-    def _piece(self, piece: Piece, made: Sequence[int]) -> None:
-        normal, regions = self.parts[piece]
+    def _block(self, block: BasicBlock, made: Sequence[int]) -> None:
+        normal, regions = self.parts[block]
         memories = {number: self.place(node) for node, number in normal.sources.items()}
-        kept = [self._result(node) for node in piece.kept]
-        own = [made[number] for number, _ in piece.made]
+        kept = [self._result(node) for node in block.kept]
+        own = [made[number] for number, _ in block.made]
         memories.update(zip(normal.targets, (*kept, *own)))
         for number, info in enumerate(normal.buffers):
             if number not in memories:
@@ -89,7 +89,7 @@ class _Linking:
             _link_steps(self.regions, region, self.steps(region), memories, self.linker)
             self.regions += 1
         self._made_each_time(first, frozenset(own))
-        for node, memory in zip(piece.kept, kept):
+        for node, memory in zip(block.kept, kept):
             self.places.setdefault(node, memory)
 
     def _made_each_time(self, first: int, memories: frozenset[int]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..graph.passes import Program
-from ..graph.stages import pieces_of, stages_of
+from ..graph.stages import blocks_of, stages_of
 from ..rewrite.extract import Classes, ENode
 from ..rewrite.normalise import normalise
 from ..rewrite.optimise import optimise
@@ -34,8 +34,8 @@ def egraph_records(program: Program, model: CostModel) -> list[dict[str, Any]]:
 
 def _regions(program: Program) -> Iterator[Region]:
     states = [source for source, _ in program.states]
-    for piece in pieces_of(stages_of(program.roots, states)):
-        normal = normalise(program.graph.space, piece.kept, states, piece.given, piece.ends)
+    for block in blocks_of(stages_of(program.roots, states)):
+        normal = normalise(program.graph.space, block.kept, states, block.given, block.ends)
         yield from regions(normal)
 
 

@@ -11,25 +11,25 @@ from .groups import Groups
 
 
 @dataclass(frozen=True)
-class Placed:
+class Factor:
     """A node at positions of a contraction: `index` is over them, one for each dimension."""
 
     node: Node
     index: Shape
 
 
-Leaves: TypeAlias = tuple[Placed, ...]
+Leaves: TypeAlias = tuple[Factor, ...]
 Alike: TypeAlias = tuple[Leaves, Leaves, float]  # floats, scales, number
 
 
 @dataclass(frozen=True)
-class Term:
+class Product:
     """A product: number * wholes * floats. wholes: of 8-bit integer dtypes, at most one of them in
     the terms of a group, in which the others are constant."""
 
     number: float = 1.0
-    wholes: tuple[Placed, ...] = ()
-    floats: tuple[Placed, ...] = ()
+    wholes: tuple[Factor, ...] = ()
+    floats: tuple[Factor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,5 @@ def most(count: int, zero: float, by: Groups) -> float:
     return whole * u8.highest if by.nested else whole
 
 
-def times(a: Term, b: Term) -> Term:
-    return Term(a.number * b.number, a.wholes + b.wholes, a.floats + b.floats)
+def times(a: Product, b: Product) -> Product:
+    return Product(a.number * b.number, a.wholes + b.wholes, a.floats + b.floats)
