@@ -44,7 +44,7 @@ def write(
 
 def _describe(writer: gguf.GGUFWriter, name: str, config: DecoderConfig) -> None:
     writer.add_name(name)
-    writer.add_license("CC0-1.0")
+    writer.add_license("Apache-2.0 OR MIT")
     writer.add_context_length(config.context)
     writer.add_embedding_length(config.width)
     writer.add_block_count(config.layers)

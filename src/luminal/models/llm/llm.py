@@ -45,7 +45,8 @@ class Completion:
 
 class LLM:
     """A language model from a directory, a GGUF file, or a name on the Hugging Face hub; None: the
-    packaged SmolLM2-135M-Instruct.
+    packaged SmolLM2-135M-Instruct; "luminal-tiny": one of 3 million parameters that luminal itself
+    has trained (models/own/luminal-tiny.md).
 
     quant: None keeps the weights as the checkpoint has them; "q8" and "q4" quantise them to GGUF's
     Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
