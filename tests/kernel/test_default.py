@@ -180,6 +180,16 @@ def test_a_column_sum_has_its_lanes_along_the_columns():
     assert path(cases.column_sum(2048, 2048), "acc")[-1] == "k/1#"
 
 
+@pytest.mark.parametrize("images", [2, 32])
+def test_a_sum_over_images_has_its_lanes_along_their_pixels(images):
+    """Statistics of a batch norm: lanes along channels would gather, each from another page."""
+    load = cases.load("X", "n", "c", "p")
+    acc = cases.value("acc", "c", load, cases.total("np"), cases.store("Y", "c"))
+    buffers = [cases.buffer("X", images, 64, 3136), cases.buffer("Y", 64)]
+    extents = {"n": images, "c": 64, "p": 3136}
+    assert path(cases.kernel("channels", buffers, extents, [acc]), "acc")[-1] == "p/1#"
+
+
 def interpreted(kernel, arrays, sizes, target):
     """All buffers after preparing, scheduling, lowering and interpreting a kernel."""
     arrays = {name: x.copy() for name, x in arrays.items()}

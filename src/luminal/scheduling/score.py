@@ -196,6 +196,7 @@ class Score:
         if may_copy and reuse >= AGAIN:
             self._copy(x)
             return 1 + GATHER / 2 / reuse
+        self.waits += self._cold(x)
         second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
         return min(SECOND * masked if second else inf, GATHER * self.width / 16)
 
@@ -205,8 +206,9 @@ class Score:
 
     def _cold(self, x: Access) -> float:
         """Cycles of waiting for memory in a step of the tile, where each reduced step lands on
-        another page: for two lines of a run of the tile, at most. Parts of lines count whole if the
-        second cache does not hold the rest until the next tile comes for it."""
+        another page: for two lines of a run of the tile, or of a reduced lane axis, at most. Parts
+        of lines count whole if the second cache does not hold the rest until the next tile comes
+        for it."""
         far = (x.stride(a) * x.dtype.bytes >= self.target.page for a in x.axes & self.over)
         if x.load is None or x.packable or not any(far):
             return 0.0
@@ -215,7 +217,8 @@ class Score:
             return 0.0
         run, deep = x.dtype.bytes, LINE
         for a in x.axes:
-            run *= self.sizes.get(a, 1) if a in self.kept and x.stride(a) == 1 else 1
+            walked = self.span[a] if self.reduced and a == self.lane else self.sizes.get(a, 1)
+            run *= walked if (a in self.kept or a == self.lane) and x.stride(a) == 1 else 1
             deep *= self.span[a] if a in self.over else 1
         kept = deep <= self.target.l2 // 2
         lines = held / run * min(2, run / LINE if kept else -(-run // LINE) + bool(run % LINE))
