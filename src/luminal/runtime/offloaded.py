@@ -42,6 +42,7 @@ class Offloaded(Copying):
         self._moving = [n for n, memory in enumerate(plan.memories) if memory.kind == "moving"]
         self._packed: dict[Argument, Any] = {}
         self._buffers: dict[int, Any] = {}  # of memories
+        self._waiting: dict[int, np.ndarray] = {}  # set, and not on the device yet
         self._given: dict[int, np.ndarray] = {}  # parameters, inputs that packings are made of
         self._stale = True  # what depends on parameters only
         self._sizes: dict[str, int] = {}
@@ -85,15 +86,21 @@ class Offloaded(Copying):
     def set(self, port: int, array: np.ndarray) -> None:
         memory = self._plan.ports[port]
         assert memory is not None
-        array = np.ascontiguousarray(array)
-        room = self._room(memory, array.nbytes)
-        if array.size:
-            self._device.write(room, array)
+        array = self._waiting[memory] = np.ascontiguousarray(array)
         self._shapes[memory] = array.shape
         if self._plan.memories[memory].kind != "input":
             self._given[memory], self._stale = array, True
 
+    def _write(self) -> None:
+        """What was set since the last run goes to the device."""
+        for memory, array in [*self._waiting.items()]:
+            room = self._room(memory, array.nbytes)
+            if array.size:
+                self._device.write(room, array)
+            del self._waiting[memory]
+
     def bind(self, sizes: Mapping[str, int]) -> None:
+        self._write()
         changed = self._sizes != dict(sizes)
         self._sizes, self._runs, self._again = dict(sizes), 0, None
         if self._workspace is None:
@@ -136,6 +143,7 @@ class Offloaded(Copying):
         return self._plan.memories[memory].kind == "temporary" and memory not in kept
 
     def run(self) -> None:
+        self._write()
         if self._stale:
             self._make()
         if self._again is None and self._runs and self._is_straight:
@@ -265,6 +273,7 @@ class Offloaded(Copying):
         memory = self._plan.ports[port]
         if memory is None or memory not in dict(self._plan.states):
             return None
+        self._write()
         return self._read(memory, self._shapes[memory])
 
     @property
