@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,24 @@ def test_sizes_and_states_change_between_runs() -> None:
             runs[-1].append(rt[y])
     for here, wanted in zip(*runs):
         np.testing.assert_allclose(here, wanted, rtol=2e-5, atol=1e-6)
+
+
+def test_a_kept_program(tmp_path: Path) -> None:
+    """A later process has its launches and its texts, but not its statements."""
+    seen = []
+    for _ in range(2):
+        graph = Graph()
+        graph.dim("s", 1, 4000)
+        x = graph.tensor(("s", 3), name="x")
+        y = (ops.softmax(x, 0) * 2.0).output("y")
+        rt = graph.compile("cuda:sim", cache=tmp_path)
+        for size in (3, 3777):
+            rt[x] = np.linspace(0, 1, 3 * size, dtype=np.float32).reshape(size, 3)
+            rt.run()
+        seen.append((rt[y], rt.sources()))
+    assert "build" not in rt.report.stages
+    np.testing.assert_array_equal(seen[0][0], seen[1][0])
+    assert seen[0][1] == seen[1][1]
 
 
 # ---- threads of a block

@@ -25,7 +25,7 @@ CLASSES = (
     Requirement, schedule.Loop, schedule.Schedule, Target, MatrixInstruction,
     kernel.Constant, kernel.Position, kernel.Load, kernel.Read, kernel.Apply, kernel.Guard,
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
-    program.Val, program.Parallel, program.Tile, program.Program,
+    program.Val, program.Instruction, program.Parallel, program.Tile, program.Program,
     plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Carried, plan.Loop,
     plan.Plan, report.Report,
     contract.Port, contract.Result, contract.Interface, saved.Saved,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel.program import Parallel, Program
+from ..kernel.program import Instruction, Parallel, Program, Statement
 from ..kernel.target import Target
 from ..runtime.contract import Interface
 from ..runtime.plan import Plan
@@ -47,6 +47,13 @@ class Saved:
 
 
 def _outline(program: Program) -> Program:
-    """A program without its statements: that it shares out work is all that a run must know."""
-    units = [replace(s, body=[]) for s in program.body if isinstance(s, Parallel)]
-    return replace(program, body=list(units))
+    """A program without its statements: how much it shares out, and among how many threads, is all
+    that a run must know."""
+    (units,) = (s for s in program.body if isinstance(s, Parallel))
+    threads = [replace(s, body=[]) for s in units.body if isinstance(s, Parallel)]
+    needed, kept = {units.count.name}, list[Statement]()
+    for s in reversed(program.body):
+        if isinstance(s, Instruction) and s.out and s.out.name in needed:
+            kept.insert(0, s)
+            needed.update(a.name for a in s.args)
+    return replace(program, body=[*kept, replace(units, body=[*threads])])

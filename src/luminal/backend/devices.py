@@ -71,7 +71,21 @@ def _cuda(kind: str = "") -> Device:
     return device(kind)
 
 
+def _hip(arch: str) -> Device:
+    from .text.only import hip
+
+    return hip(arch)
+
+
+def _metal() -> Device:
+    from .text.only import metal
+
+    return metal()
+
+
 register("cpu", _cpu)
 register("cuda", _cuda)
 register_kinds("cuda", _cuda)
 register("opencl", _opencl)
+register_kinds("hip", _hip)
+register("metal", _metal)

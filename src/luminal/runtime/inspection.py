@@ -11,10 +11,11 @@ from ..lowering.lower import lower
 from .plan import Plan
 
 
-def sources(plan: Plan, backend: Backend | Accelerator) -> dict[str, str]:
-    """The text of each kernel, by its name."""
-    target = backend.target(1)
-    return {made.name: backend.render(made.program, target) for made in plan.kernels}
+def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dict[str, str]:
+    """The text of each kernel, by its name: lowered again, for a kept program has no statements."""
+    target = backend.target(threads)
+    programs = [lower(made.kernel, made.schedule, target) for made in plan.kernels]
+    return {program.name: backend.render(program, target) for program in programs}
 
 
 @dataclass(frozen=True)

@@ -357,7 +357,7 @@ class Native:
         return times
 
     def sources(self) -> dict[str, str]:
-        return sources(self._plan, self._backend)
+        return sources(self._plan, self._backend, self._crew.threads)
 
     def inspected(self) -> Inspected:
         running = self._binding.running if self._binding else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 LONG = {
     "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
@@ -116,7 +116,42 @@ CUDA = Dialect(
     calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
 )  # fmt: skip
-HIP = replace(CUDA, name="hip", header="#include <hip/hip_runtime.h>\n" + CUDA.header)
+_AMD = """#ifndef __global__
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#define __launch_bounds__(n) __attribute__((launch_bounds(n)))
+#endif
+#define INFINITY __builtin_inff()
+template <class To, class Of> static __device__ inline To same_bits(Of a)
+{ To b; __builtin_memcpy(&b, &a, sizeof b); return b; }
+#define bits_f32 same_bits<u32, f32>
+#define bits_f64 same_bits<u64, f64>
+#define f32_of same_bits<f32, u32>
+#define f64_of same_bits<f64, u64>
+static __device__ inline f32 of_turn(f32 a)  /* near 0, as the hardware's functions want it */
+{ f32 n = __builtin_rintf(a * 0.15915494f); return __builtin_fmaf(n, 1.7484555e-7f,
+  __builtin_fmaf(n, -6.2831855f, a)); }
+static __device__ inline f32 sin_of(f32 a) { return __builtin_sinf(of_turn(a)); }
+static __device__ inline f32 cos_of(f32 a) { return __builtin_cosf(of_turn(a)); }
+static __device__ inline void meet()
+{ __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"); }
+"""
+_AMD_CALLS = {
+    name: {kind: f"__builtin_{call}" for kind, call in row.items()}
+    for name, row in SUFFIXED.items()
+}
+_ITEM, _GROUP = "__builtin_amdgcn_workitem_id_x()", "__builtin_amdgcn_workgroup_id_x()"
+_SIZE, _ALL = "__builtin_amdgcn_workgroup_size_x()", "__builtin_amdgcn_grid_size_x()"
+HIP = Dialect(  # the compiler's own functions: neither headers nor libraries are needed
+    "hip", "#pragma clang fp contract(off)\n" + _AMD, LONG, "static __device__ inline",
+    'extern "C" __launch_bounds__({threads}) __global__ void',
+    f"(i64){_GROUP} * {_SIZE} + {_ITEM}", f"(i64){_ALL}",
+    shared="static __shared__ {type} {name}[{count}];",
+    calls={**_AMD_CALLS, "sin": {"f32": "sin_of"}, "cos": {"f32": "cos_of"}},
+    group=_GROUP, groups=f"({_ALL} / {_SIZE})", thread=_ITEM, barrier="meet();",
+)  # fmt: skip
 METAL = Dialect(
     "metal",
     "#include <metal_stdlib>\nusing namespace metal;\n"

@@ -1,0 +1,92 @@
+"""Devices whose text is written, and which are not run here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import DeviceError
+from ...kernel.program import Program
+from ...kernel.target import Target
+from ..contract import Accelerator
+from .dialect import HIP, METAL, Dialect
+from .render import render, workspace_bytes
+
+WORKERS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Text:
+    code: bytes
+
+
+class TextOnly(Accelerator):
+    """Programs in a dialect: `Executable.sources` has them; a run raises DeviceError."""
+
+    def __init__(self, name: str, dialect: Dialect) -> None:
+        self.__name__, self._dialect = name, dialect
+
+    def target(self, threads: int) -> Target:
+        return Target("scalar", vector_bytes=4, registers=32, threads=WORKERS, index_bits=32)
+
+    def render(self, program: Program, target: Target) -> str:
+        return render(program, self._dialect)
+
+    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
+        return [Text(each.encode()) for each in texts]
+
+    def fingerprint(self, target: Target) -> str:
+        return f"{self.name} {target!r}"
+
+    def needs(self, target: Target) -> tuple[str, ...]:
+        return ()
+
+    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
+    def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[bytes]:
+        return [*codes]
+
+    def workspace_bytes(self, program: Program) -> int:
+        return workspace_bytes(program, self._dialect, WORKERS)
+
+    def _refuse(self) -> NoReturn:
+        raise DeviceError(
+            f'programs for device="{self.name}" are written, not run: sources() has their kernels'
+        )
+
+    def allocate(self, size: int) -> Any:
+        self._refuse()
+
+    def write(self, buffer: Any, array: np.ndarray) -> None:
+        self._refuse()
+
+    def read(self, buffer: Any, array: np.ndarray) -> None:
+        self._refuse()
+
+    def copy(
+        self, target: Any, source: Any, size: int, target_at: int = 0, source_at: int = 0
+    ) -> None:
+        self._refuse()
+
+    def launch(
+        self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
+    ) -> None:
+        self._refuse()
+
+    def finish(self) -> None:
+        self._refuse()
+
+
+def metal() -> TextOnly:
+    return TextOnly("metal", METAL)
+
+
+def hip(arch: str) -> TextOnly:
+    """arch: as "gfx942". Raises DeviceError."""
+    if not arch.startswith("gfx"):
+        raise DeviceError(f'there is no device "hip:{arch}"; there are those such as "hip:gfx942"')
+    return TextOnly(f"hip:{arch}", HIP)
