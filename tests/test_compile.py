@@ -322,7 +322,7 @@ def test_the_reference_device_gives_the_same() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "reason"),
     [
-        ({"device": "tpu"}, DeviceError, "no device 'tpu'; there are 'auto', 'cpu', 'opencl'"),
+        ({"device": "tpu"}, DeviceError, "no device 'tpu'; there are 'auto', 'cpu', 'cuda'"),
         ({"search": "soon"}, InputError, "search='soon': expected a number or a time"),
         ({"precision": "int3"}, Unsupported, "precision='int3'"),
         ({"threads": 0}, DeviceError, "threads=0"),
