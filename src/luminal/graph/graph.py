@@ -18,18 +18,7 @@ from .dtype import DType, i64, wrapped
 from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
-from .node import (
-    Composite,
-    Loop,
-    Node,
-    Number,
-    Shape,
-    Source,
-    Variable,
-    View,
-    number_key,
-    position,
-)  # fmt: skip
+from .node import Composite, Loop, Node, Number, Shape, Source, Variable, View, number_key, position
 from .parse import DimLike, check_name, divisors, index_of
 from .scope import SCOPE
 from .space import Space

@@ -164,9 +164,8 @@ class Index:
     def names(self) -> frozenset[str]:
         """All variables, also those inside floors and extrema."""
         if self._names is None:
-            self._names = frozenset().union(
-                *(atom_names(a) for monomial, _ in self.terms for a in monomial)
-            )
+            atoms = (atom_names(a) for monomial, _ in self.terms for a in monomial)
+            self._names = frozenset().union(*atoms)
         return self._names
 
     def without(self, names: frozenset[str] | set[str]) -> Index:

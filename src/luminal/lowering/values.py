@@ -92,15 +92,12 @@ class Values:
         """An elementwise operation; f16 and bf16 are widened, computed and rounded."""
         order = place.lanes
         if op == "cast":
-            return self._cast(args[0], dtype)
+            return self.indexing.cast(args[0], dtype)
         if op != "select" and any(a.dtype is not None and a.dtype.name in NARROW for a in args):
-            wide = [self._cast(a, f32) for a in args]
+            wide = [self.indexing.cast(a, f32) for a in args]
             result = self.indexing.apply(op, wide, boolean if dtype is boolean else f32, order)
-            return self._cast(result, dtype)
+            return self.indexing.cast(result, dtype)
         return self.indexing.apply(op, list(args), dtype, order)
-
-    def _cast(self, value: Val, dtype: DType) -> Val:
-        return self.indexing.cast(value, dtype)
 
     def read(self, name: str, place: Place) -> Val:
         """Another value of the kernel at this place."""
@@ -212,7 +209,7 @@ class Values:
                 return new
         if place.collapsed:
             raise Illegal(f"no instruction computes {value.name} over {sorted(place.collapsed)}")
-        operand = self._cast(self.evaluate(body, place), value.dtype)
+        operand = self.indexing.cast(self.evaluate(body, place), value.dtype)
         return self.apply(COMBINE[op], [old, operand], value.dtype, place)
 
     def _multiply_add(self, old: Val, a: Expression, b: Expression, place: Place) -> Val | None:
