@@ -14,12 +14,11 @@ from luminal.errors import WrongResult
 class Kernels:
     """Texts by name, each with a kernel `k`, compiled together."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], sanitize: str = "") -> None:
         self._numbers = {name: number for number, name in enumerate(texts)}
-        self._library = library(
-            tuple((f"k{n}", text.replace("void k(", f"void k{n}("))
-                  for n, text in enumerate(texts.values()))
-        )  # fmt: skip
+        named = enumerate(texts.values())
+        kernels = tuple((f"k{n}", text.replace("void k(", f"void k{n}(")) for n, text in named)
+        self._library = library(kernels, sanitize)
 
     def run(
         self, name: str, arrays: Sequence[np.ndarray], blocks: int = 1, threads: int = 32,

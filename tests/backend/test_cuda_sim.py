@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from kernel.test_threads import UNITS, X, tree_sum
 from ops.all_cases import CASES, Case, run_case
 
+import luminal
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import simulator
@@ -120,6 +123,39 @@ def test_planted_faults_are_found(fault: str, order: int) -> None:
     program, message = FAULTS[fault]
     with pytest.raises(WrongResult, match=message):
         found(program, order=order)
+
+
+SANITIZED = """
+import sys
+import numpy as np
+from backend.sim_text import Kernels
+body = "extern \\"C\\" __global__ void k(buffer<int> N, buffer<int> Y) {{ int x[4], n = N[0]; {} }}"
+text = body.format(sys.argv[1])
+found = np.zeros(1, np.int32)
+Kernels({"k": text}, "address,undefined").run("k", [np.array([4], np.int32), found], races=False)
+print(found[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [("for (int i = 0; i < n; i++) x[i] = i; Y[0] = x[3];", ""),
+     ("for (int i = 0; i <= n; i++) x[i] = i; Y[0] = x[3];", "index 4 out of bounds"),
+     ("int* y = new int[n]; Y[0] = y[n]; delete[] y;", "heap-buffer-overflow")],
+)  # fmt: skip
+def test_with_sanitizers(body: str, word: str) -> None:
+    """In a process into which the sanitizer's library is loaded first."""
+    library = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True)
+    if "g++" not in str(found_compiler()) or not Path(library.stdout.strip()).is_absolute():
+        pytest.skip("no sanitizers")
+    paths = [str(Path(luminal.__file__).parents[1]), str(Path(__file__).parents[1])]
+    env = {**os.environ, "LD_PRELOAD": library.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0",
+           "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    command = [sys.executable, "-c", SANITIZED, body]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert word in done.stderr
+    assert bool(done.returncode) == bool(word), done.stderr
+    assert word or done.stdout == "3\n"
 
 
 # ---- where it cannot run

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from ...container import whole
 from ...errors import CompileError, DeviceError, WrongResult
-from ...folders import make_private, user_folder, why_unsafe
+from ...folders import user_folder
 from ...kernel.layout import Storage
 from ...kernel.program import Instruction, Program
 from ...kernel.target import Target
 from ...lowering.verify import statements
+from ...store import Store
 from .. import text
 from ..contract import Accelerator
 from . import nvrtc
@@ -37,6 +39,7 @@ FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-ali
          "-U_FORTIFY_SOURCE", "-fwrapv", "-fvisibility=hidden")  # fmt: skip
 MESSAGE = 256
 MULTIPROCESSORS = 2
+MOST_KEPT = 256 << 20  # bytes
 ARCH = "sm_90a"  # that it is like
 
 
@@ -202,12 +205,34 @@ def library_path(kernels: Sequence[tuple[str, str]], sanitize: str = "") -> Path
         for n, (name, body) in enumerate(kernels)
     )
     source = PRELUDE.read_text() + source
-    flags = [*FLAGS, "-O0", *([f"-fsanitize={sanitize}"] if sanitize else [])]
+    flags = [*FLAGS, "-O0", *sanitizing(sanitize)]
     key = hashlib.sha256("\0".join([compiler(), *flags, source]).encode()).hexdigest()
-    path = _folder() / f"{key}.so"
-    if not path.exists():
+    kept = _store().find(key, lambda path: path)
+    path = Path(_temporary().name) / f"{key}.so"
+    if kept is None and not path.exists():
         _compile(source, flags, path)
-    return path
+        _store().keep(key, lambda kept: _copy(path, kept), path.stat().st_size)
+    return kept or path
+
+
+def sanitizing(kinds: str) -> list[str]:
+    return [f"-fsanitize={kinds}", "-fno-sanitize-recover=all", "-g"] if kinds else []
+
+
+def _store() -> Store:
+    """The user's: none where somebody else may write."""
+    base = user_folder()
+    return Store(base and base / "simulated", MOST_KEPT, "simulated kernels", ".so")
+
+
+def _copy(path: Path, kept: Path) -> None:
+    with whole(kept) as file:
+        file.write(path.read_bytes())
+
+
+@functools.cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="luminal-sim-")
 
 
 def _compile(source: str, flags: Sequence[str], path: Path) -> None:
@@ -218,22 +243,3 @@ def _compile(source: str, flags: Sequence[str], path: Path) -> None:
         part.unlink(missing_ok=True)
         raise CompileError(f"the C++ compiler refused the text of a kernel: {done.stderr.decode()}")
     os.replace(part, path)
-
-
-@functools.cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="luminal-sim-")
-
-
-def _folder() -> Path:
-    """The user's cache where nobody else can write, else one of this process."""
-    base = user_folder()
-    try:
-        if base is not None:
-            folder = base / "simulated"
-            make_private(folder)
-            if why_unsafe(folder) is None:
-                return folder
-    except OSError:
-        return Path(_temporary().name)
-    return Path(_temporary().name)
