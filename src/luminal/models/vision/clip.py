@@ -79,11 +79,12 @@ class Encoder(nn.Module):
 
 class CLIPText(nn.Module):
     """ids (batch, tokens) i64 -> (hidden states of all layers, each (batch, tokens, hidden); the
-    last one normalised; its row at the end of the text (batch, hidden))."""
+    last one normalised; its row at the end of the text (batch, hidden)). causal: tokens see those
+    before them."""
 
-    def __init__(self, graph: Graph, config: CLIPTextConfig) -> None:
+    def __init__(self, graph: Graph, config: CLIPTextConfig, causal: bool = True) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.causal = config, causal
         width, inner = config.hidden_size, config.intermediate_size
         self.embeddings = Embeddings(graph, config)
         self.encoder = Encoder(graph, [
@@ -93,7 +94,7 @@ class CLIPText(nn.Module):
         self.final_layer_norm = nn.LayerNorm(graph, width, config.layer_norm_eps)
 
     def forward(self, ids: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        states = self.encoder(self.embeddings(ids), is_causal=True)
+        states = self.encoder(self.embeddings(ids), is_causal=self.causal)
         last = self.final_layer_norm(states[-1])
         return states, last, _row(last, self._end(ids))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...errors import InputError, to_install
+from ...weights.fields import Fields, exists, read_json
 
 Source: TypeAlias = Any  # a path, bytes, a data URL, an array (height, width, 3) u8, Pillow's image
 MOST_PIXELS = 1 << 27
@@ -102,3 +104,48 @@ def write_image(path: Path, picture: np.ndarray) -> None:
         pillow().fromarray(picture).save(path)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be written: {error}") from None
+
+
+# ---- as a net wants them
+
+
+def processor(directory: Path) -> Fields:
+    """What says how pictures are prepared for a folder's model; empty where nothing does."""
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        if exists(directory / name):
+            given = read_json(directory / name)
+            inner = given.get("image_processor")
+            return Fields(inner if isinstance(inner, dict) else given, str(directory / name))
+    return Fields({}, str(directory))
+
+
+def normal(image: Any, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+    """(3, height, width) f32: pixels of 0 .. 1 less the mean, over the deviation."""
+    pixels = to_array(image).astype(np.float32) / 255
+    return ((pixels - mean) / std).transpose(2, 0, 1).astype(np.float32)
+
+
+def middle(image: Any, shortest: int, side: int) -> Any:
+    """The square in the middle, after the shortest side has become so long."""
+    width, height = image.size
+    scale = shortest / min(width, height)
+    size = max(shortest, int(width * scale)), max(shortest, int(height * scale))
+    image = image.resize(size, pillow().Resampling.BICUBIC)
+    left, top = (size[0] - side) // 2, (size[1] - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def prepared(
+    image: Any, given: Fields, side: int, mean: Sequence[float], std: Sequence[float]
+) -> np.ndarray:
+    """(3, side, side) f32 as a preprocessor_config.json says; mean, std: usual ones."""
+    size = given.fields("size")
+    if given.flag("do_center_crop", size.has("shortest_edge")):
+        shortest = size.count("shortest_edge", side) if size.has("shortest_edge") else side
+        square = middle(image, max(shortest, side), side)
+    else:
+        kind = int(given.number("resample", 2))  # Pillow's numbers: 2 is bilinear
+        square = image.resize((side, side), kind)
+    mean = given.numbers("image_mean", 3) if given.has("image_mean") else mean
+    std = given.numbers("image_std", 3) if given.has("image_std") else std
+    return normal(square, mean, std)

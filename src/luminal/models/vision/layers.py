@@ -9,6 +9,7 @@ from typing import Any
 from ... import nn, ops
 from ...errors import WeightsError
 from ...graph import Graph, Tensor
+from ...nn import init
 from ...nn.activation import activation_of
 from ...nn.attention import heads as split_heads
 
@@ -82,21 +83,28 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each after a norm, with residuals around both."""
+    """Attention and an MLP, each after a norm, with residuals around both. scaled: each feature of
+    what they add is multiplied by a weight."""
 
     def __init__(
         self, graph: Graph, width: int, heads: int, inner: int, activation: str,
-        eps: float = 1e-5, bias: bool = True,
+        eps: float = 1e-5, bias: bool = True, scaled: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.layer_norm1 = nn.LayerNorm(graph, width, eps)
         self.self_attn = Attention(graph, width, heads, bias=bias)
         self.layer_norm2 = nn.LayerNorm(graph, width, eps)
         self.mlp = MLP(graph, width, inner, activation)
+        self.scaled = scaled
+        if scaled:
+            self.scale1 = init.filled(graph, (width,), 1)
+            self.scale2 = init.filled(graph, (width,), 1)
 
     def forward(self, x: Tensor, **seen: Any) -> Tensor:
-        x = x + self.self_attn(self.layer_norm1(x), **seen)
-        return x + self.mlp(self.layer_norm2(x))
+        y = self.self_attn(self.layer_norm1(x), **seen)
+        x = x + (y * self.scale1 if self.scaled else y)
+        y = self.mlp(self.layer_norm2(x))
+        return x + (y * self.scale2 if self.scaled else y)
 
 
 def renamed(state: Mapping[str, Any], renames: Renames, drop: str = r"$^") -> dict[str, Any]:

@@ -20,9 +20,9 @@ from ...errors import InputError, Unsupported
 from ...graph import Graph, Tensor
 from ...nn.activation import activation_of
 from ...weights.checkpoints import read_tensors
-from ...weights.fields import Fields, exists, read_json
+from ...weights.fields import Fields
 from ..llm.pictures import Pictures
-from .images import Source, pillow, read_image, to_array
+from .images import Source, middle, normal, pillow, processor, read_image, to_array
 from .layers import renamed
 from .towers import Tower, TowerConfig
 
@@ -62,7 +62,7 @@ class Sight(ABC):
         self.directory, self.given, self.pictures = directory, given, pictures
         self.tower = TowerConfig.read(given.fields("vision_config"))
         self.size = self.tower.image_size
-        own = _processor(directory)
+        own = processor(directory)
         self.mean = own.numbers("image_mean", 3) if own.has("image_mean") else self.mean
         self.std = own.numbers("image_std", 3) if own.has("image_std") else self.std
         self.processor = own
@@ -105,15 +105,10 @@ class Sight(ABC):
         key = hashlib.sha256(to_array(image).tobytes() + repr(image.size).encode()).digest()
         found = self.pictures.find(key)
         if found is None:
-            squares = [self._normal(square) for square in self.squares(image)]
+            squares = [normal(s, self.mean, self.std) for s in self.squares(image)]
             rows = [self.features(square[None])[0] for square in squares]
             found = self.pictures.add(key, np.concatenate(rows))
         return found
-
-    def _normal(self, square: Any) -> np.ndarray:
-        """(3, size, size) f32."""
-        pixels = to_array(square).astype(np.float32) / 255
-        return ((pixels - self.mean) / self.std).transpose(2, 0, 1).astype(np.float32)
 
     @abstractmethod
     def squares(self, image: Any) -> list[Any]:
@@ -175,16 +170,6 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "content": parts}
 
 
-def _processor(directory: Path) -> Fields:
-    """What says how pictures are prepared; empty where nothing does."""
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        if exists(directory / name):
-            given = read_json(directory / name)
-            inner = given.get("image_processor")
-            return Fields(inner if isinstance(inner, dict) else given, str(directory / name))
-    return Fields({}, str(directory))
-
-
 # ---- LLaVA
 
 
@@ -220,12 +205,7 @@ class Llava(Sight):
         return LlavaNet(graph, self.tower, self.pictures.width, self.given)
 
     def squares(self, image: Any) -> list[Any]:
-        width, height = image.size
-        scale = self.size / min(width, height)
-        size = max(self.size, int(width * scale)), max(self.size, int(height * scale))
-        image = image.resize(size, pillow().Resampling.BICUBIC)
-        left, top = (size[0] - self.size) // 2, (size[1] - self.size) // 2
-        return [image.crop((left, top, left + self.size, top + self.size))]
+        return [middle(image, self.size, self.size)]
 
     def places(self, image: Any) -> str:
         full = self.given.text("vision_feature_select_strategy", "default") == "full"

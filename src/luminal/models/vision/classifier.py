@@ -1,0 +1,84 @@
+"""What is in a picture, in a word: classifiers from folders as Hugging Face writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import nn
+from ...errors import InputError, Unsupported, WeightsError
+from ...graph import Graph
+from ...weights.checkpoints import read_tensors
+from ...weights.fields import Fields, exists
+from .backbones import (
+    CONVOLUTIONAL,
+    TRANSFORMER,
+    ConvNeXt,
+    ConvNeXtConfig,
+    Transformer,
+    TransformerConfig,
+)  # fmt: skip
+from .images import Source, prepared, processor, read_image
+from .layers import renamed
+
+CONVNEXT_NORM = ((r"^embeddings\.layernorm\.", "embedding_norm."),)
+FAMILIES: dict[str, tuple[Any, Any, Any]] = {  # model_type -> (config, net, names)
+    "vit": (TransformerConfig, Transformer, TRANSFORMER),
+    "dinov2": (TransformerConfig, Transformer, TRANSFORMER),
+    "convnext": (ConvNeXtConfig, ConvNeXt, (CONVOLUTIONAL[0], *CONVNEXT_NORM, *CONVOLUTIONAL[1:])),
+}
+UNUSED = r".*(mask_token|pooler\..*)"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+
+
+class Classifier:
+    """ViT, DINOv2 or ConvNeXt with a head for classes. Raises WeightsError, Unsupported.
+
+    >>> Classifier("dinov2-base-imagenet1k-1-layer")("cat.jpg", 3)
+    """
+
+    def __init__(self, directory: str | Path, **compiling: Any) -> None:
+        self.directory = Path(directory)
+        if not exists(self.directory / "config.json"):
+            raise WeightsError(f"{self.directory}: no config.json in this folder")
+        given = Fields.load(self.directory / "config.json")
+        kind = given.text("model_type")
+        if kind not in FAMILIES:
+            raise Unsupported(f"{self.directory}: {kind!r}; there are {', '.join(FAMILIES)}")
+        config, net, names = FAMILIES[kind]
+        state = renamed(read_tensors(self.directory), names, UNUSED)
+        head = state.get("classifier.weight")
+        if head is None:
+            raise WeightsError(f"{self.directory}: no classifier.weight: no head for classes")
+        self.size = config.read(given).image_size
+        self.names = _names(given, len(head))
+        self._prepared = processor(self.directory)
+        graph = Graph()
+        self._pixels = graph.tensor((1, 3, self.size, self.size), name="pixels")
+        with nn.uninitialised():
+            made = net(graph, config.read(given), len(head))
+        self._scores = made(self._pixels).output("scores")
+        made.load_state_dict(state)
+        self.program = graph.compile(**compiling)
+
+    def scores(self, pixels: np.ndarray) -> np.ndarray:
+        """(classes,) f32, not normalised, of prepared pixels (3, size, size)."""
+        self.program[self._pixels] = pixels[None].astype(np.float32)
+        self.program.run()
+        return np.array(self.program[self._scores][0])
+
+    def __call__(self, image: Source, most: int = 5) -> list[tuple[str, float]]:
+        """The likeliest classes with their probabilities. Raises InputError."""
+        if most < 1:
+            raise InputError(f"{most} classes")
+        scores = self.scores(prepared(read_image(image), self._prepared, self.size, MEAN, STD))
+        shares = np.exp(scores - scores.max())
+        shares /= shares.sum()
+        return [(self.names[n], float(shares[n])) for n in np.argsort(-shares)[:most]]
+
+
+def _names(given: Fields, count: int) -> list[str]:
+    known = given.fields("id2label").values
+    return [str(known.get(str(n), f"class {n}")) for n in range(count)]
