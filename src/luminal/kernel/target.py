@@ -35,15 +35,33 @@ class MatrixInstruction:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """What these cost, in plain loads of a vector: a load under a mask; one of every second
+    element; one of 16 elements anywhere; a vector of a block transposed in registers; how much of a
+    load more where it straddles two lines. across: operations to add up the lanes of a vector.
+    cold: cycles for a line of memory that no prefetcher foresees, one on each page."""
+
+    masked: float = 2.0
+    second: float = 4.0
+    gather: float = 20.0
+    transposed: float = 6.0
+    straddled: float = 1.0
+    across: float = 10.0
+    cold: float = 16.0
+
+
+@dataclass(frozen=True)
 class Target:
     """A machine as plans and schedules see it. Sizes in bytes, rates in cycles.
 
-    vector_bytes: width of a vector register. l2_rate: bytes a cycle from the second cache.
-    clock: cycles a second, on all threads at once. bandwidth: bytes a second from memory, for all
-    threads together. launch: seconds of a kernel and its barrier.
+    vector_bytes: width of a vector register. group: on a GPU, the threads that work on a unit
+    together, each of them a lane of its vectors. shared: bytes of the tiles that they share.
+    l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
+    bandwidth: bytes a second from memory, for all threads together. launch: seconds of a kernel
+    and its barrier.
     hint: assumed value of a run-time size without a hint of its own. index_bits: 32 where indices
-    shall be narrow if they are known to fit. libraries: those that can
-    be called (see `library.py`).
+    shall be narrow if they are known to fit. libraries: those that can be called (see
+    `library.py`).
     """
 
     name: str
@@ -64,12 +82,17 @@ class Target:
     launch: float = 2e-6
     hint: int = 128
     index_bits: int = 64
+    group: int = 1
+    shared: int = 48 << 10
+    costs: Costs = Costs()
     instructions: tuple[MatrixInstruction, ...] = ()
     libraries: tuple[str, ...] = ()
 
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are
         widened before they are computed with."""
+        if self.group > 1:
+            return self.group
         return max(1, self.vector_bytes // max(4, dtype.bytes))
 
     def lines_apart(self, step: int) -> int:

@@ -143,7 +143,8 @@ class Access:
         """Whether all lanes are in the buffer, or in the zeros that its layout is padded with."""
         dimensions = zip(load.index, at, memory.storage.extents, memory.storage.units)
         return all(
-            self.space.inside(here, extent) or (_is_axis(plain) and _in_tile(here, unit, lanes))
+            self.space.inside(here, extent)
+            or (plain.names() == {plain.text} and _in_tile(here, unit, lanes))
             for plain, here, extent, unit in dimensions
         )
 
@@ -202,10 +203,12 @@ class Access:
     ) -> Val:  # fmt: skip
         if len(steps) != 1:
             return self._load_at(memory, locate(place), place.lanes, mask)
-        column = self._transposed(memory, locate, base, steps[0], place) if mask is None else None
-        if column is not None:
-            return column
-        if steps[0][2] == 2 and (mask is None or memory.dtype.bytes in MASKABLE):
+        if self.build.shuffles and mask is None:
+            column = self._transposed(memory, locate, base, steps[0], place)
+            if column is not None:
+                return column
+        maskable = mask is None or memory.dtype.bytes in MASKABLE
+        if self.build.shuffles and steps[0][2] == 2 and maskable:
             return self._every_second(memory, base, *steps[0][:2], mask)
         return self._lanes_from(memory, base, _lanes(steps), mask, steps[0][2])
 
@@ -380,10 +383,6 @@ def contiguous(steps: Steps) -> bool:
             return False
         stride *= size
     return True
-
-
-def _is_axis(index: Index) -> bool:
-    return index.names() == {index.text}
 
 
 def _in_tile(index: Index, unit: int, lanes: Lanes) -> bool:

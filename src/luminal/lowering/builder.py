@@ -54,9 +54,11 @@ def _name(val: Val) -> Any:
 
 
 class Builder:
-    """A stack of scopes; `written`: buffers whose contents change while the kernel runs."""
+    """A stack of scopes; `written`: buffers whose contents change while the kernel runs. shuffles:
+    lanes of a vector may change places."""
 
-    def __init__(self) -> None:
+    def __init__(self, shuffles: bool = True) -> None:
+        self.shuffles = shuffles
         self.scopes = [Scope([])]
         self.written: set[str] = set()
         self._counter = 0

@@ -4,7 +4,8 @@
    (`tree`): sharing loops is fusion. 2. Each value gets a home (`homes`). 3. Reductions hang hooks
    on the tree (`reduce`). 4. The tree is walked with symbolic indices (`walk`, `values`, `access`),
    and a builder writes SSA in its final form (`builder`, `indexing`). 5. Panels of constants are
-   fetched before their turn (`ahead`), and indices are narrow where a target wants that (`narrow`).
+   fetched before their turn (`ahead`); or lanes become threads (`threads`), and indices are narrow
+   (`narrow`), where a target wants that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .indexing import Indexing
 from .narrow import narrow_indices
 from .place import Place
 from .reduce import Accumulators
+from .threads import spread
 from .tree import Tree, build
 from .values import Registers, Values
 from .walk import Walk
@@ -37,7 +39,7 @@ from .walk_limits import Limits
 def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     """The loop program of a kernel. Raises Illegal where the schedule cannot be lowered."""
     sizes = size_names(kernel)
-    indexing = Indexing(Builder(), _space(kernel, sizes))
+    indexing = Indexing(Builder(shuffles=target.group == 1), _space(kernel, sizes))
     for name in sizes:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
     if schedule.library:
@@ -57,7 +59,10 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
         tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values()),
         {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
     )
-    program = fetch_ahead(program, target)
+    if target.group > 1:
+        program = spread(program, target, _ordered(kernel))
+    else:
+        program = fetch_ahead(program, target)
     return narrow_indices(program, kernel.sizes) if target.index_bits == 32 else program
 
 
@@ -76,6 +81,12 @@ def _walk(
     for name in tree.root.homes:
         homes.by_name[name].stand(place, by_name[name].axes)
     walker.units(tree.root, place)
+
+
+def _ordered(kernel: Kernel) -> frozenset[str]:
+    """Buffers in which an element may be stored more than once, or combined with what was there."""
+    stores = (v.store for v in kernel.values if v.store)
+    return frozenset(s.buffer for s in stores if s.ordered or s.mode != "set")
 
 
 def size_names(kernel: Kernel) -> tuple[str, ...]:

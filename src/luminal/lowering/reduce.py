@@ -167,7 +167,8 @@ class Accumulators:
             return totals
         if any(axis not in value.over for axis, _ in lanes):
             raise Illegal(f"{value.name}: lanes of kept and reduced axes cannot be mixed")
-        if len(totals) > 1 and groups_of(totals[0]) and all(t.lanes == lanes for t in totals):
+        several = len(totals) > 1 and self.build.shuffles and groups_of(totals[0])
+        if several and all(t.lanes == lanes for t in totals):
             return across(self.build, combine, totals)
         return [self.build.emit(f"across.{value.reduction.op}", (t,), value.dtype) for t in totals]
 

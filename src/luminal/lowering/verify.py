@@ -167,6 +167,9 @@ class _Verifier:
         elif op in SIGNATURES:
             _operands(ins, *SIGNATURES[op])
             _CHECKS.get(op, lambda _: None)(ins)
+            masked = len(ins.args) == len(SIGNATURES[op][1]) - 1 and SIGNATURES[op][1][-1] == "?"
+            fits = not masked or ins.args[-1].lanes or self.program.threads
+            _require(bool(fits), "a scalar is masked, and no thread's")
         else:  # a matrix instruction
             _require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
             _require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
@@ -217,7 +220,7 @@ KINDS: dict[str, Callable[[Val, Val], bool]] = {  # (operand, what is made or st
     "v": lambda a, moved: a.dtype is not None,  # any value
     "o": lambda a, moved: (a.dtype, a.lanes) == (moved.dtype, moved.lanes),  # of the result's kind
     "w": lambda a, moved: a.dtype in INDICES and a.lanes == moved.lanes,  # where its lanes are
-    "m": lambda a, moved: a.dtype is boolean and a.lanes == moved.lanes != (),  # a mask
+    "m": lambda a, moved: a.dtype is boolean and a.lanes == moved.lanes,  # a mask
 }
 SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
     "fma": ("v", "ooo", 0), "expand": ("v", "v", 0), "iota": ("v", "", 1),

@@ -23,7 +23,10 @@ Made: TypeAlias = tuple[list[Value], set[str]]
 
 
 def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
-    """The kernel with operand values before the sums that read them, and their names."""
+    """The kernel with operand values before the sums that read them, and their names. The threads
+    of a group read through their caches: what they shared would cost barriers, and room."""
+    if found.target.group > 1:
+        return found.kernel, set()
     values, names = list(found.kernel.values), set[str]()
     for v in found.heavy:
         if not is_product_sum(v):

@@ -14,16 +14,12 @@ from ..kernel.kernel import Apply, Value, walk
 from ..kernel.target import MatrixInstruction
 from .facts import Access, Facts, is_product_sum, round_up
 
-GATHER, TRANSPOSED, ACROSS = 20.0, 6.0, 10.0  # vector loads, or operations, that these cost
-SECOND = 4.0  # plain loads that every second element costs: two, and a shuffle
-MASKED = 2.0  # a masked load, in plain loads
 UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
 WINDOW = 16  # positions of a window that are written out
 CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
 AGAIN = 8  # loads of an element that make up for a copy
-COLD = 16.0  # cycles for a line of memory that no prefetcher foresees: one on each page
 
 Pair: TypeAlias = tuple[MatrixInstruction, str]
 Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
@@ -125,7 +121,7 @@ class Score:
             self._charge(x)
         if accumulators * partial + self._registers() + 1 > self.target.registers:
             return None
-        cycles = self._steps(steps, accumulators) * share
+        cycles = self._steps(steps, accumulators) * share * self._idle()
         return Tile(
             self.lane, self.reduced, self.sizes, self.width, self.pair, partial, self.across,
             tuple(self.copied), cycles, (self.loads - self.repeated / 2) / max(work, 1e-9),
@@ -174,12 +170,13 @@ class Score:
 
     def _cost(self, x: Access) -> float:
         """Plain vector loads that one vector of this access costs."""
-        masked = MASKED if any(self.lane in c.names() for c in x.conditions) else 1.0
+        costs = self.target.costs
+        masked = costs.masked if any(self.lane in c.names() for c in x.conditions) else 1.0
         if x.packable:
             return 1.0
         vector = self.width * x.dtype.bytes
         if any(x.stride(a) * x.dtype.bytes % vector for a in x.axes - {self.lane}):
-            masked *= 1 + vector / LINE  # where it begins it may straddle two lines
+            masked *= 1 + costs.straddled * vector / LINE  # where it begins it may straddle two
         may_copy = self.job.may_copy and self.reduces and x.load is not None
         if x.stride(self.lane) == 1:
             if may_copy and self._scattered(x):
@@ -191,14 +188,14 @@ class Score:
         plain = x.dtype.bytes == 4 and not x.conditions and not (x.load and x.load.slots)
         if plain and other and self.span[other[0]] >= self.width:
             self.across = other[0]
-            return TRANSPOSED
+            return costs.transposed
         reuse = self._reuse(x)
         if may_copy and reuse >= AGAIN:
             self._copy(x)
-            return 1 + GATHER / 2 / reuse
+            return 1 + costs.gather / 2 / reuse
         self.waits += self._cold(x)
         second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
-        return min(SECOND * masked if second else inf, GATHER * self.width / 16)
+        return min(costs.second * masked if second else inf, costs.gather * self.width / 16)
 
     def _copy(self, x: Access) -> None:
         self.copied.append(x)
@@ -222,7 +219,8 @@ class Score:
             deep *= self.span[a] if a in self.over else 1
         kept = deep <= self.target.l2 // 2
         lines = held / run * min(2, run / LINE if kept else -(-run // LINE) + bool(run % LINE))
-        return COLD * lines / prod(self.span[a] for a in self.kept | self.over) * self.points
+        every = prod(self.span[a] for a in self.kept | self.over)
+        return self.target.costs.cold * lines / every * self.points
 
     def _stream(self, x: Access, vectors: float) -> None:
         """Bytes that do not stay in the first cache while the tile runs."""
@@ -292,7 +290,7 @@ class Score:
         steps = max(steps, self.traffic / self.target.l2_rate)
         if self.reduced:
             rounds = max(1.0, self.span[self.lane] / self.width)
-            steps += ACROSS * accumulators / rounds / self.target.fma_ports
+            steps += self.target.costs.across * accumulators / rounds / self.target.fma_ports
         return steps + self.waits
 
     def _waste(self) -> float:
@@ -303,6 +301,13 @@ class Score:
                 unit = self.width if a == self.lane and self.reduced else t
                 waste *= round_up(self.span[a], unit) / self.span[a]
         return waste
+
+    def _idle(self) -> float:
+        """Groups of threads that a machine has over those that get work. A crew is few threads, and
+        what it shares out is cut later."""
+        target, size = self.target, self.job.facts.size
+        units = prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)
+        return max(1.0, target.threads / units) if target.group > 1 else 1.0
 
     def _unsized(self) -> bool:
         """The lanes may be few when it runs, and no operand is used again along them."""

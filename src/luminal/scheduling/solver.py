@@ -61,6 +61,7 @@ class Solver:
         pair, *others = {facts.pair(v) for v in group}
         fits = pair and not others and lane in value.axes and lane != pair[1]
         pairs = [None, pair] if fits else [None]
+        copies = copies and self.target.group == 1
         job = Job(facts, group, accesses, operations(facts, group), self.span, copies)
         tiles: list[Tile] = []
         most = inf
