@@ -58,10 +58,9 @@ class Target:
     together, each of them a lane of its vectors. shared: bytes of the tiles that they share.
     l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
     bandwidth: bytes a second from memory, for all threads together. launch: seconds of a kernel
-    and its barrier.
-    hint: assumed value of a run-time size without a hint of its own. index_bits: 32 where indices
-    shall be narrow if they are known to fit. libraries: those that can be called (see
-    `library.py`).
+    and its barrier. hint: assumed value of a run-time size without a hint of its own. index_bits:
+    32 where indices shall be narrow if they are known to fit. libraries: those that can be called
+    (see `library.py`).
     """
 
     name: str

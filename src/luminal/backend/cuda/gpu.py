@@ -17,7 +17,7 @@ from .. import text
 from ..contract import Accelerator
 from . import nvrtc
 from .driver import Driver, Memory, opened
-from .shape import launch_shape, scalar_target, workers
+from .shape import group_target, launch_shape, workers
 
 MULTIPROCESSORS = {  # of the largest that are common: what is compiled without a GPU is cut to them
     "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_100": 148,
@@ -82,7 +82,7 @@ class Cuda(Accelerator):
     # ---- code
 
     def target(self, threads: int) -> Target:
-        return scalar_target(self._multiprocessors)
+        return group_target(self._multiprocessors)
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, text.CUDA)

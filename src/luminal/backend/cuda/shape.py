@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...kernel.program import Program
-from ...kernel.target import Target
+from ...kernel.target import Costs, Target
 from .. import text
 
 WARP = 32
 BLOCK = text.WORKERS  # threads of a block, each a worker of its own
 BLOCKS = 8  # of a multiprocessor
+BUSY = 16  # warps that keep a multiprocessor busy
+BANDWIDTH = 2e10  # bytes a second of memory for each multiprocessor, roughly
 WORKSPACE = 1 << 28  # bytes that the tiles of all workers may take
 
 
@@ -24,16 +26,23 @@ class Shape:
     shared: int = 0
 
 
-def scalar_target(multiprocessors: int) -> Target:
-    """A worker computes with numbers, one at a time; all of them share out the units."""
-    workers = multiprocessors * BLOCK * BLOCKS
-    return Target("scalar", vector_bytes=4, registers=32, threads=workers, index_bits=32)
+def group_target(multiprocessors: int) -> Target:
+    """A warp works on a unit, each of its threads in a lane; loads of a warp come from the first
+    cache one a cycle, where four products could be. What a thread has in registers costs nothing;
+    what lies far apart in lanes is as many loads, and a sum of lanes takes five exchanges."""
+    return Target(
+        "warps", vector_bytes=4 * WARP, registers=96, fma_ports=4, load_ports=1, l1=128 << 10,
+        l1_ways=256, l2=48 << 20, l2_rate=64, l3=1 << 30, page=1 << 21,
+        threads=multiprocessors * BUSY, clock=1.7e9, bandwidth=multiprocessors * BANDWIDTH,
+        index_bits=32, group=WARP,
+        costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=300, cold=0),
+    )  # fmt: skip
 
 
 def workers(program: Program, multiprocessors: int) -> int:
     """The most that share out its units: threads, or blocks where it has threads of its own."""
     if program.threads:
-        return multiprocessors * BLOCKS
+        return multiprocessors * BLOCK * BLOCKS // program.threads
     most = multiprocessors * BLOCK * BLOCKS
     needed = text.workspace_bytes(program, text.CUDA, 1)
     return max(WARP, min(most, WORKSPACE // needed)) // WARP * WARP if needed else most

@@ -32,7 +32,7 @@ from ...store import Store
 from .. import text
 from ..contract import Accelerator
 from . import nvrtc
-from .shape import Shape, launch_shape, scalar_target, workers
+from .shape import Shape, group_target, launch_shape, workers
 
 PRELUDE = Path(__file__).with_name("simulator.hpp")
 FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
@@ -86,7 +86,7 @@ class Simulator(Accelerator):
 
     def target(self, threads: int) -> Target:
         compiler()
-        return scalar_target(MULTIPROCESSORS)
+        return group_target(MULTIPROCESSORS)
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, text.CUDA)
