@@ -78,6 +78,7 @@ class _Run:
         self.thread, self.matrix, self.order = thread, matrix, order
         self.own = [tile for tile in program.tiles if tile.space == "own"]
         self.names: dict[str, Any] = {}
+        self.number, self.given = 0, dict[int, Any]()  # of the threads of a unit
         for buffer in program.buffers:
             array = arrays[buffer.name]
             if array.dtype != buffer.dtype.numpy:
@@ -111,6 +112,8 @@ class _Run:
             if isinstance(statement, Instruction):
                 if statement.op == "barrier":
                     yield
+                elif statement.op == "exchange":
+                    yield from self.exchange(statement)
                 else:
                     self.execute(statement)
             elif isinstance(statement, When):
@@ -144,11 +147,20 @@ class _Run:
             for tile in self.own:
                 one.tile(tile)
             running.append(one.body(threads.body))
+            one.number = number
         while running:
             stopped = [next(one, False) is None for one in self.order(running)]
             if any(stopped) and not all(stopped):
                 raise VerifyError("a barrier that some threads do not come to")
             running = running if all(stopped) else []
+
+    def exchange(self, ins: Instruction) -> Steps:
+        """Each thread gives, then each takes."""
+        assert ins.out is not None
+        self.given[self.number] = self.value(ins.args[0])
+        yield
+        self.names[ins.out.name] = self.given[self.number ^ ins.attrs[0]]
+        yield
 
     def loop(self, loop: For) -> Steps:
         state = [self.value(initial) for _, initial, _, _ in loop.carried]

@@ -68,6 +68,8 @@ class Instruction:
                                in f32, c (m, n), a (m, k), b (k, n); rows of memory are ld apart;
                                turned: a matrix lies in memory transposed
     barrier                    (): all threads of a unit come here before any of them goes on
+    exchange                   (value) attrs (bit,): what that thread of the unit has whose number
+                               differs in this bit alone; all come here
     """
 
     out: Val | None

@@ -56,6 +56,7 @@ class Target:
 
     vector_bytes: width of a vector register. group: on a GPU, the threads that work on a unit
     together, each of them a lane of its vectors. shared: bytes of the tiles that they share.
+    exchanges: they hand each other numbers, without one.
     l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
     bandwidth: bytes a second from memory, for all threads together. launch: seconds of a kernel
     and its barrier. hint: assumed value of a run-time size without a hint of its own. index_bits:
@@ -83,6 +84,7 @@ class Target:
     index_bits: int = 64
     group: int = 1
     shared: int = 48 << 10
+    exchanges: bool = False
     costs: Costs = Costs()
     instructions: tuple[MatrixInstruction, ...] = ()
     libraries: tuple[str, ...] = ()

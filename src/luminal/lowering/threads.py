@@ -49,7 +49,7 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         raise Illegal("threads of a unit store the same elements in an order")
     written = {s.memory for s in stores}
     body, _ = _Barriers(written, ordered).body(body, frozenset())
-    lanes = _Lanes(target.group)
+    lanes = _Lanes(target.group, target.exchanges)
     together = Parallel(THREAD, integer(target.group), lanes.whole(body), "threads")
     before = [s for s in program.body if s is not units and s not in vectors]
     tiles = (*(replace(t, space="shared") for t in program.tiles), *lanes.tiles.values())
@@ -171,10 +171,10 @@ def _elsewhere(touches: Touches, body: list[Statement]) -> Touches:
 
 
 class _Lanes:
-    """What one of so many threads does. tiles: through which they exchange numbers."""
+    """What one of so many threads does. exchanges: of numbers; else through `tiles`."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, exchanges: bool) -> None:
+        self.threads, self.exchanges = threads, exchanges
         self.tiles: dict[tuple[DType, int], Tile] = {}
         self.names: dict[str, Val] = {}  # vector -> the number that stands for its lane
         self.out: list[Statement] = []
@@ -281,6 +281,11 @@ class _Lanes:
             wide = self.across(op, self.emit("cast", (value,), f32), width)
             return self.emit("cast", (wide,), value.dtype)
         steps = [1 << n for n in range(width.bit_length() - 1)]
+        if self.exchanges:
+            for step in steps:
+                found = self.emit("exchange", (value,), value.dtype, (step,))
+                value = self.emit(op, (value, found), value.dtype)
+            return value
         for number, step in enumerate(steps):
             tile = start_of(self.tile(value.dtype, number % 2).name)
             mine = self.emit("offset", (tile, THREAD), None)

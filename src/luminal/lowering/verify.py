@@ -12,6 +12,7 @@ from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val
 
 NARROW = ("f16", "bf16")
 INDICES = (i32, i64)
+MEETINGS = ("barrier", "exchange")  # of all threads of a unit
 LOADS = ("load", "gather", "gather_at")
 
 
@@ -178,7 +179,7 @@ class _Verifier:
 
 
 def _barriers(body: list[Statement]) -> bool:
-    return any(isinstance(s, Instruction) and s.op == "barrier" for s in statements(body))
+    return any(isinstance(s, Instruction) and s.op in MEETINGS for s in statements(body))
 
 
 def statements(body: list[Statement]) -> list[Statement]:
@@ -227,7 +228,7 @@ SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
     "shuffle": ("v", "vv", -1), "pack": ("v", "v*", 0), "offset": ("p", "pi", 0),
     "load": ("v", "pm?", 1), "gather": ("v", "pm?", 2), "gather_at": ("v", "pwm?", 0),
     "store": ("", "vpm?", 1), "scatter_at": ("", "vpwm?", 0), "prefetch": ("", "p", 1),
-    "gemm": ("", "pppnnnnnn", 2), "barrier": ("", "", 0),
+    "gemm": ("", "pppnnnnnn", 2), "barrier": ("", "", 0), "exchange": ("v", "o", 1),
 }  # fmt: skip
 
 

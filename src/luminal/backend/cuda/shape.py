@@ -34,8 +34,8 @@ def group_target(multiprocessors: int) -> Target:
         "warps", vector_bytes=4 * WARP, registers=96, fma_ports=4, load_ports=1, l1=128 << 10,
         l1_ways=256, l2=48 << 20, l2_rate=64, l3=1 << 30, page=1 << 21,
         threads=multiprocessors * BUSY, clock=1.7e9, bandwidth=multiprocessors * BANDWIDTH,
-        index_bits=32, group=WARP,
-        costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=300, cold=0),
+        index_bits=32, group=WARP, exchanges=True,
+        costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0),
     )  # fmt: skip
 
 

@@ -334,6 +334,7 @@ template <bool turned, int N> inline void ldmatrix(unsigned (&r)[N], buffer<unsi
 }  // namespace simulator
 
 template <class T> inline T lane_xor(T value, int n) { return simulator::exchanged(value, simulator::current % 32 ^ n); }
+template <class T> inline T __shfl_xor_sync(unsigned, T value, int n) { return lane_xor(value, n); }
 template <class T> inline T lane_down(T value, int n) { return simulator::exchanged(value, simulator::current % 32 + n); }
 template <class T> inline T lane_up(T value, int n) { return simulator::exchanged(value, simulator::current % 32 - n); }
 template <class T> inline T lane_of(T value, int n) { return simulator::exchanged(value, n & 31); }

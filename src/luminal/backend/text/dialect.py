@@ -36,7 +36,8 @@ class Dialect:
     calls: functions, by operation and dtype. private: bytes of tiles that a worker may have in
     registers or on its stack. infinity: of f32. lacks: dtypes. group, groups, thread: the number of
     the group, of all groups, of the thread in its group. barrier: where the threads of a group
-    meet; "" where there are none.
+    meet; "" where there are none. exchange: of a `value` between two threads that differ in one
+    `bit`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Dialect:
     groups: str = ""
     thread: str = ""
     barrier: str = ""
+    exchange: str = ""
     shared: str = ""
 
 
@@ -115,6 +117,7 @@ CUDA = Dialect(
     shared="buffer<{type}> {name} = shared_part<{type}>({at}, {count});",
     calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
+    exchange="__shfl_xor_sync(0xffffffffu, {value}, {bit})",
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))
@@ -169,5 +172,6 @@ METAL = Dialect(
                   else row["f64"]} for name, row in SUFFIXED.items()},
     lacks=("f64",), group="group_number", groups="group_count", thread="thread_number",
     barrier="threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);",
+    exchange="simd_shuffle_xor({value}, {bit})",
     shared="threadgroup {type} {name}[{count}];",
 )  # fmt: skip

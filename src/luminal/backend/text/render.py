@@ -275,6 +275,8 @@ class _Text:
             return args[1] if args[0] == "0" else f"{args[0]} + {args[1]}"
         if ins.op in ("expand", "pack") or ins.op.startswith("across."):  # of one lane
             return args[0]
+        if ins.op == "exchange" and self.dialect.exchange:
+            return self.dialect.exchange.format(value=args[0], bit=ins.attrs[0])
         if ins.op == "shuffle":
             return args[ins.attrs[0]]
         if ins.op == "iota":
