@@ -213,7 +213,8 @@ class _Lanes:
                 self.instruction(s)
             elif isinstance(s, For):
                 inside = self.scope(s.body)
-                rows = [tuple(map(self.val, row)) for row in s.carried]
+                val = self.val
+                rows = [(val(a), val(b), val(c), val(d)) for a, b, c, d in s.carried]
                 self.out.append(replace(s, body=inside, carried=rows, count=self.val(s.count)))
             elif isinstance(s, When):
                 self.out.append(When(self.val(s.condition), self.scope(s.body)))
@@ -247,7 +248,8 @@ class _Lanes:
             step = self.emit("mul", (self.lane[out.width], integer(ins.attrs[0])), i64)
             return step if out.dtype is i64 else self.emit("cast", (step,), out.dtype)
         if ins.op.startswith("across."):
-            return self.across(COMBINE[ins.op[7:]], args[0], ins.args[0].width)
+            assert out.dtype is not None
+            return self.across(COMBINE[ins.op[7:]], args[0], out.dtype, ins.args[0].width)
         raise Illegal(f"{ins.op} by the threads of a unit")
 
     def load(self, ins: Instruction, out: Val, args: tuple[Val, ...]) -> Val:
@@ -274,25 +276,24 @@ class _Lanes:
         here = self.moved(position, where)
         self.out.append(Instruction(None, "store", (value, here, *rest), ins.attrs or (0,)))
 
-    def across(self, op: str, value: Val, width: int) -> Val:
+    def across(self, op: str, value: Val, dtype: DType, width: int) -> Val:
         """Exchanged through two tiles in turn: one barrier is enough for each step."""
-        assert value.dtype is not None
-        if value.dtype in (f16, bf16):
-            wide = self.across(op, self.emit("cast", (value,), f32), width)
-            return self.emit("cast", (wide,), value.dtype)
+        if dtype in (f16, bf16):
+            wide = self.across(op, self.emit("cast", (value,), f32), f32, width)
+            return self.emit("cast", (wide,), dtype)
         steps = [1 << n for n in range(width.bit_length() - 1)]
         if self.exchanges:
             for step in steps:
-                found = self.emit("exchange", (value,), value.dtype, (step,))
-                value = self.emit(op, (value, found), value.dtype)
+                found = self.emit("exchange", (value,), dtype, (step,))
+                value = self.emit(op, (value, found), dtype)
             return value
         for number, step in enumerate(steps):
-            tile = start_of(self.tile(value.dtype, number % 2).name)
+            tile = start_of(self.tile(dtype, number % 2).name)
             mine = self.emit("offset", (tile, THREAD), None)
             self.out += [Instruction(None, "store", (value, mine), (0,)), BARRIER]
             other = self.emit("offset", (tile, self.partner(step)), None)
-            found = self.emit("load", (other,), value.dtype, (0,))
-            value = self.emit(op, (value, found), value.dtype)
+            found = self.emit("load", (other,), dtype, (0,))
+            value = self.emit(op, (value, found), dtype)
         if len(steps) % 2:
             self.out.append(BARRIER)
         return value
