@@ -28,3 +28,13 @@ def test_functions(name: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example, "STEPS", 600)
     example.main()
     assert "best plane" in (said := capsys.readouterr().out) or "least squares" in said
+
+
+def test_a_recurrent_network_learns_over_thirty_steps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("adding")
+    monkeypatch.setattr(example, "STEPS", 700)
+    example.main()
+    assert "the best constant 0.16667" in capsys.readouterr().out
