@@ -60,6 +60,11 @@ class Store:
         return Store(_own("weights"), 64 << 30, "weights", ".weights")
 
     @staticmethod
+    def of_prefixes() -> Store:
+        """Keys and values of the beginnings of conversations."""
+        return Store(_own("prefixes"), 8 << 30, "prefixes", ".pages")
+
+    @staticmethod
     def of_machine() -> Store:
         """What this machine is, and code that every process needs."""
         return Store(_own("machine"), 16 << 20, "facts", ".machine")

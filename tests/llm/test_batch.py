@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,6 +18,7 @@ from luminal import LLM
 from luminal.errors import InputError, LuminalError
 from luminal.models.llm import Busy, Engine, Piece, Sampling, Wishes
 from luminal.models.llm.scheduler import Part
+from luminal.store import Store
 
 from .checkpoints import VOCABULARY, checkpoint, greedy
 
@@ -220,3 +222,31 @@ def test_a_forked_child_loads_an_engine_of_its_own(engine: Engine) -> None:
         same = llm.complete_all([[5, 6, 7]], 4)[0].text == first[0].text
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_beginnings_of_prompts_are_kept_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next engine finds all full pages of them; what is damaged is computed again."""
+    store = Store(tmp_path / "kept", suffix=".pages")
+    monkeypatch.setattr(Store, "of_prefixes", staticmethod(lambda: store))
+    asked, heard, reused = prompts(3, 60), [], []
+    directory = checkpoint("llama3")[0]
+
+    def ask() -> None:
+        options = {"context": 120, "batch": 6, "chunk": 20, "cache": 300, "threads": 1}
+        engine = Engine.load(directory, prefixes=True, kv="int8", **options)
+        heard.append([tokens(pieces) for pieces in engine.complete(asked, Wishes(5))])
+        reused.append(engine.load_now().reused)
+        engine.close(10)
+
+    ask()
+    ask()
+    assert heard[0] == heard[1] and reused[0] == 0
+    assert reused[1] == sum((len(ids) - 1) // 16 * 16 for ids in asked) > 0
+    (file,) = store.folder.glob("*.pages")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:5000] + bytes(64) + whole[5064:])
+    with pytest.warns(UserWarning, match="made anew"):
+        ask()
+    assert heard[0] == heard[2] and reused[2] == 0

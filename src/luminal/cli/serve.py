@@ -41,6 +41,8 @@ from .faults import clear_errors
               help="Tokens computed at once.")  # fmt: skip
 @click.option("--speculate", type=click.IntRange(0), default=0, metavar="N",
               help="Guess N tokens from what came before; one run checks them.")  # fmt: skip
+@click.option("--keep-prefixes", "prefixes", is_flag=True,
+              help="Keep beginnings of prompts on disk when the server stops.")  # fmt: skip
 @click.option("--lora", default=None, metavar="DIR", help="An adapter to merge into the weights.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")

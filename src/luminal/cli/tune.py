@@ -134,7 +134,7 @@ def cache_info(database: Path | None, as_json: bool) -> None:
 
     lines = [Database(database or user_path()).describe()]
     if database is None:
-        stores = Store.of(None), Store.of_weights(), Store.of_machine()
+        stores = Store.of(None), Store.of_weights(), Store.of_prefixes(), Store.of_machine()
         lines += [store.describe() for store in stores]
     click.echo(json.dumps(lines) if as_json else "\n".join(lines))
 
@@ -150,6 +150,7 @@ def cache_clear(database: Path | None) -> None:
     with clear_errors():
         Database(chosen).clear()
     if database is None:
-        for store in (Store.of(None), Store.of_weights(), Store.of_machine()):
+        stores = Store.of(None), Store.of_weights(), Store.of_prefixes(), Store.of_machine()
+        for store in stores:
             store.clear()
     click.echo(f"{chosen}: emptied")

@@ -25,10 +25,10 @@ class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; kv: how the cache keeps numbers ("f32", "f16" or "int8"; None: as for
-    `LLM`). precision, speculate, lora: as for `Engine`. hosts, origins: as for `Guard`. embeddings:
-    directory of a BERT-like model (None: the packaged MiniLM, if it is installed). speech: a
-    Whisper model (None: the packaged one, if it is installed). patience: seconds that running
-    replies get when the server is told to stop.
+    `LLM`). precision, speculate, lora, prefixes: as for `Engine`. hosts, origins: as for `Guard`.
+    embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
+    speech: a Whisper model (None: the packaged one, if it is installed). patience: seconds that
+    running replies get when the server is told to stop.
     """
 
     host: str = "127.0.0.1"
@@ -45,6 +45,7 @@ class Options:
     precision: str | None = None
     speculate: int = 0
     lora: str | None = None
+    prefixes: bool = False
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     threads: int | None = None
@@ -61,7 +62,7 @@ def build(model: str | None, options: Options) -> uvicorn.Server:
         model, options.quant, context=options.context, search=options.search,
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
-        speculate=options.speculate, lora=options.lora,
+        speculate=options.speculate, lora=options.lora, prefixes=options.prefixes,
     )  # fmt: skip
     name = options.name or (Path(model).name.removesuffix(".gguf") if model else NAME)
     embedder = Embedder(options.embeddings, options.threads)

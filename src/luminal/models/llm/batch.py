@@ -74,6 +74,7 @@ class BatchProgram:
         self.pictures: Pictures | None = None
         if config.pictures:  # until others are given
             self.pictures = Pictures(config.vocabulary, config.width)
+        self._states = made.states
 
     @classmethod
     def of(
@@ -107,6 +108,19 @@ class BatchProgram:
         program["last"] = np.array(last or [0], np.int64)
         program.run()
         return program["logits"][: len(last)]
+
+    @property
+    def states(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """The shape (slots, ...) and type of each state of the cache."""
+        return [(tuple(map(int, s.shape)), s.dtype.numpy) for s in self._states]
+
+    def cached(self, number: int) -> np.ndarray:
+        """A copy of a state."""
+        return np.array(self._program[self._states[number]])
+
+    def set_cached(self, number: int, array: np.ndarray) -> None:
+        """Give a state other contents."""
+        self._program[self._states[number]] = array
 
     def explain(self) -> str:
         """What was compiled."""

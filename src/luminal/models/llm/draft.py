@@ -33,7 +33,7 @@ class Draft:
         these tokens stays: of a refused guess only the tokens after the first wrong one go."""
         program, given = self.program, list(tokens)
         count = min(count, program.context - len(given))
-        if count < 1:
+        if count < 1 or max(given) >= program.config.vocabulary:  # it sees no pictures
             return []
         program.keep(common(program.tokens, given[:-1]))
         fed, guess = given[len(program.tokens) :], list[int]()

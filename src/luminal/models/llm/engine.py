@@ -19,6 +19,7 @@ from .batch import BatchProgram
 from .loading import load
 from .lookup import Lookup
 from .pictures import check_tokens
+from .prefixes import Prefixes
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
 from .text import Tokenizer
@@ -61,12 +62,12 @@ class Engine:
 
     queue: how many may wait for a place (None: any number). tokenizer: None for prompts and replies
     in tokens. speculate: how many tokens of a reply may be guessed and checked in one run, where
-    the run has room for them.
+    the run has room for them. prefixes: pages that are filled now, and kept when it closes.
     """
 
     def __init__(
         self, program: BatchProgram, tokenizer: Tokenizer | None, queue: int | None = None,
-        speculate: int = 0,
+        speculate: int = 0, prefixes: Prefixes | None = None,
     ) -> None:  # fmt: skip
         self.program, self.tokenizer, self.queue = program, tokenizer, queue
         self.speculate = speculate
@@ -74,6 +75,9 @@ class Engine:
         self._scheduler = Scheduler(
             program.pages, program.page, program.chunk, program.batch, program.context
         )
+        self._prefixes = prefixes
+        if prefixes is not None:
+            prefixes.read(self._scheduler.pages)
         self._tickets: dict[Sequence, Ticket] = {}
         self._change = threading.Condition()
         self._closing, self._process = False, os.getpid()
@@ -87,10 +91,11 @@ class Engine:
         precision: str | None = None, context: int | None = None, batch: int = 32,
         chunk: int = 128, cache: int | None = None,
         queue: int | None = None, kv: str | None = None, speculate: int = 0,
-        lora: str | Path | None = None, **options: Any,
+        lora: str | Path | None = None, prefixes: bool = False, **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
-        the paged cache holds for all together (by default four contexts). options: of
+        the paged cache holds for all together (by default four contexts). prefixes: whether
+        full pages are kept on disk at the end, and found again. options: of
         `Graph.compile`. Raises as `LLM`."""
         found = load(path_or_id, quant, context, cache, kv, precision, lora)
         program = BatchProgram.of(
@@ -98,7 +103,10 @@ class Engine:
         )  # fmt: skip
         program.pictures = found.pictures
         text = found.text if isinstance(found.text, Tokenizer) else None
-        return cls(program, text, queue, speculate)
+        kept = None
+        if prefixes and found.identity is not None and not found.config.pictures:
+            kept = Prefixes(program, f"{found.identity} {found.kv} {found.precision}")
+        return cls(program, text, queue, speculate, kept)
 
     @property
     def is_forked(self) -> bool:
@@ -187,6 +195,9 @@ class Engine:
         self._thread.join(wait)
         self._fail(list(self._tickets.values()), LuminalError("the engine was closed"))
         self._thread.join()
+        if self._prefixes is not None:
+            self._prefixes.write(self._scheduler.pages)
+            self._prefixes = None
 
     # ---- the thread
 

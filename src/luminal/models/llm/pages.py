@@ -73,6 +73,18 @@ class Pages:
         if key not in self._page and page not in self._key:
             self._key[page], self._page[key] = key, page
 
+    def known(self) -> list[tuple[bytes, int]]:
+        """(contents, page), those first that were full first."""
+        return list(self._page.items())
+
+    def adopt(self, keys: Sequence[bytes]) -> list[int]:
+        """Pages for contents that are there already, nobody's yet; as many must be available."""
+        found = [self.take() for _ in keys]
+        for page, key in zip(found, keys):
+            self.remember(page, key)
+        self.release(found)
+        return found
+
     def _forget(self, page: int) -> None:
         key = self._key.pop(page, None)
         if key is not None:
