@@ -137,6 +137,15 @@ def eight_bits() -> Case:
     return {"quant_method": "bitsandbytes", "load_in_8bit": True}, state, values, "q8f"
 
 
+def ternary(linear: str) -> Case:
+    codes, scale = RANDOM.integers(0, 3, (OUT, IN)), np.array([1.75], ml_dtypes.bfloat16)
+    quarters = codes.reshape(4, OUT // 4, IN)
+    packed = (quarters << np.array([0, 2, 4, 6])[:, None, None]).sum(0).astype(np.uint8)
+    factor = np.float32(1 / 1.75 if linear == "bitlinear" else 1.75)
+    config = {"quant_method": "bitnet", "linear_class": linear}
+    return config, {"weight": packed, "weight_scale": scale}, (codes - 1) * factor, "q4f"
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "gptq": lambda: gptq(4, 64, True, "q4"),
     "gptq-asymmetric": lambda: gptq(4, 32, False, "q4u32"),
@@ -157,6 +166,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "nf4": lambda: four_bits(False),
     "nf4-nested": lambda: four_bits(True),
     "int8": eight_bits,
+    "bitnet": lambda: ternary("bitlinear"),
+    "bitnet-auto": lambda: ternary("autobitlinear"),
 }
 
 

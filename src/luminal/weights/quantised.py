@@ -6,6 +6,7 @@
     fp8, fbgemm_fp8     E4M3 and scales of blocks, of rows, or one (DeepSeek V3, Qwen 3)
     bitsandbytes        nf4, fp4 and int8
     mxfp4               E2M1 and an exponent for 32 of them (gpt-oss)
+    bitnet              -1, 0 and 1, and one scale
 
 Integers stay as they are wherever a kind of `luminal.models.llm.storage` has their form. FP8, nf4,
 fp4, groups in an order of their own and 8 bits with zero points are floats from here on.
@@ -296,6 +297,27 @@ def _four_bit_floats(state: State, stem: str) -> Packed:
     return Packed((len(raw), 2 * raw.shape[1]), "q8g", make)
 
 
+# ---- ternary
+
+
+def _bitnet(state: State, config: Fields, floats: str) -> State:
+    """weight u8 (out / 4, in), of a byte the low bits for the first quarter of the rows; numbers
+    that 1 was added to. weight_scale: what they are multiplied by, or divided by (bitlinear)."""
+    divided = config.text("linear_class", "bitlinear") == "bitlinear"
+    for name in [name for name in state if name.endswith(".weight_scale")]:
+        weight = name.removesuffix("_scale")
+        packed, scale = _part(state, weight), _part(state, name).astype(np.float32).reshape(-1)
+        _check(weight, packed.dtype == np.uint8 and packed.ndim == 2 and scale.size == 1)
+        scales = np.full((4 * len(packed), 1), 1 / scale[0] if divided else scale[0], np.float32)
+
+        def quants(packed: np.ndarray = packed) -> np.ndarray:
+            return np.concatenate([(packed >> at & 3) + np.uint8(1) for at in (0, 2, 4, 6)])
+
+        zeros = np.full(scales.shape, 2, np.uint8)
+        state[weight] = grouped(quants, zeros, scales, packed.shape[1], 2, floats)
+    return state
+
+
 # ---- bitsandbytes
 
 
@@ -339,4 +361,5 @@ def _four_bits(state: State, name: str, told: Fields, floats: str) -> Packed:
 METHODS: dict[str, Callable[[State, Fields, str], State]] = {
     "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed, "fp8": _fp8,
     "fbgemm_fp8": _fp8, "bitsandbytes": _bitsandbytes, "mxfp4": _mxfp4,
+    "bitnet": _bitnet,
 }  # fmt: skip
