@@ -190,6 +190,21 @@ def test_a_sum_over_images_has_its_lanes_along_their_pixels(images):
     assert path(cases.kernel("channels", buffers, extents, [acc]), "acc")[-1] == "p/1#"
 
 
+def test_what_a_sum_reads_is_made_as_its_own_operands_lie():
+    """A norm of computed rows: lanes along the rows would gather what the values are made from."""
+    e, squares = cases.read("e"), cases.mul(cases.read("e"), cases.read("e"))
+    out = cases.mul(cases.add(e, cases.read("sum")), cases.read("squares"))
+    values = [
+        cases.value("e", "mk", cases.silu(cases.load("X", "m", "k"))),
+        cases.value("sum", "m", e, cases.total("k")),
+        cases.value("squares", "m", squares, cases.total("k")),
+        cases.value("out", "mk", out, store=cases.store("Y", "m", "k")),
+    ]
+    buffers = [cases.buffer("X", 512, 2048), cases.buffer("Y", 512, 2048)]
+    kernel = cases.kernel("computed", buffers, {"m": 512, "k": 2048}, values)
+    assert {path(kernel, name)[-1] for name in ("e", "sum", "squares", "out")} == {"k/1#"}
+
+
 def interpreted(kernel, arrays, sizes, target):
     """All buffers after preparing, scheduling, lowering and interpreting a kernel."""
     arrays = {name: x.copy() for name, x in arrays.items()}

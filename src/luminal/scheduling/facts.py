@@ -183,9 +183,13 @@ class Facts:
     def access(self, e: Load | Read, conditions: tuple[Index, ...] = ()) -> Access:
         """One load or read."""
         if isinstance(e, Read):
-            v = self.by_name[e.value]
-            plain = Access(v.name, frozenset(v.axes), {}, v.dtype, conditions, free=True)
-            return self._now(plain)
+            v, axes = self.by_name[e.value], frozenset(self.by_name[e.value].axes)
+            made = [] if v.reduction or v.name in self.kept else self.accesses(v)
+            whole = (x.strides for x in made if x.load and x.axes == axes)
+            strides = next(whole, {})  # made where it is read: as what it is made from lies
+            return self._now(
+                Access(v.name, axes, strides, v.dtype, conditions, free=not strides)
+            )
         buffer, axes = self.buffers[e.buffer], self.axes_of(e)
         axis = {Index.of(a) for a in axes}
         dims = all(i.is_constant or i in axis for i in e.index)
