@@ -35,6 +35,6 @@ def test_a_recurrent_network_learns_over_thirty_steps(
 ) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     example = importlib.import_module("adding")
-    monkeypatch.setattr(example, "STEPS", 700)
+    monkeypatch.setattr(example, "STEPS", 1200)
     example.main()
     assert "the best constant 0.16667" in capsys.readouterr().out
