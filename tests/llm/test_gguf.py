@@ -322,8 +322,9 @@ def test_every_way_to_cut(name: str) -> None:
     """No character is lost, and kinds of characters are cut as each model's own tokenizer does."""
     from tokenizers import Regex, pre_tokenizers
 
-    text = "Hello World's 12345 naïve 日本語 🙂  a\n\n b's  DON'T xY\tz! (1,000) ไทย 가나 "
+    text = "Hello World's 12345 naïve 日本語 🙂  a\n\n b's  DON'T CamelCase\tz! (1,000) ไทย 가나 "
     steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in SPLITS[name]]
     pieces = [piece for piece, _ in pre_tokenizers.Sequence(steps).pre_tokenize_str(text)]
     assert "".join(pieces) == text and len(pieces) > 3
     assert "|".join(pieces).startswith(CUTS.get(name, "Hello"))
+    assert (" Camel" in pieces) == any(r"\p{Lu}" in pattern for pattern in SPLITS[name])

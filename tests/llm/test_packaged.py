@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from luminal import LLM
 from luminal.cli import main
 from luminal.errors import WeightsError
-from luminal.models.llm.gguf_text import GPT2_SPLIT, LLAMA3_SPLIT, SPLITS
 from luminal.models.llm.packaged import PACKAGE, packaged_model
 
 installed = pytest.mark.skipif(
@@ -107,18 +106,3 @@ def test_texts_are_cut_as_by_its_own_tokenizer(llm: LLM) -> None:
     own = steps.Sequence([steps.Digits(individual_digits=True), level])
     found = llm.tokenizer.raw.pre_tokenizer.pre_tokenize_str(SPLITTING)
     assert found == own.pre_tokenize_str(SPLITTING)
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_every_cut_keeps_the_whole_text(name: str) -> None:
-    package = pytest.importorskip("tokenizers")
-    pieces = [SPLITTING]
-    for pattern in SPLITS[name]:
-        split = package.pre_tokenizers.Split(package.Regex(pattern), "isolated")
-        pieces = [part for piece in pieces for part, _ in split.pre_tokenize_str(piece)]
-    assert "".join(pieces) == SPLITTING
-    cased = name in ("gpt-4o", "tekken")
-    assert (" Camel" in pieces) == cased
-    longest = max(len(piece.strip()) for piece in pieces if piece.strip().isdecimal())
-    few = 3 if name == "gpt-4o" else 1
-    assert longest == {GPT2_SPLIT: 5, LLAMA3_SPLIT: 3}.get(SPLITS[name][0], few)
