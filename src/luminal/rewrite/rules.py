@@ -19,8 +19,9 @@ undoes scaling that a program computes: a factor leaves a sum only if it is a lo
 a contraction (kernels of quantised products do the same), or divides weights of at most 1 (flash
 attention). What may overflow where the program as written does not: products and sums with such
 constants (a folded batch norm), and sums of weighted values near the largest number. `online` makes
-weights of zero in a row of minus infinities alone, where the program as written has NaN. No law
-loses digits (variance as E[x^2] - m^2 would).
+weights of zero in a row of minus infinities alone, where the program as written has NaN. Shares of
+powers (`share`) are taken for online ones under a sum only: beside an infinite score a single one
+is 0, but their sum is NaN. No law loses digits (variance as E[x^2] - m^2 would).
 """
 
 from __future__ import annotations
