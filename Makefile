@@ -53,7 +53,8 @@ slow: $(VENV)/dev
 	$(BIN)/python -m pytest -m slow
 
 # A short run of the suite beside every peer that is installed, then the scripts with real weights.
-gate: $(VENV)/dev  ## make gate OLD=<commit or folder>: is this tree slower anywhere?
+# make gate OLD=<commit or folder>: is this tree slower anywhere?
+gate: $(VENV)/dev
 	$(BIN)/python benchmarks/gate.py $(OLD)
 
 bench: $(VENV)/dev
