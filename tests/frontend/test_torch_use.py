@@ -2,6 +2,7 @@
 
 import copy
 import re
+import shutil
 import subprocess
 import sys
 
@@ -100,12 +101,23 @@ def test_a_few_elements_written_through_data(change):
 
 @pytest.mark.parametrize(
     "options",
-    [{"precision": "f4"}, {"threads": "two"}, {"threads": 0}, {"search": "long"}],
+    [{"precision": "f4"}, {"device": "tpu"}, {"threads": "two"}, {"threads": 0},
+     {"search": "long"}],
     ids=str,
-)
+)  # fmt: skip
 def test_values_of_options_are_checked(options):
     with pytest.raises(Exception, match=str(next(iter(options.values())))):
         compiled(lambda x: x + 1, options=options)(torch.ones(3))
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
+def test_on_another_device():
+    model = small().eval()
+    other = compiled(model, options={"device": "cuda:sim", "strict": True})
+    with torch.no_grad():
+        for rows in (3, 5, 3):
+            x = torch.randn(rows, 8)
+            close(other(x), model(x))
 
 
 def test_what_runs_in_pytorch_is_told_once_or_refused(monkeypatch):

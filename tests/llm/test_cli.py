@@ -80,6 +80,11 @@ def test_language_models_are_explained_and_tuned(
     assert code == 1 and error == "luminal: --quant is for language models\n"
 
 
+def test_a_device_that_is_not_there() -> None:
+    code, _, error = run("run", checkpoint("llama3")[0], "the fox", "--device", "tpu")
+    assert code == 1 and "no device 'tpu'" in error
+
+
 def test_errors_are_one_line(tmp_path: Path) -> None:
     for command in (["run", tmp_path, "x"], ["chat", tmp_path], ["info", tmp_path]):
         code, _, error = run(*command)

@@ -41,6 +41,7 @@ LOADING = [
     *MODEL_OPTIONS,
     click.option("--draft", default=None, metavar="MODEL", help="A small model to --speculate by."),
     click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
+    click.option("--device", default=None, help="As `luminal doctor` lists them."),
     click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),
 ]
 SAMPLING = [
@@ -95,7 +96,8 @@ def split_options(
     """Options of `LLM`, and those of `Sampling`."""
     if options["repetition_penalty"] is None:
         options["repetition_penalty"] = REPETITION if model is None else 1.0
-    names = ("quant", "precision", "context", "kv", "lora", "draft", "threads", "search")
+    names = ("quant", "precision", "context", "kv", "lora", "draft", "threads", "device",
+             "search")  # fmt: skip
     loading = {n: options[n] for n in names if options[n] is not None}
     return loading, {n: v for n, v in options.items() if n not in names}
 

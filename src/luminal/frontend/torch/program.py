@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ... import forks
+from ...backend import devices
 from ...errors import DimError, InputError
 from ...graph.dtype import DType
 from ...graph.graph import Graph
@@ -35,11 +36,11 @@ MOST_CHANGES = 4  # of each weight; where they change more often they are read i
 class Options:
     """What `torch.compile(..., options={...})` takes.
 
-    search, precision, database, cache: as `Graph.compile` takes them. threads: None means as many
-    as PyTorch uses. strict: what a fault of ours or a missing rule would leave to PyTorch raises
-    an error; else it warns. range_checks: an index out of range and a whole number divided by zero
-    raise eager's errors; False: nobody looks. check: each program's first results, and the first
-    for each choice of sizes, are compared with PyTorch's; a wrong value raises CompileError.
+    device, search, precision, database, cache: as `Graph.compile` takes them. threads: None means
+    as many as PyTorch uses. strict: what a fault of ours or a missing rule would leave to PyTorch
+    raises an error; else it warns. range_checks: an index out of range and a whole number divided
+    by zero raise eager's errors; False: nobody looks. check: each program's first results, and the
+    first for each choice of sizes, are compared with PyTorch's; a wrong value raises CompileError.
     freeze: in inference, weights are packed once, and again when they have changed; False: they are
     read anew at each call, so that a change by any route is seen at once.
     """
@@ -53,6 +54,7 @@ class Options:
     range_checks: bool = True
     check: bool = False
     freeze: bool = True
+    device: str = "auto"
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
@@ -66,6 +68,8 @@ class Options:
             if not isinstance(getattr(chosen, name), bool):
                 raise InputError(f"{name}={getattr(chosen, name)!r}: it is True or False")
         Budget.of(chosen.search)
+        if chosen.device != "reference":
+            devices.find(chosen.device)
         default_passes(chosen.precision)
         if chosen.threads is not None and (
             not isinstance(chosen.threads, int) or chosen.threads < 1
@@ -76,8 +80,9 @@ class Options:
     def compile(self, graph: Graph) -> Executable:
         """The graph's program. Raises what `Graph.compile` does."""
         return graph.compile(
-            search=self.search, precision=self.precision, database=self.database,
-            threads=self.threads or torch.get_num_threads(), cache=self.cache,
+            device=self.device, search=self.search, precision=self.precision,
+            threads=self.threads or torch.get_num_threads(), database=self.database,
+            cache=self.cache,
         )  # fmt: skip
 
 
