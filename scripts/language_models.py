@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import speech_models
 from tests.llm.checkpoints import FAMILIES, VOCABULARY, checkpoint, greedy, reference_logits
 
 from luminal import LLM
@@ -28,13 +29,18 @@ HEAD = """# Families of language models
 Written by `scripts/language_models.py`; do not edit. Each row is a tiny model with random weights,
 written by transformers {version} and read by luminal: the largest difference of logits over their
 largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and
-whether they are in a batch with replies to prompts of other lengths.
+whether they are in a batch with replies to prompts of other lengths. Models of speech: tokens of a
+sound, in a batch with another one.
 
 | family | `model_type` | logits off by | greedy | in a batch |
 |---|---|---|---|---|"""
 
 
 def row(name: str) -> str:
+    if name in speech_models.NAMES:
+        kind, off, alone, batch = speech_models.row(name, TOKENS)
+        cells = [name, f"`{kind}`", f"{off:.0e}", _same(alone), _same(batch)]
+        return f"| {' | '.join(cells)} |"
     directory, model = checkpoint(name)
     prompts = [np.random.default_rng(n).integers(3, VOCABULARY, n).tolist() for n in LENGTHS]
     expected = [greedy(model, ids, TOKENS) for ids in prompts]
@@ -55,6 +61,8 @@ def row(name: str) -> str:
 
 
 def _same(equal: Any) -> str:
+    if equal is None:
+        return "alone only"
     return "equal" if equal else "**differs**"
 
 
@@ -63,7 +71,7 @@ def main(names: list[str]) -> None:
 
     logging.disable(logging.WARNING)
     print(HEAD.format(version=transformers.__version__, tokens=TOKENS, longest=LENGTHS[-1]))
-    for name in sorted(names or FAMILIES):
+    for name in sorted(names or [*FAMILIES, *speech_models.NAMES]):
         print(row(name), flush=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from speech.checkpoints import TABLED
 
 from luminal import LLM
 
@@ -88,4 +89,6 @@ def test_the_table_of_families_is_complete() -> None:
     """docs/models.md is written by a script from its results."""
     table = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     named = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")}
-    assert named == {*FAMILIES, "family"} and "differs" not in table
+    speech = {"moonshine", "wav2vec2-base", "wav2vec2-large"}
+    speech |= {f"whisper-{size}" for size in TABLED}
+    assert named == {*FAMILIES, *speech, "family"} and "differs" not in table

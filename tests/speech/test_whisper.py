@@ -90,9 +90,11 @@ def test_greedy_tokens_equal_those_of_transformers(timestamps: bool) -> None:
             assert list(one.tokens) == [t for t in other if t != model.specials.end]
 
 
-def greedy(mel: np.ndarray, prompt: list[int], count: int, timestamps: bool) -> list[int]:
+def greedy(
+    mel: np.ndarray, prompt: list[int], count: int, timestamps: bool, size: str = "two"
+) -> list[int]:
     """The likeliest tokens one by one, with transformers' model and processors of logits."""
-    model = whisper()[1]
+    model = whisper(size)[1]
     settings, begin = model.generation_config, len(prompt)
     rules: list[Any] = [
         SuppressTokensLogitsProcessor(settings.suppress_tokens),

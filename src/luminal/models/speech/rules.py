@@ -29,7 +29,8 @@ class Rules:
         each row after its prompt."""
         own = self.specials
         hidden = [*self.suppress, own.start, own.transcribe, own.translate, own.previous,
-                  own.no_speech, own.no_timestamps]  # fmt: skip
+                  own.no_speech]  # fmt: skip
+        hidden += [own.no_timestamps] if self.timestamps else []
         logits[:, [token for token in hidden if token < logits.shape[1]]] = -np.inf
         for row, tokens in zip(logits, said):
             if not tokens:
