@@ -77,6 +77,27 @@ def test_a_kept_program(tmp_path: Path) -> None:
     assert seen[0][1] == seen[1][1]
 
 
+def test_lanes_beyond_a_row_are_not_looked_at() -> None:
+    """A condition keeps an index inside for the lanes of the row, and not for those behind it."""
+    graph, values = Graph(), np.arange(12, dtype=np.float32).reshape(2, 6)
+    x = graph.tensor((2, 6), name="x")
+    y = ops.diag_embed(x, 1).output("y")
+    rt = graph.compile("cuda:sim", cache=False)
+    rt[x] = values
+    rt.run()
+    np.testing.assert_array_equal(rt[y], [np.diag(row, 1) for row in values])
+
+
+def test_counts_of_values_meet_no_barrier_by_data() -> None:
+    graph, values = Graph(), np.array([0.1, 0.2, 0.9, 0.4, 0.1], np.float32)
+    x = graph.tensor((5,), name="x")
+    y = ops.histc(x, 4, 0.0, 1.0).output("y")
+    rt = graph.compile("cuda:sim", cache=False)
+    rt[x] = values
+    rt.run()
+    np.testing.assert_array_equal(rt[y], np.histogram(values, 4, (0, 1))[0])
+
+
 # ---- threads of a block
 
 

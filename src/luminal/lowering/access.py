@@ -24,7 +24,6 @@ from .indexing import Indexing
 from .place import Lanes, Place, lane_name
 from .shuffles import between, every_second, turned
 
-NOTHING: frozenset[str] = frozenset()
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
@@ -74,7 +73,9 @@ class Access:
                 found = self._offsets[key] = self._offset(memory, index)
             return found
 
-        guarded = place.guarded & set(axes) if place.guarded else NOTHING
+        guarded = place.guarded  # conditions keep an index inside where their own axes are
+        if not place.masks:
+            guarded = guarded & set(axes)
         if not guarded and not place.masks:
             return self._load(memory, locate, place, None)
         if self._inside(load, self._at(load.index, data, place, memory), memory, place.lanes):

@@ -28,6 +28,7 @@ from ..kernel.program import (
 )
 from ..kernel.target import Target
 from .builder import integer
+from .verify import parted
 
 LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter_at")
 BARRIER = Instruction(None, "barrier", ())
@@ -51,6 +52,8 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     body, _ = _Barriers(written, ordered).body(body, frozenset())
     lanes = _Lanes(target.group, target.exchanges)
     together = Parallel(THREAD, integer(target.group), lanes.whole(body), "threads")
+    if parted(together):
+        raise Illegal("data say which threads of a unit come to a barrier")
     before = [s for s in program.body if s is not units and s not in vectors]
     tiles = (*(replace(t, space="shared") for t in program.tiles), *lanes.tiles.values())
     total = sum(tile.bytes for tile in tiles)

@@ -59,22 +59,7 @@ class _Verifier:
         beside: list[Statement] = [s for s in units.body if s is not threads]
         writes = [s for s in statements(beside) if isinstance(s, Instruction) and s.out is None]
         _require(not writes, "a store stands outside the loop over threads")
-        self._same_way(threads.body, {threads.var.name})
-
-    def _same_way(self, body: list[Statement], differs: set[str]) -> None:
-        """differs: names whose values are not the same in all threads. What is read from memory may
-        differ."""
-        for s in body:
-            if isinstance(s, Instruction):
-                if s.out and (s.op in LOADS or any(a.name in differs for a in s.args)):
-                    differs.add(s.out.name)
-                continue
-            how = s.condition if isinstance(s, When) else s.count
-            parted = how.name in differs and _barriers(s.body)
-            _require(not parted, "a barrier that some threads may not come to")
-            if isinstance(s, For):
-                differs |= {v.name for row in s.carried for v in (row[0], row[3])}
-            self._same_way(s.body, differs)
+        _require(not parted(threads), "a barrier that some threads may not come to")
 
     # ---- names
 
@@ -176,6 +161,25 @@ class _Verifier:
             _require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
             for a in ins.args[1:]:
                 _require(a.lanes[: len(_out(ins).lanes)] == _out(ins).lanes, "operand lanes")
+
+
+def parted(threads: Parallel) -> bool:
+    """Whether threads may take different ways to a barrier: what is read from memory may differ."""
+    return _parted(threads.body, {threads.var.name})
+
+
+def _parted(body: list[Statement], differs: set[str]) -> bool:
+    for s in body:
+        if isinstance(s, Instruction):
+            if s.out and (s.op in LOADS or any(a.name in differs for a in s.args)):
+                differs.add(s.out.name)
+            continue
+        how = s.condition if isinstance(s, When) else s.count
+        if isinstance(s, For):
+            differs |= {v.name for row in s.carried for v in (row[0], row[3])}
+        if (how.name in differs and _barriers(s.body)) or _parted(s.body, differs):
+            return True
+    return False
 
 
 def _barriers(body: list[Statement]) -> bool:
