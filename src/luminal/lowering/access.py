@@ -73,9 +73,7 @@ class Access:
                 found = self._offsets[key] = self._offset(memory, index)
             return found
 
-        guarded = place.guarded  # conditions keep an index inside where their own axes are
-        if not place.masks:
-            guarded = guarded & set(axes)
+        guarded = place.guarded & set(axes)
         if not guarded and not place.masks:
             return self._load(memory, locate, place, None)
         if self._inside(load, self._at(load.index, data, place, memory), memory, place.lanes):
@@ -180,7 +178,10 @@ class Access:
         base, steps = parts
         lanes = _lanes(steps)
         if mask is not None:
-            if not set(mask.lanes) <= set(lanes):
+            still = {a for a, _ in mask.lanes} - {a for a, _ in lanes}
+            if still:  # a condition keeps the index inside in a row's lanes, not in those behind it
+                tails = [self.tail(a, place) for a in sorted(place.guarded & still)]
+                mask = self.indexing.all_of([mask, *tails], place.lanes)
                 return self._load_at(memory, offset, place.lanes, mask)
             if not lanes:
                 return self._load_or_start(memory, base, mask)
