@@ -199,8 +199,8 @@ def test_a_library_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     text = ("k", 'extern "C" __global__ void k(buffer<float> b) { b[0] = 1; }')
     simulator.library((text,))
     simulator.library.cache_clear()
-    monkeypatch.setattr(subprocess, "run", None)
-    simulator.library((text,))
+    monkeypatch.setattr(subprocess, "run", None)  # no compiler is called again
+    assert simulator.library((text,)).simulated_0
 
 
 def test_which_kinds_there_are() -> None:

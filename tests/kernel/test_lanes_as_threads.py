@@ -15,22 +15,18 @@ from lower_cases import TARGET, arrays_of, compare
 from oracles.program import interpret
 from test_lower import CASES
 
+from luminal.backend.cuda.shape import group_target
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
 from luminal.kernel.layout import pack
 from luminal.kernel.program import For, Instruction, Program
-from luminal.kernel.target import Costs, Target
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import statements, verify
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
 GROUP = replace(TARGET, group=32, instructions=())
-GPU = Target(
-    "gpu", vector_bytes=128, registers=96, fma_ports=4, load_ports=1, l1=128 << 10, l1_ways=256,
-    page=1 << 21, l2=48 << 20, threads=2112, index_bits=32, group=32, exchanges=True,
-    costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0),
-)  # fmt: skip
+GPU = group_target(132)
 NAMES = (
     "softmax in its output", "layer norm", "start in lanes",
     "online beside lanes", "band in lanes",

@@ -3,6 +3,7 @@ each part."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,33 +35,46 @@ def parts(samples: np.ndarray, shortest: int) -> Iterator[tuple[int, np.ndarray]
         start += len(part)
 
 
-def transcribed(
-    audio: str | Path | bytes | np.ndarray, hear: Callable[[np.ndarray], Part], shortest: int,
-    options: Options, on_segment: Callable[[Segment], None] | None, timed: bool,
-) -> Transcript:  # fmt: skip
-    """What `hear` finds in each part. timed: it tells the times of words. Raises InputError for an
-    option that such a model does not have."""
-    if options.task != "transcribe":
-        raise InputError(f"task {options.task!r}: this model only transcribes")
-    if options.words and not timed:
-        raise Unsupported("times of words: this model does not tell them")
-    if options.beams != 1 or options.prompt:
-        raise Unsupported("beams and prompts: Whisper has them, this model does not")
-    samples = read_audio(audio) if isinstance(audio, (str, Path, bytes)) else check_samples(audio)
-    segments = []
-    for start, part in parts(samples, shortest):
-        text, words = hear(part)
-        if not text.strip():
-            continue
-        first, end = start / RATE, min(start + len(part), len(samples)) / RATE
-        moved = tuple(replace(w, start=w.start + first, end=min(w.end + first, end)) for w in words)
-        segments.append(Segment(first, end, f" {text.strip()}", seek=start,
-                                words=moved if options.words else ()))  # fmt: skip
-        if on_segment is not None:
-            on_segment(segments[-1])
-    text = "".join(each.text for each in segments).strip()
-    return Transcript(text, options.language or "en", len(samples) / RATE, tuple(segments))
+class Ear(ABC):
+    """A model that says what it hears in a part. shortest: samples of one. timed: it tells the
+    times of words."""
 
+    shortest: int
+    timed = False
 
-def changed(options: Options | None, more: dict[str, Any]) -> Options:
-    return replace(options or Options(), **more)
+    @abstractmethod
+    def hear(self, samples: np.ndarray) -> Part:
+        """What is said in a part."""
+
+    def transcribe(
+        self, audio: str | Path | bytes | np.ndarray, options: Options | None = None,
+        on_segment: Callable[[Segment], None] | None = None, **more: Any,
+    ) -> Transcript:  # fmt: skip
+        """As `Whisper.transcribe`; a segment is a part of at most 30 s. Raises InputError, or
+        Unsupported for options of Whisper alone."""
+        options = replace(options or Options(), **more)
+        self._check(options)
+        samples = check_samples(audio) if isinstance(audio, np.ndarray) else read_audio(audio)
+        segments = []
+        for start, part in parts(samples, self.shortest):
+            text, words = self.hear(part)
+            if not text.strip():
+                continue
+            first, end = start / RATE, min(start + len(part), len(samples)) / RATE
+            moved = tuple(
+                replace(w, start=w.start + first, end=min(w.end + first, end)) for w in words
+            )
+            segments.append(Segment(first, end, f" {text.strip()}", seek=start,
+                                    words=moved if options.words else ()))  # fmt: skip
+            if on_segment is not None:
+                on_segment(segments[-1])
+        text = "".join(each.text for each in segments).strip()
+        return Transcript(text, options.language or "en", len(samples) / RATE, tuple(segments))
+
+    def _check(self, options: Options) -> None:
+        if options.task != "transcribe":
+            raise InputError(f"task {options.task!r}: this model only transcribes")
+        if options.words and not self.timed:
+            raise Unsupported("times of words: this model does not tell them")
+        if options.beams != 1 or options.prompt:
+            raise Unsupported("beams and prompts: Whisper has them, this model does not")

@@ -4,7 +4,6 @@ time that grows with the length of the sound."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,9 @@ from ..llm.storage import Storage
 from ..llm.text import load_tokenizer
 from ..llm.weights import Deferred, give
 from .audio import RATE
-from .ear import PART, Part, changed, transcribed
+from .ear import PART, Ear, Part
 from .encoder import Memory, Stack, encoder_outputs, plain_config
 from .program import DecoderProgram, Encoding, part_of
-from .transcript import Segment, Transcript
-from .whisper import Options
 
 TOKENS_A_SECOND = 6.5  # more are no speech, says the model's card
 LONGEST = round(PART * RATE)  # samples
@@ -99,9 +96,11 @@ def recorded_encoder(encoder: DecoderConfig, decoder: DecoderConfig) -> Recorded
     return Recorded(graph, model, [])
 
 
-class Moonshine:
+class Moonshine(Ear):
     """A model of a directory as Hugging Face writes it. options: of `Graph.compile`. Raises
     WeightsError or Unsupported."""
+
+    shortest = SHORTEST
 
     def __init__(self, path: Path, threads: int | None = None, **options: Any) -> None:
         values = Fields.load(path / "config.json")
@@ -149,15 +148,6 @@ class Moonshine:
             logits = self.decoder.step(np.array([[token]]))
         return found
 
-    def transcribe(
-        self, audio: str | Path | bytes | np.ndarray, options: Options | None = None,
-        on_segment: Callable[[Segment], None] | None = None, **more: Any,
-    ) -> Transcript:  # fmt: skip
-        """As `Whisper.transcribe`; a segment is a part of at most 30 s. Raises InputError, or
-        Unsupported for options of Whisper alone."""
-        own = changed(options, more)
-        return transcribed(audio, self._heard, SHORTEST, own, on_segment, timed=False)
-
-    def _heard(self, samples: np.ndarray) -> Part:
+    def hear(self, samples: np.ndarray) -> Part:
         limit = max(1, round(len(samples) / RATE * TOKENS_A_SECOND))
         return self.tokenizer.decode(self.tokens(samples, limit)), ()

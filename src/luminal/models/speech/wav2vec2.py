@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,9 @@ from ..llm.elsewhere import Recorded, compiled
 from ..llm.storage import Storage
 from ..llm.weights import Deferred, give
 from .audio import RATE
-from .ear import PART, Part, changed, transcribed
+from .ear import PART, Ear, Part
 from .encoder import Stack, Whole, plain_config
-from .transcript import Segment, Transcript, Word
-from .whisper import Options
+from .transcript import Word
 
 LONGEST = round(PART * RATE)
 RULES = [(re.compile(theirs), ours) for theirs, ours in (
@@ -170,9 +169,11 @@ def shortest(values: Fields) -> int:
     return length
 
 
-class Wav2Vec2:
+class Wav2Vec2(Ear):
     """A model of a directory as Hugging Face writes it (config.json, *.safetensors, vocab.json).
     options: of `Graph.compile`. Raises WeightsError."""
+
+    timed = True
 
     def __init__(self, path: Path, threads: int | None = None, **options: Any) -> None:
         values = Fields.load(path / "config.json")
@@ -195,16 +196,7 @@ class Wav2Vec2:
         found: np.ndarray = self._program["logits"][0]
         return found
 
-    def transcribe(
-        self, audio: str | Path | bytes | np.ndarray, options: Options | None = None,
-        on_segment: Callable[[Segment], None] | None = None, **more: Any,
-    ) -> Transcript:  # fmt: skip
-        """As `Whisper.transcribe`; a segment is a part of at most 30 s. Raises InputError, or
-        Unsupported for options of Whisper alone."""
-        own = changed(options, more)
-        return transcribed(audio, self._heard, self.shortest, own, on_segment, timed=True)
-
-    def _heard(self, samples: np.ndarray) -> Part:
+    def hear(self, samples: np.ndarray) -> Part:
         """The likeliest token of each frame; what repeats is said once, blanks stand between."""
         logits = self.logits(samples).astype(np.float64)
         shares = np.exp(logits - logits.max(-1, keepdims=True))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ... import nn
-from ...errors import InputError, Unsupported, WeightsError
+from ...errors import InputError, WeightsError
 from ...graph import Graph
 from ...weights.checkpoints import read_tensors
-from ...weights.fields import Fields, exists
+from ...weights.fields import Fields
 from .backbones import (
     CONVOLUTIONAL,
     TRANSFORMER,
@@ -21,7 +21,7 @@ from .backbones import (
     TransformerConfig,
 )  # fmt: skip
 from .images import Source, prepared, processor, read_image
-from .layers import renamed
+from .layers import config_of, renamed
 
 CONVNEXT_NORM = ((r"^embeddings\.layernorm\.", "embedding_norm."),)
 FAMILIES: dict[str, tuple[Any, Any, Any]] = {  # model_type -> (config, net, names)
@@ -41,12 +41,7 @@ class Classifier:
 
     def __init__(self, directory: str | Path, **compiling: Any) -> None:
         self.directory = Path(directory)
-        if not exists(self.directory / "config.json"):
-            raise WeightsError(f"{self.directory}: no config.json in this folder")
-        given = Fields.load(self.directory / "config.json")
-        kind = given.text("model_type")
-        if kind not in FAMILIES:
-            raise Unsupported(f"{self.directory}: {kind!r}; there are {', '.join(FAMILIES)}")
+        given, kind = config_of(self.directory, FAMILIES)
         config, net, names = FAMILIES[kind]
         state = renamed(read_tensors(self.directory), names, UNUSED)
         head = state.get("classifier.weight")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ... import nn, ops
-from ...errors import WeightsError
+from ...errors import Unsupported, WeightsError
 from ...graph import Graph, Tensor
 from ...nn import init
 from ...nn.activation import activation_of
 from ...nn.attention import heads as split_heads
+from ...weights.fields import Fields, exists
 
 Rotary = Callable[[Tensor], Tensor]  # of (batch, heads, tokens, head_dim)
 Renames = Iterable[tuple[str, str]]  # regular expressions and what stands in their place
@@ -105,6 +107,18 @@ class Block(nn.Module):
         x = x + (y * self.scale1 if self.scaled else y)
         y = self.mlp(self.layer_norm2(x))
         return x + (y * self.scale2 if self.scaled else y)
+
+
+def config_of(directory: Path, kinds: Iterable[str]) -> tuple[Fields, str]:
+    """The config.json of a folder, and its model_type, one of these. Raises WeightsError,
+    Unsupported."""
+    if not exists(directory / "config.json"):
+        raise WeightsError(f"{directory}: no config.json in this folder")
+    given = Fields.load(directory / "config.json")
+    kind = given.text("model_type")
+    if kind not in kinds:
+        raise Unsupported(f"{directory}: {kind!r}; there are {', '.join(kinds)}")
+    return given, kind
 
 
 def renamed(state: Mapping[str, Any], renames: Renames, drop: str = r"$^") -> dict[str, Any]:

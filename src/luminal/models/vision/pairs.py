@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from ... import nn, ops
-from ...errors import InputError, Unsupported, WeightsError
+from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...nn import init
 from ...weights.checkpoints import read_tensors
-from ...weights.fields import Fields, exists
+from ...weights.fields import Fields
 from ..tokenizing import read_tokenizer, refused
 from .clip import CLIPText, CLIPTextConfig
 from .images import Source, prepared, processor, read_image
-from .layers import MLP, renamed
+from .layers import MLP, config_of, renamed
 from .sight import CLIP_MEAN, CLIP_STD, HALF
 from .towers import Tower, TowerConfig
 
@@ -93,12 +93,7 @@ class Pairs:
 
     def __init__(self, directory: str | Path, **compiling: Any) -> None:
         self.directory = Path(directory)
-        if not exists(self.directory / "config.json"):
-            raise WeightsError(f"{self.directory}: no config.json in this folder")
-        given = Fields.load(self.directory / "config.json")
-        kind = given.text("model_type")
-        if kind not in LENGTHS:
-            raise Unsupported(f"{self.directory}: {kind!r}; there are {', '.join(LENGTHS)}")
+        given, kind = config_of(self.directory, LENGTHS)
         self.clip = kind == "clip"
         self._state = renamed(read_tensors(self.directory), HEADS)
         self._prepared = processor(self.directory)
