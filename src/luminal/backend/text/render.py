@@ -1,8 +1,4 @@
-"""Loop program -> the text of one kernel, in any of the C-like dialects.
-
-Every value is a constant, a position the number of an element, a worker takes every so-many-th unit
-of the parallel loop. Values are numbers: programs with vectors are for backends that have them.
-"""
+"""Loop program -> the text of one kernel, in any of the C-like dialects."""
 
 from __future__ import annotations
 
@@ -13,26 +9,14 @@ import numpy as np
 
 from ...errors import Unsupported
 from ...graph.dtype import DType, f16, f32, f64
-from ...graph.scalars import SCALARS
-from ...kernel.program import (
-    LINE,
-    For,
-    Instruction,
-    Parallel,
-    Program,
-    Statement,
-    Val,
-    When,
-    start_of,
-)
+from ...kernel.program import LINE, Instruction, Program, Val
 from .dialect import Dialect
 from .helpers import helper, unsigned
+from .writer import HALF, OF_BOOLS, Writer
 
-HALF = ("f16", "bf16")
 BINARY = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "and": "&", "or": "|",
           "xor": "^"}  # fmt: skip
 WORKERS = 128  # of a group, at most
-OF_BOOLS = {"add": "|", "max": "|", "mul": "&", "min": "&"}
 
 
 def tile_places(program: Program) -> dict[str, int]:
@@ -75,19 +59,11 @@ def kernel_name(program: Program) -> str:
     return re.sub(r"\W", "_", program.name, flags=re.ASCII)
 
 
-def _is_shift(amount: Val) -> bool:
-    """So many bits as a signed number has."""
-    kind = amount.dtype
-    return bool(kind and amount.literal and kind.kind == "int" and 0 <= int(amount.name) < 32)
-
-
-class _Text:
+class _Text(Writer):
     def __init__(self, program: Program, dialect: Dialect) -> None:
-        self.program, self.dialect = program, dialect
-        self.lines: list[str] = []
-        self.helpers: dict[str, str] = {}
-        self.names: dict[str, str] = {}
-        self.memories: dict[str, tuple[str, DType]] = {}
+        super().__init__(program)
+        self.dialect, self.language = dialect, dialect.name
+        self.thread, self.barrier, self.exchange = dialect.thread, dialect.barrier, dialect.exchange
 
     def text(self) -> str:
         parameters = self._parameters()
@@ -103,7 +79,7 @@ class _Text:
     def _parameters(self) -> list[str]:
         made, dialect = list[str](), self.dialect
         for number, buffer in enumerate(self.program.buffers):
-            name = self._memory(buffer.name, buffer.dtype, f"b{number}")
+            name = self.memory(buffer.name, buffer.dtype, f"b{number}")
             made.append(self._pointer(name, self.stored(buffer.dtype), number))
         for number, size in enumerate(self.program.sizes):
             self.names[f"%d_{size}"] = name = f"d{number}"
@@ -115,11 +91,6 @@ class _Text:
         space = self.dialect.space
         return self.dialect.buffer.format(space=space, type=kind, name=name, number=number)
 
-    def _memory(self, memory: str, dtype: DType, name: str) -> str:
-        self.memories[memory] = name, dtype
-        self.names[start_of(memory).name] = "0"
-        return name
-
     def _tiles(self) -> None:
         d, worker, workers = self.dialect, self.dialect.worker, self.dialect.workers
         outside = in_workspace(self.program, d)
@@ -130,7 +101,7 @@ class _Text:
         self.lines += [f"  const i64 worker_number = {worker}, all_workers = {workers};"]
         places = tile_places(self.program)
         for number, tile in enumerate(self.program.tiles):
-            name, kind = self._memory(tile.name, tile.dtype, f"t{number}"), self.stored(tile.dtype)
+            name, kind = self.memory(tile.name, tile.dtype, f"t{number}"), self.stored(tile.dtype)
             at, count = str(places[tile.name]), tile.elements
             if tile.space == "shared":
                 form = d.shared
@@ -154,12 +125,6 @@ class _Text:
         if dtype.name in self.dialect.lacks:
             raise Unsupported(f"{self.dialect.name} has no {dtype}")
         return "bool" if dtype.kind == "bool" else "u16" if dtype.name in HALF else dtype.name
-
-    def value(self, val: Val) -> str:
-        if not val.literal:
-            return self.names[val.name]
-        assert val.dtype is not None
-        return self.number(val.name, val.dtype)
 
     def number(self, text: str, dtype: DType) -> str:
         """A literal, exactly."""
@@ -191,105 +156,20 @@ class _Text:
 
     # ---- statements
 
-    def body(self, body: list[Statement], indent: str) -> None:
-        for statement in body:
-            if isinstance(statement, Instruction):
-                self.instruction(statement, indent)
-            elif isinstance(statement, When):
-                self.lines.append(f"{indent}if ({self.value(statement.condition)}) {{")
-                self._inside(statement.body, indent)
-            elif isinstance(statement, Parallel):
-                self.parallel(statement, indent)
-            else:
-                self.loop(statement, indent)
+    def constant(self, kind: str, name: str, value: str) -> str:
+        return f"const {kind} {name} = {value};"
 
-    def parallel(self, loop: Parallel, indent: str) -> None:
-        if loop.level == "threads":
-            kind = self.type(loop.var.dtype)
-            thread = f"const {kind} {self.define(loop.var)} = {self.dialect.thread};"
-            self.lines.append(f"{indent}{{ {thread}")
-        else:
-            self.lines.append(indent + self._head(loop, "worker_number", "+= all_workers"))
-        self._inside(loop.body, indent)
-        if loop.level == "threads":  # the next unit uses the shared tiles again
-            self.lines.append(indent + self.dialect.barrier)
+    def variable(self, kind: str, name: str, value: str) -> str:
+        return f"{kind} {name} = {value};"
 
-    def _inside(self, body: list[Statement], indent: str) -> None:
-        self.body(body, indent + "  ")
-        self.lines.append(indent + "}")
+    def counted(self, kind: str, name: str, first: str, count: str, step: str) -> str:
+        return f"for ({kind} {name} = {first}; {name} < {count}; {name} += {step}) {{"
 
-    def _head(self, loop: For | Parallel, first: str, step: str) -> str:
-        var = self.define(loop.var)
-        kind = self.type(loop.var.dtype)
-        return f"for ({kind} {var} = {first}; {var} < {self.value(loop.count)}; {var} {step}) {{"
+    def offset(self, position: str, further: str) -> str:
+        return f"{position} + {further}"
 
-    def loop(self, loop: For, indent: str) -> None:
-        for phi, initial, _, _ in loop.carried:
-            start = self.value(initial)
-            self.lines.append(f"{indent}{self.type(phi.dtype)} {self.define(phi)} = {start};")
-        self.lines.append(indent + self._head(loop, "0", "+= 1"))
-        self.body(loop.body, indent + "  ")
-        phis = {phi.name for phi, *_ in loop.carried}
-        crossed = any(v.name in phis and v.name != p.name for p, _, v, _ in loop.carried)
-        following = []
-        for phi, _, val, _ in loop.carried:
-            text = self.value(val)
-            if crossed:  # all are read before any is written
-                text, kept = f"{self.names[phi.name]}_next", text
-                self.lines.append(f"{indent}  const {self.type(phi.dtype)} {text} = {kept};")
-            following.append(f"{indent}  {self.names[phi.name]} = {text};")
-        self.lines += [*following, indent + "}"]
-        for phi, _, _, result in loop.carried:
-            self.names[result.name] = self.names[phi.name]
-
-    def define(self, val: Val) -> str:
-        if val.width != 1:
-            raise Unsupported(f"a vector in {self.dialect.name}: {val.name} has {val.width} lanes")
-        name = self.names[val.name] = re.sub(r"\W", "_", val.name[1:], flags=re.ASCII)
-        return name
-
-    # ---- instructions
-
-    def instruction(self, ins: Instruction, indent: str) -> None:
-        if ins.op == "prefetch":
-            return
-        if ins.op == "barrier":
-            self.lines.append(indent + self.dialect.barrier)
-            return
-        if ins.op in ("store", "scatter_at"):
-            self.store(ins, indent)
-            return
-        if ins.out is None:
-            raise Unsupported(f"the loop program has {ins.op}, which {self.dialect.name} has not")
-        text = self.expression(ins, ins.out)
-        kind = self.type(ins.out.dtype)
-        self.lines.append(f"{indent}const {kind} {self.define(ins.out)} = {text};")
-
-    def expression(self, ins: Instruction, out: Val) -> str:
-        args = [self.value(a) for a in ins.args]
-        if ins.op in ("load", "gather", "gather_at"):
-            return self.load(ins, out, args)
-        if ins.op == "shift_right" and _is_shift(ins.args[1]):
-            return f"{args[0]} >> {args[1]}"
-        if ins.op == "offset":
-            return args[1] if args[0] == "0" else f"{args[0]} + {args[1]}"
-        if ins.op in ("expand", "pack") or ins.op.startswith("across."):  # of one lane
-            return args[0]
-        if ins.op == "exchange" and self.dialect.exchange:
-            return self.dialect.exchange.format(value=args[0], bit=ins.attrs[0])
-        if ins.op == "shuffle":
-            return args[ins.attrs[0]]
-        if ins.op == "iota":
-            return "0"
-        if ins.op == "fma":
-            assert out.dtype is not None
-            return f"{self.call('fma', out.dtype)}({args[1]}, {args[2]}, {args[0]})"
-        if ins.op not in SCALARS:
-            raise Unsupported(f"the loop program has {ins.op}, which {self.dialect.name} has not")
-        source, result = ins.args[-1].dtype, out.dtype
-        assert source is not None and result is not None
-        return self.cast(args[0], source, result) if ins.op == "cast" else \
-            self.scalar(ins.op, source, args)  # fmt: skip
+    def shifted(self, value: str, amount: str) -> str:
+        return f"{value} >> {amount}"
 
     def element(self, position: Val, further: int | str) -> str:
         name, _ = self.memories[position.memory]
