@@ -25,6 +25,15 @@ def special(x):
     return [function(x) for function in functions]
 
 
+def strided_views(x):
+    """Offsets count from the start of the memory, strides pass over what a view leaves out."""
+    first, second = x.split(2)
+    overlapping = x.as_strided((3, 2), (1, 1), 2)
+    views = [second.as_strided((5,), (1,)), first.as_strided((5,), (1,), 2)]
+    views += [overlapping.as_strided((3, 2), (1, 1), 1), (x * 2).T[1:].as_strided((3,), (1,))]
+    return [view + 1 for view in views]
+
+
 MASK = torch.tensor([[True, False, True], [False, False, True]])
 WEIGHTS, INDEX = torch.randn(10, 4), torch.tensor([1, 7, 2, 2, 9, 0, 3])
 STARTS = torch.tensor([0, 2, 2, 5])
@@ -54,6 +63,8 @@ CASES = {
     "running log of sums": (
         lambda x: x.logcumsumexp(1), torch.tensor([[1.0, 2, -200, 3], [-torch.inf, 0, 1, 2]]),
     ),
+    "strided views": (strided_views, torch.arange(24.0).view(4, 6)),
+    "strided views of columns": (strided_views, torch.arange(24.0).view(6, 4).T),
     "special functions": (special, torch.linspace(0.1, 9, 20)),
     "divisors": (lambda x, y: (x.gcd(y), x.lcm(y)), WHOLE * 6, WHOLE.flip(0) * -4),
     "functions of many numbers": (

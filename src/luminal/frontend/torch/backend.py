@@ -41,7 +41,7 @@ from .split import (
     sizes_of,
     trial,
 )
-from .views import returned_views
+from .views import read_memory, returned_views
 from .weights import forget_weights
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -103,6 +103,7 @@ def compile_graph(
         report.count_graph()
         statics = static_nodes(module.graph, options.freeze) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
+        read_memory(module.graph)
         views = dict.fromkeys(returned_views(module.graph), "a view for PyTorch to make")
         empty = Recorder(statics, draws=not frozen, checked=options.range_checks)
         recorder, refused = trial(module.graph, empty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -266,15 +267,17 @@ class Recorder:
         parts = [u for u in self.node.users if u.target is operator.getitem] if self.node else ()
         return any(u.op == "output" for part in parts if part.args[1] == number for u in part.users)
 
-    def lies_plainly(self) -> bool:
-        """What the node that is recorded reads first is row-major from the start of its memory."""
+    def memory_order(self) -> tuple[int, ...]:
+        """The dimensions, slowest first, of what the node that is recorded reads first. Raises
+        Unsupported where its memory has gaps, or reaches beyond it."""
         source = self.node.args[0] if self.node is not None else None
         value = source.meta.get("val") if isinstance(source, fx.Node) else None
-        return (
-            isinstance(value, torch.Tensor)
-            and bool(value.is_contiguous())
-            and value.storage_offset() == 0
-        )
+        if isinstance(value, torch.Tensor) and hint(value.storage_offset()) == 0:
+            order, dense = layout(value)
+            elements = math.prod(hint(size) for size in value.shape)
+            if dense and hint(value.untyped_storage().nbytes()) == elements * value.itemsize:
+                return order
+        raise Unsupported("strides over memory that is not laid out plainly")
 
     def random_seed(self) -> Tensor:
         """A number that is drawn anew for each run."""

@@ -1,5 +1,6 @@
-"""Views that a graph with run-time sizes returns: PyTorch makes them, of what they are views of.
+"""What views share memory with.
 
+Views that a graph with run-time sizes returns are made by PyTorch, of what they are views of:
 AOTAutograd makes such results anew, as views of the user's tensors, and takes their strides and
 offset from what the graph returns. (Views of fixed sizes it makes by itself.)
 """
@@ -31,6 +32,28 @@ def returned_views(graph: fx.Graph) -> list[fx.Node]:
     output.args = (tuple(twin(n) if _varies(n) else n for n in results),)
     _erase_unread([n for n in results if isinstance(n, fx.Node)])
     return made
+
+
+def read_memory(graph: fx.Graph) -> None:
+    """`as_strided` counts from the start of a memory: it reads what that belongs to, and none of
+    the views of it, which need not share a memory where we compute them."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        whole = node.args[0]
+        offset = node.args[3] if len(node.args) > 3 else node.kwargs.get("storage_offset")
+        if offset is None:
+            offset = whole.meta["val"].storage_offset()
+        while is_view(whole) and not isinstance(offset, torch.SymInt):
+            above = whole.args[0]
+            if _kind(above) not in (None, _kind(node)):
+                break
+            whole = above
+        if whole is not node.args[0]:
+            node.args, node.kwargs = (whole, *node.args[1:3], offset), {}
+
+
+def _kind(node: fx.Node) -> torch.dtype | None:
+    """None: several tensors."""
+    return getattr(node.meta["val"], "dtype", None)
 
 
 def is_view(node: fx.Node) -> bool:

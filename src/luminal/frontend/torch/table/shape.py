@@ -13,6 +13,7 @@ from ....graph.tensor import Tensor
 from ....ops import movement
 from ....ops.base import Size, dim_of, extent, result_type, same_size, tensor_of
 from ....ops.slicing import clamped
+from ..arrays import inverse
 from .base import rule, same, source
 
 if TYPE_CHECKING:
@@ -116,12 +117,10 @@ def constant_pad(x: Tensor, widths: Sequence[Size], value: float = 0) -> Tensor:
 def as_strided(
     at: Recorder, x: Tensor, shape: Sequence[Size], strides: Sequence[Size], offset: Size = 0
 ) -> Tensor:
-    if not at.lies_plainly():
-        raise Unsupported("strides over memory that is not laid out plainly")
     index = Index.of(offset or 0)
     for d, stride in enumerate(strides):
         index = index + Index.of(f"i{d}") * Index.of(stride)
-    return x.reshape(-1).read(tuple(shape), [index])
+    return x.permute(at.memory_order()).reshape(-1).read(tuple(shape), [index])
 
 
 # ---- a tensor with a part replaced
@@ -132,14 +131,15 @@ def as_strided_scatter(
     at: Recorder, x: Tensor, values: Tensor, shape: Sequence[Size], strides: Sequence[Size],
     offset: Size = 0,
 ) -> Tensor:  # fmt: skip
-    if not at.lies_plainly():
-        raise Unsupported("strides over memory that is not laid out plainly")
+    order = at.memory_order()
     place = Index.of(offset or 0)
     for d, stride in enumerate(strides):
         place = place + Index.of(f"i{d}") * Index.of(stride)
     places = x.graph.iota(tuple(shape), place)
     written = values.cast(x.dtype).reshape(-1)
-    return ops.scatter(x.reshape(-1), 0, places.reshape(-1), written).reshape(x.shape)
+    laid = x.permute(order)
+    made = ops.scatter(laid.reshape(-1), 0, places.reshape(-1), written)
+    return made.reshape(laid.shape).permute(inverse(order))
 
 
 @rule("select_scatter.default")
