@@ -27,6 +27,7 @@ from luminal.models.llm.storage import Storage
 from luminal.models.vision import ResNet, VisionTransformer, ViTConfig
 from luminal.rewrite.engine import Engine
 from luminal.rewrite.extract import classes_of
+from luminal.rewrite.matching import Rule
 from luminal.rewrite.optimise import Chooser
 from luminal.rewrite.rates import CostModel
 from luminal.rewrite.rules import FAMILIES, laws, program, rules
@@ -165,9 +166,9 @@ def compile_image_models(names: list[str]) -> None:
 # ---- laws
 
 
-def best(region: Region, texts: tuple[str, ...]) -> tuple[float, int, set[tuple[str, int]]]:
+def best(region: Region, program: tuple[Rule, ...]) -> tuple[float, int, set[tuple[str, int]]]:
     """Cost of the plan, e-nodes, what fired."""
-    engine, encoding, growth = saturate(region, engine=Engine(texts))
+    engine, encoding, growth = saturate(region, engine=Engine(program))
     plan = Chooser(classes_of(engine, encoding, region), CostModel(), "").plans()[0]
     return plan.cost, growth.after, engine.fired
 
@@ -199,7 +200,7 @@ def main() -> None:
 def row(
     zoo: list[Region], plain: list[Any], law: str, family: str, numbers: set[tuple[str, int]]
 ) -> str:
-    less = tuple(text for text in program() if text not in rules(law, family))
+    less = tuple(rule for rule in program() if rule not in rules(law, family))
     fires = [n for n, found in enumerate(plain) if found[2] & numbers]
     without = [best(zoo[n], less) for n in fires]
     added = sum(plain[n][1] - other[1] for n, other in zip(fires, without))

@@ -8,7 +8,8 @@ from typing import Any
 from egglog import bindings as b
 
 from luminal.rewrite.engine import Fact, Inserted, Row
-from luminal.rewrite.language import BUFFER_SORT, OPERATIONS
+from luminal.rewrite.language import BUFFER_SORT, OPERATIONS, TABLES
+from luminal.rewrite.matching import Rule, Tree
 
 SPAN = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
 
@@ -17,14 +18,42 @@ def integer(value: int) -> Any:
     return b.Lit(SPAN, b.Int(value))
 
 
+def declarations() -> list[str]:
+    """The sorts with their operations, then all other tables."""
+    words = {"E": "E", "T": "T", "i": "i64", "f": "f64", "&": "i64"}
+    sorts: dict[str, list[str]] = {"E": [], "T": []}
+    functions = []
+    for name, (inputs, output) in TABLES.items():
+        given = " ".join(words[k] for k in inputs)
+        if name in OPERATIONS:
+            sorts[output].append(f"({name} {given})")
+        elif not output:
+            functions.append(f"(relation {name} ({given}))")
+        else:
+            merge = ":merge (& old new)" if output == "&" else ":no-merge"
+            functions.append(f"(function {name} ({given}) {words[output]} {merge})")
+    variants = (f"({sort} {' '.join(operations)})" for sort, operations in sorts.items())
+    return [f"(datatype* {' '.join(variants)})", *functions]
+
+
+def text(tree: Tree) -> str:
+    return tree if isinstance(tree, str) else f"({' '.join(map(text, tree))})"
+
+
+def rule_text(rule: Rule) -> str:
+    return f"(rule {text(rule.facts)} ({text(rule.action)}) :ruleset {rule.family})"
+
+
 class Egglog:
     """Use it from the thread that made it."""
 
-    def __init__(self, program: tuple[str, ...]) -> None:
+    def __init__(self, program: tuple[Rule, ...]) -> None:
         self.terms: list[str] = []  # operation of each inserted term
         self.told: list[Any] = []  # commands that wait for the next run
         self.graph = b.EGraph()
-        for text in program:
+        families = dict.fromkeys(rule.family for rule in program)
+        commands = [*declarations(), *(f"(ruleset {family})" for family in families)]
+        for text in (*commands, *map(rule_text, program)):
             self.graph.run_program(*self.graph.parse_program(text))
 
     def insert(self, terms: Sequence[Inserted]) -> None:

@@ -53,5 +53,3 @@ def test_what_the_rules_cannot_mean_is_a_compile_error():
     engine.tell([("mentions", (3,), 1)])
     with pytest.raises(CompileError, match="both 1 and 2"):
         engine.tell([("mentions", (3,), 2)])
-    with pytest.raises(CompileError, match="unknown command"):
-        Engine(("(rewrite a b)",))

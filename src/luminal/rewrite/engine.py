@@ -1,7 +1,7 @@
 """The e-graph engine: equality saturation over tables, in plain Python.
 
-An engine is given declarations and rules as text (those of egglog that `rules.py` uses), terms and
-facts as data, is stepped one ruleset at a time, and gives its tables back as plain tuples. Classes
+An engine is given rules, terms and facts as data, is stepped one family of rules at a time, and
+gives its tables back as plain tuples. Classes
 are union-find numbers, a table is a dictionary from arguments to a value, and a rule looks only at
 matches in which a row is new (semi-naive evaluation, as in Zhang et al. 2023, arXiv 2304.04332).
 """
@@ -12,20 +12,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import CompileError
-from .language import BUFFER_SORT, OPERATIONS
-from .matching import SORTS, Rule, Ruleset, rulesets
+from .language import BUFFER_SORT, OPERATIONS, TABLES
+from .matching import Compiled, Rule, compiled
 
 Fact = tuple[str, tuple[int, ...], int]  # function, arguments, value
 Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
 Row = tuple[tuple[Any, ...], Any]
+SORTS = ("E", "T")
 
 
 class _Table:
     """Arguments to a value. changed: the arguments of each row that is new or has a new value, in
     order. sorted: which arguments are classes. version: another one after every change."""
 
-    def __init__(self, inputs: Sequence[str], output: str, merges: bool) -> None:
-        self.inputs, self.output, self.merges = inputs, output, merges
+    def __init__(self, inputs: str, output: str) -> None:
+        self.output = output
         self.sorted = [i for i, sort in enumerate(inputs) if sort in SORTS]
         self.rows: dict[tuple[Any, ...], Any] = {}
         self.changed: list[tuple[Any, ...]] = []
@@ -57,14 +58,16 @@ class _Table:
 class Engine:
     """An e-graph. Classes are opaque values, comparable and hashable."""
 
-    def __init__(self, program: tuple[str, ...]) -> None:
-        signatures, self.rules = rulesets(program)
-        self.tables_by_name = {name: _Table(*found) for name, found in signatures.items()}
+    def __init__(self, program: tuple[Rule, ...]) -> None:
+        self.rules: dict[str, list[Compiled]] = {}
+        for rule in program:
+            self.rules.setdefault(rule.family, []).append(compiled(rule))
+        self.tables_by_name = {name: _Table(*found) for name, found in TABLES.items()}
         self.parent: list[int] = []
         self.merged: set[int] = set()  # classes that became part of others since the last repair
         self.numbers: list[int] = []  # class of each inserted term
         self.sources = {  # by rule: the tables of its atoms
-            (name, number): [self.tables_by_name[table] for table in rule.tables]
+            (name, number): [self.tables_by_name[atom.table] for atom in rule.atoms]
             for name, rules in self.rules.items() for number, rule in enumerate(rules)
         }  # fmt: skip
         self.looked: dict[tuple[str, int], list[int]] = {}  # by rule: rows that its atoms have seen
@@ -114,7 +117,7 @@ class Engine:
         while before != (before := self._age()):
             self._step("analysis", self.rules["analysis"])
 
-    def _step(self, name: str, rules: Ruleset) -> None:
+    def _step(self, name: str, rules: list[Compiled]) -> None:
         self._repair()
         found = [self._matches(name, number, rule) for number, rule in enumerate(rules)]
         for number, (rule, matches) in enumerate(zip(rules, found)):
@@ -123,7 +126,7 @@ class Engine:
                 rule.act(matches, self._union, self._put, self._make)
         self._repair()
 
-    def _matches(self, name: str, number: int, rule: Rule) -> dict[tuple[Any, ...], None]:
+    def _matches(self, name: str, number: int, rule: Compiled) -> dict[tuple[Any, ...], None]:
         """New matches, once each: those with a new row in the place of at least one atom."""
         matches: dict[tuple[Any, ...], None] = {}
         tables = self.sources[name, number]
@@ -207,7 +210,7 @@ class Engine:
             table.put(arguments, value)
         elif table.output in SORTS:
             self._union(old, value)
-        elif table.merges:
+        elif table.output == "&":
             if old & value != old:
                 table.put(arguments, old & value)
         elif old != value:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-TERM_SORT = "E"
-
 OPERATIONS: dict[str, str] = {
     "Load": "T",  # the buffer at the reader's own point
     "Read": "Ti",  # ... at map
@@ -58,60 +56,54 @@ REQUESTS = (
 )
 
 
-def _sort(name: str, operations: list[str]) -> str:
-    words = {"E": "E", "T": "T", "i": "i64", "f": "f64"}
-    variants = (f"({' '.join([op] + [words[k] for k in OPERATIONS[op]])})" for op in operations)
-    return f"({name} {' '.join(variants)})"
-
-
-def declarations() -> tuple[str, ...]:
-    """Sorts, facts and request tables, one command a text."""
-    values = _sort("E", [op for op in OPERATIONS if op not in BUFFER_SORT])
-    buffers = _sort("T", [op for op in OPERATIONS if op in BUFFER_SORT])
-    return (
-        f"(datatype* {values} {buffers})",
-        "(function term (i64) E :no-merge)",
-        "(function buffer (i64) T :no-merge)",
-        "(function ax (E) i64 :merge (& old new))",  # the axes that a value depends on
-        "(function axT (T) i64 :merge (& old new))",
-        "(relation fixed (E))",  # known before the program runs
-        "(relation fixedT (T))",
-        "(relation varies (E))",  # some leaf below it is another one at each run
-        "(relation variesT (T))",
-        "(relation under (i64 E))",  # a factor somewhere inside a sum over these axes
-        "(relation power (i64 E E E f64))",  # k e x r c: e = 2^(c (x + r)); r, or 0, is one over k
-        "(relation share (i64 E E f64))",  # k e x c: e = 2^(c x) / sum_k 2^(c x)
-        "(function given (i64) i64 :no-merge)",  # 1: this leaf is another one at each run
-        "(function minimum (i64) i64 :no-merge)",  # 1: this reduction is a minimum of floats
-        "(function mentions (i64) i64 :no-merge)",  # axes of a map, domain, index, leaf ...
-        "(relation need (i64 i64 i64))",
-        *(f"(function {name} (i64 i64) i64 :no-merge)" for name in REQUESTS),
-    )
+# name -> the sorts of its arguments, and of its value: a class, an integer (i), the axes that all
+# values given to it share (&), nothing (a relation)
+TABLES: dict[str, tuple[str, str]] = {
+    **{op: (kinds, "T" if op in BUFFER_SORT else "E") for op, kinds in OPERATIONS.items()},
+    "term": ("i", "E"),
+    "buffer": ("i", "T"),
+    "ax": ("E", "&"),  # the axes that a value depends on
+    "axT": ("T", "&"),
+    "fixed": ("E", ""),  # known before the program runs
+    "fixedT": ("T", ""),
+    "varies": ("E", ""),  # some leaf below it is another one at each run
+    "variesT": ("T", ""),
+    "under": ("iE", ""),  # a factor somewhere inside a sum over these axes
+    "power": ("iEEEf", ""),  # k e x r c: e = 2^(c (x + r)); r, or 0, is one over k
+    "share": ("iEEf", ""),  # k e x c: e = 2^(c x) / sum_k 2^(c x)
+    "given": ("i", "i"),  # 1: this leaf is another one at each run
+    "minimum": ("i", "i"),  # 1: this reduction is a minimum of floats
+    "mentions": ("i", "i"),  # axes of a map, domain, index, leaf ...
+    "need": ("iii", ""),
+    **dict.fromkeys(REQUESTS, ("ii", "i")),
+}
 
 
 # ---- what is known of every class: its axes, and whether it is fixed or varies
 
 _MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
-_FIXED = (
+_FIXED_OPS = (
     "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Log2",
     "Unary", "Binary", "Ternary", "Sum", "Max", "Fold",
 )  # fmt: skip
 
+_AXES = {"E": "ax", "T": "axT"}
+_FIXED = {"E": "fixed", "T": "fixedT"}
 VARIES = {"E": "varies", "T": "variesT"}
 
 
-def knowledge() -> Iterator[str]:
-    """The rules of what is known of every class: its axes, and whether it is fixed or varies."""
+def knowledge() -> Iterator[tuple[str, str]]:
+    """The rules of what is known of every class, its axes, and whether it is fixed or varies:
+    facts and action."""
     for op, kinds in OPERATIONS.items():
         names = [f"x{i}" for i in range(len(kinds))]
         fact = f"(= e ({' '.join([op, *names])}))"
-        buffer = op in ("Input", "Store", "Scatter")
+        own = "T" if op in BUFFER_SORT else "E"
         mapped = op in ("Read", "Gather", "Scatter")
-        table = {"E": "ax", "T": "axT"}
         known = [
-            (f"m{i}", f"(= m{i} ({table[k]} x{i}))") for i, k in enumerate(kinds)
-            if k in table and not (mapped and (k == "T" or buffer))
+            (f"m{i}", f"(= m{i} ({_AXES[k]} x{i}))") for i, k in enumerate(kinds)
+            if k in _AXES and not (mapped and (k == "T" or own == "T"))
         ]  # fmt: skip
         if op in _MENTIONED:
             known.append(("n", f"(= n (mentions x{_MENTIONED[op]}))"))
@@ -120,12 +112,10 @@ def knowledge() -> Iterator[str]:
             mask = name if mask == "0" else f"(| {mask} {name})"
         if op in _BOUND:
             mask = f"(& {mask} (not-i64 x{_BOUND[op]}))"
-        facts = " ".join([fact, *(f for _, f in known)])
-        yield f"(rule ({facts}) ((set ({'axT' if buffer else 'ax'} e) {mask})))"
-        if op in _FIXED:
-            of = {"E": "fixed", "T": "fixedT"}
-            facts = " ".join([fact, *(f"({of[k]} x{i})" for i, k in enumerate(kinds) if k in of)])
-            yield f"(rule ({facts}) (({'fixedT' if buffer else 'fixed'} e)))"
+        yield " ".join([fact, *(f for _, f in known)]), f"(set ({_AXES[own]} e) {mask})"
+        if op in _FIXED_OPS:
+            facts = [f"({_FIXED[k]} x{i})" for i, k in enumerate(kinds) if k in _FIXED]
+            yield " ".join([fact, *facts]), f"({_FIXED[own]} e)"
         varying = [f"({VARIES[k]} x{i})" for i, k in enumerate(kinds) if k in VARIES]
         for found in ["(= 1 (given x0))"] if op == "Input" else varying:
-            yield f"(rule ({fact} {found}) (({VARIES['T' if buffer else 'E']} e)))"
+            yield f"{fact} {found}", f"({VARIES[own]} e)"

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..errors import CompileError
-from .language import BUFFER_SORT, OPERATIONS, REQUESTS
-from .matching import PRIMITIVES, parse
-
-Tree: TypeAlias = Any  # a name or number, or a list of trees
+from .language import OPERATIONS, REQUESTS, TABLES
+from .matching import PRIMITIVES, Rule, Tree, parse
 
 SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands for
     "inv": ("k x", "(= 0 (& k (ax x)))"),
@@ -30,10 +28,11 @@ SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands 
     "inverse": ("b c", "(< -1.000001 (* b c)) (< (* b c) -0.999999)"),  # c = -1 / b, rounded
     "at": ("x", "(Read (Store x) m)"),
 }
+Trees: TypeAlias = tuple[Tree, ...]
 _VIEWED = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a))"
 
 
-def rules_of(law: str, family: str, mirrored: bool = False) -> list[str]:
+def rules_of(law: str, family: str, mirrored: bool = False) -> list[Rule]:
     """The rules of a law. Raises CompileError where it is written wrong."""
     head, _, conditions = law.partition("  if ")
     before, arrow, after = head.partition(" --> ")
@@ -44,26 +43,27 @@ def rules_of(law: str, family: str, mirrored: bool = False) -> list[str]:
     facts, result = _all_written(conditions), _numbered(_written(parse(after))[0])
     _check(law, pattern, facts, result, view)
     if view:
-        body = [*_all_written(_VIEWED), ["=", "x", pattern]]
-        found = list(_moved(body + facts, parse(after) if arrow else result, bool(arrow)))
-    else:
-        if "(axT t)" in after:  # actions may not look into tables
-            facts.append(["=", "a", ["axT", "t"]])
-        forms = _orders(pattern, facts) if mirrored else [pattern]
-        action = ["union", "e", result] if arrow else result
-        found = [([["=", "e", form], *facts], action) for form in forms]
-    return [f"(rule {_text(body)} ({_bound(action)}) :ruleset {family})" for body, action in found]
+        body = (*_all_written(_VIEWED), ("=", "x", pattern), *facts)
+        found = _moved(body, parse(after)) if arrow else [(body, result)]
+        return [Rule(family, *rule) for rule in found]
+    if "(axT t)" in after:  # actions may not look into tables
+        facts, result = (*facts, parse("(= a (axT t))")), _bound(result)
+    forms = _orders(pattern, facts) if mirrored else [pattern]
+    action = ("union", "e", result) if arrow else result
+    return [Rule(family, (("=", "e", form), *facts), action) for form in forms]
 
 
 def _numbered(tree: Tree) -> Tree:
     """A request is asked for by the number of its table."""
     if tree[0] == "need" and tree[1] in REQUESTS:
-        return ["need", str(REQUESTS.index(tree[1])), *tree[2:]]
+        return ("need", str(REQUESTS.index(tree[1])), *tree[2:])
     return tree
 
 
-def _bound(action: Tree) -> str:
-    return _text(action).replace("(axT t)", "a")
+def _bound(tree: Tree) -> Tree:
+    if isinstance(tree, str):
+        return tree
+    return "a" if tree == ("axT", "t") else tuple(map(_bound, tree))
 
 
 def _text(tree: Tree) -> str:
@@ -73,15 +73,15 @@ def _text(tree: Tree) -> str:
 # ---- short forms
 
 
-def _all_written(text: str) -> list[Tree]:
-    return [written for tree in parse(f"({text})") for written in _written(tree)]
+def _all_written(text: str) -> Trees:
+    return tuple(written for tree in parse(f"({text})") for written in _written(tree))
 
 
 def _written(tree: Tree) -> list[Tree]:
     """A tree without short forms; one that stands for conditions may become several."""
     if isinstance(tree, str):
         return [tree]
-    parts = [tree[0], *(written for part in tree[1:] for written in _written(part))]
+    parts = (tree[0], *(written for part in tree[1:] for written in _written(part)))
     if tree[0] not in SHORT:
         return [parts]
     parameters, text = SHORT[tree[0]]
@@ -94,16 +94,16 @@ def _written(tree: Tree) -> list[Tree]:
 def _replaced(tree: Tree, given: dict[str, Tree]) -> Tree:
     if isinstance(tree, str):
         return given.get(tree, tree)
-    return [tree[0], *(_replaced(part, given) for part in tree[1:])]
+    return (tree[0], *(_replaced(part, given) for part in tree[1:]))
 
 
 # ---- both orders of sums and products
 
 
-def _orders(pattern: Tree, facts: list[Tree]) -> list[Tree]:
+def _orders(pattern: Tree, facts: Trees) -> list[Tree]:
     """The pattern with operands of sums and products in either order, each once. Constants stand
     second in the e-graph."""
-    found: dict[str, Tree] = {}
+    found: dict[Tree, Tree] = {}
     for form in _forms(pattern):
         found.setdefault(_anonymous(form, facts), form)
     return list(found.values())
@@ -112,23 +112,18 @@ def _orders(pattern: Tree, facts: list[Tree]) -> list[Tree]:
 def _forms(tree: Tree) -> list[Tree]:
     if isinstance(tree, str):
         return [tree]
-    inner = [[tree[0], *parts] for parts in product(*map(_forms, tree[1:]))]
-    if tree[0] in ("Add", "Mul") and not _is_constant(tree[2]):
-        inner += [[op, q, p] for op, p, q in inner]
+    inner: list[Tree] = [(tree[0], *parts) for parts in product(*map(_forms, tree[1:]))]
+    if tree[0] in ("Add", "Mul") and tree[2][0] != "Const":
+        inner += [(op, q, p) for op, p, q in inner]
     return inner
 
 
-def _is_constant(tree: Tree) -> bool:
-    return not isinstance(tree, str) and tree[0] == "Const"
-
-
-def _anonymous(pattern: Tree, facts: list[Tree]) -> str:
-    """The same text for patterns that differ in names only."""
+def _anonymous(pattern: Tree, facts: Trees) -> Tree:
+    """The same for patterns that differ in names only."""
     names: dict[str, Tree] = {}
     for name in _names(pattern):
         names.setdefault(name, f"n{len(names)}")
-    said = sorted(_text(_replaced(fact, names)) for fact in facts)
-    return _text([_replaced(pattern, names), *said])
+    return _replaced(pattern, names), frozenset(_replaced(fact, names) for fact in facts)
 
 
 def _names(tree: Tree) -> Iterator[str]:
@@ -143,49 +138,42 @@ def _names(tree: Tree) -> Iterator[str]:
 # ---- views
 
 
-def _moved(facts: list[Tree], after: Tree, arrow: bool) -> Iterator[tuple[list[Tree], Tree]]:
+def _moved(facts: Trees, after: Tree) -> Iterator[tuple[Trees, Tree]]:
     """A view of a value, as rules. An operation of two values is defined where both are. One that
     has all axes keeps the conditions of the map; the other, if it has fewer, is read without."""
-    if not arrow:
-        yield facts, after
-        return
-    facts = facts + [fact for part in after[1:] for fact in _inside(part)]
-    action = ["union", "e", _written(after)[0]]
-    if after[-2:] != [["at", "p"], ["at", "q"]] or after[0] == "Ternary":
+    facts += tuple(fact for part in after[1:] for fact in _inside(part))
+    action = "union", "e", _written(after)[0]
+    if after[-2:] != (("at", "p"), ("at", "q")) or after[0] == "Ternary":
         yield facts, action
         return
-    yield [*facts, *_all_written("(= (ax p) (ax q))")], action
-    yield [*facts, *_all_written("(!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))")], action
+    yield facts + _all_written("(= (ax p) (ax q))"), action
+    yield facts + _all_written("(!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))"), action
     for wide, narrow in ("pq", "qp"):
-        fewer = [*facts, *_all_written(f"(= a (ax {wide})) (= b (ax {narrow})) (!= a b)")]
+        fewer = facts + _all_written(f"(= a (ax {wide})) (= b (ax {narrow})) (!= a b)")
         yield fewer, _numbered(parse("(need near m b)"))
-        near = [parse(f"(Read (Store {x}) n)") if x == narrow else ["at", x] for x in "pq"]
-        moved = _written([*after[:-2], *near])[0]
-        yield [*fewer, *_all_written("(= n (near m b))")], ["union", "e", moved]
+        near = [parse(f"(Read (Store {x}) n)") if x == narrow else ("at", x) for x in "pq"]
+        moved = _written((*after[:-2], *near))[0]
+        yield fewer + _all_written("(= n (near m b))"), ("union", "e", moved)
 
 
-def _inside(part: Tree) -> list[Tree]:
+def _inside(part: Tree) -> Trees:
     """A map says nothing about axes that its buffer lacks. An alternative of the buffer's value may
     have operands that vary along such axes (the dead branch of a guard): it is not moved."""
     if isinstance(part, str):
-        return []
+        return ()
     if part[0] == "at":
         return _all_written(f"(= 0 (& (ax {part[1]}) (not-i64 a)))")
     if part[0] == "Store":
         return _all_written(f"(= 0 (& (ax {part[1]}) (not-i64 (| a k))))")
-    return [fact for inner in part[1:] for fact in _inside(inner)]
+    return tuple(fact for inner in part[1:] for fact in _inside(inner))
 
 
 # ---- what a law may say
 
-OPERANDS = OPERATIONS | {
-    "ax": "E", "axT": "T", "fixed": "E", "varies": "E", "under": "iE", "minimum": "i",
-    "need": "iii", "power": "iEEEf", "share": "iEEf", **dict.fromkeys(REQUESTS, "ii"),
-}  # fmt: skip
 _FOUND = ("power", "share", "under")  # conditions that say what a name stands for
 
 
-def _check(law: str, pattern: Tree, facts: list[Tree], result: Tree, view: bool) -> None:
+def _check(law: str, pattern: Tree, facts: Trees, result: Tree, view: bool) -> None:
     said = {"e", "a", *("mtx" if view else ""), *_names(pattern)}
     for fact in facts:
         said |= set(_told(fact))
@@ -194,7 +182,7 @@ def _check(law: str, pattern: Tree, facts: list[Tree], result: Tree, view: bool)
         raise CompileError(f"a law says nothing of {unknown} on its left: {law}")
     sorts = {"e": "E", "m": "i", "t": "T", "a": "i", "x": "E"} if view else {"e": "E"}
     for tree in (pattern, *facts, result):
-        _check_sorts(law, tree, sorts)
+        _sort(law, tree, sorts)
 
 
 def _told(fact: Tree) -> Iterator[str]:
@@ -206,38 +194,33 @@ def _told(fact: Tree) -> Iterator[str]:
             yield from _names(part)
 
 
-def _check_sorts(law: str, tree: Tree, sorts: dict[str, str]) -> str:
+def _sort(law: str, tree: Tree, sorts: dict[str, str], wanted: str = "") -> str:
     """The sort of an expression, "" for any number. Names are of one sort all over a law."""
     if isinstance(tree, str):
-        return sorts.get(tree, "") if tree[0].isalpha() else ""
-    op, *parts = tree
-    if op in PRIMITIVES:
-        return _check_numbers(law, tree, sorts)
-    kinds = OPERANDS.get(op)
-    if kinds is None:
-        raise CompileError(f"a law uses {op!r}, which nobody knows: {law}")
-    if len(parts) != len(kinds):
-        raise CompileError(f"{op} takes {len(kinds)} operands: {law}")
-    for kind, part in zip(kinds, parts):
-        if isinstance(part, str) and part[0].isalpha():
-            sorts.setdefault(part, kind)
-        found = _check_sorts(law, part, sorts)
-        if found != kind and (found or kind in "ET"):
-            raise CompileError(f"{op} takes another sort than {_text(part)}: {law}")
-    return "i" if op not in OPERATIONS else "T" if op in BUFFER_SORT else "E"
+        name = tree[0].isalpha()
+        found = (sorts.setdefault(tree, wanted) if wanted else sorts.get(tree, "")) if name else ""
+    elif tree[0] in PRIMITIVES:
+        found = _sort_of_primitive(law, tree, sorts)
+    elif tree[0] not in TABLES:
+        raise CompileError(f"a law uses {tree[0]!r}, which nobody knows: {law}")
+    else:
+        kinds, result = TABLES[tree[0]]
+        if len(tree) - 1 != len(kinds):
+            raise CompileError(f"{tree[0]} takes {len(kinds)} operands: {law}")
+        for kind, part in zip(kinds, tree[1:]):
+            _sort(law, part, sorts, kind)
+        found = "i" if result == "&" else result
+    if wanted and found != wanted and (found or wanted in "ET"):
+        raise CompileError(f"{_text(tree)} is of another sort than {wanted}: {law}")
+    return found
 
 
-def _check_numbers(law: str, tree: Tree, sorts: dict[str, str]) -> str:
+def _sort_of_primitive(law: str, tree: Tree, sorts: dict[str, str]) -> str:
     """Numbers are compared and computed with, classes only compared."""
     op, *parts = tree
-    found = [_check_sorts(law, part, sorts) for part in parts]
-    if op in ("=", "!="):
-        for part, other in zip(parts, reversed(found)):
-            if isinstance(part, str) and part[0].isalpha() and other:
-                sorts.setdefault(part, other)
-        found = [_check_sorts(law, part, sorts) for part in parts]
-    elif not {"E", "T"}.isdisjoint(found):
+    common = max(_sort(law, part, sorts) for part in parts)
+    for part in parts:
+        _sort(law, part, sorts, common)
+    if common in ("E", "T") and op not in ("=", "!="):
         raise CompileError(f"{op} is of numbers: {law}")
-    if len({sort for sort in found if sort}) > 1:
-        raise CompileError(f"{op} is of one sort: {law}")
-    return max(found) if op in "+*/&|" or op == "not-i64" else ""
+    return common if op in "+*/&|" or op == "not-i64" else ""

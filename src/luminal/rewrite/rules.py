@@ -29,8 +29,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from .language import declarations, knowledge
+from .language import knowledge
 from .law import rules_of
+from .matching import Rule, parse
 
 READ = """
 (Store (Load t)) --> t
@@ -142,15 +143,14 @@ def laws(family: str) -> list[str]:
     return re.sub(r"\n +(if )?", r"  \1", FAMILIES[family]).strip().splitlines()
 
 
-def rules(law: str, family: str) -> list[str]:
+def rules(law: str, family: str) -> list[Rule]:
     """A law as rules of the engine. Raises CompileError where it is written wrong."""
     return rules_of(law, family, family in MIRRORED)
 
 
 @cache
-def program(families: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
-    """Declarations and rules for an engine, one command a text."""
-    known = (f"{text[:-1]} :ruleset analysis)" for text in knowledge())
-    rulesets = (f"(ruleset {name})" for name in ("analysis", *families))
-    texts = (r for family in families for law in laws(family) for r in rules(law, family))
-    return (*declarations(), *rulesets, *known, *texts)
+def program(families: tuple[str, ...] = DEFAULT) -> tuple[Rule, ...]:
+    """The rules of these families, and those of what is known of every class."""
+    known = (Rule("analysis", parse(f"({facts})"), parse(act)) for facts, act in knowledge())
+    found = (r for family in families for law in laws(family) for r in rules(law, family))
+    return (*known, *found)
