@@ -12,8 +12,9 @@ from .onnx import load_model
 
 @click.command()
 @click.argument("image", type=click.Path(path_type=Path))
-@click.option("--model", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="A YOLO: .onnx as ultralytics exports it, or .safetensors.")  # fmt: skip
+@click.option("--model", required=True, type=click.Path(path_type=Path), metavar="PATH",
+              help="A YOLO: .onnx as ultralytics exports it, or .safetensors; or a folder with a "
+                   "DETR or RT-DETR.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
               help="Draw what was found into this picture.")  # fmt: skip
 @click.option("--confidence", type=float, default=0.25, show_default=True)
@@ -27,14 +28,15 @@ def detect(
     size: int | None, device: str, threads: int | None,
 ) -> None:  # fmt: skip
     """Print what is in IMAGE, with places in pixels, and draw it."""
-    from ..models.vision.detector import Detector
     from ..models.vision.draw import drawn
     from ..models.vision.images import read_image, write_image
+    from ..models.vision.looker import detector_of
 
     with clear_errors():
         picture = read_image(image)
         source = load_model(model, threads) if model.suffix == ".onnx" else model
-        found = Detector(source, size, device=device, threads=threads)(picture, confidence, overlap)
+        detector = detector_of(source, size, device=device, threads=threads)
+        found = detector(picture, confidence, overlap)
         for one in found:
             edges = " ".join(f"{edge:7.1f}" for edge in one.box)
             click.echo(f"{one.score:5.3f}  {edges}  {one.name}")

@@ -11,7 +11,7 @@ import math
 import os
 import reprlib
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -193,6 +193,14 @@ class Fields:
 
     def counts_if(self, name: str, length: int | None = None) -> list[int] | None:
         return self.counts(name, length) if self.has(name) else None
+
+    # ---- or what is usual
+
+    def counts_or(self, name: str, usual: list[int], length: int | None = None) -> list[int]:
+        return self.counts(name, length) if self.has(name) else usual
+
+    def numbers_or(self, name: str, usual: Sequence[float], length: int) -> Sequence[float]:
+        return self.numbers(name, length) if self.has(name) else usual
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

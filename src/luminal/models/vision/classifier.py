@@ -11,7 +11,6 @@ from ... import nn
 from ...errors import InputError, WeightsError
 from ...graph import Graph
 from ...weights.checkpoints import read_tensors
-from ...weights.fields import Fields
 from .backbones import (
     CONVOLUTIONAL,
     TRANSFORMER,
@@ -20,8 +19,8 @@ from .backbones import (
     Transformer,
     TransformerConfig,
 )  # fmt: skip
-from .images import Source, prepared, processor, read_image
-from .layers import config_of, renamed
+from .images import Source, prepared, processor, read_image, with_usual
+from .layers import config_of, names_of, renamed
 
 CONVNEXT_NORM = ((r"^embeddings\.layernorm\.", "embedding_norm."),)
 FAMILIES: dict[str, tuple[Any, Any, Any]] = {  # model_type -> (config, net, names)
@@ -29,8 +28,12 @@ FAMILIES: dict[str, tuple[Any, Any, Any]] = {  # model_type -> (config, net, nam
     "dinov2": (TransformerConfig, Transformer, TRANSFORMER),
     "convnext": (ConvNeXtConfig, ConvNeXt, (CONVOLUTIONAL[0], *CONVNEXT_NORM, *CONVOLUTIONAL[1:])),
 }
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+USUAL: dict[str, dict[str, Any]] = {  # what a processor of a kind does unless its file says more
+    "vit": HALF,
+}
 UNUSED = r".*(mask_token|pooler\..*)"
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 
 class Classifier:
@@ -48,8 +51,10 @@ class Classifier:
         if head is None:
             raise WeightsError(f"{self.directory}: no classifier.weight: no head for classes")
         self.size = config.read(given).image_size
-        self.names = _names(given, len(head))
-        self._prepared = processor(self.directory)
+        self.names = names_of(given, len(head))
+        square = {"height": self.size, "width": self.size}
+        usual = {**IMAGENET, "size": square, **USUAL.get(kind, {})}
+        self._prepared = with_usual(processor(self.directory), usual)
         graph = Graph()
         self._pixels = graph.tensor((1, 3, self.size, self.size), name="pixels")
         with nn.uninitialised():
@@ -68,12 +73,7 @@ class Classifier:
         """The likeliest classes with their probabilities. Raises InputError."""
         if most < 1:
             raise InputError(f"{most} classes")
-        scores = self.scores(prepared(read_image(image), self._prepared, self.size, MEAN, STD))
+        scores = self.scores(prepared(read_image(image), self._prepared))
         shares = np.exp(scores - scores.max())
         shares /= shares.sum()
         return [(self.names[n], float(shares[n])) for n in np.argsort(-shares)[:most]]
-
-
-def _names(given: Fields, count: int) -> list[str]:
-    known = given.fields("id2label").values
-    return [str(known.get(str(n), f"class {n}")) for n in range(count)]

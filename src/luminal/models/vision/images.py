@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from ...weights.fields import Fields, exists, read_json
 Source: TypeAlias = Any  # a path, bytes, a data URL, an array (height, width, 3) u8, Pillow's image
 MOST_PIXELS = 1 << 27
 MOST_BYTES = 1 << 28
+WHOLE = 384  # pixels of a side from which on nothing is cut off by crop_pct
 ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
 
@@ -119,33 +120,103 @@ def processor(directory: Path) -> Fields:
     return Fields({}, str(directory))
 
 
-def normal(image: Any, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
+def normal(
+    image: Any, mean: Sequence[float], std: Sequence[float], scale: float = 1 / 255
+) -> np.ndarray:
     """(3, height, width) f32: pixels of 0 .. 1 less the mean, over the deviation."""
-    pixels = to_array(image).astype(np.float32) / 255
+    pixels = to_array(image) * np.float64(scale)
     return ((pixels - mean) / std).transpose(2, 0, 1).astype(np.float32)
 
 
 def middle(image: Any, shortest: int, side: int) -> Any:
     """The square in the middle, after the shortest side has become so long."""
-    width, height = image.size
-    scale = shortest / min(width, height)
-    size = max(shortest, int(width * scale)), max(shortest, int(height * scale))
-    image = image.resize(size, pillow().Resampling.BICUBIC)
-    left, top = (size[0] - side) // 2, (size[1] - side) // 2
-    return image.crop((left, top, left + side, top + side))
+    size = shortest_side(image.size, shortest)
+    return centre(image.resize(size, pillow().Resampling.BICUBIC), side, side)
 
 
-def prepared(
-    image: Any, given: Fields, side: int, mean: Sequence[float], std: Sequence[float]
-) -> np.ndarray:
-    """(3, side, side) f32 as a preprocessor_config.json says; mean, std: usual ones."""
-    size = given.fields("size")
-    if given.flag("do_center_crop", size.has("shortest_edge")):
-        shortest = size.count("shortest_edge", side) if size.has("shortest_edge") else side
-        square = middle(image, max(shortest, side), side)
-    else:
-        kind = int(given.number("resample", 2))  # Pillow's numbers: 2 is bilinear
-        square = image.resize((side, side), kind)
-    mean = given.numbers("image_mean", 3) if given.has("image_mean") else mean
-    std = given.numbers("image_std", 3) if given.has("image_std") else std
-    return normal(square, mean, std)
+def centre(image: Any, width: int, height: int) -> Any:
+    """The middle of a picture; black around it where it is smaller."""
+    left, top = (image.size[0] - width) // 2, (image.size[1] - height) // 2
+    return image.crop((left, top, left + width, top + height))
+
+
+def shortest_side(size: tuple[int, int], side: int, longest: int | None = None) -> tuple[int, int]:
+    """(width, height) in the same proportions, the shorter one being `side`, or less where the
+    longer one would be more than `longest`."""
+    short, long = min(size), max(size)
+    exact = float(side)
+    if longest is not None and long / short * side > longest:
+        exact = longest * short / long
+    rounded = int(exact) if exact == side else round(exact)
+    other = int(exact * long / short)
+    return (rounded, other) if size[0] <= size[1] else (other, rounded)
+
+
+def wanted_size(given: Fields, size: tuple[int, int], square: bool = True) -> tuple[int, int]:
+    """(width, height) that a picture of this size is resized to, as `size` says. square: whether a
+    number alone is both sides, not the shorter one. Raises WeightsError."""
+    if isinstance(given.values.get("size"), int):
+        side = given.count("size")
+        return (side, side) if square else shortest_side(size, side)
+    wanted = given.fields("size")
+    if wanted.has("height"):
+        return wanted.count("width"), wanted.count("height")
+    if wanted.has("max_height"):
+        scale = min(wanted.count("max_height") / size[1], wanted.count("max_width") / size[0])
+        return int(size[0] * scale), int(size[1] * scale)
+    if wanted.has("shortest_edge"):
+        return shortest_side(size, wanted.count("shortest_edge"), wanted.count_if("longest_edge"))
+    if wanted.has("longest_edge"):
+        side = wanted.count("longest_edge")
+        scale = side / max(size)
+        return int(size[0] * scale + 0.5), int(size[1] * scale + 0.5)
+    raise given.wrong("size", "height and width, or shortest_edge")
+
+
+def prepared(image: Any, given: Fields, square: bool = True) -> np.ndarray:
+    """(3, height, width) f32 as a preprocessor_config.json says, with what is usual filled in:
+    do_resize, size, resample (Pillow's number), do_center_crop, crop_size, crop_pct, do_normalize,
+    image_mean, image_std. Raises WeightsError."""
+    if given.flag("do_resize", True) and given.has("crop_pct"):
+        image = _inner(image, given, given.number("crop_pct", low=0.01, high=1))
+    elif given.flag("do_resize", True):
+        image = image.resize(wanted_size(given, image.size, square), _filter(given))
+    if given.flag("do_center_crop"):
+        image = centre(image, *_crop_size(given))
+    scale = given.number("rescale_factor", 1 / 255, low=0) if given.flag("do_rescale", True) else 1
+    if not given.flag("do_normalize", True):
+        return normal(image, (0, 0, 0), (1, 1, 1), scale)
+    std = given.numbers("image_std", 3)
+    found = normal(image, given.numbers("image_mean", 3), std, scale)
+    if given.flag("include_top"):  # of EfficientNet: divided twice
+        found = found / np.array(std, np.float32)[:, None, None]
+    return found
+
+
+def _inner(image: Any, given: Fields, share: float) -> Any:
+    """ConvNeXt's: of small squares, more is seen around what is cut out; large ones are warped."""
+    side = given.fields("size").count("shortest_edge")
+    if side >= WHOLE:
+        return image.resize((side, side), _filter(given))
+    larger = shortest_side(image.size, int(side / share))
+    return centre(image.resize(larger, _filter(given)), side, side)
+
+
+def _filter(given: Fields) -> int:
+    return given.count("resample", 2, low=0, high=5)
+
+
+def _crop_size(given: Fields) -> tuple[int, int]:
+    """(width, height)."""
+    name = "crop_size" if given.has("crop_size") else "size"
+    if isinstance(given.values.get(name), int):
+        return given.count(name), given.count(name)
+    wanted = given.fields(name)
+    side = wanted.count_if("shortest_edge")
+    return (side, side) if side else (wanted.count("width"), wanted.count("height"))
+
+
+def with_usual(given: Fields, usual: Mapping[str, Any]) -> Fields:
+    """The fields of `given`, and usual values of those that are missing."""
+    known = {name: value for name, value in given.values.items() if value is not None}
+    return Fields({**usual, **known}, given.where)

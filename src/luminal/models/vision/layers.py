@@ -66,6 +66,18 @@ class Attention(nn.Module):
         return self.out_proj(merged(mixed))
 
 
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, heads: int, mask: Tensor | None = None,
+    rotary: Rotary | None = None, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """What (batch, tokens, features) projected take from each other, head by head: (batch, tokens,
+    features)."""
+    q, k, v = (split_heads(part, heads) for part in (query, key, value))
+    if rotary is not None:
+        q, k = rotary(q), rotary(k)
+    return merged(ops.scaled_dot_product_attention(q, k, v, mask, scale=scale))
+
+
 def merged(x: Tensor) -> Tensor:
     """(batch, heads, tokens, head_dim) as (batch, tokens, features)."""
     return x.transpose(1, 2).flatten(2, 3)
@@ -130,3 +142,9 @@ def renamed(state: Mapping[str, Any], renames: Renames, drop: str = r"$^") -> di
                 name = re.sub(pattern, new, name)
             found[name] = value
     return found
+
+
+def names_of(given: Fields, count: int) -> list[str]:
+    """Of classes, from id2label."""
+    known = given.fields("id2label").values
+    return [str(known.get(str(n), f"class {n}")) for n in range(count)]

@@ -18,7 +18,7 @@ from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ..tokenizing import read_tokenizer, refused
 from .clip import CLIPText, CLIPTextConfig
-from .images import Source, prepared, processor, read_image
+from .images import Source, prepared, processor, read_image, with_usual
 from .layers import MLP, config_of, renamed
 from .sight import CLIP_MEAN, CLIP_STD, HALF
 from .towers import Tower, TowerConfig
@@ -96,18 +96,28 @@ class Pairs:
         given, kind = config_of(self.directory, LENGTHS)
         self.clip = kind == "clip"
         self._state = renamed(read_tensors(self.directory), HEADS)
-        self._prepared = processor(self.directory)
         vision = _typed(given.fields("vision_config"), f"{kind}_vision_model")
         tower = TowerConfig.read(vision)
         text = self._text_config(given.fields("text_config"))
         width = given.count("projection_dim", 512) if self.clip else text.projection_dim
         self.size, self.length = tower.image_size, text.max_position_embeddings
+        self._prepared = with_usual(processor(self.directory), self._usual())
         self._compiling = compiling
         shape = 1, 3, self.size, self.size
         self._picture = self._compiled(lambda g: PictureNet(g, tower, width), shape, "f32")
         self._text = self._compiled(
             lambda g: TextNet(g, text, width, self.clip), (1, self.length), "i64"
         )
+
+    def _usual(self) -> dict[str, Any]:
+        """What a processor does unless its file says more."""
+        side = self.size
+        mean, std = (CLIP_MEAN, CLIP_STD) if self.clip else (HALF, HALF)
+        both = {"image_mean": list(mean), "image_std": list(std), "resample": 3}
+        if not self.clip:
+            return {**both, "size": {"height": side, "width": side}}
+        cut = {"do_center_crop": True, "crop_size": {"height": side, "width": side}}
+        return {**both, "size": {"shortest_edge": side}, **cut}
 
     def _text_config(self, given: Fields) -> CLIPTextConfig:
         if self.clip:
@@ -154,9 +164,8 @@ class Pairs:
     def __call__(self, images: Sequence[Source], texts: Sequence[str]) -> np.ndarray:
         """(images, texts) f32: of CLIP, how likely each text is among them; of SigLIP, how likely
         each fits by itself. Raises InputError."""
-        mean, std = (CLIP_MEAN, CLIP_STD) if self.clip else (HALF, HALF)
-        seen = [self.pixels(prepared(read_image(image), self._prepared, self.size, mean, std))
-                for image in images]  # fmt: skip
+        given, square = self._prepared, not self.clip
+        seen = [self.pixels(prepared(read_image(image), given, square)) for image in images]
         scores = self.fit(np.stack(seen), np.stack([self.tokens(self.encode(t)) for t in texts]))
         if not self.clip:
             return np.asarray(1 / (1 + np.exp(-scores)))

@@ -1,0 +1,136 @@
+"""Detectors from folders as Hugging Face writes them: DETR, RT-DETR and its second version."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...errors import InputError
+from ...graph import Graph, Tensor
+from ...weights.checkpoints import read_tensors
+from ...weights.fields import Fields
+from .boxes import corners
+from .detector import Detection, Detector
+from .detr import detr
+from .images import Source, prepared, processor, read_image, with_usual
+from .layers import config_of, names_of, renamed
+from .named import Named
+from .resnet import TIMM
+from .rtdetr import rt_detr
+
+NETS = {"detr": detr, "rt_detr": rt_detr, "rt_detr_v2": rt_detr}
+RENAMES = (
+    (r"^model\.backbone\.(conv_encoder\.)?model\.", "model.backbone."),
+    (r"\.o_proj\.", ".out_proj."),
+    (r"\.mlp\.(fc\d)\.", r".\1."),
+    (r"^model\.encoder\.aifi\.", "model.encoder.encoder."),
+    (r"^(bbox_embed|class_embed)\.", r"model.decoder.\1."),
+)
+BACKBONE = "model.backbone."
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+USUAL: dict[str, dict[str, Any]] = {
+    "detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **IMAGENET},
+    "rt_detr": {"size": {"height": 640, "width": 640}, "do_normalize": False},
+}
+MOST_PROGRAMS = 4  # sizes of pictures for which programs are kept
+
+
+class Looker:
+    """A detector that needs no suppression. size: both sides of what it sees, by default as its
+    preprocessor_config.json says. A program serves one size of picture. Raises WeightsError,
+    Unsupported.
+
+    >>> Looker("rtdetr_v2_r50vd")("street.jpg")
+    """
+
+    def __init__(self, directory: str | Path, size: int | None = None, **compiling: Any) -> None:
+        self.directory, self._compiling = Path(directory), compiling
+        self.config, self.kind = config_of(self.directory, NETS)
+        given = with_usual(processor(self.directory), USUAL.get(self.kind, USUAL["rt_detr"]))
+        sides = {} if size is None else {"size": {"height": size, "width": size}}
+        self._prepared = Fields({**given.values, **sides}, given.where)
+        self._state = _state(read_tensors(self.directory))
+        self.softmax = self.kind == "detr"
+        head = "class_labels_classifier" if self.softmax else "model.enc_score_head"
+        self.classes = len(Named(Graph(), self._state)[head].array()) - self.softmax
+        self.names = names_of(self.config, self.classes)
+        self._programs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+
+    # ---- programs
+
+    def _program(self, shape: tuple[int, ...]) -> tuple[Any, Tensor, list[Tensor]]:
+        """(program, pixels, [logits, boxes, scores, labels, corners])."""
+        if shape in self._programs:
+            self._programs.move_to_end(shape)
+            return self._programs[shape]
+        graph = Graph()
+        pixels = graph.tensor((1, *shape), name="pixels")
+        logits, boxes = NETS[self.kind](Named(graph, self._state), pixels, self.config)
+        found = logits, boxes, *self._best(logits, boxes)
+        outputs = [tensor.output() for tensor in found]
+        made = graph.compile(**self._compiling), pixels, outputs
+        self._programs[shape] = made
+        if len(self._programs) > MOST_PROGRAMS:
+            self._programs.popitem(last=False)
+        return made
+
+    def _best(self, logits: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(scores, labels, corners) of as many boxes as there are queries."""
+        edges = corners(boxes)
+        if self.softmax:
+            shares = ops.softmax(logits, -1).narrow(1, 0, self.classes)
+            return shares.amax(-1), ops.argmax(shares, -1), edges
+        scores, place = ops.topk(ops.sigmoid(logits).flatten(0, 1), int(logits.shape[0]))
+        return scores, place % self.classes, ops.index_select(edges, 0, place // self.classes)
+
+    def run(self, pixels: np.ndarray) -> list[np.ndarray]:
+        """[logits (queries, classes, and "nothing" of a DETR), boxes (queries, 4), scores
+        (queries,), labels (queries,), corners (queries, 4)], places as shares of the picture, of
+        prepared pixels (3, height, width)."""
+        program, into, outputs = self._program(pixels.shape)
+        program[into] = pixels[None]
+        program.run()
+        return [np.array(program[tensor]) for tensor in outputs]
+
+    # ---- a picture
+
+    def __call__(
+        self, image: Source, confidence: float = 0.25, overlap: float = 0.7, limit: int = 300
+    ) -> list[Detection]:
+        """As of `Detector`; there is nothing to suppress, so `overlap` does nothing."""
+        if not 0 <= confidence <= 1:
+            raise InputError(f"a confidence lies in 0 .. 1, not {confidence}")
+        picture = read_image(image)
+        _, _, scores, labels, edges = self.run(prepared(picture, self._prepared))
+        edges = edges * np.array([*picture.size, *picture.size], np.float32)
+        order = np.argsort(-scores, kind="stable")
+        order = order[scores[order] > confidence][:limit]
+        return [
+            Detection(
+                (float(left), float(top), float(right), float(bottom)),
+                float(score), int(label), self.names[label],
+            )
+            for (left, top, right, bottom), score, label in zip(
+                edges[order], scores[order], labels[order]
+            )
+        ]  # fmt: skip
+
+
+def _state(given: Any) -> dict[str, np.ndarray]:
+    """Under the names of RENAMES, also where the backbone is timm's."""
+    found = renamed(given, RENAMES)
+    if BACKBONE + "conv1.weight" in found:
+        below = {n.removeprefix(BACKBONE): v for n, v in found.items() if n.startswith(BACKBONE)}
+        found |= {BACKBONE + name: value for name, value in renamed(below, TIMM).items()}
+    return found
+
+
+def detector_of(source: Any, size: int | None = None, **compiling: Any) -> Detector | Looker:
+    """A folder's detector, or a YOLO (`Detector`). Raises WeightsError, Unsupported, InputError."""
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return Looker(source, size, **compiling)
+    return Detector(source, size, **compiling)

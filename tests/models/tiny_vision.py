@@ -1,0 +1,60 @@
+"""Tiny models of pictures with random weights, as transformers writes them, in folders."""
+
+import json
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+
+from .tiny_diffusion import lively
+
+
+def saved(model, folder, **processor):
+    """The model with lively weights and statistics, written to a folder."""
+    generator = torch.Generator().manual_seed(2)
+    lively(model)
+    with torch.no_grad():
+        for name, value in [*model.named_buffers(), *model.named_parameters()]:
+            if name.endswith("running_mean"):
+                value.copy_(torch.randn(value.shape, generator=generator) * 0.1)
+            elif name.endswith("running_var"):
+                value.copy_(torch.rand(value.shape, generator=generator) * 0.1 + 0.05)
+            elif "layer_scale" in name or "lambda" in name:
+                value.copy_(torch.rand(value.shape, generator=generator) + 0.5)
+    model.save_pretrained(folder)
+    if processor:
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return model
+
+
+def picture(size=(50, 37), seed=0):
+    """A smooth one, so that resizing leaves something to see."""
+    small = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+def detr():
+    backbone = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[16, 16, 24, 32], depths=[1, 1, 2, 1],
+        layer_type="bottleneck", out_features=["stage4"],
+    )  # fmt: skip
+    return transformers.DetrForObjectDetection(transformers.DetrConfig(
+        backbone_config=backbone, use_timm_backbone=False, d_model=16, encoder_layers=1,
+        decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=4,
+        encoder_ffn_dim=24, decoder_ffn_dim=20, num_queries=7, num_labels=3,
+    ))  # fmt: skip
+
+
+def rt_detr(version="", layer="basic", **more):
+    backbone = transformers.RTDetrResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1], layer_type=layer,
+        out_indices=[2, 3, 4],
+    )  # fmt: skip
+    config = getattr(transformers, f"RTDetr{version}Config")(
+        backbone_config=backbone, encoder_hidden_dim=16, encoder_in_channels=[16, 24, 32],
+        encoder_ffn_dim=24, encoder_attention_heads=2, d_model=16, num_queries=6,
+        decoder_in_channels=[16] * 3, decoder_ffn_dim=24, decoder_layers=2,
+        decoder_attention_heads=2, num_labels=3, **more,
+    )  # fmt: skip
+    return getattr(transformers, f"RTDetr{version}ForObjectDetection")(config)
