@@ -160,7 +160,7 @@ def _anchors(sizes: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(divide="ignore", invalid="ignore"):
         odds = np.log(boxes / (1 - boxes))
     far = np.full_like(odds, np.finfo(np.float32).max)
-    return np.asarray(np.where(inside, odds, far)), inside.astype(np.float32)
+    return np.asarray(np.where(inside, odds, far)), np.asarray(inside, np.float32)
 
 
 def _deformable(
