@@ -34,6 +34,7 @@ from .kernel.kernel import Kernel
 from .kernel.schedule import Schedule
 from .kernel.scope import verify_scopes
 from .kernel.target import Target
+from .kernel.work import usual_sizes
 from .lowering.legal import check
 from .lowering.lower import lower
 from .lowering.verify import verify
@@ -195,6 +196,15 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
     return Saved(report, needs, tuning.target, objects)
 
 
+def _note_limits(made: Sequence[Compiled], backend: Device, report: Report) -> None:
+    """What bounds each kernel, where the device knows."""
+    if isinstance(backend, Accelerator):
+        for each in made:
+            found = backend.modelled(each.kernel, each.program, usual_sizes(each.kernel))
+            if found is not None:
+                report.notes.setdefault(each.name, []).append(str(found))
+
+
 def optimise_regions(
     regions: Sequence[Region], tuning: Tuning, report: Report
 ) -> Mapping[str, Chosen]:
@@ -224,6 +234,7 @@ def _build(
             with report.stage("render"):
                 for each in made:
                     ahead.start(each.program)
+            _note_limits(made, tuning.backend, report)
             return made
 
         plan = report.plan = linked_plan(

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ..kernel.kernel import Kernel
 from ..kernel.program import Program
 from ..kernel.target import Target
 
@@ -131,6 +132,27 @@ class Crew(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Modelled:
+    """One call of a kernel, by a count of what it does. limit: the least seconds that the device
+    allows for as many operations and bytes; seconds: as it is scheduled; reason: why so long."""
+
+    limit: float
+    seconds: float
+    reason: str
+    flops: int
+    bytes: int
+
+    @property
+    def share(self) -> float:
+        """Of the limit."""
+        return self.limit / self.seconds
+
+    def __str__(self) -> str:
+        return (f"limit {1e6 * self.limit:.1f} us, modelled {1e6 * self.seconds:.1f} us "
+                f"({self.share:.0%}): {self.reason}")  # fmt: skip
+
+
 class Accelerator(ABC):
     """A kind of device with memory of its own, and a queue in which copies and kernels run one
     after the other. Buffers are whatever the device makes of them. __name__: of its module."""
@@ -207,9 +229,16 @@ class Accelerator(ABC):
         instructions of its own."""
         return {}
 
-    def resources(self, texts: Sequence[str]) -> dict[str, int]:
-        """The most that one of the kernels takes, such as "registers"; none where nobody says."""
-        return {}
+    def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
+        """What each of the kernels takes, such as "registers"; none where nobody says."""
+        return []
+
+    def modelled(
+        self, kernel: Kernel, program: Program, sizes: Mapping[str, int], registers: int = 0
+    ) -> Modelled | None:
+        """How long a call takes, by what is known of the device; None where nothing is. registers:
+        of a thread, where they are known."""
+        return None
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """What runs again, as often as it is called, the launches and copies that `work` queues.

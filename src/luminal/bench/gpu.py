@@ -110,9 +110,15 @@ def _case(on: str, device: Accelerator, name: str, make: Make) -> Figures:
         seconds = sum(spent for _, spent in made[0].time_kernels(REPEAT))
         row |= {"seconds": seconds, "TFLOP/s": 1e-12 * flops / seconds,
                 "GB/s": 1e-9 * moved / seconds, "kernels": len(made[0].report.calls)}  # fmt: skip
-        return row | device.resources(list(made[0].sources().values()))
+        return row | _most(device.resources(list(made[0].sources().values())))
     except LuminalError as error:
         return {"name": name, "fault": f"{type(error).__name__}: {error}"}
+
+
+def _most(resources: list[dict[str, int]]) -> dict[str, int]:
+    """The most that one of the kernels takes."""
+    return {name: max(each[name] for each in resources) for name in ("registers", "spilled")
+            if resources}  # fmt: skip
 
 
 def faults(found: Figures) -> list[str]:

@@ -61,12 +61,14 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--tokens", type=click.IntRange(1), default=32, help="MODEL: tokens of the reply.")
 @click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")
 @click.option("--device", default=None, help="gpu: default: cuda, without a driver cuda:sim.")
+@click.option("--compile", "compiled", is_flag=True, help="gpu: compile models of usual shapes for "
+              "the --device (comma-separated, as cuda:sm_90a); run nothing.")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
 def bench(
     what: str, only: str, everything: bool, again: bool, budget: str | None, short: bool,
     threads: int | None, peers: str | None, precision: str | None, search: str, rounds: int | None,
     timeout: float, json_file: Path | None, plot: Path | None, prompt: int, tokens: int,
-    quant: str | None, device: str | None, listed: bool,
+    quant: str | None, device: str | None, compiled: bool, listed: bool,
 ) -> None:  # fmt: skip
     """Time our programs beside what a user would pick instead, paired in one run. MODEL: a language
     model, prefill and decoding, beside llama.cpp. gpu: what a GPU can do, and what kernels reach.
@@ -80,6 +82,8 @@ def bench(
     from ..cores import count
 
     try:
+        if what == "gpu" and compiled:
+            sys.exit(_gpu_kernels((device or "cuda:sm_90a").split(","), only, json_file))
         if what == "gpu":
             sys.exit(_gpu(device, short, json_file))
         if what not in KINDS:
@@ -113,6 +117,21 @@ def _gpu(device: str | None, short: bool, json_file: Path | None) -> int:
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")
     return int(bool(faults(found)))
+
+
+def _gpu_kernels(devices: list[str], only: str, json_file: Path | None) -> int:
+    """Print what is known of kernels, and write it; 1 where something did not compile."""
+    from ..bench.gpu_kernels import faults, listing, measure, summary
+
+    rows = []
+    for row in measure(devices, only):
+        rows.append(row)
+        click.echo(f"\n{row['model']} {row['phase']} {row['device']}\n")
+        click.echo(row.get("fault") or listing(row))
+    click.echo(f"\n{summary(rows)}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(bool(faults(rows)))
 
 
 def _all_parts(chosen: list[Case], options: Options) -> list[Part]:

@@ -54,7 +54,8 @@ class Costs:
 class Target:
     """A machine as plans and schedules see it. Sizes in bytes, rates in cycles.
 
-    vector_bytes: width of a vector register. group: on a GPU, the threads that work on a unit
+    vector_bytes: width of a vector register. busy: threads that share a core, its ports and its
+    caches, so that it never waits. group: on a GPU, the threads that work on a unit
     together, each of them a lane of its vectors. shared: bytes of the tiles that they share.
     exchanges: they hand each other numbers, without one.
     l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
@@ -77,6 +78,7 @@ class Target:
     l3: int = 32 << 20
     page: int = 4096
     threads: int = 1
+    busy: int = 1
     clock: float = 3.75e9
     bandwidth: float = 2e10
     launch: float = 2e-6

@@ -29,7 +29,7 @@ _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
 _RUNS = 100  # in which a constant that is made once must have paid for its memory
 _SAMPLES = 64  # points at which the share of a guard's branch is estimated
 _GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
-ALONE = 2.0  # times as long as on all threads
+_UNHELD = 100.0  # times: what the threads of a unit cannot hold is divided, and made again
 _OUTSIDE = {(0, 0)}  # the use of what no reduction uses
 _OPERAND = 1.1  # times the work: better the end of one contraction than an operand of the next
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
@@ -242,16 +242,19 @@ class _Priced:
 
     def _alone(self) -> float:
         """Where a later reduction collapses all that the first ones keep (the norm of the one row
-        that a matrix product gives), one thread does the work of all."""
+        that a matrix product gives), few threads do the work of all, and hold what it collapses."""
         reductions = [c for c, node in self.piece.body if node.over]
         first = min((self.level[c] for c in self.products or reductions), default=0)
         own = self.products or [c for c in reductions if self.level[c] == first]
         later = [c for c in reductions if self.level[c] > first]
-        shared, common = (
-            self.pricer.points(reduce(and_, (self.axes[c] for c in some), ~0) if some else 0)
-            for some in (own, [*own, *later])
-        )
-        return ALONE if shared >= ALONE > common else 1.0
+        masks = [reduce(and_, (self.axes[c] for c in some), ~0) if some else 0
+                 for some in (own, [*own, *later])]  # fmt: skip
+        shared, common = (min(self.model.workers, self.pricer.points(mask)) for mask in masks)
+        held = sum(
+            self.pricer.points(self.axes[c] & ~masks[1]) * self.classes.dtype[c].bytes
+            for c in reductions if any(mask > 0 and mask & self.axes[c] for mask, _ in self.uses[c])
+        )  # fmt: skip
+        return max(1.0, shared / common) * (_UNHELD if held > self.model.tiles else 1.0)
 
     def _work(self) -> tuple[float, float]:
         inside = {x for c, node in self.piece.body if node.over for x in self._chain(c)}

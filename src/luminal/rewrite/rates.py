@@ -30,21 +30,26 @@ class CostModel:
     launch: float = 2e-6
     spoiled: float = 1.5  # a contraction without a register tile of its own
     hint: int = 128
+    workers: int = 2  # what a kernel should have to share out, least
+    tiles: float = float("inf")  # bytes of what one of them keeps
     instructions: tuple[MatrixInstruction, ...] = ()
 
     @classmethod
     def of(cls, target: Target) -> CostModel:
         """All threads of a target."""
-        cycles = target.clock * target.threads
+        grouped, cores = target.group > 1, target.threads // target.busy
+        cycles = target.clock * cores
         multiplies = target.lanes(f32) * target.fma_ports * cycles
         return cls(
             flops=2 * multiplies,
             vector=multiplies / OPERATION,
             bandwidth=target.bandwidth,
             cache_bandwidth=target.l2_rate * cycles / LATE,
-            cache=target.l2 * target.threads,
+            cache=target.l2 * (1 if grouped else cores),
             launch=target.launch,
             hint=target.hint,
+            workers=target.threads if grouped else cls.workers,
+            tiles=target.shared if grouped else cls.tiles,
             instructions=target.instructions,
         )
 

@@ -3,28 +3,26 @@ GPU of it is, run there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ...errors import CompileError, DeviceError
+from ...kernel.kernel import Kernel as Fused
 from ...kernel.program import Program
 from ...kernel.target import Target
 from .. import text
-from ..contract import Accelerator
+from ..contract import Accelerator, Modelled
 from . import nvrtc
 from .driver import Driver, Memory, opened
+from .limits import like
+from .model import modelled
 from .shape import group_target, launch_shape, workers
 
-MULTIPROCESSORS = {  # of the largest that are common: what is compiled without a GPU is cut to them
-    "sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_100": 148,
-    "sm_103": 160, "sm_120": 170,
-}  # fmt: skip
 SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")  # with an "a" variant
-OTHERS = 80
 ELF = b"\x7fELF"
 
 
@@ -55,11 +53,14 @@ class Cuda(Accelerator):
     it is found, else the text is kept and compiled when it is needed."""
 
     def __init__(
-        self, arch: str, multiprocessors: int, open: Callable[[], Driver] = opened,
+        self, arch: str, multiprocessors: int | None = None, open: Callable[[], Driver] = opened,
         compile: Callable[[str], bytes] | None = None,
     ) -> None:  # fmt: skip
         self.__name__ = __name__
-        self.arch, self._multiprocessors, self._open = arch, multiprocessors, open
+        self.arch, self._open = arch, open
+        gpu = like(arch)
+        self.gpu = replace(gpu, multiprocessors=multiprocessors or gpu.multiprocessors)
+        self._multiprocessors = self.gpu.multiprocessors
         self._compile = compile
         self._driver: Driver | None = None
 
@@ -82,7 +83,7 @@ class Cuda(Accelerator):
     # ---- code
 
     def target(self, threads: int) -> Target:
-        return group_target(self._multiprocessors)
+        return group_target(self._multiprocessors, self.gpu.clock, self.gpu.bandwidth)
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, text.CUDA)
@@ -147,8 +148,13 @@ class Cuda(Accelerator):
 
         return differences(self, self.arch)
 
-    def resources(self, texts: Sequence[str]) -> dict[str, int]:
+    def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
         return nvrtc.resources(texts, self.arch)
+
+    def modelled(
+        self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
+    ) -> Modelled:
+        return modelled(kernel, program, sizes, self.gpu, self.target(1), registers)
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         return self.driver.recorded(work)
@@ -166,7 +172,7 @@ def for_arch(arch: str) -> Cuda:
     if nvrtc.available() and plain not in nvrtc.architectures():
         known = ", ".join(nvrtc.architectures())
         raise CompileError(f"NVRTC does not compile for {arch}, but for {known}")
-    return Cuda(arch, MULTIPROCESSORS.get(plain, OTHERS))
+    return Cuda(arch)
 
 
 def present() -> Cuda:

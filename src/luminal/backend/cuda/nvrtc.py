@@ -152,12 +152,14 @@ def all_compiled(sources: Sequence[str], arch: str, kind: str = "cubin") -> list
     return [future.result() for future in [pool().compiled(s, arch, kind) for s in sources]]
 
 
-def resources(sources: Sequence[str], arch: str) -> dict[str, int]:
-    """The most that a kernel takes; nothing where NVRTC is not here."""
+def resources(sources: Sequence[str], arch: str) -> list[dict[str, int]]:
+    """What each kernel takes; nothing where NVRTC is not here."""
     if not available():
-        return {}
-    built = all_compiled(sources, arch)
-    return {"registers": max(b.registers for b in built), "spilled": max(b.spilled for b in built)}
+        return []
+    return [
+        {"registers": b.registers, "spilled": b.spilled, "stack": b.stack, "shared": b.shared}
+        for b in all_compiled(sources, arch)
+    ]
 
 
 def main() -> None:

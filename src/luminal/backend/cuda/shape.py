@@ -14,6 +14,7 @@ BLOCK = text.WORKERS  # threads of a block, each a worker of its own
 BLOCKS = 8  # of a multiprocessor
 BUSY = 16  # warps that keep a multiprocessor busy
 BANDWIDTH = 2e10  # bytes a second of memory for each multiprocessor, roughly
+CLOCK = 1.7e9
 WORKSPACE = 1 << 28  # bytes that the tiles of all workers may take
 
 
@@ -26,14 +27,17 @@ class Shape:
     shared: int = 0
 
 
-def group_target(multiprocessors: int) -> Target:
+def group_target(
+    multiprocessors: int, clock: float = CLOCK, bandwidth: float | None = None
+) -> Target:
     """A warp works on a unit, each of its threads in a lane; loads of a warp come from the first
     cache one a cycle, where four products could be. What a thread has in registers costs nothing;
     what lies far apart in lanes is as many loads, and a sum of lanes takes five exchanges."""
     return Target(
         "warps", vector_bytes=4 * WARP, registers=96, fma_ports=4, load_ports=1, l1=128 << 10,
         l1_ways=256, l2=48 << 20, l2_rate=64, l3=1 << 30, page=1 << 21,
-        threads=multiprocessors * BUSY, clock=1.7e9, bandwidth=multiprocessors * BANDWIDTH,
+        threads=multiprocessors * BUSY, busy=BUSY, clock=clock,
+        bandwidth=bandwidth or multiprocessors * BANDWIDTH,
         index_bits=32, group=WARP, exchanges=True,
         costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0),
     )  # fmt: skip

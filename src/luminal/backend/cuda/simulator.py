@@ -164,7 +164,7 @@ class Simulator(Accelerator):
 
         return differences(self, ARCH)
 
-    def resources(self, texts: Sequence[str]) -> dict[str, int]:
+    def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
         return nvrtc.resources(texts, ARCH)
 
 

@@ -1,0 +1,255 @@
+"""How long a loop program takes on a GPU, by what its warps ask for: counted, not measured.
+
+The middle unit is walked with the numbers of its 32 threads side by side, so that the sectors which
+a load touches are those that it touches. Loops multiply what is inside. Not counted: arithmetic of
+addresses, conflicts of banks, and that loops are unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...graph.dtype import i64
+from ...graph.scalars import SCALARS, compute
+from ...kernel.kernel import Apply, Kernel, Load, walk
+from ...kernel.program import (
+    Buffer,
+    For,
+    Instruction,
+    Parallel,
+    Program,
+    Statement,
+    Tile,
+    Val,
+    When,
+)
+from ...kernel.target import Target
+from ...kernel.work import work
+from .. import text
+from ..contract import Modelled
+from .limits import Gpu
+from .shape import WARP
+
+SECTOR, REQUEST = 32, 128  # bytes that memory delivers at once, and the first cache in a cycle
+SCHEDULERS = 4  # of a multiprocessor: instructions of warps in a cycle
+RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
+REGISTERS = 1 << 16  # of a multiprocessor
+SHARED = 100 << 10  # bytes of a multiprocessor, on the smallest since sm_80
+LATENCY = 480.0  # cycles from a load to its number, from memory
+NEAR = 30.0  # ... from shared memory, or of a thread beside it
+ONCE = 1e-9
+
+
+@dataclass
+class Counted:
+    """Of one warp: instructions; cycles of the first cache; cycles that it waits where it is alone;
+    sectors of each buffer, and those of all that lie beyond what would lie side by side."""
+
+    issued: float = 0.0
+    requests: float = 0.0
+    waits: float = 0.0
+    sectors: dict[str, float] = field(default_factory=dict)
+    scattered: float = 0.0
+
+    @property
+    def delivered(self) -> float:
+        """Sectors of all buffers."""
+        return sum(self.sectors.values())
+
+
+def modelled(
+    kernel: Kernel, program: Program, sizes: Mapping[str, int], gpu: Gpu, target: Target,
+    registers: int = 0,
+) -> Modelled:  # fmt: skip
+    """registers: of a thread, where they are known."""
+    units = text.units(program, [sizes[name] for name in program.sizes])
+    count = _Walk(program, sizes, target, units).counted
+    warps = max(1.0, units * program.threads / WARP if program.threads else units / WARP)
+    done, peak = work(kernel, sizes), gpu.peaks()[multiplied(kernel)]
+    cycles = gpu.multiprocessors * gpu.clock  # a second, of all
+    resident = _resident(program, registers or target.registers)
+    turns = np.ceil(warps / (gpu.multiprocessors * resident))
+    moved = sum(
+        min(_bytes(b, sizes), warps * count.sectors.get(b.name, 0) * SECTOR) for b in kernel.buffers
+    )  # each sector once
+    parts = {
+        "memory": max(done.bytes, moved) / gpu.bandwidth,
+        "second cache": warps * count.delivered * SECTOR / (target.l2_rate * cycles),
+        "first cache": warps * count.requests / cycles,
+        "instructions": warps * count.issued / (SCHEDULERS * cycles),
+        "waiting": turns * (count.waits + count.issued) / gpu.clock,
+    }
+    limit = max(done.bytes / gpu.bandwidth, done.flops / peak, ONCE)
+    longest = max(parts, key=lambda name: parts[name])
+    unused = count.scattered / max(1.0, count.delivered)
+    reasons = {
+        "memory": "memory" if moved < 2 * done.bytes else "memory: neighbours that nobody uses",
+        "second cache": "second cache: the same again" if unused < 0.5 else
+                        f"second cache: {unused:.0%} of what it delivers is not used",
+        "first cache": "first cache: the same again",
+        "instructions": "instructions: a number at a time",
+        "waiting": f"waits: {warps:.0f} warps where {gpu.multiprocessors * resident} fit",
+    }  # fmt: skip
+    if target.launch > parts[longest]:
+        reasons[longest] = f"its launch: {1e6 * target.launch:.0f} us"
+    seconds = float(parts[longest]) + target.launch
+    return Modelled(limit, seconds, reasons[longest], done.flops, done.bytes)
+
+
+def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> float:
+    return prod(int(n.evaluate(sizes)) for n in buffer.shape) * buffer.dtype.bytes
+
+
+def multiplied(kernel: Kernel) -> str:
+    """The dtype that its products are limited by: of what is loaded as their factors."""
+    found = set()
+    for value in kernel.values:
+        if value.reduction and isinstance(value.body, Apply) and value.body.op == "mul":
+            found |= {e.dtype for e in walk(value.body) if isinstance(e, Load)}
+    if found and all(d.is_integer and d.bytes == 1 for d in found):
+        return "int8"
+    if found and all(d.bytes == 1 for d in found):
+        return "fp8"
+    return "bf16" if found and all(d.is_float and d.bytes <= 2 for d in found) else "f32"
+
+
+def _resident(program: Program, registers: int) -> int:
+    """Warps that a multiprocessor holds at once."""
+    threads = program.threads or text.WORKERS
+    blocks = min(RESIDENT, REGISTERS // (max(1, registers) * threads))
+    if shared := text.shared_bytes(program):
+        blocks = min(blocks, SHARED // shared)
+    return max(1, blocks) * threads // WARP
+
+
+class _Walk:
+    """Numbers of a warp's threads: arrays of 32; those that data decide are not known."""
+
+    def __init__(
+        self, program: Program, sizes: Mapping[str, int], target: Target, units: int
+    ) -> None:
+        self.program, self.target, self.units = program, target, units
+        self.memories: Mapping[str, Buffer | Tile] = program.memories
+        self.known: dict[str, Any] = {f"%d_{name}": i64.numpy.type(n) for name, n in sizes.items()}
+        self.moved: dict[str, frozenset[str]] = {}  # by which loops a value changes
+        self.loops: list[tuple[str, float]] = []
+        self.counted = Counted()
+        self._body(program.body)
+
+    # ---- numbers
+
+    def _value(self, val: Val) -> Any:
+        if val.literal and val.dtype is not None:
+            text = val.name
+            return val.dtype.numpy.type(float(text) if val.dtype.is_float else int(float(text)))
+        return 0 if val.name.startswith("%p_") else self.known.get(val.name)
+
+    def _of(self, args: Sequence[Val]) -> frozenset[str]:
+        return frozenset().union(*(self.moved.get(a.name, frozenset()) for a in args))
+
+    def _body(self, body: Sequence[Statement]) -> None:
+        waited = False
+        for s in body:
+            if isinstance(s, Instruction):
+                waited = self._instruction(s) or waited
+            elif isinstance(s, When):
+                held = self._value(s.condition)
+                if held is None or np.any(held):
+                    self._body(s.body)
+            elif isinstance(s, For):
+                self._for(s)
+            else:
+                self._parallel(s)
+        if waited:
+            self.counted.waits += LATENCY * self._times()
+
+    def _times(self, loops: frozenset[str] | None = None) -> float:
+        """How often what stands here is done, or by how many turns of these loops it differs."""
+        found = 1.0
+        for name, count in self.loops:
+            found *= count if loops is None or name in loops else 1.0
+        return found
+
+    def _parallel(self, s: Parallel) -> None:
+        if s.level == "threads":
+            self.known[s.var.name] = np.arange(WARP)
+        elif self.program.threads:
+            self.known[s.var.name] = np.int64(self.units // 2)
+        else:
+            first = self.units // 2 // WARP * WARP
+            self.known[s.var.name] = first + np.arange(WARP)
+        self._body(s.body)
+
+    def _for(self, s: For) -> None:
+        count = self._value(s.count)
+        times = 1.0 if count is None else float(np.max(count))
+        self.known[s.var.name], self.moved[s.var.name] = np.int64(0), frozenset((s.var.name,))
+        for phi, initial, _, result in s.carried:
+            self.known[phi.name] = self.known[result.name] = self._value(initial)
+            self.moved[phi.name] = self._of([initial]) | {s.var.name}
+        if times > 0:
+            self.loops.append((s.var.name, times))
+            self._body(s.body)
+            self.loops.pop()
+
+    # ---- instructions
+
+    def _instruction(self, s: Instruction) -> bool:
+        """Whether it waits for memory."""
+        if s.op in ("load", "gather", "gather_at", "store", "scatter_at"):
+            return self._access(s)
+        if s.out is not None:
+            self.moved[s.out.name] = self._of(s.args)
+            self._compute(s, s.out)
+        if s.op in ("barrier", "exchange"):
+            self.counted.waits += NEAR * self._times()
+        if s.op == "offset" or (s.out and s.out.dtype and s.out.dtype.is_integer):
+            return False
+        cost = SCALARS[s.op].cost if s.op in SCALARS else 1.0
+        self.counted.issued += max(1.0, cost) * self._times()
+        return False
+
+    def _compute(self, s: Instruction, out: Val) -> None:
+        args = [self._value(a) for a in s.args]
+        if any(a is None for a in args):
+            return
+        if s.op == "offset":
+            self.known[out.name] = args[0] + np.asarray(args[1], np.int64)
+        elif s.op in SCALARS and out.dtype is not None and not out.dtype.is_float:
+            self.known[out.name] = compute(s.op, out.dtype, *args)
+
+    def _access(self, s: Instruction) -> bool:
+        stored = s.op in ("store", "scatter_at")
+        place = s.args[1 if stored else 0]
+        memory = self.memories[place.memory]
+        loops = self._of(s.args[int(stored):])
+        if s.out is not None:
+            self.moved[s.out.name] = loops
+        times, counted = self._times(), self.counted
+        counted.issued += times
+        at = self._value(place)
+        if s.op in ("gather_at", "scatter_at"):
+            further = self._value(s.args[2 if stored else 1])
+            at = None if at is None or further is None else at + further
+        touched, least = self._sectors(at, memory.dtype.bytes)
+        counted.requests += max(1.0, touched * SECTOR / REQUEST) * times
+        if isinstance(memory, Tile):
+            counted.waits += 0.0 if stored else NEAR * times
+            return False
+        before = counted.sectors.get(place.memory, 0.0)
+        counted.sectors[place.memory] = before + touched * self._times(loops)
+        counted.scattered += (touched - least) * self._times(loops)
+        return not stored
+
+    @staticmethod
+    def _sectors(at: Any, size: int) -> tuple[float, float]:
+        """(those that a warp touches, those that as many bytes side by side would lie in)."""
+        if at is None:
+            return float(WARP), max(1.0, WARP * size / SECTOR)
+        places = np.unique(np.broadcast_to(np.asarray(at), (WARP,)))
+        return float(len(np.unique(places * size // SECTOR))), -(-len(places) * size // SECTOR)
