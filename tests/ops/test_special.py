@@ -13,7 +13,7 @@ from luminal.ops.chebyshev import chebyshev
 torch = pytest.importorskip("torch")
 
 POINTS = np.concatenate(
-    [np.linspace(-9.9, 9.9, 100), [0, 1, 2, -1, -3, 1e-30, 30.5, 300, 1e10, 1e30], [np.inf, np.nan]]
+    [np.linspace(-9.9, 9.9, 100), [0, 1, 2, -1, -3, 1e-30, -1e-30, 30.5, 300, 1e10, 1e30], [np.inf, np.nan]]
 )
 INSIDE = np.concatenate([np.linspace(0, 1, 41), [1e-30, 1e-5, 1 - 1e-9, -0.1, 1.1, np.nan]])
 AROUND = np.concatenate([np.linspace(-3, 3, 25), [1e-30, -0.0]])
@@ -109,3 +109,18 @@ def test_slopes_at_zeros_are_those_of_pytorch(name):
     getattr(torch, name)(a, b).sum().backward()
     for mine, theirs in zip(slopes, (a.grad, b.grad)):
         np.testing.assert_allclose(rt[mine], theirs.numpy(), atol=1e-6)
+
+
+def test_signs_of_zeros_and_integers_that_wrap_around():
+    cx = luminal.Graph()
+    x, y = (cx.tensor((2,)).set(np.float32(values)) for values in ([-0.0, 0.0], [0.0, -0.0]))
+    a, b = (cx.tensor((2,), "i8").set(np.int8(values)) for values in ([-128, 0], [3, -1]))
+    extrema = [getattr(luminal.ops, name)(x, y).output() for name in ("fmax", "fmin")]
+    signed = luminal.ops.copysign(a, b).output()
+    multiple = luminal.ops.lcm(a + 2, b * 0 + 127).output()  # 126 * 127 and 2 * 127
+    rt = cx.compile()
+    rt.run()
+    for extremum in extrema:  # the first of equal ones
+        assert np.signbit(rt[extremum]).tolist() == [True, False]
+    assert rt[signed].tolist() == [128.0, 0.0] and np.signbit(rt[signed])[1]
+    assert rt[multiple].tolist() == [-126, -2]

@@ -130,15 +130,15 @@ def minimum(a: Value, b: Value) -> Tensor:
 
 
 def fmax(a: Value, b: Value) -> Tensor:
-    """The larger; a NaN counts as missing."""
+    """The larger, the first of equal ones; a NaN counts as missing."""
     x, y = operands(a, b)
-    return where(isnan(x), y, where(isnan(y), x, x.graph.apply("max", [x, y])))
+    return where(logical_or(isnan(x), lt(x, y)), y, x)
 
 
 def fmin(a: Value, b: Value) -> Tensor:
-    """The smaller; a NaN counts as missing."""
+    """The smaller, the first of equal ones; a NaN counts as missing."""
     x, y = operands(a, b)
-    return where(isnan(x), y, where(isnan(y), x, x.graph.apply("min", [x, y])))
+    return where(logical_or(isnan(x), lt(y, x)), y, x)
 
 
 def abs(x: Tensor) -> Tensor:

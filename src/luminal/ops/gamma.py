@@ -32,6 +32,7 @@ from .elementwise import (
     ne,
     neg,
     reciprocal,
+    round,
     square,
     sub,
     where,
@@ -64,8 +65,8 @@ def _is_pole(x: Tensor) -> Tensor:
 
 
 def _sin_pi(x: Tensor) -> Tensor:
-    """|sin(pi x)|."""
-    return sin(mul(sub(x, floor(x)), math.pi))
+    """|sin(pi x)|, of tiny x too."""
+    return sin(mul(abs(sub(x, round(x))), math.pi))
 
 
 @doubled
@@ -100,7 +101,7 @@ def digamma(x: Tensor) -> Tensor:
     terms = [b / (2 * n) for n, b in enumerate(BERNOULLI, 1)]
     series = mul(polynomial(square(inverse), terms), square(inverse))
     right = sub(sub(sub(log(add(z, SHIFT)), mul(inverse, 0.5)), series), steps)
-    fraction = sub(x, floor(x))
+    fraction = sub(x, round(x))
     mirrored = sub(right, div(math.pi, tan(mul(fraction, math.pi))))
     whole = where(low, where(_is_pole(x), math.nan, mirrored), right)
     return where(eq(x, 0), neg(reciprocal(x)), whole)

@@ -165,4 +165,4 @@ def lcm(a: Tensor, b: Tensor) -> Tensor:
     x, y = operands(a, b)
     divisor = gcd(x, y)
     part = div(x, where(eq(divisor, 0), 1, divisor), rounding_mode="trunc")
-    return abs(mul(part, y))
+    return mul(abs(part), abs(y))

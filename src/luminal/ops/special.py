@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..graph.dtype import f32
 from ..graph.tensor import Tensor
 from .base import Value, composite, floating, full_like, operands
 from .elementwise import (
@@ -30,8 +31,9 @@ def signbit(x: Tensor) -> Tensor:
 
 
 def copysign(size: Tensor, sign: Value) -> Tensor:
-    """|size| with the sign of the other, also of -0."""
+    """|size| with the sign of the other, also of -0; of integers in f32."""
     x, y = operands(size, sign)
+    x, y = (x, y) if x.dtype.is_float else (x.cast(f32), y.cast(f32))
     return where(signbit(y), neg(abs(x)), abs(x))
 
 

@@ -39,6 +39,7 @@ same("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", ops.pow)
 same("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode", ops.div)
 same("true_divide.Tensor", ops.div)
 same("round.decimals", ops.round)
+same("copysign.Tensor copysign.Scalar", ops.copysign)
 same("sgn.default", ops.sign)
 same("gelu.default", ops.gelu)
 same("clamp.default clamp.Tensor", ops.clamp)
@@ -98,14 +99,6 @@ def elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 
 def xlogy(x: Value, y: Value) -> Tensor:
     kind = result_type(x, y)
     return ops.xlogy(*operands(x, y, kind=kind if kind.is_float else f32))
-
-
-@rule("copysign.Tensor", "copysign.Scalar")
-@floating
-def copysign(size: Tensor, sign: Value) -> Tensor:
-    if isinstance(sign, Tensor) and not sign.dtype.is_float:
-        sign = sign.cast(f32)
-    return ops.copysign(size, sign)
 
 
 @rule("lerp.Tensor", "lerp.Scalar")
