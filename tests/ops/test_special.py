@@ -12,9 +12,8 @@ from luminal.ops.chebyshev import chebyshev
 
 torch = pytest.importorskip("torch")
 
-POINTS = np.concatenate(
-    [np.linspace(-9.9, 9.9, 100), [0, 1, 2, -1, -3, 1e-30, -1e-30, 30.5, 300, 1e10, 1e30], [np.inf, np.nan]]
-)
+FAR = [0, 1, 2, -1, -3, 1e-30, -1e-30, 30.5, 300, 1e10, 1e30, np.inf, np.nan]
+POINTS = np.concatenate([np.linspace(-9.9, 9.9, 100), FAR])
 INSIDE = np.concatenate([np.linspace(0, 1, 41), [1e-30, 1e-5, 1 - 1e-9, -0.1, 1.1, np.nan]])
 AROUND = np.concatenate([np.linspace(-3, 3, 25), [1e-30, -0.0]])
 
