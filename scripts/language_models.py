@@ -1,9 +1,10 @@
 """docs/models.md: every family of language models against transformers, on tiny random weights.
 
-    python scripts/language_models.py [FAMILY ...] > docs/models.md
+    python scripts/language_models.py [FAMILY ...]
 
-Needs the packages of the tests. Logits of 37 tokens; 64 greedy tokens with the cache, prompts being
-cut into chunks; the same three replies of different lengths made together in one batch.
+With names, only the rows of these are written anew. Needs the packages of the tests. Logits of 37
+tokens; 64 greedy tokens with the cache, prompts being cut into chunks; the same three replies of
+different lengths made together in one batch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.llm.checkpoints import FAMILIES, VOCABULARY, checkpoint, greedy, refe
 from luminal import LLM
 from luminal.models.llm import Engine, Wishes
 
+TABLE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 TOKENS, LENGTHS = 64, (1, 23, 40)
 HEAD = """# Families of language models
 
@@ -70,9 +72,18 @@ def main(names: list[str]) -> None:
     import transformers
 
     logging.disable(logging.WARNING)
-    print(HEAD.format(version=transformers.__version__, tokens=TOKENS, longest=LENGTHS[-1]))
+    head = HEAD.format(version=transformers.__version__, tokens=TOKENS, longest=LENGTHS[-1])
+    rows = {line.split("|")[1].strip(): line for line in table_rows()} if names else {}
     for name in sorted(names or [*FAMILIES, *speech_models.NAMES]):
-        print(row(name), flush=True)
+        rows[name] = row(name)
+        print(rows[name], flush=True)
+        TABLE.write_text("\n".join([head, *(rows[name] for name in sorted(rows)), ""]))
+
+
+def table_rows() -> list[str]:
+    """Those that are there."""
+    lines = TABLE.read_text().splitlines()
+    return [line for line in lines if line.startswith("| ") and not line.startswith("| family")]
 
 
 if __name__ == "__main__":

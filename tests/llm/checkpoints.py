@@ -49,6 +49,12 @@ MLA = ROUTED | {
     "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 24,
     "num_key_value_heads": 4,
 }  # fmt: skip
+MIXED = {"mamba_n_heads": 8, "mamba_d_state": 16, "mamba_n_groups": 2}
+DELTA = {
+    "layer_types": ["linear_attention", "full_attention"], "head_dim": 16,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 8,
+}  # fmt: skip
 # name -> (class of the config, what differs from SIZES)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
@@ -118,7 +124,34 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4-moe": ("Glm4MoeConfig", ROUTED | {"use_qk_norm": True, "head_dim": 16}),
     "bitnet": ("BitNetConfig", {}),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 9}),
+    "mamba": ("MambaConfig", {"state_size": 8}),
+    "falcon-mamba": ("FalconMambaConfig", {"state_size": 8}),
+    "mamba2": ("Mamba2Config", {"num_heads": 8, "head_dim": 16, "n_groups": 2, "state_size": 16}),
+    "granite4": ("GraniteMoeHybridConfig", GRANITE | MIXED | {
+        "num_local_experts": 6, "num_experts_per_tok": 2, "shared_intermediate_size": 80,
+        "layer_types": ["linear_attention", "full_attention"],
+    }),
+    "granite4-dense": ("GraniteMoeHybridConfig", GRANITE | MIXED | {
+        "num_local_experts": 0, "shared_intermediate_size": 80, "position_embedding_type": "rope",
+        "layer_types": ["full_attention", "linear_attention"], "mamba_n_groups": 1,
+    }),
+    "bamba": ("BambaConfig", MIXED | {"attn_layer_indices": [1], "mamba_d_head": 16}),
+    "jamba": ("JambaConfig", {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 4, "mamba_d_state": 8,
+    }),
+    "lfm2": ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}),
+    "lfm2-moe": ("Lfm2MoeConfig", {
+        "layer_types": ["full_attention", "conv"], "num_experts": 6, "num_dense_layers": 1,
+        "moe_intermediate_size": 48, "num_experts_per_tok": 2,
+    }),
+    "qwen3-next": ("Qwen3NextConfig", DELTA | {
+        "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 80,
+    }),
+    "qwen3.5": ("Qwen3_5TextConfig", DELTA | {"linear_num_key_heads": 4}),
 }  # fmt: skip
+# their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
+ALIKE = {"falcon-mamba", "mamba", "granite4-dense", "bamba", "lfm2-moe", "qwen3.5"}
 
 
 def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:

@@ -11,10 +11,14 @@ import pytest
 from speech.checkpoints import TABLED
 
 from luminal import LLM
+from luminal.errors import Unsupported
+from luminal.models.llm import Engine, Wishes
+from luminal.models.llm.loading import load
 
-from .checkpoints import FAMILIES, VOCABULARY, checkpoint, greedy, reference_logits
+from .checkpoints import ALIKE, FAMILIES, VOCABULARY, checkpoint, greedy, reference_logits
 
 TOKENS = 50
+RUN = [name for name in FAMILIES if name not in ALIKE]
 
 
 def prompt(length: int) -> list[int]:
@@ -30,7 +34,7 @@ def loaded(name: str) -> LLM:
     return llm
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", RUN)
 def test_logits_equal_those_of_transformers(name: str) -> None:
     llm, (_, model) = loaded(name), checkpoint(name)
     for length in (1, 16, 37):
@@ -38,13 +42,47 @@ def test_logits_equal_those_of_transformers(name: str) -> None:
         np.testing.assert_allclose(llm.logits(ids), reference_logits(model, ids), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", sorted(ALIKE))
+def test_tensors_are_those_that_the_config_asks_for(name: str) -> None:
+    assert len(load(checkpoint(name)[0]).state)
+
+
+@pytest.mark.parametrize("name", RUN)
 def test_greedy_tokens_equal_those_of_transformers(name: str) -> None:
     llm, (_, model) = loaded(name), checkpoint(name)
     ids = prompt(40)
     reply = llm.complete(ids, TOKENS)
     assert reply.tokens == greedy(model, ids, TOKENS)
     assert reply.finish == "length" and reply.prompt_tokens == 40
+
+
+def test_states_are_carried_for_many_at_once() -> None:
+    """More prompts than seats, in parts, beside each other's replies, some given up and computed
+    again: Mamba 2, attention and experts in one model."""
+    directory, model = checkpoint("granite4")
+    engine = Engine.load(directory, context=64, batch=3, chunk=12, cache=96, threads=1)
+    try:
+        asked = [prompt(length) for length in (30, 1, 9, 24, 13, 17)]
+        for ids, pieces in zip(asked, engine.complete(asked, Wishes(20))):
+            found = [piece.token for piece in pieces if piece.token is not None]
+            assert found == greedy(model, ids, 20)
+        load = engine.load_now()
+        assert load.preempted and not load.reused
+        with pytest.raises(Unsupported, match="carry states"):
+            Engine(engine.program, None, speculate=2)
+    finally:
+        engine.close(10)
+
+
+def test_states_cannot_go_back() -> None:
+    """A prompt that goes on is fed from where the last one ended, any other one from its start."""
+    llm, (_, model) = loaded("granite4"), checkpoint("granite4")
+    ids = prompt(20)
+    made = llm.complete(ids, 5).tokens
+    for more in ([*ids, *made, 7, 8], ids, ids[:9]):
+        assert llm.complete(more, 10).tokens == greedy(model, more, 10)
+    with pytest.raises(Unsupported, match="carry states"):
+        llm.complete(ids, 5, speculate=3)
 
 
 @pytest.mark.parametrize("length", [1, 3, 16, 17])

@@ -9,6 +9,7 @@ import pytest
 
 from luminal import Graph, train
 from luminal.models.llm import Decoder, DecoderConfig, DecoderProgram, Rope, Storage
+from luminal.models.llm.mixers import Mamba2
 from luminal.models.llm.sequences import next_token_loss
 
 PLAIN = DecoderConfig(
@@ -19,6 +20,7 @@ CASES = {
     "capped": replace(PLAIN, windows=(4, None), attention_cap=2.0, kv_heads=4),
     "sinks": replace(PLAIN, sinks=True, windows=(None, 3)),
     "learned": replace(PLAIN, rotary=(None, None), learned_positions=True, tied=False),
+    "mixed": replace(PLAIN, mixers=(None, Mamba2(4, 8, 2, 8, 3))),
 }
 
 

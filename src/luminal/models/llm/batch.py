@@ -10,6 +10,7 @@ import numpy as np
 from ... import nn
 from ...graph import Graph
 from .cache import PagedCache
+from .carry import Layout
 from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
@@ -38,7 +39,8 @@ def recorded(
     last = graph.tensor((wanted,), "i64", "last")
     with nn.uninitialised():
         model = Decoder(graph, config, context, storage)
-    cache = PagedCache(graph, config, pages, page, positions, slots, table, kv)
+    layout = (Layout.of(graph, tokens, chunk, batch), batch) if config.carries else None
+    cache = PagedCache(graph, config, pages, page, positions, slots, table, kv, layout)
     pictures = given_rows(graph, config, tokens)
 
     def finish() -> None:
@@ -106,6 +108,10 @@ class BatchProgram:
         program["slots"] = pages * self.page + positions % self.page
         program["table"] = table
         program["last"] = np.array(last or [0], np.int64)
+        if self.config.carries:
+            seats = [part.seat for part in parts]
+            for name, array in Layout.arrays(seats, [p.start for p in parts], counts).items():
+                program[name] = array
         program.run()
         return program["logits"][: len(last)]
 

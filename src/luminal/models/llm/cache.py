@@ -16,14 +16,16 @@ from ...errors import Unsupported
 from ...graph import Graph, Tensor
 from ...graph.index import Index
 from ...ops.base import Size
+from .carry import Layout, OneCarry, SeatCarry, state_bytes
 from .config import DecoderConfig
 
 KINDS = ("f32", "f16", "int8")
 
 
 def cache_bytes(config: DecoderConfig, positions: int, kind: str = "f32") -> int:
-    """Of keys and values of all layers. Raises Unsupported."""
-    return config.layers * positions * layer_bytes(config, kind)
+    """Of keys and values of all layers, and states of one sequence. Raises Unsupported."""
+    positions *= len(config.attending)
+    return positions * layer_bytes(config, kind) + state_bytes(config)
 
 
 def layer_bytes(config: DecoderConfig, kind: str) -> int:
@@ -84,17 +86,21 @@ class Rows:
 
 def _layers(
     graph: Graph, config: DecoderConfig, shape: tuple[int, ...], kind: str
-) -> tuple[list[Rows], list[Rows]]:
+) -> tuple[dict[int, Rows], dict[int, Rows]]:
     """The keys and the values of each layer; none of these where they are part of the keys."""
-    layers = range(config.layers)
-    keys = [Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers]
+    layers = config.attending
+    keys = {layer: Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers}
     if config.latent is not None:
-        return keys, []
-    return keys, [Rows.of(graph, shape, kind, f"values{layer}") for layer in layers]
+        return keys, {}
+    return keys, {layer: Rows.of(graph, shape, kind, f"values{layer}") for layer in layers}
+
+
+def _states(*rows: dict[int, Rows]) -> list[Tensor]:
+    return [state for found in rows for each in found.values() for state in each.states]
 
 
 def _values(
-    config: DecoderConfig, rows: list[Rows], layer: int, keys: Tensor, value: Tensor | None,
+    config: DecoderConfig, rows: dict[int, Rows], layer: int, keys: Tensor, value: Tensor | None,
     write: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
     """What is to be read of the values of a layer, the new ones too."""
@@ -117,7 +123,8 @@ class ContiguousCache:
         self.config, self.tokens, self.position = config, tokens, graph.size(position)
         shape = (config.kv_heads, context, config.head_dim)
         self.keys, self.values = _layers(graph, config, shape, kind)
-        self.states = [state for rows in self.keys + self.values for state in rows.states]
+        self.carry = OneCarry(graph, config, tokens, self.position)
+        self.states = _states(self.keys, self.values) + self.carry.states
 
     def rows(self, table: Tensor) -> Tensor:
         return table.narrow(0, self.position, self.tokens)
@@ -152,19 +159,24 @@ class PagedCache:
 
     positions: (tokens,) i64, of each token in its sequence. slots: (tokens,) i64, where its key and
     value are kept. table: (tokens, pages) i64, the pages of its sequence in order; how those are
-    filled up that have fewer does not matter. kind: see `Rows`.
+    filled up that have fewer does not matter. kind: see `Rows`. layout: of the sequences, and for
+    how many there are seats, where layers have states.
     """
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, pool: int, page: int,
         positions: Tensor, slots: Tensor, table: Tensor, kind: str = "f32",
+        layout: tuple[Layout, int] | None = None,
     ) -> None:  # fmt: skip
         """pool: how many pages there are."""
         self.config, self.pool, self.page = config, pool, page
         self.positions, self.slots, self.table = positions, slots, table
         shape = (pool * page, config.kv_heads, config.head_dim)
         self.keys, self.values = _layers(graph, config, shape, kind)
-        self.states = [state for rows in self.keys + self.values for state in rows.states]
+        self.states = _states(self.keys, self.values)
+        if layout is not None:
+            self.carry = SeatCarry(graph, config, *layout)
+            self.states += self.carry.states
 
     def rows(self, table: Tensor) -> Tensor:
         return ops.index_select(table, 0, self.positions)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...errors import WeightsError
 from ...weights.fields import Fields
+
+if TYPE_CHECKING:
+    from ... import nn
+    from ...graph import Graph
+    from .storage import Storage
 
 ROPE_DIVISORS = ("factor", "low_freq_factor", "high_freq_factor",
                  "original_max_position_embeddings", "beta_fast", "beta_slow")  # fmt: skip
@@ -76,6 +81,19 @@ class Latent:
     query: int | None
 
 
+class Mixer(Protocol):
+    """What stands in a layer's place of attention and carries states of fixed size: a frozen
+    dataclass of its sizes. Its module takes (x (tokens, width), cache): see `mixers`."""
+
+    def states(self, config: DecoderConfig) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of one sequence's states, f32, by name."""
+
+    def module(
+        self, graph: Graph, config: DecoderConfig, layer: int, storage: Storage
+    ) -> nn.Module:
+        """Its parameters, and what it does."""
+
+
 # norms (before attention, after it, before the feed-forward part, after it); whether that part has
 # the layer's input too, not what attention made of it
 BLOCKS = {
@@ -84,6 +102,7 @@ BLOCKS = {
     "output": ((False, True, False, True), False),
     "parallel": ((True, False, False, False), True),
     "parallel2": ((True, False, True, False), True),
+    "alone": ((True, False, False, False), False),
 }
 
 
@@ -95,7 +114,10 @@ class DecoderConfig:
     rotary: for each layer, its entry of `ropes` (None: no rotary positions).
     norm: "rms", "rms1" (weights stored minus one, as in Gemma), "layer", "scale" (a layer norm
     without bias) or "plain" (without weights too).
-    block: where a layer has norms: see `BLOCKS`. qk_norm: of queries and keys, "head" by head, or
+    mixers: for each layer, what it has in place of attention (None: nothing; (): none has any).
+    hidden: 0 where layers have no feed-forward part; then block is "alone".
+    block: where a layer has norms: see `BLOCKS`. attention_gate: queries come with numbers whose
+    sigmoid each head's output is multiplied by. qk_norm: of queries and keys, "head" by head, or
     "whole", before they are divided into heads.
     """
 
@@ -111,6 +133,7 @@ class DecoderConfig:
     windows: tuple[int | None, ...]
     rotary: tuple[str | None, ...]
     ropes: Mapping[str, Rope]
+    mixers: tuple[Mixer | None, ...] = ()
     norm: str = "rms"
     eps: float = 1e-5
     activation: str = "silu"
@@ -119,6 +142,7 @@ class DecoderConfig:
     output_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
+    attention_gate: bool = False
     qk_norm: str | None = None
     block: str = "input"
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
@@ -136,6 +160,20 @@ class DecoderConfig:
     experts: Experts | None = None
     end_tokens: tuple[int, ...] = ()
     begin_token: int | None = None
+
+    def mixer(self, layer: int) -> Mixer | None:
+        """What a layer has in place of attention."""
+        return self.mixers[layer] if self.mixers else None
+
+    @property
+    def carries(self) -> bool:
+        """Whether some layer has states, of which no earlier ones are kept."""
+        return any(mixer is not None for mixer in self.mixers)
+
+    @property
+    def attending(self) -> list[int]:
+        """The layers that have attention."""
+        return [layer for layer in range(self.layers) if self.mixer(layer) is None]
 
     def has_experts(self, layer: int) -> bool:
         """Whether this layer's feed-forward part is a mixture of experts."""
@@ -156,7 +194,7 @@ def common(values: Fields, **more: Any) -> DecoderConfig:
         "heads": heads,
         "kv_heads": values.count("num_key_value_heads", heads),
         "head_dim": values.count("head_dim", max(1, width // heads)),
-        "hidden": values.count("intermediate_size"),
+        "hidden": more["hidden"] if "hidden" in more else values.count("intermediate_size"),
         "context": values.count("max_position_embeddings", 2048),
         "windows": (None,) * layers,
         "rotary": ("all",) * layers,

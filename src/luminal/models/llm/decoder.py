@@ -68,7 +68,8 @@ class Attention(nn.Module):
         self.config, self.rotary, self.layer = config, rotary, layer
         inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         bias = config.attention_bias
-        self.q_proj = projection(graph, config.width, inner, bias, storage, "q_proj")
+        twice = inner * (2 if config.attention_gate else 1)
+        self.q_proj = projection(graph, config.width, twice, bias, storage, "q_proj")
         self.k_proj = projection(graph, config.width, kv, bias, storage, "k_proj")
         self.v_proj = projection(graph, config.width, kv, bias, storage, "v_proj")
         bias = config.output_bias
@@ -87,7 +88,9 @@ class Attention(nn.Module):
         query, key = self.q_proj(x), self.k_proj(x)
         if self.q_norm is not None and self.k_norm is not None and config.qk_norm == "whole":
             query, key = self.q_norm(query), self.k_norm(key)
-        query = self._heads(query, config.heads)  # (heads, tokens, head_dim)
+        query = query.unflatten(-1, (config.heads, -1)).transpose(0, 1)  # (heads, tokens, head_dim)
+        gate = query[..., config.head_dim :]  # nothing, where there is none
+        query = query.narrow(-1, 0, config.head_dim)
         key = self._heads(key, config.kv_heads)
         value = self._heads(self.v_proj(x), config.kv_heads)
         if self.q_norm is not None and self.k_norm is not None and config.qk_norm == "head":
@@ -95,6 +98,8 @@ class Attention(nn.Module):
         if self.rotary is not None:
             query, key = self.rotary.turn(query, cache), self.rotary.turn(key, cache)
         out = cache.attend(self.layer, query, key, value, self.sinks)  # (heads, tokens, head_dim)
+        if config.attention_gate:
+            out = out * ops.sigmoid(gate)
         return self.o_proj(_through(self.attn_sub_norm, out.transpose(0, 1).flatten(1, 2)))
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
@@ -141,18 +146,23 @@ class Layer(nn.Module):
         self.input_layernorm, self.attention_output_norm = norms[:2]
         self.post_attention_layernorm, self.mlp_output_norm = norms[2:]
         attention = Attention if config.latent is None else LatentAttention
-        self.self_attn = attention(graph, config, layer, rotary, storage.below("self_attn"))
+        mixer = config.mixer(layer)
+        if mixer is None:
+            self.self_attn = attention(graph, config, layer, rotary, storage.below("self_attn"))
+        else:
+            self.mixer = mixer.module(graph, config, layer, storage.below("mixer"))
+        self.mixes = "self_attn" if mixer is None else "mixer"
         inside = storage.below("mlp")
-        self.mlp: nn.Module
+        self.mlp: nn.Module | None = None
         if config.has_experts(layer):
             self.mlp = MixtureOfExperts(graph, config, activation(config.activation), inside)
             self._add_shared(graph, config, inside)
-        else:
+        elif config.hidden:
             self.mlp = FeedForward(graph, config, inside)
 
     def _add_shared(self, graph: Graph, config: DecoderConfig, inside: Storage) -> None:
         """The expert of all tokens, in the mixture of the others."""
-        assert config.experts is not None
+        assert config.experts is not None and self.mlp is not None
         if config.experts.shared:
             below, width = inside.below("shared_expert"), config.experts.shared
             self.mlp.shared_expert = FeedForward(graph, config, below, width)
@@ -162,8 +172,10 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cache: Cache) -> Tensor:
         """x: (tokens, width)."""
         normed = _through(self.input_layernorm, x)
-        attended = _through(self.attention_output_norm, self.self_attn(normed, cache))
+        attended = _through(self.attention_output_norm, self._modules[self.mixes](normed, cache))
         before, x = x, self._added(x, attended)
+        if self.mlp is None:
+            return x
         if not self.parallel:
             normed = x
         elif self.post_attention_layernorm is not None:

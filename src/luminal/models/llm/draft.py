@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ...errors import InputError
+from ...errors import InputError, Unsupported
+from .config import DecoderConfig
 from .program import DecoderProgram
 
 
@@ -41,6 +42,15 @@ class Draft:
             guess.append(int(program.feed(fed)[-1].argmax()))
             fed = guess[-1:]
         return guess
+
+
+def check_guesses(config: DecoderConfig) -> None:
+    """Raises Unsupported where a guess that is refused cannot be taken back."""
+    if config.carries:
+        raise Unsupported(
+            f"speculate: layers of {config.family} carry states, from which the tokens of a wrong "
+            "guess cannot be taken again"
+        )
 
 
 def common(held: Sequence[int], wanted: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import InputError, LuminalError
 from .batch import BatchProgram
+from .draft import check_guesses
 from .loading import load
 from .lookup import Lookup
 from .pictures import check_tokens
@@ -69,11 +70,14 @@ class Engine:
         self, program: BatchProgram, tokenizer: Tokenizer | None, queue: int | None = None,
         speculate: int = 0, prefixes: Prefixes | None = None,
     ) -> None:  # fmt: skip
+        if speculate:
+            check_guesses(program.config)
         self.program, self.tokenizer, self.queue = program, tokenizer, queue
         self.speculate = speculate
         self.config, self.context = program.config, program.context
         self._scheduler = Scheduler(
-            program.pages, program.page, program.chunk, program.batch, program.context
+            program.pages, program.page, program.chunk, program.batch, program.context,
+            reuse=not program.config.carries,
         )
         self._prefixes = prefixes
         if prefixes is not None:
@@ -104,7 +108,8 @@ class Engine:
         program.pictures = found.pictures
         text = found.text if isinstance(found.text, Tokenizer) else None
         kept = None
-        if prefixes and found.identity is not None and not found.config.pictures:
+        kept_too = not found.config.pictures and not found.config.carries
+        if prefixes and found.identity is not None and kept_too:
             kept = Prefixes(program, f"{found.identity} {found.kv} {found.precision}")
         return cls(program, text, queue, speculate, kept)
 

@@ -16,7 +16,7 @@ from ...errors import InputError, LuminalError, Unsupported
 from ...once import computed_once
 from ...progress import showing
 from .config import DecoderConfig
-from .draft import Draft, Guesser, common
+from .draft import Draft, Guesser, check_guesses, common
 from .engine import Engine
 from .grammar import Grammars, json_grammar
 from .loading import load
@@ -200,6 +200,8 @@ class LLM:
         self._check_prompt(ids)
         if not 0 <= speculate < self.program.chunk:
             raise InputError(f"speculate={speculate}: 0 to {self.program.chunk - 1} tokens")
+        if speculate:
+            check_guesses(self.config)
         reply = Reply(ids, wishes, self.tokenizer, self.context)
         guesser: Guesser = self._draft or Lookup()
         if max_tokens < 1:
@@ -239,8 +241,8 @@ class LLM:
         """Logits (1 + guess, vocabulary) after these tokens and after each of the guess; what the
         cache holds of them is kept."""
         with self._lock:
-            known = common(self.program.tokens, ids[:-1])
-            self.program.keep(known)
+            self.program.keep(common(self.program.tokens, ids[:-1]))
+            known = len(self.program.tokens)
             return self.program.feed(ids[known:] + guess, 1 + len(guess))
 
     # ---- numbers

@@ -12,6 +12,7 @@ from ...compiler import Executable
 from ...errors import InputError
 from ...graph import Graph
 from .cache import ContiguousCache, layer_bytes
+from .carry import state_bytes
 from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
@@ -117,7 +118,10 @@ class DecoderProgram:
         self.feed([0])
 
     def keep(self, count: int) -> None:
-        """Forget all but the first `count` tokens; their keys and values stay for the next feed."""
+        """Forget all but the first `count` tokens; their keys and values stay for the next feed.
+        Where layers carry states, which hold all tokens at once, none stay then."""
+        if self.config.carries and count < len(self.tokens):
+            count = 0
         del self.tokens[count:]
 
     def step_bytes(self, position: int) -> int:
@@ -129,8 +133,9 @@ class DecoderProgram:
             if config.experts is not None and self._stacked(name):
                 share = config.experts.chosen / config.experts.count
             total += size * share
-        seen = sum(min(position, window or position) for window in config.windows)
-        return int(total) + self._position_bytes * seen
+        windows = [config.windows[layer] for layer in config.attending]
+        seen = sum(min(position, window or position) for window in windows)
+        return int(total) + self._position_bytes * seen + state_bytes(config)
 
     def _stacked(self, name: str) -> bool:
         """model.layers.N.mlp.*_proj.* of a layer of experts: of all of them."""

@@ -20,7 +20,7 @@ class Sequence:
     """tokens: the prompt, then what was generated. cached: how many have keys and values. pages:
     where those are. keys: of its first full pages. wanted: from which token on logits are wanted
     though others follow it; None: only those of the last one. guess: what may follow the tokens, to
-    be checked by the next run."""
+    be checked by the next run. seat: its number among those that run; None: it waits."""
 
     tokens: list[int]
     cached: int = 0
@@ -28,17 +28,20 @@ class Sequence:
     keys: list[bytes] = field(default_factory=list)
     wanted: int | None = None
     guess: list[int] = field(default_factory=list)
+    seat: int | None = None
 
 
 @dataclass(frozen=True)
 class Part:
     """The tokens start .. start + count - 1 of a sequence, whose keys and values go to these pages,
-    also if the sequence is removed before the run: nobody else gets them until the next plan."""
+    its states to this seat, also if the sequence is removed before the run: nobody else gets them
+    until the next plan."""
 
     sequence: Sequence
     start: int
     count: int
     pages: tuple[int, ...]
+    seat: int
 
     @property
     def last(self) -> bool:
@@ -67,15 +70,19 @@ class Scheduler:
     """running, then waiting: all sequences in the order of their arrival.
 
     pages, page: how many pages there are, and tokens in one. chunk: tokens in a run. batch: the
-    most sequences that run at once. context: the most tokens that a sequence gets.
+    most sequences that run at once. context: the most tokens that a sequence gets. reuse: whether
+    a sequence may begin with pages that are full already.
     """
 
-    def __init__(self, pages: int, page: int, chunk: int, batch: int, context: int) -> None:
+    def __init__(
+        self, pages: int, page: int, chunk: int, batch: int, context: int, reuse: bool = True
+    ) -> None:
         if not 1 <= batch < chunk:
             raise InputError(f"a run of {chunk} tokens must be longer than a batch of {batch}")
         if pages * page < context:
             raise InputError(f"{pages} pages of {page} tokens do not hold a context of {context}")
         self.pages, self.page, self.chunk, self.batch = Pages(pages), page, chunk, batch
+        self.reuse, self._seats = reuse, list(range(batch))[::-1]
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preempted = self.reused = 0  # sequences given up for others; tokens found in pages
@@ -142,7 +149,7 @@ class Scheduler:
         sequence = self.waiting[0]
         first = len(sequence.tokens) - 1 if sequence.wanted is None else sequence.wanted
         usable = first // self.page  # what logits are wanted of must run
-        found = self.pages.find(self._keys(sequence)[:usable])
+        found = self.pages.find(self._keys(sequence)[:usable]) if self.reuse else []
         self.pages.hold(found)
         spare = 1 if self.running else 0  # for the others to grow
         if self._missing(len(found), len(sequence.tokens)) + spare > self.pages.available:
@@ -150,6 +157,7 @@ class Scheduler:
             return False
         self.waiting.pop(0)
         sequence.pages, sequence.cached = list(found), len(found) * self.page
+        sequence.seat = self._seats.pop()
         self.reused += sequence.cached
         self.running.append(sequence)
         return True
@@ -171,6 +179,9 @@ class Scheduler:
     def _give_up(self, sequence: Sequence) -> None:
         self.pages.release(sequence.pages)
         sequence.pages, sequence.cached = [], 0
+        if sequence.seat is not None:
+            self._seats.append(sequence.seat)
+            sequence.seat = None
 
     def _missing(self, pages: int, tokens: int) -> int:
         return max(0, -(-tokens // self.page) - pages)
@@ -181,7 +192,8 @@ class Scheduler:
 
 
 def _part(sequence: Sequence, wanted: int) -> Part:
-    return Part(sequence, sequence.cached, wanted, tuple(sequence.pages))
+    assert sequence.seat is not None
+    return Part(sequence, sequence.cached, wanted, tuple(sequence.pages), sequence.seat)
 
 
 def _rest(sequence: Sequence) -> int:

@@ -8,6 +8,7 @@ from ... import ops
 from ...graph import Tensor
 from ...graph.index import Index
 from .cache import _shares
+from .carry import NoCarry
 from .config import DecoderConfig
 from .decoder import Decoder
 
@@ -20,6 +21,10 @@ class Sequences:
     batch: int
     length: int
     states: list[Tensor] = field(default_factory=list)
+
+    @property
+    def carry(self) -> NoCarry:
+        return NoCarry(self.config, self.batch, self.length)
 
     def rows(self, table: Tensor) -> Tensor:
         rows = table.narrow(0, 0, self.length).unsqueeze(0)

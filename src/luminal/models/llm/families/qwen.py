@@ -36,7 +36,7 @@ def _moe_layers(values: Fields) -> frozenset[int]:
     return frozenset(n for n in layers if n not in (dense or ()) and (n + 1) % step == 0)
 
 
-def _experts(values: Fields, **more: Any) -> Experts:
+def experts(values: Fields, **more: Any) -> Experts:
     return Experts(
         count=values.count("num_experts", values.count_if("num_local_experts")),
         chosen=values.count("num_experts_per_tok"),
@@ -49,7 +49,7 @@ def _experts(values: Fields, **more: Any) -> Experts:
 
 def _qwen3_moe(values: Fields) -> DecoderConfig:
     windows = _windows(values)
-    return common(values, windows=windows, qk_norm="head", experts=_experts(values))
+    return common(values, windows=windows, qk_norm="head", experts=experts(values))
 
 
 def _qwen2_moe(values: Fields) -> DecoderConfig:
@@ -57,7 +57,7 @@ def _qwen2_moe(values: Fields) -> DecoderConfig:
     return common(
         values, windows=_windows(values), attention_bias=values.flag("qkv_bias", True),
         output_bias=False, mlp_bias=False,
-        experts=_experts(values, shared=shared, shared_gate=shared > 0),
+        experts=experts(values, shared=shared, shared_gate=shared > 0),
     )  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""The gated delta rule (Yang and others 2024, https://arxiv.org/abs/2412.06464), as in Qwen3-Next:
+each head's state S decays, and what it says of a key is moved towards the value by a share beta:
+S = a S, S = S + k (beta (v - k S)), y = q S."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .... import nn, ops
+from ....graph import Graph, Tensor
+from ..config import DecoderConfig
+from ..projection import projection
+from ..storage import Storage
+from .steps import Carrying, CausalConv, stepped
+
+EPS = 1e-6  # of the lengths of queries and keys
+
+
+@dataclass(frozen=True)
+class GatedDelta:
+    """heads: of values; each of the `keys` heads of queries and keys serves several. key, value:
+    numbers of a head's. kernel: tokens that the convolution sees."""
+
+    heads: int
+    keys: int
+    key: int
+    value: int
+    kernel: int
+
+    @property
+    def channels(self) -> int:
+        """Of the convolution: queries, keys, values."""
+        return 2 * self.keys * self.key + self.heads * self.value
+
+    def states(self, config: DecoderConfig) -> Mapping[str, tuple[int, ...]]:
+        each = (self.keys, self.heads // self.keys, self.key, self.value)
+        return {"conv": (self.kernel - 1, self.channels), "delta": each}
+
+    def module(
+        self, graph: Graph, config: DecoderConfig, layer: int, storage: Storage
+    ) -> nn.Module:
+        return GatedDeltaLayer(graph, self, config, layer, storage)
+
+
+class GatedDeltaLayer(nn.Module):
+    """See the file. Matrices: qkv_proj, z_proj (a gate), b_proj (beta), a_proj (the decay)."""
+
+    def __init__(
+        self, graph: Graph, own: GatedDelta, config: DecoderConfig, layer: int, storage: Storage
+    ) -> None:
+        super().__init__()
+        self.own, self.layer, width = own, layer, config.width
+        inner = own.heads * own.value
+        self.qkv_proj = projection(graph, width, own.channels, False, storage, "qkv_proj")
+        self.z_proj = projection(graph, width, inner, False, storage, "z_proj")
+        self.b_proj = projection(graph, width, own.heads, False, storage, "b_proj")
+        self.a_proj = projection(graph, width, own.heads, False, storage, "a_proj")
+        self.conv1d = CausalConv(graph, own.channels, own.kernel, False)
+        self.dt_bias, self.A_log = (nn.init.filled(graph, (own.heads,), 0) for _ in range(2))
+        self.norm = nn.RMSNorm(graph, own.value, config.eps)
+        self.out_proj = projection(graph, inner, width, False, storage, "out_proj")
+
+    def forward(self, x: Tensor, cache: Carrying) -> Tensor:
+        """x: (tokens, width)."""
+        own, carry, heads = self.own, cache.carry, (self.own.keys, -1)
+        mixed = ops.silu(self.conv1d(carry.apart(self.qkv_proj(x)), carry, self.layer))
+        beta = ops.sigmoid(self.b_proj(x)).unflatten(-1, heads)
+        decay = ops.exp(-ops.exp(self.A_log) * ops.softplus(self.a_proj(x) + self.dt_bias))
+        decay = decay.unflatten(-1, heads)
+        y = carry.together(self._recurrent(mixed, carry.apart(beta), carry.apart(decay), cache))
+        gate = self.z_proj(x).unflatten(-1, (own.heads, own.value))
+        y = self.norm(y.flatten(1, 2)) * ops.silu(gate)  # (tokens, heads, value)
+        return self.out_proj(y.flatten(1, 2))
+
+    def _recurrent(self, mixed: Tensor, beta: Tensor, decay: Tensor, cache: Carrying) -> Tensor:
+        """(sequences, steps, keys, heads of each, value), one token after the other."""
+        own, both = self.own, self.own.keys * self.own.key
+        query, key = (
+            _unit(mixed.narrow(-1, start, both).unflatten(-1, (own.keys, own.key)))
+            for start in (0, both)
+        )
+        value = mixed[..., 2 * both :].unflatten(-1, (own.keys, -1, own.value))
+
+        def step(
+            old: Tensor, query: Tensor, key: Tensor, value: Tensor, beta: Tensor, decay: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            key = key.unsqueeze(2).unsqueeze(-1)  # (sequences, keys, 1, key, 1)
+            kept = old * decay.unsqueeze(-1).unsqueeze(-1)
+            wrong = (value - (kept * key).sum(-2)) * beta.unsqueeze(-1)
+            new = kept + key * wrong.unsqueeze(-2)
+            return new, (new * query.unsqueeze(2).unsqueeze(-1)).sum(-2)
+
+        carry = cache.carry
+        state = carry.before(mixed.graph, self.layer, "delta")
+        xs = (query * own.key**-0.5, key, value, beta, decay)
+        state, y = stepped(carry, step, state, *xs)
+        carry.after(self.layer, "delta", state)
+        return y
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Of length 1, nearly."""
+    return x * ops.rsqrt((x * x).sum(-1, keepdim=True) + EPS)
