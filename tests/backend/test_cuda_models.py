@@ -59,8 +59,8 @@ MODELS: dict[str, tuple[Callable[[Graph], Tensor], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
-def test_model(name: str) -> None:
+def inputs(name: str) -> tuple[Graph, Tensor, dict[Tensor, np.ndarray]]:
+    """A model, its output, what it is given."""
     make, sizes = MODELS[name]
     graph, rng = Graph(), np.random.default_rng(0)
     y = make(graph).output("y")
@@ -73,6 +73,12 @@ def test_model(name: str) -> None:
             given[source] = np.arange(shape[-1]) < [[shape[-1]], [shape[-1] - 3]]
         elif source.node.attribute.kind == "input" or source.node.attribute.value is None:
             given[source] = rng.standard_normal(shape).astype(np.float32) / 4
+    return graph, y, given
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
+def test_model(name: str) -> None:
+    graph, y, given = inputs(name)
     found = []
     for device in ("cuda:sim", "cpu"):
         rt = graph.compile(device)

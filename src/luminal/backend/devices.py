@@ -77,6 +77,12 @@ def _hip(arch: str) -> Device:
     return hip(arch)
 
 
+def _webgpu() -> Device:
+    from .webgpu import device
+
+    return device()
+
+
 def _metal() -> Device:
     from .text.only import metal
 
@@ -87,5 +93,6 @@ register("cpu", _cpu)
 register("cuda", _cuda)
 register_kinds("cuda", _cuda)
 register("opencl", _opencl)
+register("webgpu", _webgpu)
 register_kinds("hip", _hip)
 register("metal", _metal)

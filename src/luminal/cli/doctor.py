@@ -25,6 +25,7 @@ EXTRAS = {  # what brings an extra of the package -> what it is for
     "torch": ("torch", "torch.compile(backend='luminal')"),
     "onnx": ("onnx", "ONNX files"),
     "opencl": ("pyopencl", 'device="opencl"'),
+    "webgpu": ("wgpu", 'device="webgpu"'),
     "cuda": ("cuda-bindings", 'device="cuda"'),
 }
 CLOSE = 1e-4  # of the self-test's results, relative to NumPy in f64

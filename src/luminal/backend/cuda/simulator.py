@@ -25,12 +25,12 @@ from ...container import whole
 from ...errors import CompileError, DeviceError, WrongResult
 from ...folders import user_folder
 from ...kernel.layout import Storage
-from ...kernel.program import Instruction, Program
+from ...kernel.program import Program
 from ...kernel.target import Target
-from ...lowering.verify import statements
 from ...store import Store
 from .. import text
 from ..contract import Accelerator
+from ..text.writer import written
 from . import nvrtc
 from .shape import Shape, group_target, launch_shape, workers
 
@@ -166,12 +166,6 @@ class Simulator(Accelerator):
 
     def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
         return nvrtc.resources(texts, ARCH)
-
-
-def written(program: Program) -> frozenset[str]:
-    """The buffers that it stores to."""
-    found = [s for s in statements(program.body) if isinstance(s, Instruction)]
-    return frozenset(a.memory for s in found if s.out is None for a in s.args if a.dtype is None)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Loop programs as C-like text: one renderer, a table of dialects."""
 
 from .dialect import CUDA, HIP, METAL, OPENCL, C, Dialect
-from .launch import units
+from .launch import group_target, units
 from .render import WORKERS, kernel_name, render, shared_bytes, workspace_bytes
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "WORKERS",
     "C",
     "Dialect",
+    "group_target",
     "kernel_name",
     "render",
     "shared_bytes",

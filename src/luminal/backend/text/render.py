@@ -165,11 +165,12 @@ class _Text(Writer):
     def counted(self, kind: str, name: str, first: str, count: str, step: str) -> str:
         return f"for ({kind} {name} = {first}; {name} < {count}; {name} += {step}) {{"
 
-    def offset(self, position: str, further: str) -> str:
-        return f"{position} + {further}"
+    def offset(self, position: Val, further: Val) -> str:
+        at, step = self.value(position), self.value(further)
+        return step if at == "0" else f"{at} + {step}"
 
-    def shifted(self, value: str, amount: str) -> str:
-        return f"{value} >> {amount}"
+    def shifted(self, value: str, amount: Val) -> str:
+        return f"{value} >> {self.value(amount)}"
 
     def element(self, position: Val, further: int | str) -> str:
         name, _ = self.memories[position.memory]

@@ -13,6 +13,7 @@ from ...errors import Unsupported
 from ...graph.dtype import DType
 from ...graph.scalars import SCALARS
 from ...kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
+from ...lowering.verify import statements
 
 HALF = ("f16", "bf16")
 OF_BOOLS = {"add": "|", "max": "|", "mul": "&", "min": "&"}
@@ -24,10 +25,17 @@ def is_shift(amount: Val) -> bool:
     return bool(kind and amount.literal and kind.kind == "int" and 0 <= int(amount.name) < 32)
 
 
+def written(program: Program) -> frozenset[str]:
+    """The memories that it stores to."""
+    found = [s for s in statements(program.body) if isinstance(s, Instruction)]
+    return frozenset(a.memory for s in found if s.out is None for a in s.args if a.dtype is None)
+
+
 class Writer(ABC):
     """The walk over the statements of a program; a language says how each of them is written.
 
-    language: its name. thread, barrier, exchange: see `Dialect`.
+    language: its name. thread (formatted with the `kind` that is wanted), barrier, exchange: see
+    `Dialect`.
     """
 
     language: str
@@ -71,11 +79,11 @@ class Writer(ABC):
         """A statement."""
 
     @abstractmethod
-    def offset(self, position: str, further: str) -> str:
+    def offset(self, position: Val, further: Val) -> str:
         """A position."""
 
     @abstractmethod
-    def shifted(self, value: str, amount: str) -> str:
+    def shifted(self, value: str, amount: Val) -> str:
         """A signed number, to the right by a literal."""
 
     @abstractmethod
@@ -126,7 +134,7 @@ class Writer(ABC):
     def parallel(self, loop: Parallel, indent: str) -> None:
         kind = self.type(loop.var.dtype)
         if loop.level == "threads":
-            thread = self.constant(kind, self.define(loop.var), self.thread)
+            thread = self.constant(kind, self.define(loop.var), self.thread.format(kind=kind))
             self.lines.append(f"{indent}{{ {thread}")
         else:
             self.lines.append(indent + self._head(loop, "worker_number", "all_workers"))
@@ -183,9 +191,9 @@ class Writer(ABC):
         if ins.op in ("load", "gather", "gather_at"):
             return self.load(ins, out, args)
         if ins.op == "shift_right" and is_shift(ins.args[1]):
-            return self.shifted(*args)
+            return self.shifted(args[0], ins.args[1])
         if ins.op == "offset":
-            return args[1] if args[0] == "0" else self.offset(*args)
+            return self.offset(*ins.args)
         if ins.op in ("expand", "pack") or ins.op.startswith("across."):  # of one lane
             return args[0]
         if ins.op == "exchange" and self.exchange:
@@ -193,7 +201,8 @@ class Writer(ABC):
         if ins.op == "shuffle":
             return args[ins.attrs[0]]
         if ins.op == "iota":
-            return "0"
+            assert out.dtype is not None
+            return self.number("0", out.dtype)
         if ins.op == "fma":
             assert out.dtype is not None
             return f"{self.call('fma', out.dtype)}({args[1]}, {args[2]}, {args[0]})"
