@@ -53,7 +53,7 @@ class Access:
         self.space = indexing.space
         self.evaluate: Evaluate
         self._offsets: dict[tuple[object, ...], Index] = {}
-        self._mentioned: dict[int, tuple[str, ...]] = {}
+        self._mentioned: dict[int, tuple[Load, tuple[str, ...]]] = {}  # loads stay: ids are theirs
 
     # ---- loads
 
@@ -89,8 +89,8 @@ class Access:
         found = self._mentioned.get(id(load))
         if found is None:
             names = names_of(load.index)
-            found = self._mentioned[id(load)] = tuple(sorted(names & place.index.keys()))
-        return found
+            found = self._mentioned[id(load)] = load, tuple(sorted(names & place.index.keys()))
+        return found[1]
 
     def load_tile(self, value: Value, home: Home, place: Place) -> Val:
         """A value from its tile in the workspace."""

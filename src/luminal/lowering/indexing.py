@@ -30,6 +30,7 @@ class Indexing:
         self.vectors: dict[str, Val | tuple[str, int]] = {}  # lanes, or data with lanes
         self._substituted: dict[tuple[int, ...], Index] = {}  # by identity: indices are interned
         self._split: dict[tuple[int, Lanes], Linear | None] = {}
+        self._known: dict[tuple[Index, tuple[Index, ...]], bool | None] = {}
 
     # ---- variables
 
@@ -211,11 +212,14 @@ class Indexing:
 
     # ---- conditions
 
-    def known(self, condition: Index, facts: Iterable[Index]) -> bool | None:
+    def known(self, condition: Index, facts: tuple[Index, ...]) -> bool | None:
         """Whether condition >= 0: True or False where it is proven."""
-        if self.space.implies(facts, condition):
-            return True
-        return False if self.space.contradicts(facts, condition) else None
+        key = condition, facts
+        if key not in self._known:
+            holds = self.space.implies(facts, condition)
+            fails = not holds and self.space.contradicts(facts, condition)
+            self._known[key] = holds if holds or fails else None
+        return self._known[key]
 
     def open_conditions(self, conditions: Iterable[Index], place: Place) -> list[Val] | None:
         """Those of the conditions (>= 0, at the place) that have to be tested; None where one is

@@ -8,7 +8,8 @@ from ..errors import Illegal
 from ..graph.dtype import DType, boolean, f32
 from ..graph.index import Index, names_of
 from ..graph.scalars import COMBINE, identity
-from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value
+from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value, walk
+from ..kernel.kernel import indices as indices_of
 from ..kernel.narrow import operands
 from ..kernel.program import Val
 from ..kernel.target import MatrixInstruction
@@ -58,6 +59,7 @@ class Values:
         self.build, self.indexing, self.access = build, indexing, access
         self.homes, self.registers, self.values = homes, registers, values
         self.instructions = instructions
+        self._mentioned: dict[int, tuple[Expression, frozenset[str] | None]] = {}
         access.evaluate = self.evaluate
 
     # ---- expressions
@@ -70,8 +72,43 @@ class Values:
         """`done`: what is known at this place, by identity of the expression."""
         found = done.get(id(expression))
         if found is None:
-            found = done[id(expression)] = self._fresh(expression, place, done)
+            key = self._key(expression, place)
+            found = None if key is None else self.build.recall(key)
+            if found is None:
+                found = self._fresh(expression, place, done)
+                if key is not None:
+                    self.build.remember(key, found.depth, found)
+            done[id(expression)] = found
         return found
+
+    def _key(self, expression: Expression, place: Place) -> Key | None:
+        """All that its code depends on, where that is the place alone: written-out copies of a
+        body look at most of it at the same places."""
+        if isinstance(expression, Constant):
+            return None
+        if id(expression) not in self._mentioned:  # kept, so that no other one gets its identity
+            self._mentioned[id(expression)] = expression, self._mentions(expression)
+        axes = self._mentioned[id(expression)][1]
+        if axes is None:
+            return None
+        if place.masks:  # their lanes may be of any axis
+            axes = axes | place.guarded
+        index, unrolled, ends = place.index, place.unrolled, place.ends
+        return (
+            "expression", id(expression), place.lanes, place.facts, *[m.name for m in place.masks],
+            *[(id(index[a]), unrolled.get(a), id(ends[a]) if a in place.guarded else 0)
+              for a in axes],
+        )  # fmt: skip
+
+    def _mentions(self, expression: Expression) -> frozenset[str] | None:
+        """The axes that it mentions; None if it reads what changes while the kernel runs."""
+        parts = [*walk(expression)]
+        changes = any(
+            isinstance(e, Read) or (isinstance(e, Load) and e.buffer in self.build.written)
+            for e in parts
+        )
+        axes = names_of(i for e in parts for i in indices_of(e)) & self.access.extents.keys()
+        return None if changes else axes
 
     def _fresh(self, expression: Expression, place: Place, done: dict[int, Val]) -> Val:
         if isinstance(expression, Constant):
@@ -126,17 +163,18 @@ class Values:
     def _guard(self, guard: Guard, place: Place, done: dict[int, Val]) -> Val:
         """body where all conditions hold, else other; what ranges decide is not tested."""
         masks = self.conditions(guard, place)
-        sides = [self._alone(guard.conditions, place, holds) for holds in (True, False)]
         if not masks:
-            side = sides[masks is None]
+            side = self._alone(guard.conditions, place, masks is not None)
             branch = guard.other if masks is None else guard.body
             return self._evaluate(branch, side, done if side is place else {})
         mask = self.indexing.all_of(masks, place.lanes)
         assert mask is not None
-        body = self._evaluate(guard.body, sides[0].under(mask), {})
+        side = self._alone(guard.conditions, place, True).under(mask)
+        body = self._evaluate(guard.body, side, {})
         other, below = guard.other, place
         if not isinstance(other, Constant):
-            below = sides[1].under(self.indexing.negation(mask))
+            below = self._alone(guard.conditions, place, False)
+            below = below.under(self.indexing.negation(mask))
         args = [mask, body, self._evaluate(other, below, {})]
         return self.apply("select", args, guard.dtype, place)
 
@@ -145,15 +183,17 @@ class Values:
         is loaded for all their positions together would lie outside at some."""
         shared = {}
         for axis, (position, size) in place.unrolled.items():
-            ends = [place.moved(axis, n - position) for n in (0, size - 1)]
             touched = [c for c in conditions if axis in c.names()]
-            known = (
-                all(self.indexing.known(self.indexing.at(c, end), end.facts) is holds
-                    for end in ends)
-                for c in touched
-            )  # fmt: skip
-            if not touched or (all(known) if holds else any(known)):
-                shared[axis] = (position, size)
+            if touched:
+                ends = [place.moved(axis, n - position) for n in (0, size - 1)]
+                known = (
+                    all(self.indexing.known(self.indexing.at(c, end), end.facts) is holds
+                        for end in ends)
+                    for c in touched
+                )  # fmt: skip
+                if not (all(known) if holds else any(known)):
+                    continue
+            shared[axis] = (position, size)
         return place if len(shared) == len(place.unrolled) else place.sharing(shared)
 
     def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
