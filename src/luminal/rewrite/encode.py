@@ -1,7 +1,6 @@
 """From terms to the e-graph: axes become bits, maps, domains and indices become numbers.
 
-Index arithmetic stays in Python. A rule that needs a composed map asks for it (relation `need`);
-`Encoding.answer` does the arithmetic, and the rule fires in the next round. Maps are partial
+Index arithmetic stays in Python: a rule that needs a composed map calls for it. Maps are partial
 functions: a composed map keeps the conditions under which the buffer in between was read inside its
 bounds, so that two reads that differ in where they are defined stay different classes.
 """
@@ -18,8 +17,8 @@ from ..graph.dtype import ALL, DType
 from ..graph.index import Index
 from ..graph.scalars import SCALARS
 from ..graph.space import Space
-from .engine import Fact, Inserted
-from .language import OPAQUE, OPERATIONS, REQUESTS, VISIBLE
+from .engine import Inserted
+from .language import OPAQUE, OPERATIONS, VISIBLE
 from .maps import compose, conditions_of, injective
 from .normal import axis_key
 from .terms import Domain, Map, Region, ScatterMap, Term, is_reduction, mentioned
@@ -32,7 +31,7 @@ Interned = Map | ScatterMap | Domain | None | Term  # a term: an operation witho
 
 
 class Encoding:
-    """One region's names as numbers, and the arithmetic behind the request tables."""
+    """One region's names as numbers, and the arithmetic that rules call."""
 
     def __init__(self, region: Region) -> None:
         self.space: Space = region.terms.space
@@ -42,15 +41,6 @@ class Encoding:
         self.bit = {name: i for i, name in enumerate(self.axes)}
         self.items: list[Any] = []  # by number
         self.numbers: dict[Hashable, int] = {}
-        self.facts: list[Fact] = []  # not yet told to the engine
-        self.answered: set[tuple[int, int, int]] = set()
-        self._answers = (
-            self._compose,
-            self._restrict,
-            self._index_at,
-            self._extend,
-            self._near,
-        )
 
     # ---- sets of axes
 
@@ -67,35 +57,14 @@ class Encoding:
         """The axes of a mask, in the region's order."""
         return tuple(name for i, name in enumerate(self.axes) if mask >> i & 1)
 
-    def mentioned(self, number: int) -> int:
-        """The bits of the axes that a map, domain, index or scan speaks of."""
-        return self.mask(_mentioned(self.items[number]) or ())
-
     # ---- interning
 
     def number(self, kind: str, item: Interned) -> int:
-        """The number of a map, domain, index ...; facts about a new one go to the engine."""
-        key = (kind, item)
-        found = self.numbers.get(key)
-        if found is None:
-            found = self.numbers[key] = len(self.items)
+        """The number of a map, domain, index ..."""
+        found = self.numbers.setdefault((kind, item), len(self.items))
+        if found == len(self.items):
             self.items.append(item)
-            self._describe(kind, found, item)
         return found
-
-    def _describe(self, kind: str, number: int, item: Interned) -> None:
-        names = _mentioned(item)
-        if names is not None:
-            self.facts.append(("mentions", (number,), self.mask(names)))
-        if kind == "head" and isinstance(item, Term) and item.op == "min" and item.dtype.is_float:
-            self.facts.append(("minimum", (number,), 1))
-        if kind == "head" and isinstance(item, Term) and item.op == "input":
-            self.facts.append(("given", (number,), int(not item.attribute.constant)))
-
-    def take_facts(self) -> list[Fact]:
-        """What the engine has not been told yet."""
-        facts, self.facts = self.facts, []
-        return facts
 
     # ---- terms
 
@@ -141,26 +110,13 @@ class Encoding:
         kind = repr(term.attribute) if term.op == "const" else "head"  # 0.0 and -0.0 differ
         return self.number(kind, replace(term, children=()))
 
-    # ---- requests
+    # ---- what rules call: see `language.FUNCTIONS`
 
-    def answer(self, requests: Iterable[tuple[int, int, int]]) -> list[Fact]:
-        """Rows for the request tables, and what is to be known about the new maps and domains."""
-        rows: list[Fact] = []
-        for request in requests:
-            if request in self.answered:
-                continue
-            self.answered.add(request)
-            kind, first, second = request
-            found = self._answers[kind](first, second)
-            if found is not None:
-                rows.append((REQUESTS[kind], (first, second), found))
-        return self.take_facts() + rows
-
-    def _compose(self, inner: int, outer: int) -> int | None:
+    def compose(self, inner: int, outer: int) -> int:
         """Reading a buffer through `inner`, and the result of that, in memory, through `outer`."""
         return self.number("map", compose(self.space, self.items[inner], self.items[outer]))
 
-    def _restrict(self, number: int, mask: int) -> int | None:
+    def restrict(self, number: int, mask: int) -> int:
         found = self.items[number]
         if mask & ~self.mask(axis for axis, _ in found.entries):
             raise CompileError(f"{found} leaves out axes of {self.names(mask)}, which it reads")
@@ -176,14 +132,14 @@ class Encoding:
             return -1
         return self.number("map", Map(entries, conditions))
 
-    def _index_at(self, index: int, number: int) -> int | None:
+    def index_at(self, index: int, number: int) -> int:
         if conditions_of(self.space, self.items[number]) != ():
-            return None
+            return -1
         found = self.items[index]
         moved = self.space.substitute(found.attribute, dict(self.items[number].entries))
         return self._head(replace(found, attribute=moved))
 
-    def _extend(self, number: int, mask: int) -> int | None:
+    def extend(self, number: int, mask: int) -> int:
         found, inner = self.items[number], self.names(mask)
         if not found.names.isdisjoint(inner) or not injective(found, self.space):
             return -1
@@ -192,13 +148,18 @@ class Encoding:
         entries = sorted(kept, key=lambda entry: axis_key(entry[0]))
         return self.number("map", Map(tuple(entries), found.conditions))
 
-    def _near(self, number: int, mask: int) -> int | None:
+    def near(self, number: int, mask: int) -> int:
         found = self.items[number].entries
         entries = tuple((a, i) for a, i in found if mask >> self.bit[a] & 1)
         return self.number("map", Map(entries))
 
+    def mentions(self, number: int) -> int:
+        item = self.items[number]
+        op, attribute = (item.op, item.attribute) if isinstance(item, Term) else ("guard", item)
+        return self.mask(mentioned(op, attribute) or ())
 
-def _mentioned(item: Interned) -> frozenset[str] | None:
-    if isinstance(item, Term):
-        return mentioned(item.op, item.attribute)
-    return mentioned("guard", item)
+    def given(self, number: int) -> int:
+        return int(not self.items[number].attribute.constant)
+
+    def minimum(self, number: int) -> int:
+        return int(self.items[number].op == "min" and self.items[number].dtype.is_float)

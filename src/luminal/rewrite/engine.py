@@ -1,21 +1,21 @@
 """The e-graph engine: equality saturation over tables, in plain Python.
 
-An engine is given rules, terms and facts as data, is stepped one family of rules at a time, and
-gives its tables back as plain tuples. Classes
+An engine is given rules, terms and the functions that rules call, is stepped one family of rules at
+a time, and gives its tables back as plain tuples. Classes
 are union-find numbers, a table is a dictionary from arguments to a value, and a rule looks only at
 matches in which a row is new (semi-naive evaluation, as in Zhang et al. 2023, arXiv 2304.04332).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..errors import CompileError
-from .language import BUFFER_SORT, OPERATIONS, TABLES
+from .language import BUFFER_SORT, FUNCTIONS, OPERATIONS, TABLES
 from .matching import Compiled, Rule, compiled
 
-Fact = tuple[str, tuple[int, ...], int]  # function, arguments, value
 Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
 Row = tuple[tuple[Any, ...], Any]
 SORTS = ("E", "T")
@@ -71,29 +71,21 @@ class Engine:
             for name, rules in self.rules.items() for number, rule in enumerate(rules)
         }  # fmt: skip
         self.looked: dict[tuple[str, int], list[int]] = {}  # by rule: rows that its atoms have seen
-        self.fired: set[tuple[str, int]] = set()  # rules, by ruleset and number
-        self.requested = 0  # rows of `need` when they were last looked at
+        self.fired: set[tuple[str, int]] = set()  # rules, by family and number
+        self.call: dict[str, Callable[..., int]] = {}
 
     # ---- what goes in
 
-    def insert(self, terms: Sequence[Inserted]) -> None:
-        """Add terms; the term at position i is remembered as number i."""
+    def insert(self, terms: Sequence[Inserted], functions: object) -> None:
+        """Add terms; the term at position i is remembered as number i. functions: an object that
+        has those of FUNCTIONS."""
+        self.call = {name: cache(getattr(functions, name)) for name in FUNCTIONS}
         for op, arguments in terms:
             kinds = OPERATIONS[op]
             found = tuple(self.numbers[a] if k in SORTS else a for k, a in zip(kinds, arguments))
             self.numbers.append(self._make(op, found))
             table = "buffer" if op in BUFFER_SORT else "term"
             self._put(table, (len(self.numbers) - 1,), self.numbers[-1])
-
-    def tell(self, facts: Iterable[Fact]) -> None:
-        """Set integer functions of integers."""
-        for name, arguments, value in facts:
-            self._put(name, arguments, value)
-
-    def assert_constant(self, numbers: Iterable[int]) -> None:
-        """The buffers of these terms are known before the program runs."""
-        for number in numbers:
-            self._put("fixedT", (self.numbers[number],), True)
 
     # ---- a step
 
@@ -123,7 +115,7 @@ class Engine:
         for number, (rule, matches) in enumerate(zip(rules, found)):
             if matches:
                 self.fired.add((name, number))
-                rule.act(matches, self._union, self._put, self._make)
+                rule.act(matches, self.call, self._union, self._put, self._make)
         self._repair()
 
     def _matches(self, name: str, number: int, rule: Compiled) -> dict[tuple[Any, ...], None]:
@@ -146,7 +138,7 @@ class Engine:
                 table.rows if known is None else table.index(known)
                 for table, (_, known) in zip(others, sides)
             ]
-            match(tables[place].since(start), matches, *using)
+            match(tables[place].since(start), matches, self.call, *using)
         return matches
 
     # ---- what comes out
@@ -158,14 +150,6 @@ class Engine:
     def tables(self, names: Sequence[str]) -> dict[str, list[Row]]:
         """The rows of these functions: arguments (literals as Python values) and value."""
         return {name: list(self.tables_by_name[name].rows.items()) for name in names}
-
-    def requests(self) -> list[tuple[int, int, int]]:
-        """The rows of the relation `need`; none if there is no new one."""
-        rows = self.tables_by_name["need"].rows
-        if len(rows) == self.requested:
-            return []
-        self.requested = len(rows)
-        return [(kind, first, second) for kind, first, second in rows]
 
     # ---- classes and rows
 
@@ -210,11 +194,8 @@ class Engine:
             table.put(arguments, value)
         elif table.output in SORTS:
             self._union(old, value)
-        elif table.output == "&":
-            if old & value != old:
-                table.put(arguments, old & value)
-        elif old != value:
-            raise CompileError(f"{name}{arguments} is both {old} and {value}")
+        elif old & value != old:
+            table.put(arguments, old & value)
 
     def _repair(self) -> None:
         """Make every row canonical; equal arguments make equal values (congruence)."""

@@ -172,7 +172,7 @@ def _own_axes(n: ENode, axes: list[int], is_buffer: list[bool], encoding: Encodi
     (a dead branch, a read of a constant part): then others say the same without them."""
     if n.op == "Scatter":  # it binds the axes of its points
         return 0
-    mask = encoding.mentioned(int(n.literals[0])) if n.op in MENTIONING else 0
+    mask = encoding.mentions(int(n.literals[0])) if n.op in MENTIONING else 0
     for c in n.children:
         if not is_buffer[c]:
             mask |= axes[c]

@@ -46,18 +46,20 @@ OPAQUE = {1: "Unary", 2: "Binary", 3: "Ternary"}
 MENTIONING = frozenset(("Read", "Gather", "Index", "Guard", "Scan"))  # axes in the first literal
 REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
 
-# Tables that Python fills on request: a rule asks with (need kind a b) and fires a round later.
-REQUESTS = (
-    "compose",  # map, map -> the map of reading through both
-    "restrict",  # map, mask -> the map on the axes of its buffer, as defined; -1: the identity
-    "index_at",  # index, map -> the index seen through the map, if it stays inside
-    "extend",  # map, mask -> the map that keeps reduced axes as they are; -1: not allowed
-    "near",  # map, mask -> the map on some axes of its buffer, without conditions
-)
+# Functions of numbers that rules call; `encode.py` has them.
+FUNCTIONS = {
+    "compose": "ii",  # map, map -> the map of reading through both
+    "restrict": "ii",  # map, mask -> the map on the axes of its buffer; -1: the identity
+    "index_at": "ii",  # index, map -> the index seen through the map; -1: it does not stay inside
+    "extend": "ii",  # map, mask -> the map that keeps reduced axes as they are; -1: not allowed
+    "near": "ii",  # map, mask -> the map on some axes of its buffer, without conditions
+    "mentions": "i",  # map, domain, index, leaf ... -> its axes
+    "given": "i",  # leaf -> 1 if it is another one at each run
+    "minimum": "i",  # reduction -> 1 if it is a minimum of floats
+}
 
-
-# name -> the sorts of its arguments, and of its value: a class, an integer (i), the axes that all
-# values given to it share (&), nothing (a relation)
+# name -> the sorts of its arguments, and of its value: a class, the axes that all given values share
+# (&), nothing (a relation)
 TABLES: dict[str, tuple[str, str]] = {
     **{op: (kinds, "T" if op in BUFFER_SORT else "E") for op, kinds in OPERATIONS.items()},
     "term": ("i", "E"),
@@ -71,11 +73,6 @@ TABLES: dict[str, tuple[str, str]] = {
     "under": ("iE", ""),  # a factor somewhere inside a sum over these axes
     "power": ("iEEEf", ""),  # k e x r c: e = 2^(c (x + r)); r, or 0, is one over k
     "share": ("iEEf", ""),  # k e x c: e = 2^(c x) / sum_k 2^(c x)
-    "given": ("i", "i"),  # 1: this leaf is another one at each run
-    "minimum": ("i", "i"),  # 1: this reduction is a minimum of floats
-    "mentions": ("i", "i"),  # axes of a map, domain, index, leaf ...
-    "need": ("iii", ""),
-    **dict.fromkeys(REQUESTS, ("ii", "i")),
 }
 
 
@@ -105,14 +102,14 @@ def knowledge() -> Iterator[tuple[str, str]]:
             (f"m{i}", f"(= m{i} ({_AXES[k]} x{i}))") for i, k in enumerate(kinds)
             if k in _AXES and not (mapped and (k == "T" or own == "T"))
         ]  # fmt: skip
-        if op in _MENTIONED:
-            known.append(("n", f"(= n (mentions x{_MENTIONED[op]}))"))
-        mask = "0"
+        mask = f"(mentions x{_MENTIONED[op]})" if op in _MENTIONED else "0"
         for name, _ in known:
             mask = name if mask == "0" else f"(| {mask} {name})"
         if op in _BOUND:
             mask = f"(& {mask} (not-i64 x{_BOUND[op]}))"
         yield " ".join([fact, *(f for _, f in known)]), f"(set ({_AXES[own]} e) {mask})"
+        if op == "Input":
+            yield f"{fact} (= 0 (given x0))", f"({_FIXED[own]} e)"
         if op in _FIXED_OPS:
             facts = [f"({_FIXED[k]} x{i})" for i, k in enumerate(kinds) if k in _FIXED]
             yield " ".join([fact, *facts]), f"({_FIXED[own]} e)"

@@ -12,7 +12,7 @@ from itertools import product
 from typing import TypeAlias
 
 from ..errors import CompileError
-from .language import OPERATIONS, REQUESTS, TABLES
+from .language import FUNCTIONS, OPERATIONS, TABLES
 from .matching import PRIMITIVES, Rule, Tree, parse
 
 SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands for
@@ -26,6 +26,7 @@ SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands 
     "is-minimum": ("o", "(= 1 (minimum o))"),
     "shift": ("k x r", "(inv k r) (= k (& k (ax x)))"),  # what shifts x, the same all over k
     "inverse": ("b c", "(< -1.000001 (* b c)) (< (* b c) -0.999999)"),  # c = -1 / b, rounded
+    "own": ("m t", "(restrict m (axT t))"),  # a map on the axes of its buffer
     "at": ("x", "(Read (Store x) m)"),
 }
 Trees: TypeAlias = tuple[Tree, ...]
@@ -40,30 +41,15 @@ def rules_of(law: str, family: str, mirrored: bool = False) -> list[Rule]:
         before, _, after = head.partition(" asks ")
     view = before.startswith("(at (")
     pattern = parse(before)[1] if view else _written(parse(before))[0]
-    facts, result = _all_written(conditions), _numbered(_written(parse(after))[0])
+    facts, result = _all_written(conditions), _written(parse(after))[0]
     _check(law, pattern, facts, result, view)
     if view:
         body = (*_all_written(_VIEWED), ("=", "x", pattern), *facts)
         found = _moved(body, parse(after)) if arrow else [(body, result)]
         return [Rule(family, *rule) for rule in found]
-    if "(axT t)" in after:  # actions may not look into tables
-        facts, result = (*facts, parse("(= a (axT t))")), _bound(result)
     forms = _orders(pattern, facts) if mirrored else [pattern]
     action = ("union", "e", result) if arrow else result
     return [Rule(family, (("=", "e", form), *facts), action) for form in forms]
-
-
-def _numbered(tree: Tree) -> Tree:
-    """A request is asked for by the number of its table."""
-    if tree[0] == "need" and tree[1] in REQUESTS:
-        return ("need", str(REQUESTS.index(tree[1])), *tree[2:])
-    return tree
-
-
-def _bound(tree: Tree) -> Tree:
-    if isinstance(tree, str):
-        return tree
-    return "a" if tree == ("axT", "t") else tuple(map(_bound, tree))
 
 
 def _text(tree: Tree) -> str:
@@ -150,10 +136,9 @@ def _moved(facts: Trees, after: Tree) -> Iterator[tuple[Trees, Tree]]:
     yield facts + _all_written("(!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))"), action
     for wide, narrow in ("pq", "qp"):
         fewer = facts + _all_written(f"(= a (ax {wide})) (= b (ax {narrow})) (!= a b)")
-        yield fewer, _numbered(parse("(need near m b)"))
-        near = [parse(f"(Read (Store {x}) n)") if x == narrow else ("at", x) for x in "pq"]
-        moved = _written((*after[:-2], *near))[0]
-        yield fewer + _all_written("(= n (near m b))"), ("union", "e", moved)
+        near = parse(f"(Read (Store {narrow}) (near m b))")
+        moved = [near if x == narrow else ("at", x) for x in "pq"]
+        yield fewer, ("union", "e", _written((*after[:-2], *moved))[0])
 
 
 def _inside(part: Tree) -> Trees:
@@ -201,10 +186,10 @@ def _sort(law: str, tree: Tree, sorts: dict[str, str], wanted: str = "") -> str:
         found = (sorts.setdefault(tree, wanted) if wanted else sorts.get(tree, "")) if name else ""
     elif tree[0] in PRIMITIVES:
         found = _sort_of_primitive(law, tree, sorts)
-    elif tree[0] not in TABLES:
+    elif tree[0] not in TABLES and tree[0] not in FUNCTIONS:
         raise CompileError(f"a law uses {tree[0]!r}, which nobody knows: {law}")
     else:
-        kinds, result = TABLES[tree[0]]
+        kinds, result = TABLES.get(tree[0]) or (FUNCTIONS[tree[0]], "i")
         if len(tree) - 1 != len(kinds):
             raise CompileError(f"{tree[0]} takes {len(kinds)} operands: {law}")
         for kind, part in zip(kinds, tree[1:]):

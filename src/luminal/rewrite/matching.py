@@ -3,7 +3,7 @@
 The facts of a rule are flattened to atoms, rows of tables with operands in them, and tests. For
 each atom there is one matcher, which starts from new rows of that atom's table and looks the others
 up, the most bound first; every test is made as soon as it can be. An operand is Python text: a
-variable, a number, or an expression of those.
+variable, a number, or an expression of those, in which functions of the encoding are called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any, TypeAlias
 
 from ..once import computed_once
-from .language import OPERATIONS
+from .language import FUNCTIONS, OPERATIONS, TABLES
 
 Tree: TypeAlias = Any  # a name or number, or a tuple of trees
 Side: TypeAlias = tuple[str, tuple[int, ...] | None]  # a table, and its index if not by arguments
@@ -58,22 +58,22 @@ class Compiled:
     atoms: list[Atom]
     tests: list[str]
     variables: tuple[str, ...]
-    action: Tree
+    action: str
     _matchers: dict[int, Matcher] = field(default_factory=dict)
 
     @computed_once
     def act(self) -> Callable[..., None]:
-        """act(matches, union, put, make) does what the rule says for each of its matches."""
-        head = "def act(matches, union, put, make):", f"  for {_tuple(self.variables)} in matches:"
-        return _function("act", [*head, f"    {_action(self.action)}"])
+        """act(matches, call, union, put, make) does what the rule says for each of its matches."""
+        loop = f"  for {_tuple(self.variables)} in matches:"
+        return _function(["def act(matches, call, union, put, make):", loop, f"    {self.action}"])
 
     def matcher(self, place: int) -> Matcher:
-        """match(new rows of the atom at this place, {matches}, *sides): adds those with one of the
-        rows there, tuples of `variables`; sides: what it looks up."""
+        """match(new rows of the atom at this place, {matches}, functions, *sides): adds those with
+        one of the rows there, tuples of `variables`; sides: what it looks up."""
         found = self._matchers.get(place)
         if found is None:
             lines, sides = _Loops(self, place).written()
-            found = self._matchers[place] = _function("match", lines), sides
+            found = self._matchers[place] = _function(lines), sides
         return found
 
 
@@ -96,14 +96,15 @@ def compiled(rule: Rule) -> Compiled:
     atoms, tests = list[Atom](), list[str]()
     for fact in rule.facts:
         _flatten(fact, atoms, tests)
+    action = _action(rule.action, atoms)
     variables = tuple(dict.fromkeys(name for atom in atoms for name in atom.names))
-    return Compiled(atoms, tests, variables, rule.action)
+    return Compiled(atoms, tests, variables, action)
 
 
-def _function(name: str, lines: Sequence[str]) -> Callable[..., None]:
+def _function(lines: Sequence[str]) -> Callable[..., None]:
     space: dict[str, Any] = {}
     exec(compile("\n".join(lines), "<rule>", "exec"), space)
-    made: Callable[..., None] = space[name]
+    made: Callable[..., None] = space.popitem()[1]
     return made
 
 
@@ -120,7 +121,7 @@ def _flatten(fact: Tree, atoms: list[Atom], tests: list[str]) -> None:
     if op not in PRIMITIVES:
         _operand(fact, atoms, RELATED)
         return
-    looked = [not isinstance(part, str) and part[0] not in PRIMITIVES for part in parts]
+    looked = [not isinstance(part, str) and part[0] in TABLES for part in parts]
     if op == "=" and any(looked):  # a row with this value
         first, second = parts if looked[1] else parts[::-1]
         _operand(second, atoms, _operand(first, atoms))
@@ -136,6 +137,11 @@ def _operand(tree: Tree, atoms: list[Atom], value: str | None = None) -> str:
     columns = [_operand(part, atoms) for part in tree[1:]]
     if tree[0] in PRIMITIVES:
         return PRIMITIVES[tree[0]].format(*columns)
+    if tree[0] in FUNCTIONS:
+        return f"call[{tree[0]!r}]({', '.join(columns)})"
+    known = next((a for a in atoms if (a.table, *a.columns[:-1]) == (tree[0], *columns)), None)
+    if known is not None and value is None:
+        return known.columns[-1]
     value = value or f"u_{len(atoms)}"
     atoms.append(Atom(tree[0], (*columns, value)))
     return value
@@ -164,7 +170,7 @@ class _Loops:
             self._look_up(atom)
         self._line(f"matches[{_tuple(self.rule.variables)}] = None")
         names = ", ".join(f"side{n}" for n in range(len(self.sides)))
-        return [f"def match(new, matches, {names}):", *self.lines], self.sides
+        return [f"def match(new, matches, call, {names}):", *self.lines], self.sides
 
     def _line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -224,14 +230,16 @@ def _names(test: str) -> list[str]:
     return re.findall(r"\b[uv]_\w+", test)
 
 
-def _action(action: Tree) -> str:
+def _action(action: Tree, atoms: list[Atom]) -> str:
     if action[0] == "union":
-        return f"union({_built(action[1])}, {_built(action[2])})"
-    call, value = (action[1], _built(action[2])) if action[0] == "set" else (action, RELATED)
-    return f"put({call[0]!r}, {_tuple(map(_built, call[1:]))}, {value})"
+        return f"union({_built(action[1], atoms)}, {_built(action[2], atoms)})"
+    call, value = action[1:] if action[0] == "set" else (action, RELATED)
+    columns = _tuple(_built(part, atoms) for part in call[1:])
+    return f"put({call[0]!r}, {columns}, {_built(value, atoms)})"
 
 
-def _built(tree: Tree) -> str:
-    if isinstance(tree, str) or tree[0] in PRIMITIVES:
-        return _operand(tree, [])
-    return f"make({tree[0]!r}, {_tuple(map(_built, tree[1:]))})"
+def _built(tree: Tree, atoms: list[Atom]) -> str:
+    """The text of what is made; what it looks up must be there."""
+    if isinstance(tree, str) or tree[0] not in OPERATIONS:
+        return _operand(tree, atoms)
+    return f"make({tree[0]!r}, {_tuple(_built(part, atoms) for part in tree[1:])})"

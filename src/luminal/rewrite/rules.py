@@ -1,12 +1,11 @@
-"""The laws, one a line: `before --> after  if conditions`, or `pattern asks (need ...)`.
+"""The laws, one a line: `before --> after  if conditions`, or `pattern asks (relation ...)`.
 
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
 runs and an array; `(fixed x)`: known before the program runs; `(varies x)`: not so, or not all that
 it is made of: what constants alone make is computed once and stays as it is written. `(at x)` is x,
 kept in memory, read through the map m; `e` is the class of the left side; the other short forms
-stand in `law.py`. A law asks for index arithmetic that Python does (`encode.py`) and another one
-fires when the answer is in its table. In the families of MIRRORED a sum or product stands for both
-orders of its operands.
+stand in `law.py`. Index arithmetic is functions that a law calls (`encode.py`). In the families of
+MIRRORED a sum or product stands for both orders of its operands.
 
 Values are partial functions: a read outside of its buffer, or where a condition of its map fails,
 is undefined, and so is what is computed from it (a guard takes the side it chooses). Both sides of
@@ -36,9 +35,8 @@ from .matching import Rule, parse
 READ = """
 (Store (Load t)) --> t
 (Load (Store x)) --> x
-(Read t m) asks (need restrict m (axT t))
-(Read t m) --> (Read t r)  if (= r (restrict m (axT t))) (>= r 0) (!= r m)
-(Read t m) --> (Load t)  if (= -1 (restrict m (axT t)))
+(Read t m) --> (Read t (own m t))  if (>= (own m t) 0) (!= (own m t) m)
+(Read t m) --> (Load t)  if (= -1 (own m t))
 """
 
 PUSH = """
@@ -51,16 +49,11 @@ PUSH = """
 (at (Unary o p)) --> (Unary o (at p))
 (at (Binary o p q)) --> (Binary o (at p) (at q))
 (at (Ternary o c p q)) --> (Ternary o (at c) (at p) (at q))
-(at (Index i)) asks (need index_at i m)
-(at (Index i)) --> (Index j)  if (= j (index_at i m))
-(at (Read u n)) asks (need compose n m)  if (= n (restrict n (axT u)))
-(at (Read u n)) --> (Read u c)  if (= n (restrict n (axT u))) (= c (compose n m))
-(at (Gather u n i)) asks (need compose n m)
-(at (Gather u n i)) --> (Gather u c (at i))  if (= c (compose n m))
-(at (Sum k p)) asks (need extend m k)
-(at (Sum k p)) --> (Sum k (Read (Store p) f))  if (= f (extend m k)) (>= f 0)
-(at (Max k p)) asks (need extend m k)
-(at (Max k p)) --> (Max k (Read (Store p) f))  if (= f (extend m k)) (>= f 0)
+(at (Index i)) --> (Index (index_at i m))  if (>= (index_at i m) 0)
+(at (Read u n)) --> (Read u (compose n m))  if (= n (own n u))
+(at (Gather u n i)) --> (Gather u (compose n m) (at i))
+(at (Sum k p)) --> (Sum k (Read (Store p) (extend m k)))  if (>= (extend m k) 0)
+(at (Max k p)) --> (Max k (Read (Store p) (extend m k)))  if (>= (extend m k) 0)
 """
 
 EXACT = """

@@ -1,4 +1,4 @@
-"""From a region to its e-graph: insert, apply the families in turn, serve their requests, stop.
+"""From a region to its e-graph: insert, apply the families in turn, stop.
 
 Stops at a fixed point, or gracefully at a limit: whatever is there by then is used.
 """
@@ -48,13 +48,8 @@ def saturate(
     """The e-graph of a region."""
     start = time.thread_time()
     encoding = Encoding(region)
-    inserted = encoding.insertion(region.terms.nodes)
     engine = engine or Engine(program(families))
-    engine.tell(encoding.take_facts())
-    engine.insert(inserted)
-    engine.assert_constant(
-        i for i, t in enumerate(region.terms.nodes) if t.op == "input" and t.attribute.constant
-    )
+    engine.insert(encoding.insertion(region.terms.nodes), encoding)
     engine.run()
     before = engine.size()
     moving = [f for f in families if f in MOVEMENT]
@@ -62,12 +57,9 @@ def saturate(
     rounds, complete = 0, False
     while not complete and rounds < limits.rounds:
         moved = True
-        while moved and rounds < limits.rounds:  # views first: nothing else waits for their tables
+        while moved and rounds < limits.rounds:  # views first
             rounds += 1
             moved = engine.run(*moving)
-            answers = encoding.answer(engine.requests())
-            engine.tell(answers)
-            moved = moved or bool(answers)
             if engine.size() > limits.nodes or time.thread_time() - start > limits.seconds:
                 rounds = limits.rounds
         complete = not moved and not engine.run(*other)
