@@ -58,7 +58,7 @@ FUNCTIONS = {
     "minimum": "i",  # reduction -> 1 if it is a minimum of floats
 }
 
-# name -> the sorts of its arguments, and of its value: a class, the axes that all given values share
+# name -> the sorts of its arguments, and of its value: a class, the axes that all given ones share
 # (&), nothing (a relation)
 TABLES: dict[str, tuple[str, str]] = {
     **{op: (kinds, "T" if op in BUFFER_SORT else "E") for op, kinds in OPERATIONS.items()},
