@@ -31,7 +31,7 @@ NAMES = (
     "softmax in its output", "layer norm", "start in lanes",
     "online beside lanes", "band in lanes",
     "triangle, lanes of rows", "gather in lanes", "cummax in lanes", "cumprod of integers",
-    "upsample", "concat in lanes", "pad lanes outside", "positions", "scatter sum",
+    "upsample", "concat in lanes", "pad lanes outside", "positions",
     "sum of f64 in lanes", "max of bf16 in lanes", "prod of i64 in lanes", "min of u8 in lanes",
 )  # fmt: skip
 
@@ -92,4 +92,11 @@ def test_tiles_that_do_not_fit_are_refused() -> None:
 def test_lanes_in_which_a_later_store_counts_are_refused() -> None:
     case = CASES["scatter in lanes"]
     with pytest.raises(Illegal, match="in an order"):
+        lower(case.kernel, case.schedule, GROUP)
+
+
+def test_barriers_that_data_decide_are_refused() -> None:
+    """Sixteen lanes are two threads each: one reads what the other adds to."""
+    case = CASES["scatter sum"]
+    with pytest.raises(Illegal, match="come to a barrier"):
         lower(case.kernel, case.schedule, GROUP)

@@ -78,7 +78,8 @@ class _Run:
         self.thread, self.matrix, self.order = thread, matrix, order
         self.own = [tile for tile in program.tiles if tile.space == "own"]
         self.names: dict[str, Any] = {}
-        self.number, self.given = 0, dict[int, Any]()  # of the threads of a unit
+        self.number = 0
+        self.given: dict[int, Any] | None = None  # of the threads of a unit
         for buffer in program.buffers:
             array = arrays[buffer.name]
             if array.dtype != buffer.dtype.numpy:
@@ -114,6 +115,8 @@ class _Run:
                     yield
                 elif statement.op == "exchange":
                     yield from self.exchange(statement)
+                elif statement.op in self.matrix and self.given is not None:
+                    yield from self.multiply(statement)
                 else:
                     self.execute(statement)
             elif isinstance(statement, When):
@@ -141,6 +144,7 @@ class _Run:
     def together(self, threads: Parallel) -> None:
         """Each thread up to the next barrier, one after the other."""
         running = []
+        self.given = {}
         for number in range(int(self.value(threads.count))):
             one = copy(self)
             one.names = {**self.names, threads.var.name: np.int64(number)}
@@ -153,13 +157,31 @@ class _Run:
             if any(stopped) and not all(stopped):
                 raise VerifyError("a barrier that some threads do not come to")
             running = running if all(stopped) else []
+        self.given = None
 
     def exchange(self, ins: Instruction) -> Steps:
         """Each thread gives, then each takes."""
-        assert ins.out is not None
+        assert ins.out is not None and self.given is not None
         self.given[self.number] = self.value(ins.args[0])
         yield
         self.names[ins.out.name] = self.given[self.number ^ ins.attrs[0]]
+        yield
+
+    def multiply(self, ins: Instruction) -> Steps:
+        """Each thread gives its elements of three matrices, then each takes some of the result."""
+        assert ins.out is not None and self.given is not None
+        self.given[self.number] = [self.value(a) for a in ins.args]
+        yield
+        instruction, sides = self.matrix[ins.op], []
+        shapes = ((instruction.rows, instruction.columns), (instruction.rows, instruction.collapse),
+                  (instruction.columns, instruction.collapse))  # fmt: skip
+        for n, (shape, way) in enumerate(zip(shapes, instruction.fragments)):
+            elements = np.stack([self.given[t][n] for t in range(len(self.given))])
+            sides.append(np.zeros(shape, elements.dtype))
+            sides[-1][way.places(len(elements))] = elements
+        made = instruction.specification(*sides)
+        rows, columns = instruction.fragments[0].places(len(self.given))
+        self.names[ins.out.name] = made[rows[self.number], columns[self.number]]
         yield
 
     def loop(self, loop: For) -> Steps:
@@ -174,7 +196,7 @@ class _Run:
             self.names[result.name] = now
 
     def execute(self, ins: Instruction) -> None:
-        if ins.op in ("store", "scatter_at"):
+        if ins.op in ("store", "scatter", "scatter_at"):
             self.store(ins)
             return
         if ins.op == "gemm":
@@ -202,6 +224,8 @@ class _Run:
         if ins.op in SCALARS:
             return np.asarray(compute(ins.op, out.dtype, *args)).reshape(shape)
         if ins.op in self.matrix:
+            if self.matrix[ins.op].rows > 1:
+                return self.matrix[ins.op].specification(*args)
             lanes = len(shape)
             pair = [np.asarray(a).reshape([*shape, -1]) for a in args[1:]]
             assert all(p.ndim == lanes + 1 for p in pair)
@@ -224,21 +248,24 @@ class _Run:
 
     # ---- memory
 
-    def positions(self, ins: Instruction, position: Val, width: int) -> Array:
+    def positions(self, ins: Instruction, position: Val, moved: Val) -> Array:
         """The elements that the lanes of an access are."""
         start = self.value(position)[1]
         if ins.op in ("gather_at", "scatter_at"):
             offsets = ins.args[1 if ins.op == "gather_at" else 2]
             return np.asarray(start + self.value(offsets).reshape(-1))
-        stride = ins.attrs[1] if ins.op == "gather" else 1
-        return np.asarray(start + ins.attrs[0] + np.arange(width) * stride)
+        lanes = np.arange(moved.width)
+        if ins.op in ("gather", "scatter"):
+            places = np.unravel_index(lanes, [n for _, n in moved.lanes])
+            lanes = sum(place * stride for place, stride in zip(places, ins.attrs[1:]))
+        return np.asarray(start + ins.attrs[0] + lanes)
 
     def kept(self, mask: tuple[Val, ...], width: int) -> Array:
         return self.value(mask[0]).reshape(-1) if mask else np.ones(width, np.bool_)
 
     def load(self, ins: Instruction, out: Val) -> Array:
         assert out.dtype is not None
-        where = self.positions(ins, ins.args[0], out.width)
+        where = self.positions(ins, ins.args[0], out)
         mask = ins.args[2:] if ins.op == "gather_at" else ins.args[1:]
         keep = self.kept(mask, out.width)
         array = self._checked(ins, ins.args[0], where[keep])
@@ -248,7 +275,7 @@ class _Run:
 
     def store(self, ins: Instruction) -> None:
         val = ins.args[0]
-        where = self.positions(ins, ins.args[1], val.width)
+        where = self.positions(ins, ins.args[1], val)
         mask = ins.args[3:] if ins.op == "scatter_at" else ins.args[2:]
         keep = self.kept(mask, val.width)
         array = self._checked(ins, ins.args[1], where[keep])

@@ -17,12 +17,12 @@ from ..graph.graph import Requirement
 from ..graph.index import Extremum, Floor, Index
 from ..graph.node import Loop, Scan, Scatter, Variable, View
 from ..kernel import kernel, program, schedule
-from ..kernel.target import Costs, MatrixInstruction, Target
+from ..kernel.target import Costs, Fragment, MatrixInstruction, Target
 from ..runtime import contract, plan, report
 from . import recording, saved
 
 CLASSES = (
-    Requirement, schedule.Loop, schedule.Schedule, Target, Costs, MatrixInstruction,
+    Requirement, schedule.Loop, schedule.Schedule, Target, Costs, Fragment, MatrixInstruction,
     kernel.Constant, kernel.Position, kernel.Load, kernel.Read, kernel.Apply, kernel.Guard,
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
     program.Val, program.Instruction, program.Parallel, program.Tile, program.Program,

@@ -49,7 +49,8 @@ class Instruction:
     every row of SCALARS       elementwise; operands have the lanes of the result; f16 and bf16
                                are only cast, selected and moved, never computed with
     fma                        (acc, a, b): acc + a * b in one rounding
-    <matrix instruction>       (acc, a, b); a and b have the collapsed lanes too
+    <matrix instruction>       (acc, a, b); a and b have the collapsed lanes too, or a has those
+                               and the rows, b those and the columns
     expand                     repeat over lanes that the operand lacks
     iota                       attrs (step,): step * lane number, integers over one lane axis
     pack                       scalars -> one vector
@@ -58,11 +59,13 @@ class Instruction:
     offset                     (position, i64): so many elements further, in the same memory
     load                       (position[, mask]) attrs (n,): contiguous, from n elements further
                                on; 0 where masked
-    gather                     (position[, mask]) attrs (n, stride): lanes so many elements apart
+    gather                     (position[, mask]) attrs (n, strides...): lanes so many elements
+                               apart, a number for each lane axis
     gather_at                  (position, i64 vector[, mask]): each lane so many elements further
     prefetch                   (position) attrs (n,): an element that is wanted soon; it may lie
                                outside of the memory
     store                      (value, position[, mask]) attrs (n,)
+    scatter                    (value, position[, mask]) attrs (n, strides...)
     scatter_at                 (value, position, i64 vector[, mask]): lanes in order
     gemm                       (a, b, c, m, n, k, lda, ldb, ldc) attrs (a turned, b turned): c = a b
                                in f32, c (m, n), a (m, k), b (k, n); rows of memory are ld apart;

@@ -11,12 +11,32 @@ from ..graph.dtype import DType
 
 
 @dataclass(frozen=True)
+class Fragment:
+    """Where a matrix lies among threads: element number e of thread t is in row rows[0] (t / 4) +
+    rows[1] (t mod 4) + elements[e][0], and so with columns and elements[e][1]."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    elements: tuple[tuple[int, int], ...]
+
+    def places(self, threads: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns, (threads, elements) each."""
+        high, low = np.divmod(np.arange(threads)[:, None], 4)
+        rows, columns = np.array(self.elements).T
+        return (
+            self.rows[0] * high + self.rows[1] * low + rows,
+            self.columns[0] * high + self.columns[1] * low + columns,
+        )
+
+
+@dataclass(frozen=True)
 class MatrixInstruction:
-    """acc[i] += sum over j < collapse of wide(a[i, j]) * wide(b[i, j]), for all lanes i of acc.
+    """acc[i] += sum over j < collapse of wide(a[i, j]) * wide(b[i, j]), for all lanes i of acc; or,
+    with rows, acc[r, c] += sum over j of wide(a[r, j]) * wide(b[c, j]), r < rows, c < columns.
 
     cycles: measured issue cost, in units of one f32 fma instruction. most: the largest number that
     the first operand may be (where an instruction's own sums would overflow). scratch: registers
-    that it takes beside its operands.
+    that it takes beside its operands. fragments: of acc, a and b, where threads hold them.
     """
 
     name: str
@@ -27,10 +47,15 @@ class MatrixInstruction:
     cycles: float = 1.0
     most: float = math.inf
     scratch: int = 0
+    rows: int = 1
+    columns: int = 1
+    fragments: tuple[Fragment, ...] = ()
 
     def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """NumPy meaning: acc (..., i), a and b (..., i, j)."""
+        """NumPy meaning: acc (..., i), a and b (..., i, j); or acc (r, c), a (r, j), b (c, j)."""
         wide = self.accumulator.numpy
+        if self.rows > 1:
+            return acc + a.astype(wide) @ b.astype(wide).T
         return acc + (a.astype(wide) * b.astype(wide)).sum(-1, dtype=wide)
 
 
@@ -57,7 +82,8 @@ class Target:
     vector_bytes: width of a vector register. busy: threads that share a core, its ports and its
     caches, so that it never waits. group: on a GPU, the threads that work on a unit
     together, each of them a lane of its vectors. shared: bytes of the tiles that they share.
-    exchanges: they hand each other numbers, without one.
+    exchanges: they hand each other numbers, without one. wide: bytes that one of them loads or
+    stores at once.
     l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
     bandwidth: bytes a second from memory, for all threads together. launch: seconds of a kernel
     and its barrier. hint: assumed value of a run-time size without a hint of its own. index_bits:
@@ -87,6 +113,7 @@ class Target:
     group: int = 1
     shared: int = 48 << 10
     exchanges: bool = False
+    wide: int = 4
     costs: Costs = Costs()
     instructions: tuple[MatrixInstruction, ...] = ()
     libraries: tuple[str, ...] = ()

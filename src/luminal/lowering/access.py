@@ -191,12 +191,12 @@ class Access:
         return self._lanes_from(memory, base, lanes, mask)
 
     def _lanes_from(
-        self, memory: Memory, base: Index, lanes: Lanes, mask: Val | None, stride: int = 1
+        self, memory: Memory, base: Index, lanes: Lanes, mask: Val | None, *strides: int
     ) -> Val:
-        """Lanes `stride` elements apart, from an element on."""
+        """Lanes so many elements apart, from an element on; side by side if it is not said."""
         here, constant = self.position(memory, base)
         args = (here,) if mask is None else (here, mask)
-        op, attrs = ("load", (constant,)) if stride == 1 else ("gather", (constant, stride))
+        op, attrs = ("gather", (constant, *strides)) if strides else ("load", (constant,))
         return self.build.load(memory.name, op, args, attrs, memory.dtype, lanes)
 
     def _strided(
@@ -215,14 +215,27 @@ class Access:
         return self._lanes_from(memory, base, _lanes(steps), mask, steps[0][2])
 
     def _load_at(self, memory: Memory, offset: Index, order: Lanes, mask: Val | None) -> Val:
-        """Arbitrary lanes: a vector of numbers of elements."""
+        """Arbitrary lanes: a vector of numbers of elements, or how far apart they lie."""
         lanes = self.indexing.lanes_of(offset, order)
         if mask is not None:
             lanes = tuple(n for n in order if n in lanes or n in mask.lanes)
             mask = self.indexing.expand(mask, lanes)
+        steps = self._steps(offset, order, lanes)
+        if steps is not None:
+            return self._lanes_from(memory, steps[0], lanes, mask, *steps[1:])
         here, where = self._apart(memory, offset, order, lanes)
         args = (here, where) if mask is None else (here, where, mask)
         return self.build.load(memory.name, "gather_at", args, (), memory.dtype, lanes)
+
+    def _steps(
+        self, offset: Index, order: Lanes, lanes: Lanes
+    ) -> tuple[Index, *tuple[int, ...]] | None:
+        """(offset at the first lane, strides) of lanes that threads take one by one, if linear."""
+        parts = self.indexing.split(offset, order)
+        if self.build.shuffles or parts is None:
+            return None
+        strides = {(axis, size): stride for axis, size, stride in parts[1]}
+        return parts[0], *(strides.get(lane, 0) for lane in lanes)
 
     def _apart(
         self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes
@@ -347,9 +360,15 @@ class Access:
             here, constant = self.position(memory, parts[0])
             self.build.store(memory.name, result, here, constant, mask)
             return
-        here, where = self._apart(memory, offset, order, lanes)
-        args = (result, here, where)
-        self.build.scatter(memory.name, args if mask is None else (*args, mask))
+        masks = () if mask is None else (mask,)
+        steps = self._steps(offset, order, lanes)
+        if steps is None:
+            args = (result, *self._apart(memory, offset, order, lanes), *masks)
+            self.build.scatter(memory.name, "scatter_at", args)
+            return
+        here, constant = self.position(memory, steps[0])
+        args = (result, here, *masks)
+        self.build.scatter(memory.name, "scatter", args, (constant, *steps[1:]))
 
     # ---- positions
 

@@ -148,9 +148,11 @@ class Builder:
             key = ("load", (offset,), value.lanes, value.dtype.name, position.name)
             self.scopes[-1].memory.setdefault(buffer, {})[key] = value
 
-    def scatter(self, buffer: str, args: tuple[Val, ...]) -> None:
+    def scatter(
+        self, buffer: str, op: str, args: tuple[Val, ...], attrs: tuple[int, ...] = ()
+    ) -> None:
         """A store to arbitrary places."""
-        self.append(Instruction(None, "scatter_at", args))
+        self.append(Instruction(None, op, args, attrs))
         self.scopes[-1].memory.pop(buffer, None)
         self.scopes[-1].dirty.add(buffer)
 

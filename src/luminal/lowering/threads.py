@@ -1,16 +1,16 @@
 """Lanes as threads: a loop program of vectors becomes one of numbers, for machines whose vectors
 are many threads that work on a unit together.
 
-Each thread has one lane of every vector; what has no lanes they all compute. Tiles are shared, a
-scalar is stored by the first thread, and a barrier stands wherever a thread may touch what another
-one has touched since the last, one of the two writing. Lanes are added up by exchanges with the
+Each thread has one lane of every vector, and of a matrix the elements that its instruction's
+fragment says; what has no lanes they all compute. Tiles are shared, and what one thread has is
+stored by one; barriers stand between (see `barriers`). Lanes are added up by exchanges with the
 thread 1, 2, 4 ... further: afterwards all have the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ..errors import Illegal
 from ..graph.dtype import DType, bf16, boolean, f16, f32, i64
@@ -26,14 +26,17 @@ from ..kernel.program import (
     When,
     start_of,
 )
-from ..kernel.target import Target
+from ..kernel.target import Fragment, Target
+from .aligned import Multiples, strides, together
+from .barriers import BARRIER, with_barriers
 from .builder import integer
-from .verify import parted
+from .place import Lanes
+from .verify import LOADS, STORES, instructions, is_matrix, parted
 
-LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter_at")
-BARRIER = Instruction(None, "barrier", ())
 THREAD = Val("%thread", i64)
 NONE: frozenset[str] = frozenset()
+Way = Lanes  # the lanes of a matrix, as its fragment has them; () for lane by lane
+Row = tuple[Val, ...]  # the numbers that a thread has of a vector
 
 
 def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> Program:
@@ -43,14 +46,16 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     (units,) = [s for s in program.body if isinstance(s, Parallel)]
     vectors = [s for s in program.body if isinstance(s, Instruction) and _width(s) > 1]
     body = [*vectors, *units.body]
-    if all(_width(s) == 1 for s in _instructions(body)):
+    if all(_width(s) == 1 for s in instructions(body)):
         return program
-    stores = [_touched(s) for s in _instructions(body) if s.op in STORES]
-    if any(s.lanes and s.position is None and s.memory in ordered for s in stores):
-        raise Illegal("threads of a unit store the same elements in an order")
-    written = {s.memory for s in stores}
-    body, _ = _Barriers(written, ordered).body(body, frozenset())
-    lanes = _Lanes(target.group, target.exchanges)
+    stores = [s for s in instructions(body) if s.op in STORES]
+    for s in stores:
+        anywhere = s.args[0].lanes and s.op != "store"
+        if anywhere and s.args[1].memory in ordered:
+            raise Illegal("threads of a unit store the same elements in an order")
+    written = {s.args[1].memory for s in stores}
+    lanes = _Lanes(target, _fragments(body, target), Multiples(instructions(program.body)))
+    body = with_barriers(body, target.group, written, ordered)
     together = Parallel(THREAD, integer(target.group), lanes.whole(body), "threads")
     if parted(together):
         raise Illegal("data say which threads of a unit come to a barrier")
@@ -63,151 +68,125 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     return replace(program, body=around, tiles=tiles, workspace=0)
 
 
-def _instructions(body: Sequence[Statement]) -> Iterable[Instruction]:
-    for s in body:
-        if isinstance(s, Instruction):
-            yield s
-        else:
-            yield from _instructions(s.body)
-
-
 def _width(ins: Instruction) -> int:
     return max((v.width for v in (*ins.args, *([ins.out] if ins.out else []))), default=1)
 
 
-# ---- barriers
-
-
-@dataclass(frozen=True)
-class Touch:
-    """Elements that an instruction reads or writes: `width` of them from number `at` behind a
-    position on (None: anywhere), one a thread if they are lanes."""
-
-    memory: str
-    stored: bool
-    position: str | None
-    at: int
-    width: int
-    lanes: bool
-
-    def apart(self, other: Touch) -> bool:
-        """No thread touches what another one does."""
-        if self.position is None or self.position != other.position:
-            return False
-        if self.at == other.at and self.width == other.width and self.lanes and other.lanes:
-            return True
-        return self.at + self.width <= other.at or other.at + other.width <= self.at
-
-
-Touches = frozenset[Touch]
-
-
-def _touched(ins: Instruction) -> Touch:
-    stored = ins.op in STORES
-    position = ins.args[1 if stored else 0]
-    moved = ins.args[0] if stored else ins.out
-    assert moved is not None
-    where = position.name if ins.op in ("load", "store") else None
-    at = ins.attrs[0] if where is not None else 0
-    return Touch(position.memory, stored, where, at, moved.width, bool(moved.lanes))
-
-
-class _Barriers:
-    """`written`: memories that change."""
-
-    def __init__(self, written: set[str], ordered: frozenset[str]) -> None:
-        self.written, self.ordered = written, ordered
-        self._inside: dict[int, Touches] = {}
-
-    def touches(self, ins: Instruction) -> Touches:
-        if ins.op not in (*LOADS, *STORES):
-            return frozenset()
-        touch = _touched(ins)
-        return frozenset([touch]) if touch.memory in self.written else frozenset()
-
-    def inside(self, body: list[Statement]) -> Touches:
-        """All that a body touches."""
-        found = self._inside.get(id(body))
-        if found is None:
-            every = (self.touches(s) if isinstance(s, Instruction) else self.inside(s.body)
-                     for s in body)  # fmt: skip
-            found = self._inside[id(body)] = frozenset().union(*every)
-        return found
-
-    def meet(self, before: Touches, after: Touches) -> bool:
-        """Some thread may touch what another one does, and one of them writes."""
-        return any(self._clash(a, b) for b in after for a in before)
-
-    def _clash(self, a: Touch, b: Touch) -> bool:
-        if a.memory != b.memory or not (a.stored or b.stored):
-            return False
-        if a.stored and b.stored and a.memory not in self.ordered:
-            return False
-        return not a.apart(b)
-
-    def body(self, body: list[Statement], since: Touches) -> tuple[list[Statement], Touches]:
-        """The body with barriers. since: what was touched since the last one; then as it ends."""
-        made: list[Statement] = []
-        for s in body:
-            mine = self.touches(s) if isinstance(s, Instruction) else self.inside(s.body)
-            if since and mine and self.meet(since, mine):
-                made.append(BARRIER)
-                since = frozenset()
-            if isinstance(s, Instruction):
-                made.append(s)
-                since |= mine
-                continue
-            turns = _elsewhere(mine, s.body) if isinstance(s, For) else frozenset()
-            within, after = self.body(s.body, since | turns)
-            made.append(replace(s, body=within))
-            since |= after
-        return made, since
-
-
-def _elsewhere(touches: Touches, body: list[Statement]) -> Touches:
-    """As the next turn of a loop sees them: positions that it moves are unknown."""
-    moved = {s.out.name for s in _instructions(body) if s.out is not None}
-    return frozenset(replace(t, position=None) if t.position in moved else t for t in touches)
-
-
-# ---- numbers for vectors
+def _fragments(body: list[Statement], target: Target) -> dict[Way, Fragment]:
+    """How the matrices of a program lie, by their lanes."""
+    known = {i.name: i.fragments for i in target.instructions}
+    found: dict[Way, Fragment] = {}
+    for ins in instructions(body):
+        if is_matrix(ins):
+            for val, fragment in zip(ins.args, known[ins.op], strict=True):
+                if found.setdefault(val.lanes, fragment) != fragment:
+                    raise Illegal(f"{val.lanes} are rows here and columns there")
+    return found
 
 
 class _Lanes:
-    """What one of so many threads does. exchanges: of numbers; else through `tiles`."""
+    """What one of the threads does."""
 
-    def __init__(self, threads: int, exchanges: bool) -> None:
-        self.threads, self.exchanges = threads, exchanges
+    def __init__(
+        self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples
+    ) -> None:
+        self.threads, self.exchanges, self.wide = target.group, target.exchanges, target.wide
+        self.fragments, self.multiples = fragments, multiples
         self.tiles: dict[tuple[DType, int], Tile] = {}
-        self.names: dict[str, Val] = {}  # vector -> the number that stands for its lane
+        self.names: dict[tuple[str, Way], Row] = {}  # of vectors
+        self.starts: dict[tuple[str, int], Val] = {}  # where a thread stands along an axis
+        self.head: list[Statement] = []  # what a thread computes once for a unit
+        self.known: dict[object, Val] = {}
         self.out: list[Statement] = []
         self.made = 0
+
+    # ---- who has what
+
+    def ways(self, lanes: Lanes) -> list[Way]:
+        """As what vectors of these lanes are wanted: parts of matrices, or lane by lane."""
+        return [w for w in self.fragments if lanes and {*lanes} <= {*w}] or [()]
+
+    def places(self, lane: tuple[str, int], lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
+        """Which of the lanes of an axis a thread has: its first, and how much further on each of
+        its numbers is."""
+        if not way:
+            start = self.lane[_wide(lanes)]
+            inside = _wide(lanes[lanes.index(lane) + 1 :])
+            start = start if inside == 1 else self.once("floor_div", start, inside)
+            return start if lane == lanes[0] else self.once("mod", start, lane[1]), [0]
+        side, fragment = way.index(lane), self.fragments[way]
+        total = integer(0)
+        for start, factor in zip((self.high, self.low), (fragment.rows, fragment.columns)[side]):
+            total = self.once("add", total, self.once("mul", start, factor)) if factor else total
+        return total, [element[side] for element in fragment.elements]
+
+    def once(self, op: str, value: Val, other: Val | int) -> Val:
+        """An index that a thread computes once for a unit."""
+        other = integer(other) if isinstance(other, int) else other
+        if (op, other.name) == ("mul", "1") or (op, value.name) == ("add", "0"):
+            return other if op == "add" else value
+        key = op, value.name, other.name
+        if key not in self.known:
+            outer, self.out = self.out, self.head
+            self.known[key] = self.emit(op, (value, other), i64)
+            self.out = outer
+        return self.known[key]
+
+    def first(self, lanes: Lanes, way: Way) -> list[Val]:
+        """Conditions under which a thread is the first that has its lanes."""
+        width = 1
+        for _, size in lanes:
+            width *= size
+        if not way:
+            return [self.few[width]] if width < self.threads else []
+        fragment = self.fragments[way]
+        others = [f for lane, f in zip(way, (fragment.rows, fragment.columns)) if lane not in lanes]
+        parts = [v for f in others for v, n in zip((self.high, self.low), f) if n]
+        return [self.emit("less", (part, integer(1)), boolean) for part in parts]
+
+    # ---- statements
 
     def whole(self, body: list[Statement]) -> list[Statement]:
         """The body of a unit."""
         self.lane = {self.threads: THREAD, 1: integer(0)}
         self.few: dict[int, Val] = {}
-        widths = {_width(s) for s in _instructions(body)} - set(self.lane)
+        if self.fragments:
+            self.high = self.once("shift_right", THREAD, 2)
+            self.low = self.once("and", THREAD, 3)
+        vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
+        widths = {_wide(lanes) for lanes in vectors if self.ways(lanes) == [()]} - set(self.lane)
         for width in sorted(widths):
             if self.threads % width:
                 raise Illegal(f"vectors of {width} lanes in {self.threads} threads")
-            self.lane[width] = self.emit("mod", (THREAD, integer(width)), i64)
+            self.lane[width] = self.once("mod", THREAD, width)
+        self.out = self.head
         for width in sorted({1, *widths}):
             self.few[width] = self.emit("less", (THREAD, integer(width)), boolean)
-        head, self.out = self.out, []
-        return head + self.scope(body)
+        made = self.scope(body)
+        return self.head + made
 
     def emit(
-        self, op: str, args: tuple[Val, ...], dtype: DType | None, attrs: tuple[int, ...] = ()
-    ) -> Val:
-        self.made += 1
-        memory = "" if dtype else args[0].memory
-        made = Val(f"%w{self.made}", dtype, memory=memory)
-        self.out.append(Instruction(made, op, args, attrs))
+        self, op: str, args: Row, dtype: DType | None, attrs: tuple[int, ...] = (),
+        lanes: Lanes = (),
+    ) -> Val:  # fmt: skip
+        made = self.fresh(dtype, lanes, "" if dtype else args[0].memory)
+        ins = self.multiples.made[made.name] = Instruction(made, op, args, attrs)
+        self.out.append(ins)
         return made
 
-    def val(self, val: Val) -> Val:
-        return self.names.get(val.name) or replace(val, lanes=())
+    def fresh(self, dtype: DType | None, lanes: Lanes = (), memory: str = "") -> Val:
+        self.made += 1
+        return Val(f"%w{self.made}", dtype, lanes, memory=memory)
+
+    def row(self, val: Val, way: Way) -> Row:
+        """The numbers that a thread has of a value, as part of a matrix."""
+        count = len(self.fragments[way].elements) if way else 1
+        if val.lanes and not val.literal:
+            return self.names[val.name, way]
+        return (self.names.get((val.name, ()), (replace(val, lanes=()),))[0],) * count
+
+    def scalar(self, val: Val) -> Val:
+        return self.row(val, ())[0]
 
     def scope(self, body: list[Statement]) -> list[Statement]:
         outer, self.out = self.out, []
@@ -215,14 +194,27 @@ class _Lanes:
             if isinstance(s, Instruction):
                 self.instruction(s)
             elif isinstance(s, For):
-                inside = self.scope(s.body)
-                val = self.val
-                rows = [(val(a), val(b), val(c), val(d)) for a, b, c, d in s.carried]
-                self.out.append(replace(s, body=inside, carried=rows, count=self.val(s.count)))
+                self.loop(s)
             elif isinstance(s, When):
-                self.out.append(When(self.val(s.condition), self.scope(s.body)))
+                self.out.append(When(self.scalar(s.condition), self.scope(s.body)))
         made, self.out = self.out, outer
         return made
+
+    def loop(self, loop: For) -> None:
+        ways = [(row, way) for row in loop.carried for way in self.ways(row[0].lanes)]
+        starts = [self.row(initial, way) for (_, initial, _, _), way in ways]
+        for ((phi, _, _, result), way), start in zip(ways, starts):
+            for val in (phi, result):
+                made = tuple(self.fresh(phi.dtype, memory=phi.memory) for _ in start)
+                self.names[val.name, way] = made
+        body = self.scope(loop.body)
+        carried = [
+            each
+            for ((phi, _, following, result), way), start in zip(ways, starts)
+            for each in zip(self.row(phi, way), start, self.row(following, way),
+                            self.row(result, way))
+        ]  # fmt: skip
+        self.out.append(replace(loop, body=body, carried=carried, count=self.scalar(loop.count)))
 
     def instruction(self, ins: Instruction) -> None:
         if ins.op == "barrier":
@@ -230,54 +222,141 @@ class _Lanes:
         elif ins.op in STORES:
             self.store(ins)
         elif ins.out is not None:
-            out, args = replace(ins.out, lanes=()), tuple(map(self.val, ins.args))
-            if ins.op in SCALARS or ins.op in ("fma", "offset"):
-                self.out.append(Instruction(out, ins.op, args, ins.attrs))
-            else:
-                self.names[out.name] = self.special(ins, ins.out, args)
+            for way in self.ways(ins.out.lanes):
+                self.names[ins.out.name, way] = self.numbers(ins, ins.out, way)
         elif ins.op != "prefetch":
             raise Illegal(f"{ins.op} by the threads of a unit")
 
-    def special(self, ins: Instruction, out: Val, args: tuple[Val, ...]) -> Val:
-        """What is another operation for a number."""
-        if ins.op in LOADS:
-            return self.load(ins, out, args)
-        if ins.op == "expand":
-            inner = ins.args[0].lanes
-            if inner and out.lanes[len(out.lanes) - len(inner) :] != inner:
-                raise Illegal("lanes of one thread repeated in others")
-            return args[0]
-        if ins.op == "iota" and out.dtype is not None:
-            step = self.emit("mul", (self.lane[out.width], integer(ins.attrs[0])), i64)
-            return step if out.dtype is i64 else self.emit("cast", (step,), out.dtype)
+    def numbers(self, ins: Instruction, out: Val, way: Way) -> Row:
+        """What an instruction makes, as a part of a matrix or lane by lane."""
+        if is_matrix(ins):
+            return self.matrix(ins, out)
         if ins.op.startswith("across."):
+            if self.ways(ins.args[0].lanes) != [()]:
+                raise Illegal("elements of a matrix are added up")
             assert out.dtype is not None
-            return self.across(COMBINE[ins.op[7:]], args[0], out.dtype, ins.args[0].width)
+            value = self.scalar_of(ins.args[0])
+            return (self.across(COMBINE[ins.op[7:]], value, out.dtype, ins.args[0].width),)
+        if ins.op == "iota":
+            start, further = self.places(out.lanes[0], out.lanes, way)
+            return tuple(self.counted(ins, out, start, more) for more in further)
+        if ins.op in LOADS:
+            return self.load(ins, out, way)
+        rows = list(zip(*(self.row(a, way) for a in ins.args)))
+        if ins.op == "expand":
+            if not way:
+                self.check_expand(ins.args[0].lanes, out.lanes)
+            return tuple(args[0] for args in rows)
+        if ins.op in SCALARS or ins.op in ("fma", "offset"):
+            return tuple(self.emit(ins.op, args, out.dtype, ins.attrs) for args in rows)
         raise Illegal(f"{ins.op} by the threads of a unit")
 
-    def load(self, ins: Instruction, out: Val, args: tuple[Val, ...]) -> Val:
-        position, *mask = args
+    def scalar_of(self, vector: Val) -> Val:
+        """The one number that a thread has of a vector."""
+        return self.row(vector, ())[0]
+
+    def check_expand(self, inner: Lanes, lanes: Lanes) -> None:
+        if inner and lanes[len(lanes) - len(inner) :] != inner:
+            raise Illegal("lanes of one thread repeated in others")
+
+    def counted(self, ins: Instruction, out: Val, start: Val, more: int) -> Val:
+        assert out.dtype is not None
+        step = self.once("mul", start, ins.attrs[0])
+        step = self.once("add", step, more * ins.attrs[0]) if more else step
+        return step if out.dtype is i64 else self.emit("cast", (step,), out.dtype)
+
+    def matrix(self, ins: Instruction, out: Val) -> Row:
+        """Executed by all threads together, each with its elements in registers."""
+        packed = []
+        for val in ins.args:
+            row = self.row(val, val.lanes)
+            packed.append(self.emit("pack", row, val.dtype, lanes=(("registers", len(row)),)))
+        made = self.emit(ins.op, tuple(packed), out.dtype, lanes=packed[0].lanes)
+        return tuple(
+            self.emit("shuffle", (made, made), out.dtype, (n,)) for n in range(made.width)
+        )
+
+    # ---- memory
+
+    def load(self, ins: Instruction, out: Val, way: Way) -> Row:
+        assert out.dtype is not None
+        position = self.scalar(ins.args[0])
+        rest = [self.row(a, way) for a in ins.args[1:]]
         if ins.op == "gather_at":
-            where = mask.pop(0)
-        else:
-            where = self.lane[out.width]
-            if ins.op == "gather":
-                where = self.emit("mul", (where, integer(ins.attrs[1])), i64)
-        at = ins.attrs[:1] if ins.op != "gather_at" else (0,)
-        return self.emit("load", (self.moved(position, where), *mask), out.dtype, at)
+            here = [self.moved(position, where) for where in rest.pop(0)]
+            return tuple(self.emit("load", args, out.dtype, (0,)) for args in zip(here, *rest))
+        where, further = self.along(ins, out.lanes, way)
+        begin = self.moved(position, where)
+        if not rest and way and out.dtype.bytes <= 4 and out.dtype is not boolean:
+            return self.together(ins, out, begin, further)
+        return tuple(
+            self.emit("load", (begin, *mask), out.dtype, (at,)) for at, *mask in zip(further, *rest)
+        )
+
+    def together(self, ins: Instruction, out: Val, begin: Val, further: list[int]) -> Row:
+        """Numbers that lie side by side in one load."""
+        assert out.dtype is not None
+        made: dict[int, Val] = {}
+        most = self.wide // out.dtype.bytes
+        for at, count in together(sorted(set(further)), self.multiples.of(begin), most):
+            if count == 1 or count * out.dtype.bytes < 4:
+                for n in range(at, at + count):
+                    made[n] = self.emit("load", (begin,), out.dtype, (n,))
+                continue
+            several = self.emit("load", (begin,), out.dtype, (at,), (("registers", count),))
+            for n in range(count):
+                made[at + n] = self.emit("shuffle", (several, several), out.dtype, (n,))
+        return tuple(made[at] for at in further)
+
+    def along(self, ins: Instruction, lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
+        """Where a thread begins behind a position, and its numbers from there on."""
+        count = len(self.fragments[way].elements) if way else 1
+        total, further = integer(0), [ins.attrs[0]] * count
+        for lane, stride in zip(lanes, strides(ins, lanes)):
+            start, more = self.places(lane, lanes, way)
+            if stride:
+                total = self.once("add", total, self.once("mul", start, stride))
+                further = [n + m * stride for n, m in zip(further, more)]
+        return total, further
 
     def moved(self, position: Val, where: Val) -> Val:
         return position if where.literal else self.emit("offset", (position, where), None)
 
     def store(self, ins: Instruction) -> None:
-        value, position, *rest = map(self.val, ins.args)
-        width = ins.args[0].width
-        where = rest.pop(0) if ins.op == "scatter_at" else self.lane[width]
-        if width < self.threads:
-            few = self.few[width]
-            rest = [self.emit("and", (rest[0], few), boolean) if rest else few]
-        here = self.moved(position, where)
-        self.out.append(Instruction(None, "store", (value, here, *rest), ins.attrs or (0,)))
+        value = ins.args[0]
+        way = self.ways(value.lanes)[0]
+        position, *rest = self.scalar(ins.args[1]), *(self.row(a, way) for a in ins.args[2:])
+        row, first = self.row(value, way), self.first(value.lanes, way)
+        if ins.op == "scatter_at":
+            here, further = [self.moved(position, w) for w in rest.pop(0)], [0] * len(row)
+        else:
+            where, further = self.along(ins, value.lanes, way)
+            begin = self.moved(position, where)
+            if not rest and not first and way and self.stored_together(row, begin, further):
+                return
+            here = [begin] * len(row)
+        for number, (val, at, more) in enumerate(zip(row, here, further)):
+            masks = [mask[number] for mask in rest] + first
+            while len(masks) > 1:
+                masks[:2] = [self.emit("and", (masks[0], masks[1]), boolean)]
+            self.out.append(Instruction(None, "store", (val, at, *masks), (more,)))
+
+    def stored_together(self, row: Row, begin: Val, further: list[int]) -> bool:
+        """Numbers that lie side by side in one store, where a register holds a whole number."""
+        dtype, numbers = row[0].dtype, dict(zip(further, row))
+        if dtype is None or dtype.bytes > 4 or dtype is boolean:
+            return False
+        most = self.wide // dtype.bytes
+        for at, count in together(sorted(numbers), self.multiples.of(begin), most):
+            val = numbers[at]
+            if count * dtype.bytes >= 4 and count > 1:
+                several = tuple(numbers[at + n] for n in range(count))
+                val = self.emit("pack", several, dtype, lanes=(("registers", count),))
+                self.out.append(Instruction(None, "store", (val, begin), (at,)))
+                continue
+            for n in range(count):
+                self.out.append(Instruction(None, "store", (numbers[at + n], begin), (at + n,)))
+        return True
 
     def across(self, op: str, value: Val, dtype: DType, width: int) -> Val:
         """Exchanged through two tiles in turn: one barrier is enough for each step."""
@@ -307,3 +386,10 @@ class _Lanes:
     def tile(self, dtype: DType, number: int) -> Tile:
         made = Tile(f"{dtype} exchange {number}", dtype, self.threads, "shared")
         return self.tiles.setdefault((dtype, number), made)
+
+
+def _wide(lanes: Lanes) -> int:
+    width = 1
+    for _, size in lanes:
+        width *= size
+    return width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from ..errors import Illegal
 from ..graph.dtype import DType, boolean, f32
@@ -17,7 +18,7 @@ from .access import Access
 from .builder import Builder, literal
 from .homes import Homes
 from .indexing import Indexing
-from .place import Place
+from .place import Lanes, Place
 
 Key = tuple[object, ...]
 NARROW = ("f16", "bf16")  # computed in f32 and rounded once
@@ -259,11 +260,12 @@ class Values:
                 return None
             pair = [self.evaluate(x, place) for x in (a, b)]
             return self.indexing.apply("fma", [old, *pair], old.dtype, place.lanes)
-        collapse = 1
-        for axis, size in place.lanes:
-            collapse *= size if axis in place.collapsed else 1
+        kept = tuple(size for axis, size in place.lanes if axis not in place.collapsed)
+        collapse = prod(size for axis, size in place.lanes if axis in place.collapsed)
         for instruction in self.instructions:
-            if instruction.collapse != collapse or instruction.accumulator is not old.dtype:
+            shape = (instruction.rows, instruction.columns) if instruction.rows > 1 else kept
+            wanted = instruction.collapse, instruction.accumulator, shape
+            if (collapse, old.dtype, kept) != wanted:
                 continue
             for x, y in ((a, b), (b, a)):
                 found = operands(instruction, x, y, self.values)
@@ -275,18 +277,24 @@ class Values:
         self, instruction: MatrixInstruction, old: Val, factors: Sequence[Expression],
         place: Place,
     ) -> Val:  # fmt: skip
-        """Operands with the lanes of the accumulator and, inside them, the collapsed ones."""
+        """Operands with the lanes of the accumulator (a row or a column of them, if it is a
+        matrix) and, inside them, the collapsed ones."""
         swallowed = tuple(lane for lane in place.lanes if lane[0] in place.collapsed)
-        lanes = old.lanes + swallowed
-        pair = []
-        for operand in factors:
-            value = self.evaluate(operand, place)
+        pair = [self.evaluate(operand, place) for operand in factors]
+        sides: list[Lanes] = [old.lanes] * 2
+        if instruction.rows > 1:
+            sides = [old.lanes[:1], old.lanes[1:]]
+            turned = instruction.first is instruction.second and sides[1][0] in pair[0].lanes
+            pair = pair[::-1] if turned else pair
+        for number, (value, lanes) in enumerate(zip(pair, sides)):
             for axis in sorted(place.guarded & place.collapsed):
                 zero = literal(0, value.dtype or f32)
                 mask = self.access.tail(axis, place)
                 value = self.indexing.apply("select", [mask, value, zero], zero.dtype or f32,
-                                            lanes)  # fmt: skip
-            pair.append(self.indexing.expand(value, lanes))
+                                            lanes + swallowed)  # fmt: skip
+            if not {*value.lanes} <= {*lanes, *swallowed}:
+                raise Illegal(f"an operand of {instruction.name} has rows and columns")
+            pair[number] = self.indexing.expand(value, lanes + swallowed)
         return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)
 
 

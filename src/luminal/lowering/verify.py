@@ -13,7 +13,7 @@ from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val
 NARROW = ("f16", "bf16")
 INDICES = (i32, i64)
 MEETINGS = ("barrier", "exchange")  # of all threads of a unit
-LOADS = ("load", "gather", "gather_at")
+LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
 
 
 def verify(program: Program) -> None:
@@ -139,7 +139,7 @@ class _Verifier:
         for position in (a for a in ins.args if a.dtype is None):
             memory = self.memories.get(position.memory)
             _require(memory is not None, f"there is no memory {position.memory!r}")
-            moved = ins.args[0] if ins.op in ("store", "scatter_at") else ins.out
+            moved = ins.args[0] if ins.op in STORES else ins.out
             if moved is not None and memory is not None and moved.dtype is not None:
                 _require(moved.dtype is memory.dtype, f"{position.memory} holds {memory.dtype}")
 
@@ -159,8 +159,7 @@ class _Verifier:
         else:  # a matrix instruction
             _require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
             _require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
-            for a in ins.args[1:]:
-                _require(a.lanes[: len(_out(ins).lanes)] == _out(ins).lanes, "operand lanes")
+            _require(_multiplied(ins, self.program.threads), "operand lanes")
 
 
 def parted(threads: Parallel) -> bool:
@@ -177,13 +176,31 @@ def _parted(body: list[Statement], differs: set[str]) -> bool:
         how = s.condition if isinstance(s, When) else s.count
         if isinstance(s, For):
             differs |= {v.name for row in s.carried for v in (row[0], row[3])}
-        if (how.name in differs and _barriers(s.body)) or _parted(s.body, differs):
+        meets = _barriers(s.body) or any(map(is_matrix, instructions(s.body)))
+        if (how.name in differs and meets) or _parted(s.body, differs):
             return True
     return False
 
 
 def _barriers(body: list[Statement]) -> bool:
-    return any(isinstance(s, Instruction) and s.op in MEETINGS for s in statements(body))
+    return any(s.op in MEETINGS for s in instructions(body))
+
+
+def is_matrix(ins: Instruction) -> bool:
+    """Whether it is a matrix instruction, which the threads of a unit execute together."""
+    known = ins.op in SCALARS or ins.op in SIGNATURES
+    return not known and not ins.op.startswith("across.")
+
+
+def _multiplied(ins: Instruction, threads: int | None) -> bool:
+    """The operands of a matrix instruction have the lanes of its result and collapsed ones; or one
+    has its rows, the other its columns; or all are registers of a thread."""
+    lanes, (a, b) = _out(ins).lanes, ins.args[1:]
+    if threads:
+        return len(lanes) == len(a.lanes) == len(b.lanes) == 1
+    if a.lanes[: len(lanes)] == b.lanes[: len(lanes)] == lanes:
+        return True
+    return (a.lanes[:1], b.lanes[:1]) == (lanes[:1], lanes[1:]) and a.lanes[1:] == b.lanes[1:]
 
 
 def statements(body: list[Statement]) -> list[Statement]:
@@ -194,6 +211,11 @@ def statements(body: list[Statement]) -> list[Statement]:
         if not isinstance(statement, Instruction):
             found += statements(statement.body)
     return found
+
+
+def instructions(body: list[Statement]) -> list[Instruction]:
+    """All instructions of a body."""
+    return [s for s in statements(body) if isinstance(s, Instruction)]
 
 
 def _require(holds: bool, message: str) -> None:
@@ -230,8 +252,9 @@ KINDS: dict[str, Callable[[Val, Val], bool]] = {  # (operand, what is made or st
 SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
     "fma": ("v", "ooo", 0), "expand": ("v", "v", 0), "iota": ("v", "", 1),
     "shuffle": ("v", "vv", -1), "pack": ("v", "v*", 0), "offset": ("p", "pi", 0),
-    "load": ("v", "pm?", 1), "gather": ("v", "pm?", 2), "gather_at": ("v", "pwm?", 0),
+    "load": ("v", "pm?", 1), "gather": ("v", "pm?", -1), "gather_at": ("v", "pwm?", 0),
     "store": ("", "vpm?", 1), "scatter_at": ("", "vpwm?", 0), "prefetch": ("", "p", 1),
+    "scatter": ("", "vpm?", -1),
     "gemm": ("", "pppnnnnnn", 2), "barrier": ("", "", 0), "exchange": ("v", "o", 1),
 }  # fmt: skip
 
@@ -312,11 +335,16 @@ def _pack(ins: Instruction) -> None:
     _require(all(_is_scalar(a, out.dtype) for a in ins.args), "it packs scalars of one dtype")
 
 
+def _apart(ins: Instruction) -> None:
+    moved = ins.out or ins.args[0]
+    _require(len(ins.attrs) == 1 + len(moved.lanes), "a stride for each lane axis")
+
+
 def _offset(ins: Instruction) -> None:
     _require(_out(ins).memory == ins.args[0].memory, "its result lies in another memory")
 
 
 _CHECKS: dict[str, Callable[[Instruction], None]] = {
     "fma": _fma, "expand": _expand, "iota": _iota, "shuffle": _shuffle, "pack": _pack,
-    "offset": _offset,
+    "offset": _offset, "gather": _apart, "scatter": _apart,
 }  # fmt: skip

@@ -308,6 +308,13 @@ class Facts:
                         return instruction, axis
         return None
 
+    def apart(self, value: Value, row: str, column: str) -> bool:
+        """Of the factors of a sum of products one has the first of these axes, the other the
+        second, and neither both."""
+        assert isinstance(value.body, Apply)
+        sides = [self.axes_of(arg) & {row, column} for arg in value.body.args]
+        return sorted(map(sorted, sides)) == sorted([[row], [column]])
+
     def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
         if not self.static[axis] or self.size[axis] % instruction.collapse:
             return False
@@ -317,7 +324,7 @@ class Facts:
             found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
             found = [x for x in found if axis in x.axes]
             sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
-        return sides == 2
+        return sides == 2 or instruction.rows > 1
 
 
 def weight(expression: Expression) -> float:

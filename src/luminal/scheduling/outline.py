@@ -66,8 +66,14 @@ def outline(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     found = _look(Facts(kernel, target, (), decisions))
     _choose_lane(found)
     if found.main is not None:
-        found.tile = Solver(found.facts).solve(found.group, found.lane, name="tile")
+        solver, alone = Solver(found.facts), _alone(found)
+        found.tile = solver.solve(found.group, found.lane, name="tile", matrices=alone)
     return found
+
+
+def _alone(found: Outline) -> bool:
+    """The sums of the group are all that is reduced, so nothing else wants its lanes."""
+    return all(v in found.group for v in found.values if v.reduction) and not found.streams
 
 
 def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:

@@ -46,6 +46,9 @@ class Room:
 def fitted(tile: Tile, room: Room) -> Tile:
     """A tile no larger than what the loops above leave, whose lanes divide every step around them;
     without lanes if nothing else does."""
+    if tile.rows:
+        whole = all(x.step % tile.size(x.axis) == 0 for x in room.outer if x.axis in tile.sizes)
+        return tile if whole else Tile("", False, {}, 1, cycles=tile.cycles)
     width = tile.width
     while width > 1 and any(x.step % width for x in room.outer if x.axis == tile.lane):
         width //= 2
@@ -82,11 +85,12 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     if tile.reduced:
         block = width * tile.partial
         loops += room.walk(lane, min(block, room.within.get(lane, block)))
-    loops += [Loop(a, 1, "unroll") for a in rows]
+    loops += [Loop(a, tile.unit(a), "unroll") for a in rows if tile.size(a) > tile.unit(a)]
     if tile.reduced and tile.partial > 1:
         loops.append(Loop(lane, width, "partial"))
     if lane in value.points:
         loops += [Loop(lane, width, "unroll")] if tile.sizes[lane] > width else []
+        loops += [Loop(tile.rows, 1, "vector")] if tile.rows else []
         loops.append(Loop(lane, 1, "vector"))
     paired = tile.pair is not None and tile.pair[1] in value.over
     return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair and paired else loops

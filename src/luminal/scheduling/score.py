@@ -32,7 +32,8 @@ class Tile:
     reduced: the lane axis is reduced. pair: instruction that collapses an axis. partial:
     accumulators of each vector. across: an axis walked `lanes` at a time, for transposing in
     registers. copies: accesses that want to be copied into a better layout first. loads: a vector
-    operation, where a repeated scalar is half a one: it never straddles lines.
+    operation, where a repeated scalar is half a one: it never straddles lines. rows: the axis that
+    lies in the rows of a matrix instruction, whose columns are the lanes.
     """
 
     lane: str
@@ -45,14 +46,21 @@ class Tile:
     copies: tuple[Access, ...] = ()
     cycles: float = 0.0
     loads: float = 0.0
+    rows: str = ""
+
+    def unit(self, axis: str) -> int:
+        """Elements of an axis in a vector, or in a matrix in registers."""
+        if self.rows and self.pair and axis == self.rows:
+            return self.pair[0].rows
+        return self.width if axis == self.lane else 1
 
     def size(self, axis: str) -> int:
         return self.sizes.get(axis, 1)
 
     @property
     def vectors(self) -> int:
-        """How many vectors the tile holds."""
-        return prod(n // self.width if a == self.lane else n for a, n in self.sizes.items())
+        """How many vectors the tile holds, or matrices."""
+        return prod(n // self.unit(a) for a, n in self.sizes.items())
 
     @property
     def text(self) -> str:
@@ -93,8 +101,10 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
 class Score:
     """The cost of one tile shape for a job."""
 
-    def __init__(self, job: Job, lane: str, sizes: dict[str, int], pair: Pair | None) -> None:
-        self.job, self.lane, self.sizes, self.pair = job, lane, sizes, pair
+    def __init__(
+        self, job: Job, lane: str, sizes: dict[str, int], pair: Pair | None, rows: str = ""
+    ) -> None:
+        self.job, self.lane, self.sizes, self.pair, self.rows = job, lane, sizes, pair, rows
         self.span, self.target, self.width = job.span, job.facts.target, job.facts.lanes
         value = job.group[0]
         self.reduces, self.reduced = value.reduction is not None, lane in value.over
@@ -122,12 +132,16 @@ class Score:
         if accumulators * partial + self._registers() + 1 > self.target.registers:
             return None
         cycles = self._steps(steps, accumulators) * share * self._idle()
+        width = self.pair[0].columns if self.rows and self.pair else self.width
         return Tile(
-            self.lane, self.reduced, self.sizes, self.width, self.pair, partial, self.across,
+            self.lane, self.reduced, self.sizes, width, self.pair, partial, self.across,
             tuple(self.copied), cycles, (self.loads - self.repeated / 2) / max(work, 1e-9),
+            self.rows,
         )  # fmt: skip
 
     def _vectors(self, axes: frozenset[str]) -> float:
+        if self.rows:
+            return prod(t for a, t in self.sizes.items() if a in axes) / self.width
         return prod(
             t / self.width if a == self.lane else t for a, t in self.sizes.items() if a in axes
         )
@@ -145,6 +159,9 @@ class Score:
 
     def _charge(self, x: Access) -> None:
         vectors = self._vectors(x.axes)
+        if self.rows:
+            self._matrix(x, vectors)
+            return
         if self.lane not in x.axes:
             self.waits += self._cold(x)
             self.loads += vectors * self._shared(x)
@@ -156,6 +173,17 @@ class Score:
         self.loads += vectors * self._cost(x)
         together = self.held + vectors if self.product else 0.0
         self.held = max(self.held, vectors, together)  # factors stay while the rows go by
+
+    def _matrix(self, x: Access, vectors: float) -> None:
+        """An operand of a matrix instruction: each thread loads some of the collapsed axis, side by
+        side if they lie so."""
+        assert self.pair is not None
+        instruction, axis = self.pair
+        held = vectors * instruction.collapse * x.dtype.bytes / 4
+        together = x.packable or x.stride(axis) == 1
+        self.held += held
+        self.loads += held / 2 if together else held * 4 / x.dtype.bytes
+        self._stream(x, vectors)
 
     def _shared(self, x: Access) -> float:
         """Part of its loads that is left where a tile walks the positions of a window that is
@@ -262,6 +290,8 @@ class Score:
 
     def _registers(self) -> float:
         """Vectors alive beside the accumulators. Written-out taps share broadcasts: all stay."""
+        if self.rows:
+            return self.held
         scratch = self.pair[0].scratch if self.pair else 0
         if any(x.conditions for x in self.job.accesses) and self.product:
             rows = [t for a, t in self.sizes.items() if a != self.lane]

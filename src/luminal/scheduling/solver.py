@@ -7,6 +7,7 @@ among those within 2% the one with fewer loads and less ragged edges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -16,6 +17,8 @@ from .score import Job, Score, Tile, operations
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
+TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
+MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
 
 
 class Solver:
@@ -27,14 +30,17 @@ class Solver:
 
     def solve(
         self, group: list[Value], lane: str | None = None, width: int | None = None,
-        copies: bool = True, name: str = "",
+        copies: bool = True, name: str = "", matrices: bool = False,
     ) -> Tile:  # fmt: skip
         """The best tile for values with the same axes; `lane` and `width` force the lane axis. With
-        a name it is a decision, open to the tiles that should be nearly as good."""
+        a name it is a decision, open to the tiles that should be nearly as good. matrices: it may
+        have two axes in lanes, where an instruction multiplies matrices."""
         every = (x for v in group for x in self.facts.accesses(v))
         accesses = list({(x.name, x.load, x.conditions): x for x in every}.values())
         axes = [lane] if lane else self._lane_axes(group)
         found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
+        if matrices and width is None:
+            found += [t for a in axes for t in self._matrices(group, accesses, a)]
         found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
         least = min(t.cycles for t in found)
         near = [t for t in found if t.cycles <= 1.02 * least]  # equal for all we know
@@ -59,7 +65,7 @@ class Solver:
         if key in facts.solved:
             return facts.solved[key]
         pair, *others = {facts.pair(v) for v in group}
-        fits = pair and not others and lane in value.axes and lane != pair[1]
+        fits = pair and pair[0].rows == 1 and not others and lane in value.axes and lane != pair[1]
         pairs = [None, pair] if fits else [None]
         copies = copies and self.target.group == 1
         job = Job(facts, group, accesses, operations(facts, group), self.span, copies)
@@ -72,6 +78,24 @@ class Solver:
                 most = min(most, NEAR * tile.cycles)
         facts.solved[key] = tiles
         return tiles
+
+    def _matrices(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
+        """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
+        pair, *others = {self.facts.pair(v) for v in group}
+        if pair is None or pair[0].rows == 1 or others or not group[0].reduction:
+            return
+        job = Job(self.facts, group, accesses, operations(self.facts, group), self.span, False)
+        rows = [a for a in group[0].axes if self.facts.apart(group[0], a, lane)]
+        for a, t, u in product(rows, MATRICES, MATRICES):
+            sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
+            if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
+                tile = Score(job, lane, sizes, pair, a).tile()
+                if tile is not None:
+                    turned = self._storable(a) and not self._storable(lane)
+                    yield replace(tile, cycles=tile.cycles * (TURNED if turned else 1.0))
+
+    def _storable(self, axis: str) -> bool:
+        return any(v.store and self.facts.store_stride(v, axis) == 1 for v in self.facts.values)
 
     def _roughness(self, tile: Tile, accesses: list[Access]) -> float:
         """Loads, ragged edges and far strides: what tells equal tiles apart."""

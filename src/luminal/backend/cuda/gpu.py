@@ -20,6 +20,7 @@ from . import nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like
 from .model import modelled
+from .prelude import DIALECT, instructions_of
 from .shape import group_target, launch_shape, workers
 
 SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")  # with an "a" variant
@@ -83,10 +84,11 @@ class Cuda(Accelerator):
     # ---- code
 
     def target(self, threads: int) -> Target:
-        return group_target(self._multiprocessors, self.gpu.clock, self.gpu.bandwidth)
+        products = instructions_of(self.arch)
+        return group_target(self._multiprocessors, products, self.gpu.clock, self.gpu.bandwidth)
 
     def render(self, program: Program, target: Target) -> str:
-        return text.render(program, text.CUDA)
+        return text.render(program, DIALECT)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Cubin]:
         if self._compile is not None or not nvrtc.available():

@@ -13,11 +13,15 @@ g = l / 4 and t = l mod 4,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from ...graph.dtype import DType, bf16, f16, f32, i8, i32
+from ...kernel.target import Fragment, MatrixInstruction
+from .. import text
 
 LANES = 32
 GROUP, IN_GROUP = np.arange(LANES) // 4, np.arange(LANES) % 4
@@ -37,38 +41,47 @@ class Function:
 # ---- what they mean
 
 
-def a_matrix(registers: np.ndarray) -> np.ndarray:
-    """registers: (32, 4, per) -> A (16, 8 per)."""
-    per = registers.shape[2]
-    made = np.zeros((16, 8 * per), registers.dtype)
-    for r in range(4):
-        for e in range(per):
-            made[GROUP + 8 * (r % 2), IN_GROUP * per + 4 * per * (r // 2) + e] = registers[:, r, e]
-    return made
+def fragments(per: int) -> tuple[Fragment, Fragment, Fragment]:
+    """Of C, A and the columns of B, with so many elements in 32 bits."""
+    a = tuple((8 * (r % 2), 4 * per * (r // 2) + e) for r in range(4) for e in range(per))
+    b = tuple((0, 4 * per * r + e) for r in range(2) for e in range(per))
+    c = tuple((8 * (r // 2), r % 2) for r in range(4))
+    near = (1, 0), (0, per)
+    return Fragment((1, 0), (0, 2), c), Fragment(*near, a), Fragment(*near, b)
 
 
-def b_matrix(registers: np.ndarray) -> np.ndarray:
-    """registers: (32, 2, per) -> B (8 per, 8)."""
-    per = registers.shape[2]
-    made = np.zeros((8 * per, 8), registers.dtype)
-    for r in range(2):
-        for e in range(per):
-            made[IN_GROUP * per + 4 * per * r + e, GROUP] = registers[:, r, e]
-    return made
-
-
-def c_registers(matrix: np.ndarray) -> np.ndarray:
-    """C (16, 8) -> (32, 4)."""
-    return np.stack([matrix[GROUP + 8 * (r // 2), 2 * IN_GROUP + r % 2] for r in range(4)], 1)
+def instruction(
+    name: str, dtype: DType, accumulator: DType, cycles: float
+) -> MatrixInstruction:  # fmt: skip
+    """One of `FUNCTIONS` as schedules see it. Both operands are summed up in another order, in
+    which the elements of a thread lie side by side."""
+    per = 4 // dtype.bytes
+    c, *operands = fragments(per)
+    near = [
+        replace(
+            way, columns=(0, 2 * per),
+            elements=tuple((r, k // (4 * per) * per + k % (4 * per)) for r, k in way.elements),
+        )
+        for way in operands
+    ]  # fmt: skip
+    return MatrixInstruction(
+        name, 8 * per, dtype, dtype, accumulator, cycles, rows=16, columns=8,
+        fragments=(c, *near),
+    )  # fmt: skip
 
 
 def product(dtype: Any, wide: Any) -> Callable[..., np.ndarray]:
     """(c, a, b) -> c + A B: registers (32, 4), and (32, 4) and (32, 2) as u32."""
 
     def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        left = a_matrix(elements(a, dtype)).astype(wide)
-        right = b_matrix(elements(b, dtype)).astype(wide)
-        return c + c_registers(left @ right).astype(c.dtype)
+        given = elements(a, dtype), elements(b, dtype)
+        out, *ways = fragments(given[0].shape[2])
+        sides = []
+        for registers, way in zip(given, ways):
+            side = np.zeros((16, 8 * registers.shape[2]), wide)
+            side[way.places(LANES)] = registers.reshape(LANES, -1).astype(wide)
+            sides.append(side)
+        return c + (sides[0] @ sides[1].T)[out.places(LANES)].astype(c.dtype)
 
     return specification
 
@@ -195,3 +208,18 @@ def text_of(names: Iterable[str]) -> str:
     made = [FUNCTIONS[name].text for name in names]
     made = [m if m.startswith("template") else f"static __device__ inline {m}" for m in made]
     return "\n".join(["#ifndef LUMINAL_SIMULATED", *made, "#endif", ""])
+
+
+BF16, F16, S8 = (
+    instruction("mma_bf16", bf16, f32, 1.6),
+    instruction("mma_f16", f16, f32, 1.6),
+    instruction("mma_s8", i8, i32, 1.6),
+)  # cycles: 2,048 products in 6.5, where 32 take one
+INSTRUCTIONS = (BF16, F16, S8)
+DIALECT = replace(text.CUDA, matrices={i.name: text_of([i.name]) for i in INSTRUCTIONS})
+
+
+def instructions_of(arch: str) -> tuple[MatrixInstruction, ...]:
+    """Those that an architecture ("sm_90a") has."""
+    had = int(arch.removeprefix("sm_").rstrip("af"))
+    return INSTRUCTIONS if had >= 80 else ()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...kernel.program import Program
-from ...kernel.target import Costs, Target
+from ...kernel.target import Costs, MatrixInstruction, Target
 from .. import text
 
 WARP = 32
@@ -28,7 +28,8 @@ class Shape:
 
 
 def group_target(
-    multiprocessors: int, clock: float = CLOCK, bandwidth: float | None = None
+    multiprocessors: int, instructions: tuple[MatrixInstruction, ...] = (), clock: float = CLOCK,
+    bandwidth: float | None = None,
 ) -> Target:
     """A warp works on a unit, each of its threads in a lane; loads of a warp come from the first
     cache one a cycle, where four products could be. What a thread has in registers costs nothing;
@@ -38,7 +39,7 @@ def group_target(
         l1_ways=256, l2=48 << 20, l2_rate=64, l3=1 << 30, page=1 << 21,
         threads=multiprocessors * BUSY, busy=BUSY, clock=clock,
         bandwidth=bandwidth or multiprocessors * BANDWIDTH,
-        index_bits=32, group=WARP, exchanges=True,
+        index_bits=32, group=WARP, exchanges=True, wide=16, instructions=instructions,
         costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0),
     )  # fmt: skip
 

@@ -259,6 +259,21 @@ template <class T> inline buffer<T> shared_part(long long at, long long count) {
   return {(T*)(shared_bytes + at), count, races ? shared_shadows + at : nullptr};
 }
 
+template <int N, class T> inline void check_words(buffer<T> at) {
+  if (at.count * (long long)sizeof(T) < 4 * N) simulator::fail("meets %d bytes beyond the end", 4 * N);
+  if ((uintptr_t)at.data % (4 * N)) simulator::fail("meets words that begin in between");
+}
+template <int N, class R, class T> inline void load_words(R (&to)[N], buffer<T> from) {
+  check_words<N>(from);
+  for (int n = 0; n < 4 * N / (int)sizeof(T) && from.shadows; n++) simulator::reads(from.shadows + n);
+  memcpy(to, from.data, 4 * N);
+}
+template <int N, class R, class T> inline void store_words(buffer<T> to, const R (&from)[N]) {
+  check_words<N>(to);
+  for (int n = 0; n < 4 * N / (int)sizeof(T) && to.shadows; n++) simulator::writes(to.shadows + n);
+  memcpy(to.data, from, 4 * N);
+}
+
 inline void __syncthreads() { simulator::yield(simulator::AT_BARRIER); }
 inline void __syncwarp(unsigned = ~0u) { simulator::yield(simulator::AT_WARP); }
 

@@ -32,6 +32,7 @@ from .. import text
 from ..contract import Accelerator
 from ..text.writer import written
 from . import nvrtc
+from .prelude import DIALECT, INSTRUCTIONS
 from .shape import Shape, group_target, launch_shape, workers
 
 PRELUDE = Path(__file__).with_name("simulator.hpp")
@@ -86,10 +87,10 @@ class Simulator(Accelerator):
 
     def target(self, threads: int) -> Target:
         compiler()
-        return group_target(MULTIPROCESSORS)
+        return group_target(MULTIPROCESSORS, INSTRUCTIONS)
 
     def render(self, program: Program, target: Target) -> str:
-        return text.render(program, text.CUDA)
+        return text.render(program, DIALECT)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Text]:
         return [Text(each.encode()) for each in texts]

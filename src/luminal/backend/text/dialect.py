@@ -63,6 +63,8 @@ class Dialect:
     barrier: str = ""
     exchange: str = ""
     shared: str = ""
+    matrices: Mapping[str, str] = field(default_factory=dict)
+    words: tuple[str, str] = ("", "")
 
 
 _COPIED = "".join(
@@ -103,6 +105,11 @@ template <class T> __device__ inline T* part_of(unsigned char* all, long long at
 { return (T*)(all + at); }
 template <class T> __device__ inline T* shared_part(long long at, long long)
 { extern __shared__ __align__(128) unsigned char shared_bytes[]; return (T*)(shared_bytes + at); }
+template <int N, class R> struct __align__(4 * N) words { R all[N]; };
+template <int N, class R, class T> __device__ inline void load_words(R (&to)[N], const T* from)
+{ const words<N, R> w = *(const words<N, R>*)from; for (int n = 0; n < N; n++) to[n] = w.all[n]; }
+template <int N, class R, class T> __device__ inline void store_words(T* to, const R (&from)[N])
+{ words<N, R> w; for (int n = 0; n < N; n++) w.all[n] = from[n]; *(words<N, R>*)to = w; }
 #endif
 """  # the simulator has its own, which know how far memory reaches
 CUDA = Dialect(
@@ -118,6 +125,8 @@ CUDA = Dialect(
     calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
     exchange="__shfl_xor_sync(0xffffffffu, {value}, {bit})",
+    words=("load_words<{count}>({name}, {memory} + ({place}));",
+           "store_words<{count}>({memory} + ({place}), {name});"),
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))

@@ -12,7 +12,8 @@ from ...graph.dtype import DType, f16, f32, f64
 from ...kernel.program import LINE, Instruction, Program, Val
 from .dialect import Dialect
 from .helpers import helper, unsigned
-from .writer import HALF, OF_BOOLS, Writer
+from .registers import Registers
+from .writer import HALF, OF_BOOLS
 
 BINARY = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "and": "&", "or": "|",
           "xor": "^"}  # fmt: skip
@@ -59,10 +60,11 @@ def kernel_name(program: Program) -> str:
     return re.sub(r"\W", "_", program.name, flags=re.ASCII)
 
 
-class _Text(Writer):
+class _Text(Registers):
     def __init__(self, program: Program, dialect: Dialect) -> None:
         super().__init__(program)
         self.dialect, self.language = dialect, dialect.name
+        self.matrices, self.words = dialect.matrices, dialect.words
         self.thread, self.barrier, self.exchange = dialect.thread, dialect.barrier, dialect.exchange
 
     def text(self) -> str:
@@ -73,8 +75,8 @@ class _Text(Writer):
         helpers = (f"{self.dialect.function} {text}" for text in self.helpers.values())
         begin = self.dialect.kernel.format(threads=self.program.threads or WORKERS)
         head = f"{begin} {kernel_name(self.program)}({', '.join(parameters)}) {{"
-        parts = (*types, self.dialect.header, *helpers, head, *self.lines, "}", "")
-        return "\n".join(parts)
+        before = (*types, self.dialect.header, *self.functions.values(), *helpers)
+        return "\n".join((*before, head, *self.lines, "}", ""))
 
     def _parameters(self) -> list[str]:
         made, dialect = list[str](), self.dialect

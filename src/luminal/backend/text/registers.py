@@ -1,0 +1,99 @@
+"""Several numbers of a thread in registers of 32 bits, the first of each in its low bits: what a
+matrix instruction takes, and what lies side by side in memory. In the text they are an array."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ...errors import Unsupported
+from ...graph.dtype import DType
+from ...kernel.program import Instruction, Program, Val
+from .writer import Writer
+
+
+class Registers(Writer):
+    """words: forms that load and store them. matrices: functions, by the instruction's name."""
+
+    words: tuple[str, str]
+    matrices: Mapping[str, str]
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.functions: dict[str, str] = {}
+
+    def instruction(self, ins: Instruction, indent: str) -> None:
+        if ins.op == "store" and ins.args[0].width > 1:
+            self.store_several(ins, indent)
+        elif ins.op in self.matrices and ins.out is not None:
+            self.matrix(ins, ins.out, indent)
+        elif ins.op == "shuffle" and ins.out is not None and ins.args[0].width > 1:
+            text = self.picked(ins)
+            kind = self.type(ins.out.dtype)
+            self.lines.append(indent + self.constant(kind, self.define(ins.out), text))
+        elif ins.op in ("pack", "load") and ins.out is not None and ins.out.width > 1:
+            kind, count = self.held(ins.out)
+            if ins.op == "load":
+                self.load_several(ins, f"{kind} {self.array(ins.out)}[{count}];", indent)
+            else:
+                parts = ", ".join(self.packed(ins, ins.out.dtype))
+                name = self.array(ins.out)
+                self.lines.append(f"{indent}const {kind} {name}[{count}] = {{{parts}}};")
+        else:
+            super().instruction(ins, indent)
+
+    def array(self, val: Val) -> str:
+        name = self.names[val.name] = re.sub(r"\W", "_", val.name[1:], flags=re.ASCII)
+        return name
+
+    def held(self, val: Val) -> tuple[str, int]:
+        """(type, count) of the registers."""
+        assert val.dtype is not None
+        narrow = val.dtype.bytes < 4
+        return "u32" if narrow else self.type(val.dtype), val.width * val.dtype.bytes // 4
+
+    def packed(self, ins: Instruction, dtype: DType | None) -> list[str]:
+        assert dtype is not None
+        args, per = [self.value(a) for a in ins.args], max(1, 4 // dtype.bytes)
+        if per == 1:
+            return args
+        bits = [f"(u32)(u{8 * dtype.bytes}){a}" for a in args]
+        moved = [f"{a} << {32 // per * (n % per)}" if n % per else a for n, a in enumerate(bits)]
+        return [" | ".join(moved[n : n + per]) for n in range(0, len(moved), per)]
+
+    def picked(self, ins: Instruction) -> str:
+        """One of the numbers."""
+        name, dtype, (number,) = self.value(ins.args[0]), ins.args[0].dtype, ins.attrs
+        assert dtype is not None
+        if dtype.bytes == 4:
+            return f"{name}[{number}]"
+        word, byte = divmod(number * dtype.bytes, 4)
+        return f"({self.type(dtype)})({name}[{word}] >> {8 * byte})"
+
+    def matrix(self, ins: Instruction, out: Val, indent: str) -> None:
+        acc, a, b = (self.value(a) for a in ins.args)
+        self.functions[ins.op] = self.matrices[ins.op]
+        (kind, count), made = self.held(out), self.array(out)
+        parts = ", ".join(f"{acc}[{n}]" for n in range(count))
+        self.lines.append(f"{indent}{kind} {made}[{count}] = {{{parts}}};")
+        self.lines.append(f"{indent}{ins.op}({made}, {a}, {b});")
+
+    # ---- memory
+
+    def load_several(self, ins: Instruction, array: str, indent: str) -> None:
+        assert ins.out is not None
+        self.lines += [indent + array, indent + self.moved(0, ins.out, ins.args[0], ins.attrs[0])]
+
+    def store_several(self, ins: Instruction, indent: str) -> None:
+        value, position = ins.args
+        self.lines.append(indent + self.moved(1, value, position, ins.attrs[0]))
+
+    def moved(self, stored: int, val: Val, position: Val, further: int) -> str:
+        if not self.words[stored]:
+            raise Unsupported(f"a vector in {self.language}: {val.name} has {val.width} lanes")
+        memory, _ = self.memories[position.memory]
+        place = f"{self.value(position)} + {further}"
+        count = self.held(val)[1]
+        return self.words[stored].format(
+            count=count, name=self.names[val.name], memory=memory, place=place
+        )

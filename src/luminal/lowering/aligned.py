@@ -1,0 +1,62 @@
+"""Of what positions are multiples, and which elements one access takes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import gcd
+
+from ..kernel.program import Instruction, Val
+from .place import Lanes
+
+
+class Multiples:
+    """What values and positions of a program are multiples of; 0: of everything. Memories begin at
+    multiples of all that an access takes."""
+
+    def __init__(self, instructions: Iterable[Instruction]) -> None:
+        self.made = {s.out.name: s for s in instructions if s.out is not None}
+        self.known: dict[str, int] = {}
+
+    def of(self, val: Val) -> int:
+        """A number that divides the value."""
+        if val.literal:
+            return abs(int(val.name))
+        if val.name not in self.known:
+            ins = self.made.get(val.name)
+            self.known[val.name] = self._made(ins) if ins else int(not val.name.startswith("%p_"))
+        return self.known[val.name]
+
+    def _made(self, ins: Instruction) -> int:
+        if ins.op == "mul":
+            return self.of(ins.args[0]) * self.of(ins.args[1])
+        if ins.op in ("add", "offset", "min", "max"):
+            return gcd(*map(self.of, ins.args))
+        if ins.op == "select":
+            return gcd(*map(self.of, ins.args[1:]))
+        return self.of(ins.args[0]) if ins.op == "cast" else 1
+
+
+def strides(ins: Instruction, lanes: Lanes) -> Sequence[int]:
+    """How far apart the lanes of each axis are in a load or store."""
+    if len(ins.attrs) > 1:
+        return ins.attrs[1:]
+    found, step = list[int](), 1
+    for _, size in reversed(lanes):
+        found.append(step)
+        step *= size
+    return found[::-1]
+
+
+def together(places: list[int], aligned: int, most: int) -> Iterator[tuple[int, int]]:
+    """Sorted elements as (first, count): a power of two of neighbours, begun at a multiple of it.
+    aligned: of what the element of number 0 is a multiple."""
+    at = 0
+    while at < len(places):
+        count = most
+        while count > 1:
+            run = places[at : at + count] == [*range(places[at], places[at] + count)]
+            if run and gcd(aligned, places[at]) % count == 0:
+                break
+            count //= 2
+        yield places[at], count
+        at += count
