@@ -32,7 +32,7 @@ Written by `scripts/language_models.py`; do not edit. Each row is a tiny model w
 written by transformers {version} and read by luminal: the largest difference of logits over their
 largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and
 whether they are in a batch with replies to prompts of other lengths. Models of speech: tokens of a
-sound, in a batch with another one.
+sound, in a batch with another one. RWKV 7 is compared with its formulas in NumPy.
 
 | family | `model_type` | logits off by | greedy | in a batch |
 |---|---|---|---|---|"""

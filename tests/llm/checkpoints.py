@@ -13,6 +13,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM
 
+from .rwkv import Rwkv7
+
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 torch.set_num_threads(1)  # tiny models: more threads only wait for each other
@@ -148,6 +150,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
         "shared_expert_intermediate_size": 80,
     }),
+    "rwkv7": ("Rwkv7", {}),
     "qwen3.5": ("Qwen3_5TextConfig", DELTA | {"linear_num_key_heads": 4}),
 }  # fmt: skip
 # their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
@@ -157,6 +160,8 @@ ALIKE = {"falcon-mamba", "mamba", "granite4-dense", "bamba", "lfm2-moe", "qwen3.
 def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """A model of transformers with random weights that are not tiny: logits differ clearly."""
     kind, more = FAMILIES[name]
+    if kind == "Rwkv7":
+        return Rwkv7()
     sizes = {k: v for k, v in SIZES.items() if kind != "GPT2Config" or "_id" in k or "voc" in k}
     config = getattr(transformers, kind)(**sizes | more)
     config._attn_implementation = "eager"

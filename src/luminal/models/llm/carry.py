@@ -36,9 +36,11 @@ def state_bytes(config: DecoderConfig) -> int:
 
 
 class Carry(Protocol):
-    """real: (sequences, steps) bool, which steps are tokens; None: all. The others come last."""
+    """real: (sequences, steps) bool, which steps are tokens; None: all. The others come last.
+    shared: what layers tell those above them in a run."""
 
     real: Tensor | None
+    shared: dict[str, Tensor]
 
     def apart(self, x: Tensor) -> Tensor:
         """(tokens, ...) -> (sequences, steps, ...)."""
@@ -71,6 +73,7 @@ class OneCarry:
 
     def __init__(self, graph: Graph, config: DecoderConfig, tokens: Size, position: Size) -> None:
         self.kept, self.tokens = _inputs(graph, config, 1), tokens
+        self.shared: dict[str, Tensor] = {}
         self._begun = graph.iota((1,), position) > 0
 
     @property
@@ -132,6 +135,7 @@ class SeatCarry:
 
     def __init__(self, graph: Graph, config: DecoderConfig, layout: Layout, seats: int) -> None:
         self.kept, self.layout = _inputs(graph, config, seats), layout
+        self.shared: dict[str, Tensor] = {}
         self._begun = layout.begun > 0
         step = graph.iota(layout.tokens.shape, "i1")
         self.real: Tensor | None = step < layout.counts.unsqueeze(1)
@@ -168,6 +172,7 @@ class NoCarry:
 
     def __init__(self, config: DecoderConfig, batch: int, length: int) -> None:
         self.batch, self.length = batch, length
+        self.shared: dict[str, Tensor] = {}
         self.shapes = {(layer, name): shape for layer, name, shape in state_shapes(config)}
 
     def apart(self, x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ... import ops
 from ...graph import Tensor
@@ -22,7 +23,7 @@ class Sequences:
     length: int
     states: list[Tensor] = field(default_factory=list)
 
-    @property
+    @cached_property
     def carry(self) -> NoCarry:
         return NoCarry(self.config, self.batch, self.length)
 

@@ -5,5 +5,6 @@ from .convolution import ShortConvolution
 from .delta import GatedDelta
 from .mamba import Mamba
 from .mamba2 import Mamba2
+from .rwkv import ChannelMix, TimeMix
 
-__all__ = ["GatedDelta", "Mamba", "Mamba2", "ShortConvolution"]
+__all__ = ["ChannelMix", "GatedDelta", "Mamba", "Mamba2", "ShortConvolution", "TimeMix"]

@@ -17,6 +17,13 @@ class Carrying(Cache, Protocol):
     carry: Carry
 
 
+def with_earlier(x: Tensor, rows: int, carry: Carry, layer: int, name: str) -> Tensor:
+    """x (sequences, steps, ...) behind the `rows` tokens before it, which are carried."""
+    whole = ops.cat([carry.before(x.graph, layer, name), x], 1)
+    carry.after(layer, name, carry.last(whole, rows))
+    return whole
+
+
 class CausalConv(nn.Module):
     """Each channel of a token from those of it and the tokens before: weight (channels, 1, kernel),
     as a Conv1d with a group for each channel stores it. Carries the last kernel - 1 tokens."""
@@ -29,10 +36,7 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor, carry: Carry, layer: int, name: str = "conv") -> Tensor:
         """x: (sequences, steps, channels)."""
-        rows, steps = self.kernel - 1, x.shape[1]
-        before = carry.before(x.graph, layer, name)
-        whole = ops.cat([before, x], 1)  # (sequences, rows + steps, channels)
-        carry.after(layer, name, carry.last(whole, rows))
+        whole, steps = with_earlier(x, self.kernel - 1, carry, layer, name), x.shape[1]
         parts = [whole.narrow(1, k, steps) * self.weight[:, 0, k] for k in range(self.kernel)]
         y = parts[0]
         for part in parts[1:]:
