@@ -88,7 +88,7 @@ class TimeMixLayer(nn.Module):
 
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
         """x: (tokens, width)."""
-        own, carry = self.own, cache.carry
+        carry = cache.carry
         x, change = _between(x, carry, self.layer)
         r = self.r_proj(x + change * self.x_r)
         k, v = self.k_proj(x + change * self.x_k), self._values(x + change * self.x_v, carry)
