@@ -72,18 +72,23 @@ class TimeMixLayer(nn.Module):
         super().__init__()
         self.own, self.layer = own, layer
         width, inner = config.width, own.heads * own.head_dim
-        for name in ("x_r", "x_w", "x_k", "x_v", "x_a", "x_g"):
-            setattr(self, name, nn.init.filled(graph, (width,), 0))
+        self.x_r, self.x_w, self.x_k, self.x_v, self.x_a, self.x_g = (
+            nn.init.filled(graph, (width,), 0) for _ in range(6)
+        )
         self.k_k, self.k_a = (nn.init.filled(graph, (inner,), 0) for _ in range(2))
         self.r_k = nn.init.filled(graph, (own.heads, own.head_dim), 0)
-        for name in ("r_proj", "k_proj", "v_proj"):
-            setattr(self, name, projection(graph, width, inner, False, storage, name))
+        self.r_proj, self.k_proj, self.v_proj = (
+            projection(graph, width, inner, False, storage, name)
+            for name in ("r_proj", "k_proj", "v_proj")
+        )
         self.o_proj = projection(graph, inner, width, False, storage, "o_proj")
-        self.first = layer == 0
-        ranks = {"w_lora": own.decay, "a_lora": own.rate, "g_lora": own.gate}
-        for name, rank in (ranks | ({} if self.first else {"v_lora": own.value})).items():
-            bias, below = name != "g_lora", storage.below(name)
-            setattr(self, name, LowRank(graph, width, rank, inner, bias, below))
+
+        def low(name: str, rank: int, bias: bool = True) -> LowRank:
+            return LowRank(graph, width, rank, inner, bias, storage.below(name))
+
+        self.w_lora, self.a_lora = low("w_lora", own.decay), low("a_lora", own.rate)
+        self.g_lora = low("g_lora", own.gate, False)
+        self.v_lora = low("v_lora", own.value) if layer else None
         self.g_norm = nn.GroupNorm(graph, own.heads, inner, EPS * own.head_dim / 64)
 
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
@@ -106,7 +111,7 @@ class TimeMixLayer(nn.Module):
 
     def _values(self, x: Tensor, carry: Carry) -> Tensor:
         v = self.v_proj(x)
-        if self.first:
+        if self.v_lora is None:
             carry.shared["values"] = v
             return v
         return v + (carry.shared["values"] - v) * ops.sigmoid(self.v_lora(x))
