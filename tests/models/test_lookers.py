@@ -104,7 +104,8 @@ def test_the_command_and_names_of_timm(made, tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     given = ["detect", str(tmp_path / "in.png"), "--model", str(tmp_path), "-o",
-             str(tmp_path / "out.png"), "--confidence", "0.3", "--size", "64"]  # fmt: skip
+             str(tmp_path / "out.png"), "--confidence", "0.3", "--size", "64",
+             "--device", "reference"]  # fmt: skip
     result = CliRunner().invoke(main, given)
     assert result.exit_code == 0, result.output
     lines = [line for line in result.output.splitlines() if "LABEL" in line]

@@ -58,3 +58,39 @@ def rt_detr(version="", layer="basic", **more):
         decoder_attention_heads=2, num_labels=3, **more,
     )  # fmt: skip
     return getattr(transformers, f"RTDetr{version}ForObjectDetection")(config)
+
+
+def sam():
+    vision = transformers.SamVisionConfig(
+        hidden_size=16, output_channels=16, num_hidden_layers=2, num_attention_heads=2,
+        image_size=64, patch_size=8, window_size=3, global_attn_indexes=[1], mlp_dim=24,
+        num_pos_feats=8,
+    )  # fmt: skip
+    prompts = transformers.SamPromptEncoderConfig(hidden_size=16, image_size=64, patch_size=8)
+    decoder = transformers.SamMaskDecoderConfig(
+        hidden_size=16, mlp_dim=24, num_attention_heads=2, iou_head_hidden_dim=20
+    )
+    return transformers.SamModel(transformers.SamConfig(
+        vision_config=vision.to_dict(), prompt_encoder_config=prompts.to_dict(),
+        mask_decoder_config=decoder.to_dict(),
+    ))  # fmt: skip
+
+
+def sam2():
+    backbone = transformers.Sam2HieraDetConfig(
+        hidden_size=8, num_attention_heads=1, image_size=[64, 64], blocks_per_stage=[1, 2, 2, 1],
+        window_positional_embedding_background_size=[3, 3], embed_dim_per_stage=[8, 16, 24, 32],
+        num_attention_heads_per_stage=[1, 2, 2, 4], window_size_per_stage=[4, 2, 3, 2],
+        global_attention_blocks=[4],
+    )  # fmt: skip
+    vision = transformers.Sam2VisionConfig(
+        backbone_config=backbone, backbone_channel_list=[32, 24, 16, 8], fpn_hidden_size=16,
+        backbone_feature_sizes=[[16, 16], [8, 8], [4, 4]],
+    )  # fmt: skip
+    prompts = transformers.Sam2PromptEncoderConfig(hidden_size=16, image_size=64, patch_size=16)
+    decoder = transformers.Sam2MaskDecoderConfig(
+        hidden_size=16, mlp_dim=24, num_attention_heads=2, iou_head_hidden_dim=20
+    )
+    return transformers.Sam2Model(transformers.Sam2Config(
+        vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder
+    ))  # fmt: skip

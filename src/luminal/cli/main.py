@@ -23,6 +23,7 @@ from .faults import tell
 from .imagine import imagine
 from .llm import model_rows, run
 from .onnx import onnx
+from .segment import segment
 from .serve import serve
 from .transcribe import transcribe
 from .tune import cache, explain, tune
@@ -61,6 +62,7 @@ main.add_command(cache)
 main.add_command(doctor)
 main.add_command(onnx)
 main.add_command(detect)
+main.add_command(segment)
 main.add_command(imagine)
 main.add_command(view)
 main.add_command(profile)

@@ -20,11 +20,9 @@ def drawn(image: Source, found: Sequence[Detection]) -> np.ndarray:
     from PIL import ImageDraw, ImageFont
 
     picture = read_image(image)
-    pixels = to_array(picture).astype(np.float32)
-    for one in found:
-        if one.mask is not None:
-            pixels[one.mask] += (np.array(colour(one.label)) - pixels[one.mask]) * SHADE
-    picture = pillow().fromarray(pixels.astype(np.uint8))
+    inks = [one.label for one in found if one.mask is not None]
+    masks = [one.mask for one in found if one.mask is not None]
+    picture = pillow().fromarray(shaded(to_array(picture), masks, inks))
     pen = ImageDraw.Draw(picture)
     thick = max(2, round(max(picture.size) / 400))
     font = ImageFont.load_default(size=6 * thick)
@@ -40,6 +38,17 @@ def drawn(image: Source, found: Sequence[Detection]) -> np.ndarray:
             if sure > SURE:
                 pen.ellipse((x - thick, y - thick, x + thick, y + thick), fill=ink)
     return to_array(picture)
+
+
+def shaded(
+    picture: np.ndarray, masks: Sequence[np.ndarray], inks: Sequence[int] | None = None
+) -> np.ndarray:
+    """A picture (height, width, 3) u8 with colours over masks (height, width) bool; inks: numbers
+    of colours."""
+    pixels = picture.astype(np.float32)
+    for mask, ink in zip(masks, inks or range(len(masks))):
+        pixels[mask] += (np.array(colour(ink)) - pixels[mask]) * SHADE
+    return pixels.astype(np.uint8)
 
 
 def colour(label: int) -> tuple[int, int, int]:
