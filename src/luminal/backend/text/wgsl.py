@@ -276,9 +276,8 @@ class _Text(Writer):
             return f"{self.number('1.0', dtype)} / {args[0]}"
         if op in ("less", "equal"):
             return f"{args[0]} {BINARY[op]} {args[1]}"
-        if op in ("add", "mul") and dtype.is_float:  # drivers take x * 0.0 for 0, x + 0.0 for x
-            zero = self.number("0", dtype)
-            args = [f"{dtype}(sizes.zero)" if a == zero else a for a in args]
+        if op in ("add", "mul") and dtype.is_float:
+            return self._exactly(op, dtype, args)
         if op in BINARY:
             return self.wrapped(f"{args[0]} {BINARY[op]} {args[1]}", dtype)
         if op in ("max", "min") and not dtype.is_float:
@@ -287,6 +286,17 @@ class _Text(Writer):
         if op in CALLS_32:
             return f"{self.call(op, dtype)}({', '.join(args)})"
         return self.wrapped(f"{self.helper(f'{op}_{self.type(dtype)}')}({', '.join(args)})", dtype)
+
+    def _exactly(self, op: str, dtype: DType, args: list[str]) -> str:
+        """Drivers take x * 0.0 for 0, x + 0.0 for x and x + x * -1.0 for 0, whatever x is: zeros
+        come from memory, and a sign is a bit."""
+        bits, sign = ("u32", "0x80000000u") if dtype is f32 else ("u64", "0x8000000000000000lu")
+        zero, minus = self.number("0", dtype), self.number("-1", dtype)
+        if op == "mul" and minus in args:
+            (other,) = [a for a in args if a != minus] or [minus]
+            return f"bitcast<{dtype}>(bitcast<{bits}>({other}) ^ {sign})"
+        args = [f"{dtype}(sizes.zero)" if a == zero else a for a in args]
+        return f"{args[0]} {BINARY[op]} {args[1]}"
 
     def _boolean(self, op: str, args: list[str]) -> str:
         if op in ("less", "xor"):
