@@ -274,6 +274,10 @@ class _Text(Writer):
             return self._boolean(op, args)
         if op == "recip":
             return f"{self.number('1.0', dtype)} / {args[0]}"
+        if op == "less" and dtype.bytes == 8 and not dtype.is_float:
+            # Mesa 22.3 compares a number that was widened with a constant, and is wrong
+            zero = f"{dtype}(bitcast<u32>(sizes.zero))"
+            args = [f"({a} + {zero})" if a.lstrip("(-")[0].isdigit() else a for a in args]
         if op in ("less", "equal"):
             return f"{args[0]} {BINARY[op]} {args[1]}"
         if op in ("add", "mul") and dtype.is_float:
@@ -281,8 +285,7 @@ class _Text(Writer):
         if op in BINARY:
             return self.wrapped(f"{args[0]} {BINARY[op]} {args[1]}", dtype)
         if op in ("max", "min") and not dtype.is_float:
-            test = "<" if op == "min" else ">"
-            return f"select({args[1]}, {args[0]}, {args[0]} {test} {args[1]})"
+            return f"{op}({', '.join(args)})"
         if op in CALLS_32:
             return f"{self.call(op, dtype)}({', '.join(args)})"
         return self.wrapped(f"{self.helper(f'{op}_{self.type(dtype)}')}({', '.join(args)})", dtype)
