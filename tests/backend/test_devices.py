@@ -53,7 +53,7 @@ def device(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.mark.parametrize("case", CASES[3::SHARE], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES[23::SHARE], ids=lambda case: case.name)
 def test_case(case: Case, device: str) -> None:
     run_case(case, on(device))
 

@@ -1,4 +1,4 @@
-"""OpenCL devices: kernels as OpenCL C, work-items over the units of the parallel loop."""
+"""OpenCL devices: kernels as OpenCL C, a work-group for each unit of the parallel loop."""
 
 from .device import OpenCL, device
 

@@ -21,8 +21,10 @@ from ..contract import Accelerator
 from ..text.render import kernel_name
 
 FLAGS = ["-cl-fp32-correctly-rounded-divide-sqrt"]
-GROUP = 64  # work-items of a group on a GPU; a CPU takes groups of one
+WARP = 32  # work-items that work on a unit together
+GROUP = 64  # of a group on a GPU where each has units of its own; a CPU takes groups of one
 GROUPS = 4  # of a compute unit
+SHARED = 48 << 10  # bytes of a group's memory, at most
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,9 @@ class OpenCL(Accelerator):
     # ---- code
 
     def target(self, threads: int) -> Target:
-        """A worker computes with numbers, one at a time; all of them share out the units."""
-        workers = self._workers
-        return Target("scalar", vector_bytes=4, registers=32, threads=workers, index_bits=32)
+        """The work-items of a unit hand each other numbers through the memory of their group."""
+        shared = min(SHARED, self._device.local_mem_size)
+        return text.group_target(WARP, GROUPS * self._device.max_compute_units, shared)
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, self._dialect)
@@ -74,8 +76,7 @@ class OpenCL(Accelerator):
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
         """Built together: a driver takes about a second for each text that it is given."""
         with self._lock:
-            return [(self._cl.Kernel(self._program(code), kernel_name(program)),
-                     program.threads or self._group)
+            return [(self._cl.Kernel(self._program(code), kernel_name(program)), program)
                     for code, program in zip(codes, programs, strict=True)]  # fmt: skip
 
     def _program(self, code: bytes) -> Any:
@@ -115,9 +116,12 @@ class OpenCL(Accelerator):
     def launch(
         self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
     ) -> None:
-        function, group = kernel
+        function, program = kernel
         numbers = [np.int64(size) for size in sizes]
-        items = group * max(1, self._workers // self._group)
+        group = program.threads or self._group
+        most = self._workers // self._group
+        each = 1 if program.threads else group  # units that a group works on at once
+        items = group * min(most, max(1, -(-text.units(program, sizes) // each)))
         function(self._queue, (items,), (group,), *buffers, *numbers, workspace)
 
     def finish(self) -> None:
