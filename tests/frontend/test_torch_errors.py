@@ -125,3 +125,13 @@ def test_a_step_of_training_raises_in_its_forward_pass():
     run(torch.tensor([1])).backward()
     with pytest.raises(IndexError, match=re.escape("index out of range in self")):
         run(torch.tensor([4]))
+
+
+def test_what_is_checked_may_be_a_result_too():
+    def rows(at):
+        return F.embedding(at, X), ((at < 0) | (at >= len(X))).any(), at * 2
+
+    run = torch.compile(rows, backend=backend, options={"strict": True})
+    given = torch.tensor([1, 2])
+    torch.testing.assert_close(run(given), rows(given))
+    assert same_outcome(rows, run, torch.tensor([1, 9]))

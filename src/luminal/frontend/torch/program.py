@@ -153,6 +153,11 @@ class Program(torch.nn.Module):
         known = recorder.seed is None and needed <= set(sizes)
         self._launches = real and known and self._run.can_launch
         self._results = [(t.node.shape, TO_TORCH[t.dtype]) for t in graph.outputs]
+        shown = [None, *(spec.number for spec in self._outs)]
+        self._flagged = self._wrong not in shown  # the last output is no result of the user's
+        if self._flagged:
+            self._results.pop()
+        self._flag: torch.Tensor | None = None  # made at a run: at compile time tensors are fake
         self._shapes: tuple[dict[str, int], list[list[int]]] | None = None
 
     def forward(self, *values: Any) -> tuple[torch.Tensor, ...]:
@@ -250,9 +255,14 @@ class Program(torch.nn.Module):
             shapes = [[int(n.evaluate(sizes)) for n in shape] for shape, _ in self._results]
             self._shapes = sizes, shapes
         empty = torch.empty
-        return [
+        made = [
             empty(shape, dtype=kind) for shape, (_, kind) in zip(self._shapes[1], self._results)
         ]
+        if not self._flagged:
+            return made
+        if self._flag is None:  # of one memory for all runs: to make it takes as long as to check
+            self._flag = empty((), dtype=torch.bool)
+        return [*made, self._flag]
 
     def _set_weights(self, values: Sequence[Any]) -> None:
         """Weights are set where they have changed."""
