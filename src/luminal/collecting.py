@@ -17,4 +17,7 @@ def collected_later() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():  # what stays is old at once, without a look through it
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

@@ -109,16 +109,16 @@ class Index:
     # ---- arithmetic
 
     def __add__(self, other: IndexLike) -> Index:
-        return _add(self, Index.of(other))
+        return _add(self, other if other.__class__ is Index else Index.of(other))
 
     def __mul__(self, other: IndexLike) -> Index:
-        return _multiply(self, Index.of(other))
+        return _multiply(self, other if other.__class__ is Index else Index.of(other))
 
     def __neg__(self) -> Index:
-        return _multiply(self, _constant(-1))
+        return _multiply(self, _MINUS)
 
     def __sub__(self, other: IndexLike) -> Index:
-        return _add(self, -Index.of(other))
+        return _add(self, _multiply(Index.of(other), _MINUS))
 
     def __rsub__(self, other: IndexLike) -> Index:
         return _add(Index.of(other), -self)
@@ -304,6 +304,9 @@ def _multiply(a: Index, b: Index) -> Index:
                 key = tuple(sorted(key, key=str))
             total[key] = total.get(key, 0) + x * y
     return Index.build(total)
+
+
+_MINUS = _constant(-1)
 
 
 def _divides(divisor: Index, monomial: Monomial, coefficient: int) -> tuple[Monomial, int] | None:

@@ -39,6 +39,7 @@ class Space:
         self.axes: dict[str, Index] = {name: Index.of(e) for name, e in (axes or {}).items()}
         self._bounds: dict[Index, Range] = {}
         self._floors: dict[tuple[Index, Index], Index] = {}
+        self._substituted: dict[tuple[object, ...], Index] = {}
 
     def add_axis(self, name: str, extent: IndexLike) -> None:
         """Declare an axis. Its name must be new, so that remembered bounds stay true."""
@@ -49,6 +50,7 @@ class Space:
         self.sizes[name] = (low, high)
         self._bounds.clear()
         self._floors.clear()
+        self._substituted.clear()
 
     def usual(self, default: int) -> dict[str, int]:
         """A value for every size: its hint, or the default within its bounds."""
@@ -224,7 +226,11 @@ class Space:
 
     def substitute(self, index: Index, mapping: Mapping[str, Index]) -> Index:
         """Replace variables; floors are rebuilt and simplified."""
-        return index.substitute(mapping, self.floor)
+        key = index, *mapping.items()
+        found = self._substituted.get(key)
+        if found is None:
+            found = self._substituted[key] = index.substitute(mapping, self.floor)
+        return found
 
     def simplify(self, index: Index) -> Index:
         """The index with every floor simplified."""

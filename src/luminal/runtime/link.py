@@ -110,8 +110,8 @@ class Linker:
 def renew_late(plan: Plan) -> None:
     """A state is renewed behind the last reader of its old value, where nothing between needs what
     its call makes: so that the new value can replace the old one in place."""
+    touched = [plan.touched(call) for call in plan.calls]
     for old, new in plan.states:
-        touched = [plan.touched(call) for call in plan.calls]
         makers = [n for n, (_, writes) in enumerate(touched) if new in writes]
         readers = [n for n, (reads, _) in enumerate(touched) if old in reads]
         if len(makers) != 1 or not readers or readers[-1] <= makers[0]:
@@ -122,6 +122,7 @@ def renew_late(plan: Plan) -> None:
         needed = any(writes & (a | b) or reads & b for a, b in between)
         if not needed and all(loop.stop <= first or loop.start > last for loop in plan.loops):
             plan.calls.insert(last, plan.calls.pop(first))
+            touched.insert(last, touched.pop(first))
 
 
 def share_states(plan: Plan) -> None:
