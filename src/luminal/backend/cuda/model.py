@@ -30,6 +30,7 @@ from ...kernel.program import (
 )
 from ...kernel.target import Target
 from ...kernel.work import work
+from ...lowering.verify import is_matrix
 from .. import text
 from ..contract import Modelled
 from .limits import Gpu
@@ -41,16 +42,19 @@ RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
 REGISTERS = 1 << 16  # of a multiprocessor
 SHARED = 100 << 10  # bytes of a multiprocessor, on the smallest since sm_80
 LATENCY = 480.0  # cycles from a load to its number, from memory
+MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
 
 
 @dataclass
 class Counted:
-    """Of one warp: instructions; cycles of the first cache; cycles that it waits where it is alone;
-    sectors of each buffer, and those of all that lie beyond what would lie side by side."""
+    """Of the threads of a unit, or of one warp: instructions; operations of matrix instructions;
+    cycles of the first cache; cycles that it waits where it is alone; sectors of each buffer, and
+    those of all that lie beyond what would lie side by side."""
 
     issued: float = 0.0
+    tensor: float = 0.0
     requests: float = 0.0
     waits: float = 0.0
     sectors: dict[str, float] = field(default_factory=dict)
@@ -69,20 +73,21 @@ def modelled(
     """registers: of a thread, where they are known."""
     units = text.units(program, [sizes[name] for name in program.sizes])
     count = _Walk(program, sizes, target, units).counted
-    warps = max(1.0, units * program.threads / WARP if program.threads else units / WARP)
+    groups = max(1.0, units if program.threads else units / WARP)
+    warps = groups * (program.threads or WARP) / WARP
     done, peak = work(kernel, sizes), gpu.peaks()[multiplied(kernel)]
     cycles = gpu.multiprocessors * gpu.clock  # a second, of all
     resident = _resident(program, registers or target.registers)
     turns = np.ceil(warps / (gpu.multiprocessors * resident))
-    moved = sum(
-        min(_bytes(b, sizes), warps * count.sectors.get(b.name, 0) * SECTOR) for b in kernel.buffers
-    )  # each sector once
+    touched = {name: groups * n * SECTOR for name, n in count.sectors.items()}
+    moved = sum(min(_bytes(b, sizes), touched.get(b.name, 0.0)) for b in kernel.buffers)
     parts = {
         "memory": max(done.bytes, moved) / gpu.bandwidth,
-        "second cache": warps * count.delivered * SECTOR / (target.l2_rate * cycles),
-        "first cache": warps * count.requests / cycles,
-        "instructions": warps * count.issued / (SCHEDULERS * cycles),
-        "waiting": turns * (count.waits + count.issued) / gpu.clock,
+        "second cache": groups * count.delivered * SECTOR / (target.l2_rate * cycles),
+        "first cache": groups * count.requests / cycles,
+        "tensor cores": groups * count.tensor / (MMA * gpu.tensor * cycles),
+        "instructions": groups * count.issued / (SCHEDULERS * cycles),
+        "waiting": turns * (count.waits + count.issued * groups / warps) / gpu.clock,
     }
     limit = max(done.bytes / gpu.bandwidth, done.flops / peak, ONCE)
     longest = max(parts, key=lambda name: parts[name])
@@ -92,6 +97,7 @@ def modelled(
         "second cache": "second cache: the same again" if unused < 0.5 else
                         f"second cache: {unused:.0%} of what it delivers is not used",
         "first cache": "first cache: the same again",
+        "tensor cores": f"tensor cores: mma.sync reaches {MMA:.0%} of them",
         "instructions": "instructions: a number at a time",
         "waiting": f"waits: {warps:.0f} warps where {gpu.multiprocessors * resident} fit",
     }  # fmt: skip
@@ -137,6 +143,7 @@ class _Walk:
         self.memories: Mapping[str, Buffer | Tile] = program.memories
         self.known: dict[str, Any] = {f"%d_{name}": i64.numpy.type(n) for name, n in sizes.items()}
         self.moved: dict[str, frozenset[str]] = {}  # by which loops a value changes
+        self.warps = (program.threads or WARP) // WARP
         self.loops: list[tuple[str, float]] = []
         self.counted = Counted()
         self._body(program.body)
@@ -177,7 +184,7 @@ class _Walk:
 
     def _parallel(self, s: Parallel) -> None:
         if s.level == "threads":
-            self.known[s.var.name] = np.arange(WARP)
+            self.known[s.var.name] = np.arange(self.warps * WARP)
         elif self.program.threads:
             self.known[s.var.name] = np.int64(self.units // 2)
         else:
@@ -203,6 +210,12 @@ class _Walk:
         """Whether it waits for memory."""
         if s.op in ("load", "gather", "gather_at", "store", "scatter_at"):
             return self._access(s)
+        if is_matrix(s):
+            made = next(i for i in self.target.instructions if i.name == s.op)
+            per = 2 * made.rows * made.columns * made.collapse
+            self.counted.tensor += per * made.first.bytes / 2 * self._times()
+        if s.op in ("pack", "shuffle"):
+            return False
         if s.out is not None:
             self.moved[s.out.name] = self._of(s.args)
             self._compute(s, s.out)
@@ -211,7 +224,7 @@ class _Walk:
         if s.op == "offset" or (s.out and s.out.dtype and s.out.dtype.is_integer):
             return False
         cost = SCALARS[s.op].cost if s.op in SCALARS else 1.0
-        self.counted.issued += max(1.0, cost) * self._times()
+        self.counted.issued += max(1.0, cost) * self.warps * self._times()
         return False
 
     def _compute(self, s: Instruction, out: Val) -> None:
@@ -231,13 +244,18 @@ class _Walk:
         if s.out is not None:
             self.moved[s.out.name] = loops
         times, counted = self._times(), self.counted
-        counted.issued += times
+        counted.issued += self.warps * times
         at = self._value(place)
         if s.op in ("gather_at", "scatter_at"):
             further = self._value(s.args[2 if stored else 1])
             at = None if at is None or further is None else at + further
-        touched, least = self._sectors(at, memory.dtype.bytes)
-        counted.requests += max(1.0, touched * SECTOR / REQUEST) * times
+        moved = s.args[0] if stored else s.out
+        size = memory.dtype.bytes * (moved.width if moved else 1)
+        touched, least = self._sectors(at, memory.dtype.bytes, size)
+        everyone = np.broadcast_to(0 if at is None else at, self.warps * WARP)
+        warps = everyone.reshape(-1, WARP)[: 0 if at is None else self.warps]
+        asked = [self._sectors(one, memory.dtype.bytes, size)[0] for one in warps] or [touched]
+        counted.requests += sum(max(1.0, n * SECTOR / REQUEST) for n in asked) * times
         if isinstance(memory, Tile):
             counted.waits += 0.0 if stored else NEAR * times
             return False
@@ -246,10 +264,11 @@ class _Walk:
         counted.scattered += (touched - least) * self._times(loops)
         return not stored
 
-    @staticmethod
-    def _sectors(at: Any, size: int) -> tuple[float, float]:
-        """(those that a warp touches, those that as many bytes side by side would lie in)."""
+    def _sectors(self, at: Any, element: int, size: int) -> tuple[float, float]:
+        """(those that a warp touches, those that as many bytes side by side would lie in). size:
+        bytes that each thread moves."""
         if at is None:
-            return float(WARP), max(1.0, WARP * size / SECTOR)
-        places = np.unique(np.broadcast_to(np.asarray(at), (WARP,)))
-        return float(len(np.unique(places * size // SECTOR))), -(-len(places) * size // SECTOR)
+            threads = float(self.warps * WARP)
+            return threads, max(1.0, threads * size / SECTOR)
+        places = np.unique(at)
+        return float(len(np.unique(places * element // SECTOR))), -(-len(places) * size // SECTOR)
