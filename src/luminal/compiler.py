@@ -25,7 +25,7 @@ from .backend.ahead import Ahead
 from .backend.contract import Accelerator, Kept
 from .backend.devices import Device
 from .collecting import collected_later
-from .errors import DeviceError, Illegal, InputError, Unsupported
+from .errors import DeviceError, Illegal, InputError
 from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
@@ -57,7 +57,6 @@ from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided
-from .scheduling.once import laid_out, makers_apart
 from .scheduling.plain import plain_schedule
 from .scheduling.ranges import Settled
 from .search import Budget, Chosen, Tuning
@@ -110,7 +109,7 @@ def compile_graph(
     if backend is None:
         return executable_of_graph(graph, interface, Interpreted(program), report, program)
     if budget is not None and isinstance(backend, Accelerator):
-        raise Unsupported(f"search on {report.device!r} is not built yet: compile without search=")
+        backend.finish()  # raises DeviceError where it is not here to be timed
     tuning = Tuning(backend, backend.target(report.threads), seed, database)
     note = None if shortcut is None else partial(_note, shortcut, graph, interface)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere, note)
@@ -259,16 +258,6 @@ def lower_kernel(
         verify_scopes(kernel)
     with report.stage("prepare"):
         parts = tuning.prepared(kernel)
-    makers, readers = makers_apart(parts)
-    made = _lower_parts(readers, tuning, report, settled)
-    first = [each for maker in makers for each in laid_out(maker, settled.layouts)]
-    return [*_lower_parts(first, tuning, report, settled), *made]
-
-
-def _lower_parts(
-    parts: Sequence[Kernel], tuning: Tuning, report: Report, settled: Settled
-) -> list[Compiled]:
-    """Loop programs of prepared kernels, one after another."""
     todo, made = [(part, "") for part in parts], list[Compiled]()
     while todo:
         part, refused = todo.pop(0)

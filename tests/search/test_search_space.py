@@ -46,7 +46,7 @@ def test_neighbours_of_the_default_are_legal_and_right(name):
         except Illegal:
             continue
         legal += 1
-        built = bench.build(candidate.kernel, candidate.schedule)
+        built = bench.stand.begin(candidate.kernel, candidate.schedule)
         right += not bench.check(built)
         assert number < 100
     assert legal >= 0.8 * count

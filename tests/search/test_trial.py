@@ -48,9 +48,9 @@ def test_a_wrong_candidate_is_found():
 def test_writes_behind_the_end_are_found():
     space = Space(prepared("softmax"), TARGET)
     bench = Bench(space.kernel, TARGET, cpu)
-    built = bench.build(space.default.kernel, space.default.schedule)
+    built = bench.stand.begin(space.default.kernel, space.default.schedule)
     launch = Launch(built, cpu, 1, {}, [bench.cases[0].given])
-    launch.run(bench.crew)
+    launch.run(bench.stand.crew)
     assert launch.overrun() == ""
     name, array = next(iter(launch.places[0].items()))
     longer = np.lib.stride_tricks.as_strided(array.reshape(-1), (array.size + 1,), (4,))

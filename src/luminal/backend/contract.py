@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ..graph.dtype import f32
 from ..kernel.kernel import Kernel
 from ..kernel.program import Program
 from ..kernel.target import Target
@@ -155,9 +156,12 @@ class Modelled:
 
 class Accelerator(ABC):
     """A kind of device with memory of its own, and a queue in which copies and kernels run one
-    after the other. Buffers are whatever the device makes of them. __name__: of its module."""
+    after the other. Buffers are whatever the device makes of them. __name__: of its module. A
+    search measures in another process: a device is pickled as what opens it there. steady: its
+    clock is a count, which one call tells as well as many."""
 
     __name__: str
+    steady: bool = False
 
     @property
     def name(self) -> str:
@@ -239,6 +243,18 @@ class Accelerator(ABC):
         """How long a call takes, by what is known of the device; None where nothing is. registers:
         of a thread, where they are known."""
         return None
+
+    def spilled(self, built: Kept) -> int:
+        """Bytes of registers of a thread that lie in memory, once it is built. Raises CompileError
+        where it cannot be."""
+        return 0
+
+    def rates(self, threads: int) -> dict[str, float]:
+        """What it can do at most, as `Backend.rates` tells; here what its target says."""
+        target = self.target(threads)
+        cores = target.threads // target.busy
+        fma = 2 * target.lanes(f32) * target.fma_ports * target.clock * cores
+        return {"fma": fma / 1e9, "read": target.bandwidth / 1e9, "cache": target.bandwidth / 1e9}
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         """What runs again, as often as it is called, the launches and copies that `work` queues.

@@ -40,11 +40,6 @@ def default_schedule(
     library = decisions.of("library", "", libraries(kernel, target.libraries))
     if library:
         return kernel, call(str(library))
-    return drafted(kernel, target, decisions).finish()
-
-
-def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Draft:
-    """The default schedule as it was drawn up: with the tiles that were chosen for it."""
     found = outline(kernel, target, decisions)
     kernel, operands = add_operands(found)
     if operands:
@@ -59,7 +54,7 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     draft = Draft(found, operands)
     _choose(draft)
     keep_values(draft)
-    return draft
+    return draft.finish()
 
 
 def _choose(draft: Draft) -> None:

@@ -70,11 +70,34 @@ class KernelSearch:
         self._resume(earlier)
         in_vain = 0
         while not self.limit.reached and in_vain < IN_VAIN and not self._done():
+            batch, ended = self._fresh()
+            in_vain = 0 if batch else in_vain + 1
+            self.measurer.begin(batch)
+            for number, candidate in batch.items():
+                self._try(number, candidate)
+            if ended:
+                break
+        return self._final()
+
+    def _fresh(self) -> tuple[dict[int, Candidate], bool]:
+        """(new candidates, by number, as many as are built at once; whether there are no more)."""
+        batch: dict[int, Candidate] = {}
+        for _ in range(self.measurer.ahead):
+            if self.limit.reached:
+                break
             choices = self.strategy.propose(self.tried)
             if choices is None:
-                break
-            in_vain = 0 if self._try(choices) else in_vain + 1
-        return self._final()
+                return batch, True
+            self._number(choices, batch)
+        return batch, False
+
+    def _number(self, choices: Choices, batch: dict[int, Candidate]) -> None:
+        """A point joins a batch, unless it is illegal or nothing new."""
+        candidate = self._candidate(choices)
+        if candidate is not None and _text(candidate) not in self._texts:
+            self._texts.add(_text(candidate))
+            self.limit.tried += 1
+            batch[self.limit.tried] = candidate
 
     @property
     def notes(self) -> list[str]:
@@ -95,7 +118,10 @@ class KernelSearch:
         """What was refused before is not tried again; what was good is tried first."""
         for trial in sorted(earlier, key=lambda t: t.seconds)[: 2 * FINALISTS]:
             if trial.status == "ok" and not self.limit.reached:
-                self._try(trial.choices)
+                batch: dict[int, Candidate] = {}
+                self._number(trial.choices, batch)
+                for number, fresh in batch.items():
+                    self._try(number, fresh)
         for trial in earlier:
             candidate = self._candidate(trial.choices)
             if candidate is not None:
@@ -108,14 +134,7 @@ class KernelSearch:
             self._refused += 1
             return None
 
-    def _try(self, choices: Choices) -> bool:
-        """Try a point; False where it is illegal or nothing new."""
-        candidate = self._candidate(choices)
-        if candidate is None or _text(candidate) in self._texts:
-            return False
-        self._texts.add(_text(candidate))
-        self.limit.tried += 1
-        number = self.limit.tried
+    def _try(self, number: int, candidate: Candidate) -> None:
         result = self.measurer.attempt(number, candidate, self._best().seconds)
         self.record.append(Trial(candidate.choices, result.status, result.seconds))
         if result.status == "ok":
@@ -124,7 +143,6 @@ class KernelSearch:
             self.wrong.append(f"{candidate.name}: {result.status}, {result.detail}")
         gain = self.tried[0].seconds / self._best().seconds
         self.progress.step(self.limit.tried, gain)
-        return True
 
     def _keep(self, number: int, candidate: Candidate, seconds: float) -> None:
         self.worked.append((number, candidate))

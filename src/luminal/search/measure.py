@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .. import cores
+from ..backend.contract import Accelerator
 from ..children import Child, Lost
 from ..errors import WrongResult
 from ..kernel.kernel import Kernel
@@ -22,15 +24,26 @@ HOPELESS = 3.0  # times the best: one measurement is enough
 class Measurer:
     """Measures candidates of one kernel at a time.
 
-    backend: the name of a module that is a `backend.contract.Backend`.
+    backend: the name of a module that is a `backend.contract.Backend`, or a device that pickles.
     """
 
-    def __init__(self, backend: str, target: Target, seed: int = 0) -> None:
+    def __init__(self, backend: str | Accelerator, target: Target, seed: int = 0) -> None:
         self.backend, self.target, self.seed = backend, target, seed
         self._child = Child("luminal.search.child")
         self._kernel: Kernel | None = None
         self._default: Candidate | None = None
         self._built: dict[int, Candidate] = {}  # in the child as it is now
+
+    @property
+    def ahead(self) -> int:
+        """Candidates that are built at once, where another compiler builds them in processes."""
+        return 1 if isinstance(self.backend, str) else max(2, cores.count())
+
+    def begin(self, batch: Mapping[int, Candidate]) -> None:
+        """Candidates that will be tried."""
+        if len(batch) > 1:
+            listed = [(number, c.kernel, c.schedule) for number, c in batch.items()]
+            self._child.ask(TRIAL_SECONDS * len(batch), "begin", listed)
 
     def close(self) -> None:
         """End the child process; the next message starts another."""

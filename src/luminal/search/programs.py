@@ -19,6 +19,7 @@ from ..lowering.lower import lower
 from ..rewrite.terms import Region
 from ..runtime.interface import interface_of
 from ..runtime.native import Native
+from ..runtime.offloaded import Offloaded
 from ..runtime.plan import Plan
 from ..runtime.report import Report, main_operations
 from ..scheduling.default import default_schedule
@@ -26,7 +27,7 @@ from ..scheduling.divide import divided
 from ..scheduling.ranges import prepared_by_range
 from .plans import Chosen, clearly_better, compared
 from .tune import Budget, Task, Tuning
-from .whole import fastest
+from .whole import Engine, fastest
 
 CLEAR_GAIN = 1.1  # of a kernel measured alone: less may be none beside the others
 Plans: TypeAlias = Mapping[str, Chosen]  # by the keys of regions
@@ -62,12 +63,16 @@ def _raced(
     """The fastest whole program; the first where none is clearly faster."""
     if len(rivals) == 1:
         return next(iter(rivals.values()))
-    engines, built = [], []
-    assert not isinstance(tuning.backend, Accelerator)
+    engines: list[Engine] = []
+    built, backend, timer = [], tuning.backend, None
     for plans, tuning.least in rivals.values():
         plan, codes = build(plans, tuning, report.again())
-        engines.append(Native(plan, cast(Sequence[Code], codes), tuning.backend, report.threads))
         built.append(plan)
+        if isinstance(backend, Accelerator):
+            engines.append(Offloaded(plan, [code.code for code in codes], backend))
+            timer = backend.seconds
+        else:
+            engines.append(Native(plan, cast(Sequence[Code], codes), backend, report.threads))
     sizes = program.graph.space.usual(tuning.target.hint)
     inputs = {
         number: (port.dtype, tuple(int(n.evaluate(sizes)) for n in port.shape))
@@ -76,7 +81,7 @@ def _raced(
     }
     kernels = [made.kernel for made in built[0].kernels]
     outputs = len(built[0].outputs)
-    number, times = fastest(engines, inputs, sizes, report.threads, outputs, kernels)
+    number, times = fastest(engines, inputs, sizes, report.threads, outputs, kernels, timer)
     texts = [f"{name} {time:.3f}" if time < math.inf else f"{name} WRONG"
              for name, time in zip(rivals, times)]  # fmt: skip
     report.search.append(f"whole programs, in times of the first: {', '.join(texts)}")

@@ -1,6 +1,7 @@
 """One kernel on the bench: candidates are built, compared with the oracle, and timed.
 
 This runs in a child process (`child.py`): a candidate that crashes or hangs harms nobody else.
+Where a device has memory of its own, `device_trial.py` is the stand; here is that of the host.
 Memory-bound kernels are timed on rotating copies of their buffers, larger together than the last
 cache; the others warm.
 """
@@ -11,12 +12,15 @@ import ctypes
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..backend.contract import Backend, Code, Crew, Entry
+from ..backend.contract import Accelerator, Backend, Code, Crew, Entry
+from ..backend.devices import Device
 from ..errors import CompileError
 from ..kernel.kernel import Buffer, Kernel
 from ..kernel.layout import pack
@@ -26,12 +30,12 @@ from ..kernel.target import Target
 from ..kernel.work import usual_sizes, work
 from ..lowering.lower import lower
 from ..lowering.verify import verify
+from .device_trial import CANARY, DeviceStand
 from .inputs import Arrays
 from .oracle import Case, cases
 from .roofline import streams
 from .turns import in_turns, ratios
 
-CANARY = 64  # bytes behind every buffer that nobody may write
 ROTATED = 128 << 20  # most bytes of rotating copies
 SAMPLE_SECONDS = 5e-4  # least length of one measurement
 SAMPLES = 9
@@ -57,32 +61,69 @@ class Built:
     code: Code
 
 
+class Timed(Protocol):
+    """A candidate, ready to be timed. count: calls of a measurement. steady: one tells as much as
+    many."""
+
+    count: int
+    steady: bool
+
+    def sample(self) -> float:
+        """Seconds of one call."""
+        ...
+
+
+class Stand(Protocol):
+    """Where the candidates of a kernel run."""
+
+    def begin(self, kernel: Kernel, schedule: Schedule) -> Any:
+        """A candidate that is being built. Raises CompileError."""
+        ...
+
+    def end(self, built: Any) -> None:
+        """Wait until it is. Raises CompileError."""
+        ...
+
+    def tried(self, built: Any, case: Case) -> tuple[str, Arrays]:
+        """(what is wrong with the results of one case, empty if nothing is; the results)."""
+        ...
+
+    def timed(
+        self, built: Any, given: Arrays, sizes: Mapping[str, int], copies: int
+    ) -> Timed:
+        """Ready to be timed. copies: sets of buffers to rotate through."""
+        ...
+
+
 @dataclass
 class Bench:
     """Everything about one kernel; the default schedule must be tried first."""
 
     kernel: Kernel
     target: Target
-    backend: Backend
+    backend: Device
     seed: int = 0
     cases: list[Case] = field(default_factory=list)
-    built: dict[int, Built] = field(default_factory=dict)
-    default: tuple[Launch, float] | None = None  # and the seconds of a call
+    begun: dict[int, Any] = field(default_factory=dict)  # being built
+    built: dict[int, Any] = field(default_factory=dict)
+    default: tuple[Timed, float] | None = None  # and the seconds of a call
 
     def __post_init__(self) -> None:
         self.sizes = usual_sizes(self.kernel)
-        self.crew = self.backend.crew(self.target.threads)
+        self.stand: Stand
+        if isinstance(self.backend, Accelerator):
+            self.stand = DeviceStand(self.kernel, self.target, self.backend)
+        else:
+            self.stand = HostStand(self.kernel, self.target, self.backend)
         self.cases = list(cases(self.kernel, self.seed))
-        copies = copies_needed(self.kernel, self.sizes, self.target)
-        self.shared = [self._others() for _ in range(copies)]
-
-    def _others(self) -> Arrays:
-        """A copy of all buffers that no schedule lays out anew."""
-        given = self.cases[0].given
-        return {b.name: _copy(self.backend, given[b.name]) for b in self.kernel.buffers
-                if not b.constant}  # fmt: skip
+        self.copies = copies_needed(self.kernel, self.sizes, self.target)
 
     # ---- one candidate
+
+    def begin(self, number: int, kernel: Kernel, schedule: Schedule) -> None:
+        """Candidates that `attempt` will come to. What is wrong with one is said there."""
+        with suppress(CompileError):
+            self.begun[number] = self.stand.begin(kernel, schedule)
 
     def attempt(
         self, number: int, kernel: Kernel, schedule: Schedule, limit: float = 0.0
@@ -91,7 +132,9 @@ class Bench:
         beyond which one measurement is enough."""
         start = time.perf_counter()
         try:
-            built = self.build(kernel, schedule)
+            begun = self.begun.pop(number, None)
+            built = begun or self.stand.begin(kernel, schedule)
+            self.stand.end(built)
         except CompileError as error:
             return Result("refused", str(error))
         spent = time.perf_counter() - start
@@ -101,19 +144,12 @@ class Bench:
         self.built[number] = built
         return Result("ok", "", self.measure(built, limit), spent)
 
-    def build(self, kernel: Kernel, schedule: Schedule) -> Built:
-        """Through the one lowering, as the compiler does it."""
-        program = lower(kernel, schedule, self.target)
-        verify(program)
-        code = self.backend.build([self.backend.render(program, self.target)], self.target)[0]
-        return Built(program, code)
-
-    def check(self, built: Built, complete: bool = False) -> str:
+    def check(self, built: Any, complete: bool = False) -> str:
         """What is wrong with the results; empty if nothing is. complete: this is the default: once
         it is right where large outputs were sampled, it is what the others are held against
         elsewhere."""
         for case in self.cases:
-            fault, outputs = tried(built, self.backend, self.target.threads, case)
+            fault, outputs = self.stand.tried(built, case)
             if fault:
                 return fault
             if complete and case.sampled and case.kind == "calm":
@@ -122,39 +158,85 @@ class Bench:
 
     # ---- time
 
-    def measure(self, built: Built, limit: float) -> float:
+    def measure(self, built: Any, limit: float) -> float:
         """Seconds of one call: in turns with the default, in times of its first measurement. What
         is measured alone meets its own moment of the machine: the same kernel took 375 to 667 us,
         and in turns the ratio of two was within 4% (Zen 3)."""
-        launch = self._launch(built)
-        once = launch.sample(self.crew)
+        launch = self._timed(built)
+        once = launch.sample()
         rounds = SAMPLES // 3 if once * launch.count > LONG_SECONDS else SAMPLES
+        if launch.steady:
+            self.default = self.default or (launch, once)
+            return once
         if self.default is None:
-            samples = [launch.sample(self.crew) for _ in range(3 * rounds)]
+            samples = [launch.sample() for _ in range(3 * rounds)]
             self.default = launch, float(np.quantile(samples, 0.25))
             return self.default[1]
         default, seconds = self.default
         if limit and once > limit:
             return once
-        sides = {side: partial(side.sample, self.crew) for side in (default, launch)}
-        return seconds * ratios(in_turns(sides, rounds), default)[launch]
+        sides = {"default": default.sample, "this": launch.sample}
+        return seconds * ratios(in_turns(sides, rounds), "default")["this"]
 
     def race(self, numbers: Sequence[int], rounds: int, seconds: float) -> dict[int, list[float]]:
         """Several candidates in turns, so that all meet the same moments of the machine: so many
         rounds, fewer where the time is over."""
-        launches = {number: self._launch(self.built[number]) for number in numbers}
+        launches = {number: self._timed(self.built[number]) for number in numbers}
         for launch in launches.values():
-            launch.sample(self.crew)
-        sides = {number: partial(launch.sample, self.crew) for number, launch in launches.items()}
+            launch.sample()
+        sides = {number: launch.sample for number, launch in launches.items()}
+        if all(launch.steady for launch in launches.values()):
+            rounds = 1
         return in_turns(sides, rounds, seconds)
 
-    def _launch(self, built: Built) -> Launch:
-        constants = {b.name: self.cases[0].given[b.name] for b in self.kernel.buffers
-                     if b.constant}  # fmt: skip
-        sets = [{**shared, **constants} for shared in self.shared]
-        launch = Launch(built, self.backend, self.target.threads, self.sizes, sets, keep=True)
+    def _timed(self, built: Any) -> Timed:
+        return self.stand.timed(built, self.cases[0].given, self.sizes, self.copies)
+
+
+class HostStand:
+    """Where the candidates of a kernel run in this process's memory; see `Stand`."""
+
+    def __init__(self, kernel: Kernel, target: Target, backend: Backend) -> None:
+        self.kernel, self.target, self.backend = kernel, target, backend
+        self.crew = backend.crew(target.threads)
+        self._sets: list[Arrays] = []
+
+    def begin(self, kernel: Kernel, schedule: Schedule) -> Built:
+        """Through the one lowering, as the compiler does it."""
+        program = lower(kernel, schedule, self.target)
+        verify(program)
+        code = self.backend.build([self.backend.render(program, self.target)], self.target)[0]
+        return Built(program, code)
+
+    def end(self, built: Built) -> None:
+        """It is built."""
+
+    def tried(self, built: Built, case: Case) -> tuple[str, Arrays]:
+        return tried(built, self.backend, self.target.threads, case)
+
+    def timed(
+        self, built: Built, given: Arrays, sizes: Mapping[str, int], copies: int
+    ) -> HostTimed:
+        constant = {b.name for b in self.kernel.buffers if b.constant}
+        while len(self._sets) < copies:  # of all buffers that no schedule lays out anew
+            self._sets.append({name: _copy(self.backend, array) for name, array in given.items()
+                               if name not in constant})  # fmt: skip
+        constants = {name: given[name] for name in constant}
+        sets = [{**changing, **constants} for changing in self._sets]
+        launch = Launch(built, self.backend, self.target.threads, sizes, sets, keep=True)
         launch.calibrate(self.crew)
-        return launch
+        return HostTimed(launch, self.crew)
+
+
+class HostTimed:
+    """Calls of a candidate, timed together; see `Timed`."""
+
+    def __init__(self, launch: Launch, crew: Crew) -> None:
+        self.steady = False
+        self.count, self._sample = launch.count, partial(launch.sample, crew)
+
+    def sample(self) -> float:
+        return self._sample()
 
 
 def tried(built: Built, backend: Backend, threads: int, case: Case) -> tuple[str, Arrays]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..backend.contract import Accelerator
 from ..backend.devices import Device
 from ..children import Lost
 from ..errors import CompileError, DeviceError, Illegal, InputError
@@ -23,7 +24,6 @@ from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Chooser
 from ..scheduling.decisions import Choices, Decision, Decisions
-from ..scheduling.once import made_once
 from ..scheduling.prepare import prepare
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .kernel_search import KernelSearch, Limit
@@ -107,7 +107,9 @@ class Tuning:
         self._databases = _databases(self.database)
         self._known: dict[str, Tuned | None] = {}
         self._seconds: dict[str, float | None] = {}  # of defaults, by key
-        self._measurer = Measurer(self.backend.__name__, self.target, self.seed)
+        backend = self.backend
+        named = backend if isinstance(backend, Accelerator) else backend.__name__
+        self._measurer = Measurer(named, self.target, self.seed)
         self._rates: Mapping[str, float] = {}
 
     def __enter__(self) -> Tuning:
@@ -212,10 +214,9 @@ class Tuning:
         kernel: in canonical form."""
         choices, _ = self.known(kernel)
         try:
-            parts = prepare(kernel, self.target, Decisions(choices))
+            return prepare(kernel, self.target, Decisions(choices))
         except Illegal:
-            parts = prepare(kernel, self.target)
-        return [piece for part in parts for piece in made_once(part, self.target)]
+            return prepare(kernel, self.target)
 
     def measured_parts(self, kernel: Kernel, budget: Budget) -> list[Kernel]:
         """As `prepared`, after trying the other numbers of parts while there is time."""

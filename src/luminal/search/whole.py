@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,9 @@ UNIT = {
 }  # rounding to a dtype: (bytes, whether it is a float)
 
 
+Timer: TypeAlias = Callable[[Callable[[], None]], float]
+
+
 class Engine(Protocol):
     """A compiled program (see `runtime.executable.Engine`)."""
 
@@ -49,16 +53,18 @@ def fastest(
     threads: int,
     outputs: int,
     kernels: Sequence[Kernel],
+    timer: Timer | None = None,
 ) -> tuple[int, list[float]]:
     """(number of the fastest, the first where no other is clearly faster; times of each in those
     of the first, infinite where its outputs differ from the first's). inputs: port -> (dtype,
-    shape). outputs: how many. kernels: those of the first. Raises WrongResult where several agree
-    against the first."""
+    shape). outputs: how many. kernels: those of the first. timer: the seconds of what a function
+    queues on a device, by the device's clock. Raises WrongResult where several agree against the
+    first."""
     results = [_run(engine, inputs, sizes, outputs, positive=False) for engine in engines]
     if not all(_finite(array) for array in results[0]):
         results = [_run(engine, inputs, sizes, outputs, positive=True) for engine in engines]
     right = _agreeing(results, tolerance(kernels, sizes))
-    sides = {number: _sampler(engines[number].run, threads) for number in right}
+    sides = {number: _sampler(engines[number].run, threads, timer) for number in right}
     samples = in_turns(sides, ROUNDS, SECONDS)
     found = ratios(samples, 0)
     return winner(samples, 0), [found.get(number, math.inf) for number in range(len(engines))]
@@ -140,8 +146,13 @@ def _finite(array: np.ndarray) -> bool:
     return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())
 
 
-def _sampler(run: Callable[[], None], threads: int) -> Callable[[], float]:
+def _sampler(
+    run: Callable[[], None], threads: int, timer: Timer | None = None
+) -> Callable[[], float]:
     """Seconds of a run. One thread: of its processor time, blind to what else runs."""
+    if timer is not None:
+        run()  # later runs may be one launch
+        return partial(timer, run)
     clock = time.thread_time if threads == 1 else time.perf_counter
     start = time.perf_counter()
     run()

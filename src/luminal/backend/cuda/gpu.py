@@ -15,7 +15,7 @@ from ...kernel.kernel import Kernel as Fused
 from ...kernel.program import Program
 from ...kernel.target import Target
 from .. import text
-from ..contract import Accelerator, Modelled
+from ..contract import Accelerator, Kept, Modelled
 from . import nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like
@@ -65,6 +65,9 @@ class Cuda(Accelerator):
         self._compile = compile
         self._driver: Driver | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cuda, (self.arch, self._multiprocessors, self._open, self._compile)
+
     @property
     def driver(self) -> Driver:
         """That of a GPU for which kernels are compiled. Raises DeviceError."""
@@ -96,7 +99,8 @@ class Cuda(Accelerator):
         return [Cubin(nvrtc.pool().compiled(each, self.arch), each.encode()) for each in texts]
 
     def fingerprint(self, target: Target) -> str:
-        return f"cuda {self.arch} {target!r}"
+        gpu = f"{self._driver.name} driver {self._driver.version} " if self._driver else ""
+        return f"cuda {self.arch} {gpu}{target!r}"
 
     def needs(self, target: Target) -> tuple[str, ...]:
         return ()  # said when it is run: programs for other machines may be compiled
@@ -157,6 +161,13 @@ class Cuda(Accelerator):
         self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
     ) -> Modelled:
         return modelled(kernel, program, sizes, self.gpu, self.target(1), registers)
+
+    def spilled(self, built: Kept) -> int:
+        assert isinstance(built, Cubin)
+        return 0 if built.work is None else built.work.result().spilled
+
+    def rates(self, threads: int) -> dict[str, float]:
+        return self.gpu.rates()
 
     def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
         return self.driver.recorded(work)

@@ -14,8 +14,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,10 @@ from .. import text
 from ..contract import Accelerator
 from ..text.writer import written
 from . import nvrtc
+from .limits import like
+from .model import predicted
 from .prelude import DIALECT, INSTRUCTIONS
-from .shape import Shape, group_target, launch_shape, workers
+from .shape import BANDWIDTH, Shape, group_target, launch_shape, workers
 
 PRELUDE = Path(__file__).with_name("simulator.hpp")
 FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
@@ -42,6 +44,7 @@ MESSAGE = 256
 MULTIPROCESSORS = 2
 MOST_KEPT = 256 << 20  # bytes
 ARCH = "sm_90a"  # that it is like
+LIKE = replace(like(ARCH), multiprocessors=MULTIPROCESSORS, bandwidth=MULTIPROCESSORS * BANDWIDTH)
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,13 @@ class Simulator(Accelerator):
     def __init__(self, order: int = 2, races: bool = False, sanitize: str = "") -> None:
         self.__name__ = __name__
         self.order, self.races, self.sanitize = order, races, sanitize
+        self.steady = True
         self._launches = 0
+        self._clock: float | None = None  # seconds, while they are asked for
         self._lock = threading.Lock()  # a library runs one block at a time
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Simulator, (self.order, self.races, self.sanitize)
 
     @property
     def name(self) -> str:
@@ -128,6 +136,8 @@ class Simulator(Accelerator):
     def copy(self, target: np.ndarray, source: np.ndarray, size: int, target_at: int = 0,
              source_at: int = 0) -> None:  # fmt: skip
         target[target_at : target_at + size] = source[source_at : source_at + size]
+        if self._clock is not None:
+            self._clock += 2 * size / LIKE.bandwidth
 
     # ---- running
 
@@ -148,6 +158,9 @@ class Simulator(Accelerator):
         with self._lock:
             self._launches += 1
             self._run(kernel, slots, shape)
+            if self._clock is not None:
+                known = dict(zip(program.sizes, map(int, sizes), strict=True))
+                self._clock += predicted(program, known, LIKE, self.target(1))[0]
 
     def _run(self, kernel: Kernel, slots: list[Slot], shape: Shape) -> None:
         how = Launch(shape.blocks, shape.threads, shape.shared, self.order, self._launches,
@@ -159,6 +172,15 @@ class Simulator(Accelerator):
 
     def finish(self) -> None:
         """Every launch has waited."""
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """What such a GPU would take by what its warps do: the same each time (see `model`)."""
+        self._clock = 0.0
+        try:
+            work()
+            return self._clock
+        finally:
+            self._clock = None
 
     def check(self) -> dict[str, float]:
         from .checks import differences

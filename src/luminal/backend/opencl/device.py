@@ -47,6 +47,9 @@ class OpenCL(Accelerator):
         self._workers = self._group * GROUPS * device.max_compute_units
         self._dialect = replace(text.OPENCL, lacks=() if device.double_fp_config else ("f64",))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, ()
+
     @property
     def name(self) -> str:
         return f"{self._device.platform.name.strip()}: {self._device.name.strip()}"

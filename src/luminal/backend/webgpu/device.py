@@ -61,6 +61,9 @@ class WebGPU(Accelerator):
         self._encoder: Any = None
         self._waiting = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, ()
+
     @property
     def name(self) -> str:
         return f"WebGPU on {self._adapter.info['device']}"
