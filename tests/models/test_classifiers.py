@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from PIL import Image
+from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
 
 from luminal.errors import InputError, Unsupported, WeightsError
-from luminal.models.vision.classifier import Classifier
+from luminal.models.vision.classifier import Classifier, Features
+from luminal.models.vision.depth import Depth
+from luminal.models.vision.images import prepared
 from luminal.models.vision.pairs import Pairs
 
+from . import tiny_vision
 from .tiny_diffusion import lively
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16,
@@ -32,25 +35,72 @@ MODELS = {
 }  # fmt: skip
 
 
+MODELS |= {
+    "registers": lambda: transformers.Dinov2WithRegistersForImageClassification(
+        transformers.Dinov2WithRegistersConfig(
+            **SIZES, mlp_ratio=2, num_register_tokens=3, use_swiglu_ffn=True
+        )
+    ),
+    "swin": tiny_vision.swin,
+    "swin-absolute": lambda: tiny_vision.swin(use_absolute_embeddings=True, qkv_bias=False),
+    "swinv2": lambda: tiny_vision.swin("v2"),
+    "swinv2-finer": lambda: tiny_vision.swin("v2", pretrained_window_sizes=[3, 4]),
+    "efficientnet": tiny_vision.efficientnet,
+}
+
+
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_and_names(kind, tmp_path):
-    model = lively(MODELS[kind]())
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if "scale" in name:
-                value.uniform_(0.5, 1.5)
+    model = MODELS[kind]()
     model.config.id2label = {n: f"thing {n}" for n in range(5)}
-    model.save_pretrained(tmp_path)
+    tiny_vision.saved(model, tmp_path)
     ours = Classifier(tmp_path, device="reference")
-    pixels = np.random.default_rng(0).standard_normal((3, 16, 16), np.float32)
+    image = tiny_vision.picture()
+    pixels = ours._folder.pixels(image)
+    side = model.config.image_size
+    assert pixels.shape == (3, side, side)
     with torch.inference_mode():
         wanted = model(torch.from_numpy(pixels)[None]).logits[0].numpy()
-    assert np.abs(ours.scores(pixels) - wanted).max() < 1e-5 * np.abs(wanted).max()
-    image = Image.fromarray((pixels.transpose(1, 2, 0) * 40 + 128).clip(0, 255).astype(np.uint8))
-    found = ours(image.resize((40, 30)), 2)
-    assert len(found) == 2 and found[0][1] >= found[1][1] and found[0][0].startswith("thing")
+    found = ours.scores(pixels)
+    assert np.abs(found - wanted).max() < 1e-4 * max(0.2, np.abs(wanted).max())
+    best = ours(image, 2)
+    assert [name for name, _ in best] == [f"thing {n}" for n in np.argsort(-wanted)[:2]]
+    assert best[0][1] >= best[1][1]
     with pytest.raises(InputError, match="not a picture"):
         ours(b"nothing")
+
+
+@pytest.mark.parametrize("more", [{}, {"use_gated_mlp": True, "query_bias": False}])
+def test_features_of_any_size(more, tmp_path):
+    model = tiny_vision.saved(tiny_vision.dinov3(**more), tmp_path)
+    ours = Features(tmp_path, device="reference")
+    pixels = np.random.default_rng(0).standard_normal((3, 24, 40), np.float32)
+    with torch.inference_mode():
+        wanted = model(torch.from_numpy(pixels)[None]).last_hidden_state[0].numpy()
+    found = ours.run(pixels)
+    assert found.shape == (1 + 2 + 15, 16)
+    assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind", ["relative", "metric"])
+def test_depth(kind, tmp_path):
+    model = tiny_vision.depth_anything(depth_estimation_type=kind, max_depth=20)
+    processor = DPTImageProcessorPil(
+        size={"height": 28, "width": 28}, keep_aspect_ratio=True, ensure_multiple_of=7
+    )
+    processor.save_pretrained(tmp_path)
+    tiny_vision.saved(model, tmp_path)
+    image = tiny_vision.picture((50, 37))
+    given = processor(image, return_tensors="pt")
+    with torch.inference_mode():
+        wanted = model(**given)
+    ours = Depth(tmp_path, device="reference")
+    pixels = prepared(image, ours._prepared)
+    np.testing.assert_allclose(pixels, given.pixel_values[0].numpy(), atol=1e-5)
+    near = wanted.predicted_depth[0].numpy()
+    assert near.max() > 0 and np.abs(ours.run(pixels) - near).max() < 1e-5 * near.max()
+    whole = processor.post_process_depth_estimation(wanted, [(37, 50)])[0]["predicted_depth"]
+    np.testing.assert_allclose(ours(image), whole.numpy(), atol=1e-4 * near.max())
 
 
 TOWER = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16,

@@ -94,3 +94,36 @@ def sam2():
     return transformers.Sam2Model(transformers.Sam2Config(
         vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=decoder
     ))  # fmt: skip
+
+
+def swin(version="", **more):
+    config = getattr(transformers, f"Swin{version}Config")(**{
+        "image_size": 36, "patch_size": 3, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4],
+        "window_size": 5, "num_labels": 5, **more,
+    })  # fmt: skip
+    return getattr(transformers, f"Swin{version}ForImageClassification")(config)
+
+
+def efficientnet():
+    return transformers.EfficientNetForImageClassification(transformers.EfficientNetConfig(
+        image_size=33, width_coefficient=0.3, depth_coefficient=0.4, hidden_dim=384, num_labels=5,
+        depthwise_padding=[2],
+    ))  # fmt: skip
+
+
+def dinov3(**more):
+    return transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        image_size=32, patch_size=8, num_register_tokens=2, **more,
+    ))  # fmt: skip
+
+
+def depth_anything(**more):
+    eye = transformers.Dinov2Config(
+        hidden_size=16, num_hidden_layers=4, num_attention_heads=2, image_size=28, patch_size=7,
+        mlp_ratio=2, out_indices=[1, 2, 3, 4], apply_layernorm=True, reshape_hidden_states=False,
+    )  # fmt: skip
+    return transformers.DepthAnythingForDepthEstimation(transformers.DepthAnythingConfig(
+        backbone_config=eye, patch_size=7, reassemble_hidden_size=16, fusion_hidden_size=8,
+        neck_hidden_sizes=[8, 8, 12, 16], head_hidden_size=4, **more,
+    ))  # fmt: skip

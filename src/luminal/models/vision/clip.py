@@ -7,9 +7,8 @@ from pathlib import Path
 
 from ... import nn, ops
 from ...graph import Graph, Tensor
-from ...nn.activation import BY_NAME
 from ...weights.fields import Fields
-from .layers import Block
+from .layers import Block, sizes
 
 LEGACY_END = 2  # of configs that name a wrong end token: the end has the largest id
 
@@ -33,14 +32,8 @@ class CLIPTextConfig:
     def read(given: Fields) -> CLIPTextConfig:
         """Raises WeightsError."""
         usual = CLIPTextConfig()
-        counts = [name for name, value in vars(usual).items()
-                  if type(value) is int and name != "eos_token_id"]  # fmt: skip
-        return CLIPTextConfig(
-            **{name: given.count(name, getattr(usual, name)) for name in counts},
-            hidden_act=given.text("hidden_act", usual.hidden_act, among=BY_NAME),
-            layer_norm_eps=given.number("layer_norm_eps", usual.layer_norm_eps, low=0, high=1),
-            eos_token_id=given.count("eos_token_id", usual.eos_token_id, low=0),
-        )
+        end = given.count("eos_token_id", usual.eos_token_id, low=0)
+        return sizes(usual, given, eos_token_id=end)
 
     @staticmethod
     def load(file: Path) -> CLIPTextConfig:

@@ -18,6 +18,7 @@ Source: TypeAlias = Any  # a path, bytes, a data URL, an array (height, width, 3
 MOST_PIXELS = 1 << 27
 MOST_BYTES = 1 << 28
 WHOLE = 384  # pixels of a side from which on nothing is cut off by crop_pct
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
 
@@ -159,6 +160,8 @@ def wanted_size(given: Fields, size: tuple[int, int], square: bool = True) -> tu
         side = given.count("size")
         return (side, side) if square else shortest_side(size, side)
     wanted = given.fields("size")
+    if given.has("ensure_multiple_of"):
+        return _multiples(given, size)
     if wanted.has("height"):
         return wanted.count("width"), wanted.count("height")
     if wanted.has("max_height"):
@@ -171,6 +174,19 @@ def wanted_size(given: Fields, size: tuple[int, int], square: bool = True) -> tu
         scale = side / max(size)
         return int(size[0] * scale + 0.5), int(size[1] * scale + 0.5)
     raise given.wrong("size", "height and width, or shortest_edge")
+
+
+def _multiples(given: Fields, size: tuple[int, int]) -> tuple[int, int]:
+    """Sides that a number divides, as near as can be to the height and width that are asked for;
+    in the same proportions as the picture's if these are kept."""
+    step, wanted = given.count("ensure_multiple_of"), given.fields("size")
+    scales = [wanted.count(n) / side for n, side in zip(("width", "height"), size)]
+    if given.flag("keep_aspect_ratio"):
+        scales = [min(scales, key=lambda scale: abs(1 - scale))] * 2
+    width, height = (
+        max(step, round(scale * side / step) * step) for scale, side in zip(scales, size)
+    )
+    return width, height
 
 
 def prepared(image: Any, given: Fields, square: bool = True) -> np.ndarray:
@@ -220,3 +236,28 @@ def with_usual(given: Fields, usual: Mapping[str, Any]) -> Fields:
     """The fields of `given`, and usual values of those that are missing."""
     known = {name: value for name, value in given.values.items() if value is not None}
     return Fields({**usual, **known}, given.where)
+
+
+def stretched(x: np.ndarray, height: int, width: int, cubic: bool = False) -> np.ndarray:
+    """x (rows, columns) at the middles of so many cells: between two of its own, or four if
+    cubic (with -0.75 for the slope, as PyTorch has it)."""
+    for axis, size in enumerate((height, width)):
+        count = x.shape[axis]
+        at = (np.arange(size) + 0.5) * (count / size) - 0.5
+        at = at if cubic else np.clip(at, 0, count - 1)
+        low = np.floor(at).astype(int)
+        parts = []
+        for step in range(-1, 3) if cubic else range(2):
+            share = np.expand_dims(_share(np.abs(at - low - step), cubic), 1 - axis)
+            place = np.clip(low + step, 0, count - 1)
+            parts.append(np.take(x, place, axis) * share.astype(np.float32))
+        x = np.asarray(np.sum(parts, axis=0, dtype=np.float32))
+    return x
+
+
+def _share(far: np.ndarray, cubic: bool) -> np.ndarray:
+    """Of a cell so far away (Keys 1981, https://doi.org/10.1109/TASSP.1981.1163711)."""
+    if not cubic:
+        return 1 - far
+    near = (1.25 * far - 2.25) * far * far + 1
+    return np.where(far <= 1, near, ((-0.75 * far + 3.75) * far - 6) * far + 3)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ... import nn, ops
 from ...errors import Unsupported, WeightsError
 from ...graph import Graph, Tensor
-from ...nn import init
-from ...nn.activation import activation_of
+from ...nn.activation import BY_NAME, activation_of
 from ...nn.attention import heads as split_heads
 from ...weights.fields import Fields, exists
 
@@ -97,28 +97,21 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each after a norm, with residuals around both. scaled: each feature of
-    what they add is multiplied by a weight."""
+    """Attention and an MLP, each after a norm, with residuals around both."""
 
     def __init__(
         self, graph: Graph, width: int, heads: int, inner: int, activation: str,
-        eps: float = 1e-5, bias: bool = True, scaled: bool = False,
+        eps: float = 1e-5,
     ) -> None:  # fmt: skip
         super().__init__()
         self.layer_norm1 = nn.LayerNorm(graph, width, eps)
-        self.self_attn = Attention(graph, width, heads, bias=bias)
+        self.self_attn = Attention(graph, width, heads)
         self.layer_norm2 = nn.LayerNorm(graph, width, eps)
         self.mlp = MLP(graph, width, inner, activation)
-        self.scaled = scaled
-        if scaled:
-            self.scale1 = init.filled(graph, (width,), 1)
-            self.scale2 = init.filled(graph, (width,), 1)
 
     def forward(self, x: Tensor, **seen: Any) -> Tensor:
-        y = self.self_attn(self.layer_norm1(x), **seen)
-        x = x + (y * self.scale1 if self.scaled else y)
-        y = self.mlp(self.layer_norm2(x))
-        return x + (y * self.scale2 if self.scaled else y)
+        x = x + self.self_attn(self.layer_norm1(x), **seen)
+        return x + self.mlp(self.layer_norm2(x))
 
 
 def config_of(directory: Path, kinds: Iterable[str]) -> tuple[Fields, str]:
@@ -131,6 +124,17 @@ def config_of(directory: Path, kinds: Iterable[str]) -> tuple[Fields, str]:
     if kind not in kinds:
         raise Unsupported(f"{directory}: {kind!r}; there are {', '.join(kinds)}")
     return given, kind
+
+
+def sizes(usual: Any, given: Fields, **others: Any) -> Any:
+    """A config like the usual one, a frozen dataclass, with the whole numbers, the activation and
+    the epsilon of norms that are given. others: fields that are read otherwise. Raises
+    WeightsError."""
+    counts = {name: given.count(name, value) for name, value in vars(usual).items()
+              if type(value) is int and name not in others}  # fmt: skip
+    act = given.text("hidden_act", usual.hidden_act, among=BY_NAME)
+    eps = given.number("layer_norm_eps", usual.layer_norm_eps, low=0, high=1)
+    return replace(usual, **counts, hidden_act=act, layer_norm_eps=eps, **others)
 
 
 def renamed(state: Mapping[str, Any], renames: Renames, drop: str = r"$^") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from ...weights.fields import Fields
 from .boxes import corners
 from .detector import Detection, Detector
 from .detr import detr
-from .images import Source, prepared, processor, read_image, with_usual
+from .images import IMAGENET, Source, prepared, processor, read_image, with_usual
 from .layers import config_of, names_of, renamed
 from .named import Named
+from .programs import BySize
 from .resnet import TIMM
 from .rtdetr import rt_detr
 
@@ -31,12 +31,10 @@ RENAMES = (
     (r"^(bbox_embed|class_embed)\.", r"model.decoder.\1."),
 )
 BACKBONE = "model.backbone."
-IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 USUAL: dict[str, dict[str, Any]] = {
     "detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **IMAGENET},
     "rt_detr": {"size": {"height": 640, "width": 640}, "do_normalize": False},
 }
-MOST_PROGRAMS = 4  # sizes of pictures for which programs are kept
 
 
 class Looker:
@@ -48,7 +46,7 @@ class Looker:
     """
 
     def __init__(self, directory: str | Path, size: int | None = None, **compiling: Any) -> None:
-        self.directory, self._compiling = Path(directory), compiling
+        self.directory = Path(directory)
         self.config, self.kind = config_of(self.directory, NETS)
         given = with_usual(processor(self.directory), USUAL.get(self.kind, USUAL["rt_detr"]))
         sides = {} if size is None else {"size": {"height": size, "width": size}}
@@ -58,25 +56,13 @@ class Looker:
         head = "class_labels_classifier" if self.softmax else "model.enc_score_head"
         self.classes = len(Named(Graph(), self._state)[head].array()) - self.softmax
         self.names = names_of(self.config, self.classes)
-        self._programs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._programs = BySize(self._record, compiling)
 
     # ---- programs
 
-    def _program(self, shape: tuple[int, ...]) -> tuple[Any, Tensor, list[Tensor]]:
-        """(program, pixels, [logits, boxes, scores, labels, corners])."""
-        if shape in self._programs:
-            self._programs.move_to_end(shape)
-            return self._programs[shape]
-        graph = Graph()
-        pixels = graph.tensor((1, *shape), name="pixels")
+    def _record(self, graph: Graph, pixels: Tensor) -> list[Tensor]:
         logits, boxes = NETS[self.kind](Named(graph, self._state), pixels, self.config)
-        found = logits, boxes, *self._best(logits, boxes)
-        outputs = [tensor.output() for tensor in found]
-        made = graph.compile(**self._compiling), pixels, outputs
-        self._programs[shape] = made
-        if len(self._programs) > MOST_PROGRAMS:
-            self._programs.popitem(last=False)
-        return made
+        return [logits, boxes, *self._best(logits, boxes)]
 
     def _best(self, logits: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(scores, labels, corners) of as many boxes as there are queries."""
@@ -91,10 +77,7 @@ class Looker:
         """[logits (queries, classes, and "nothing" of a DETR), boxes (queries, 4), scores
         (queries,), labels (queries,), corners (queries, 4)], places as shares of the picture, of
         prepared pixels (3, height, width)."""
-        program, into, outputs = self._program(pixels.shape)
-        program[into] = pixels[None]
-        program.run()
-        return [np.array(program[tensor]) for tensor in outputs]
+        return self._programs(pixels)
 
     # ---- a picture
 

@@ -13,9 +13,8 @@ import numpy as np
 from ...errors import InputError
 from ...graph import Graph
 from ...weights.checkpoints import read_tensors
-from .images import Source, prepared, processor, read_image, with_usual
+from .images import IMAGENET, Source, prepared, processor, read_image, stretched, with_usual
 from .layers import config_of, renamed
-from .looker import IMAGENET
 from .named import Named
 from .sam import encoded, encoded2
 from .sam_masks import BACKGROUND, FIRST_CORNER, NOTHING, OBJECT, SECOND_CORNER, Prompts, masks
@@ -182,15 +181,3 @@ def checked(
         if not (0 <= x <= size[0] and 0 <= y <= size[1]):
             raise InputError(f"{x}, {y} lies outside of a picture of {size[0]} x {size[1]} pixels")
     return np.array(places, np.float64), labels
-
-
-def stretched(x: np.ndarray, height: int, width: int) -> np.ndarray:
-    """x (rows, columns) at the middles of so many cells, bilinear."""
-    for axis, size in enumerate((height, width)):
-        count = x.shape[axis]
-        at = np.clip((np.arange(size) + 0.5) * (count / size) - 0.5, 0, count - 1)
-        low = np.floor(at).astype(int)
-        share = np.expand_dims(at - low, 1 - axis).astype(np.float32)
-        high = np.minimum(low + 1, count - 1)
-        x = np.take(x, low, axis) * (1 - share) + np.take(x, high, axis) * share
-    return x

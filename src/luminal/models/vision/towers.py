@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from ... import nn, ops
 from ...graph import Graph, Tensor
 from ...nn import init
-from ...nn.activation import BY_NAME
 from ...weights.fields import Fields
 from .clip import Encoder
-from .layers import Block
+from .layers import Block, sizes
 
 KINDS = {  # model_type -> whether there is a class token, and a norm before all blocks
     "clip_vision_model": True, "siglip_vision_model": False, "idefics3_vision": False,
@@ -38,14 +37,8 @@ class TowerConfig:
     def read(given: Fields) -> TowerConfig:
         """Raises WeightsError."""
         classed = KINDS[given.text("model_type", among=KINDS)]
-        usual, act = TowerConfig(), "quick_gelu" if classed else "gelu_pytorch_tanh"
-        counts = [name for name, value in vars(usual).items() if type(value) is int]
-        return TowerConfig(
-            **{name: given.count(name, getattr(usual, name)) for name in counts},
-            hidden_act=given.text("hidden_act", act, among=BY_NAME),
-            layer_norm_eps=given.number("layer_norm_eps", 1e-5 if classed else 1e-6, low=0, high=1),
-            classed=classed,
-        )
+        act, eps = ("quick_gelu", 1e-5) if classed else ("gelu_pytorch_tanh", 1e-6)
+        return sizes(TowerConfig(hidden_act=act, layer_norm_eps=eps, classed=classed), given)
 
     @property
     def side(self) -> int:
