@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from luminal.backend import cpu
 from luminal.graph import scalars
 from luminal.graph.dtype import ALL, BY_NAME, DType, boolean, f16, f32, f64, i32, i64
 from luminal.kernel.program import Val
@@ -103,6 +104,12 @@ def test_every_operation(dtype: DType, target: str) -> None:
 @pytest.mark.parametrize("source", ALL, ids=str)
 def test_every_cast(source: DType, target: str) -> None:
     a = hostile(source, 3)
+    if source.is_float:  # where integers end
+        sizes = [2.0 ** (8 * n - sign) for n in (1, 2, 4, 8) for sign in (0, 1)]
+        with np.errstate(over="ignore"):
+            ends = np.array([s for n in sizes for s in (n, -n)]).astype(source.numpy)
+        near = [np.nextafter(ends, source.numpy.type(0))] if source.bytes > 2 else []
+        a[: (1 + len(near)) * len(ends)] = np.concatenate([ends, *near])
     names = ["a", *(f"to_{d}" for d in ALL)]
     kinds = [source, *ALL]
     for width in widths(source, target)[:2]:
@@ -120,6 +127,18 @@ def test_every_cast(source: DType, target: str) -> None:
         for dtype in ALL:
             expected = scalars.convert(a, dtype)
             check(f"{source} to {dtype} x {width}", arrays[f"to_{dtype}"], expected, a)
+
+
+@pytest.mark.parametrize("dtype", [d for d in ALL if d.kind in ("int", "uint")], ids=str)
+def test_floats_become_integers_in_lanes(dtype: DType) -> None:
+    def build(body: native.Body, at) -> None:
+        x = body.emit("load", (at("a"),), f32, 16, (0,))
+        body.effect("store", (body.emit("cast", (x,), dtype, 16), at("b")), (0,))
+
+    buffers = [native.buffer("a", f32, COUNT), native.buffer("b", dtype, COUNT)]
+    target = cpu.named("avx512")
+    text = cpu.render(native.blocks(buffers, 16, build), target)
+    assert "cvttss" not in cpu.build([text], target)[0].assembly()
 
 
 @pytest.mark.parametrize("target", native.TARGETS)

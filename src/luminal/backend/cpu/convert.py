@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...graph.dtype import DType, f32
 from .emitter import BITS, ELEMENTS, Emitter, Operand
 
@@ -21,6 +23,8 @@ def cast(e: Emitter, a: Operand, source: DType, target: DType) -> Operand:
     if source.is_float and target.is_float:
         name = "fpext" if target.bytes > source.bytes else "fptrunc"
         return e.convert(name, a, ELEMENTS[target.name])
+    if source.is_float and e.machine.is_x86 and a.width > 1:
+        return _saturate_lanes(e, a, source, target)
     if source.is_float:
         return _saturate(e, a, target)
     if target.is_float:
@@ -55,6 +59,28 @@ def _saturate(e: Emitter, a: Operand, target: DType) -> Operand:
     result = e.call(f"llvm.{name}.{kinds}", like, a)
     assert result is not None
     return result
+
+
+def _saturate_lanes(e: Emitter, a: Operand, source: DType, target: DType) -> Operand:
+    """The same on x86, where LLVM takes saturating vectors apart into their elements."""
+    signed, wide = target.kind == "int", target.bytes >= 4
+    kept = a
+    if signed:  # else the comparison with 0 turns NaN into it
+        kept = e.select(e.compare("fcmp ord", a, a), a, e.constant(0.0, a))
+    low, high = e.constant(float(target.lowest), a), source.numpy.type(target.highest)
+    if int(high) > target.highest:
+        high = np.nextafter(high, source.numpy.type(0))
+    top = e.constant(float(high), a)
+    kept = e.select(e.compare("fcmp ogt", kept, low), kept, low)
+    kept = e.select(e.compare("fcmp olt", kept, top), kept, top)
+    whole = e.convert("fptosi" if signed or not wide else "fptoui", kept,
+                      ELEMENTS[target.name] if wide else "i32")  # fmt: skip
+    if not wide:
+        return e.convert("trunc", whole, ELEMENTS[target.name])
+    if int(high) == target.highest:
+        return whole
+    above = e.compare("fcmp ogt", a, top)
+    return e.select(above, e.constant(target.highest, whole), whole)
 
 
 # ---- two-byte floats
