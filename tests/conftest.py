@@ -4,7 +4,7 @@ tuning database of whoever runs it, nor programs that another test has compiled.
 from pathlib import Path
 
 import pytest
-from backend.c_device import METAL, CDevice
+from backend.c_device import CDevice
 from hypothesis import settings
 
 from luminal.backend import devices
@@ -18,7 +18,6 @@ settings.load_profile("shared")
 def devices_of_tests():
     """A device outside of the package registers itself like those inside."""
     devices.register("c", CDevice)
-    devices.register("metal text", lambda: CDevice(METAL))
 
 
 @pytest.fixture(autouse=True, scope="session")

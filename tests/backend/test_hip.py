@@ -1,23 +1,16 @@
-"""HIP's and Metal's text: written anywhere, compiled where clang is, not run."""
+"""HIP's and Metal's text: written anywhere, compiled where clang is, run by the simulator."""
 
 from __future__ import annotations
-
-import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 from kernel.test_threads import tree_sum
 
 from luminal import ops
-from luminal.backend import text
-from luminal.errors import DeviceError
+from luminal.backend import devices, text
+from luminal.backend.text import clang
+from luminal.errors import CompileError, DeviceError
 from luminal.graph import Graph
-
-CLANG = next(filter(None, map(shutil.which, ("clang", "clang-21", "clang-20", "clang-19"))), None)
-FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-O2", "-S", "-o", "-",
-         "-Rpass-analysis=kernel-resource-usage")  # fmt: skip
 
 
 def network() -> Graph:
@@ -41,16 +34,47 @@ def test_sources_without_a_device(device: str, word: str) -> None:
         network().compile("hip:sm_80")
 
 
-@pytest.mark.skipif(CLANG is None, reason="no clang")
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1100"])
-def test_clang_takes_every_kernel(arch: str) -> None:
+@pytest.mark.skipif(clang.found() is None, reason="no clang for AMD's GPUs")
+@pytest.mark.parametrize(("arch", "wave"), [("gfx90a", 64), ("gfx942", 64), ("gfx1100", 32)])
+def test_clang_takes_every_kernel(arch: str, wave: int) -> None:
     """Alone: with neither headers nor libraries, so that no function is left open."""
-    sources = [*network().compile(f"hip:{arch}").sources().values()]
-    for source in (*sources, text.render(tree_sum(), text.HIP)):
-        command = [str(CLANG), *FLAGS, f"--offload-arch={arch}", "-"]
-        done = subprocess.run(command, input=source, capture_output=True, text=True)
-        if "amdgcn" in done.stderr and "target" in done.stderr and done.returncode:
-            pytest.skip("this clang has no AMD target")
-        assert done.returncode == 0, done.stderr
-        assert len(re.findall(r"VGPRs: (\d+)", done.stderr)) == 1
-        assert "rel32@lo" not in done.stdout  # nothing is called
+    rt = network().compile(f"hip:{arch}")
+    assert all(f"__launch_bounds__({wave})" in source for source in rt.sources().values())
+    for source in (*rt.sources().values(), text.render(tree_sum(), text.HIP)):
+        assembly, taken = clang.compiled(source, arch)
+        assert "rel32@lo" not in assembly  # nothing is called
+        assert taken["registers"] > 0 and taken["spilled"] == taken["stack"] == 0
+        assert taken["shared"] >= 64
+    assert "ds_bpermute" in clang.compiled(next(iter(rt.sources().values())), arch)[0]
+    found = devices.find(f"hip:{arch}").resources([source])
+    assert found == [taken]
+
+
+def test_clang_refuses_what_is_no_text() -> None:
+    if clang.found() is None:
+        with pytest.raises(CompileError, match="install clang"):
+            clang.compiled("no", "gfx942")
+    else:
+        with pytest.raises(CompileError, match="refused the text"):
+            clang.compiled("no", "gfx942")
+
+
+@pytest.mark.parametrize("device", ["hip:sim", "hip:sim32", "metal:sim"])
+def test_exchanges_between_lanes(device: str) -> None:
+    """Sums and maxima over the lanes of a wave, of numbers of every width."""
+    rng = np.random.default_rng(0)
+    for dtype in ("f32", "i64", "bf16", "u8"):
+        graph = Graph()
+        x = graph.tensor((3, 200), dtype, name="x")
+        y = x.amax(1).output("y")
+        if dtype in ("f32", "i64"):
+            x.sum(1).output("z")
+        rt = graph.compile(device, cache=False)
+        given = rng.integers(0, 200, (3, 200)).astype(y.dtype.numpy)
+        rt[x] = given
+        rt.run()
+        np.testing.assert_array_equal(rt["y"], given.max(1))
+        if dtype in ("f32", "i64"):
+            np.testing.assert_array_equal(rt["z"], given.sum(1))
+    with pytest.raises(DeviceError, match="hip:sim32"):
+        devices.find("hip:simple")

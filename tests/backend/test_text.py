@@ -48,14 +48,6 @@ def test_case(case: Case) -> None:
     run_case(case, on("c"))
 
 
-@pytest.mark.parametrize("case", CASES[7 :: 4 * PART], ids=lambda case: case.name)
-def test_metal_text_means_the_same(case: Case) -> None:
-    try:
-        run_case(case, on("metal text"))
-    except Unsupported as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(1, PART))
 def test_all_cases(part: int) -> None:

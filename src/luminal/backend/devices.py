@@ -73,8 +73,9 @@ def _cuda(kind: str = "") -> Device:
 
 def _hip(arch: str) -> Device:
     from .text.only import hip
+    from .text.simulated import simulated
 
-    return hip(arch)
+    return simulated(f"hip:{arch}") if arch.startswith("sim") else hip(arch)
 
 
 def _webgpu() -> Device:
@@ -89,6 +90,12 @@ def _metal() -> Device:
     return metal()
 
 
+def _metal_kind(kind: str) -> Device:
+    from .text.simulated import simulated
+
+    return simulated(f"metal:{kind}")
+
+
 register("cpu", _cpu)
 register("cuda", _cuda)
 register_kinds("cuda", _cuda)
@@ -96,3 +103,4 @@ register("opencl", _opencl)
 register("webgpu", _webgpu)
 register_kinds("hip", _hip)
 register("metal", _metal)
+register_kinds("metal", _metal_kind)

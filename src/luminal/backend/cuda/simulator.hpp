@@ -42,7 +42,7 @@ inline Place threadIdx, blockIdx, blockDim, gridDim;
 
 namespace simulator {
 
-constexpr int STACK = 1 << 18, LANES = 32, DEPOSIT = 64, MESSAGE = 256, POISON = 0xFF;
+constexpr int STACK = 1 << 18, LANES = LUMINAL_LANES, DEPOSIT = 64, MESSAGE = 256, POISON = 0xFF;
 enum State { READY, AT_BARRIER, AT_WARP, DONE };
 
 struct Thread { State state; int fiber; unsigned warp_epoch; };
@@ -348,11 +348,11 @@ template <bool turned, int N> inline void ldmatrix(unsigned (&r)[N], buffer<unsi
 
 }  // namespace simulator
 
-template <class T> inline T lane_xor(T value, int n) { return simulator::exchanged(value, simulator::current % 32 ^ n); }
+template <class T> inline T lane_xor(T value, int n) { return simulator::exchanged(value, simulator::current % simulator::LANES ^ n); }
 template <class T> inline T __shfl_xor_sync(unsigned, T value, int n) { return lane_xor(value, n); }
-template <class T> inline T lane_down(T value, int n) { return simulator::exchanged(value, simulator::current % 32 + n); }
-template <class T> inline T lane_up(T value, int n) { return simulator::exchanged(value, simulator::current % 32 - n); }
-template <class T> inline T lane_of(T value, int n) { return simulator::exchanged(value, n & 31); }
+template <class T> inline T lane_down(T value, int n) { return simulator::exchanged(value, simulator::current % simulator::LANES + n); }
+template <class T> inline T lane_up(T value, int n) { return simulator::exchanged(value, simulator::current % simulator::LANES - n); }
+template <class T> inline T lane_of(T value, int n) { return simulator::exchanged(value, n & (simulator::LANES - 1)); }
 
 #define PRODUCT(name, kind) inline void name(simulator::kind::Wide (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { simulator::mma<simulator::kind>(c, a, b); }
 PRODUCT(mma_bf16, BF16) PRODUCT(mma_f16, F16) PRODUCT(mma_tf32, TF32) PRODUCT(mma_s8, S8)
@@ -393,6 +393,14 @@ namespace simulator {
 template <class T> struct Argument { static T of(const Slot& s) { return s.number; } };
 template <class T> struct Argument<buffer<T>> {
   static buffer<T> of(const Slot& s) { return {(T*)s.data, s.number / (long long)sizeof(T), s.shadows}; }
+};
+template <class T> struct Argument<T*> { static T* of(const Slot& s) { return (T*)s.data; } };
+template <class T> struct Argument<const T&> { static const T& of(const Slot& s) { return (const T&)s.number; } };
+template <> struct Argument<unsigned> {  // which number of a thread or a block
+  static unsigned of(const Slot& s) {
+    unsigned all[] = {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, blockIdx.x, gridDim.x, threadIdx.x};
+    return all[s.number];
+  }
 };
 template <class... A> struct Call { Call(void (*kernel)(A...), A... a) { kernel(a...); } };
 template <class... A> inline void call(void (*kernel)(A...), const Slot* s) {

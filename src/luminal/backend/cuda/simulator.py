@@ -64,6 +64,21 @@ class Launch(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class Language:
+    """Text that a C++ compiler takes. before: what stands between the simulator and it. lanes: of a
+    warp. places: numbers of a thread that a kernel takes behind its arguments (`Argument`)."""
+
+    dialect: text.Dialect
+    target: Target
+    before: str = ""
+    lanes: int = 32
+    places: int = 0
+
+
+CUDA = Language(text.CUDA, group_target(MULTIPROCESSORS))
+
+
+@dataclass(frozen=True)
 class Kernel:
     program: Program
     function: Any
@@ -76,8 +91,9 @@ class Simulator(Accelerator):
     for each launch. races: two threads that meet in memory with no barrier between are an error.
     sanitize: what `-fsanitize=` takes."""
 
-    def __init__(self, order: int = 2, races: bool = False, sanitize: str = "") -> None:
-        self.__name__ = __name__
+    def __init__(self, order: int = 2, races: bool = False, sanitize: str = "",
+                 language: Language = CUDA) -> None:  # fmt: skip
+        self.__name__, self.language = __name__, language
         self.order, self.races, self.sanitize = order, races, sanitize
         self.steady = True
         self._launches = 0
@@ -89,7 +105,7 @@ class Simulator(Accelerator):
 
     @property
     def name(self) -> str:
-        return f"CUDA text simulated on the host, by {compiler()}"
+        return f"{self.language.dialect.name} text simulated on the host, by {compiler()}"
 
     # ---- code
 
@@ -104,7 +120,7 @@ class Simulator(Accelerator):
         return [Text(each.encode()) for each in texts]
 
     def fingerprint(self, target: Target) -> str:
-        return f"cuda:sim {target!r}"
+        return f"{self.language.dialect.name}:sim {target!r}"
 
     def needs(self, target: Target) -> tuple[str, ...]:
         return ("a C++ compiler",)
@@ -115,7 +131,8 @@ class Simulator(Accelerator):
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
         texts = [code.decode() for code in codes]
         names = [text.kernel_name(program) for program in programs]
-        made = library(tuple(zip(names, texts)), self.sanitize)
+        made = library(tuple(zip(names, texts)), self.sanitize,
+                       self.language.before, self.language.lanes)  # fmt: skip
         return [Kernel(p, getattr(made, f"simulated_{n}"), made.simulate, written(p))
                 for n, p in enumerate(programs)]  # fmt: skip
 
@@ -155,6 +172,7 @@ class Simulator(Accelerator):
                               int(buffer.name in kernel.written)))  # fmt: skip
         slots += [Slot(None, size, None) for size in sizes]
         slots.append(Slot(workspace.ctypes.data, workspace.nbytes, None))
+        slots += [Slot(None, place, None) for place in range(self.language.places)]
         with self._lock:
             self._launches += 1
             self._run(kernel, slots, shape)
@@ -205,14 +223,19 @@ def compiler() -> str:
 
 
 @functools.lru_cache(64)
-def library(kernels: tuple[tuple[str, str], ...], sanitize: str = "") -> Any:
+def library(
+    kernels: tuple[tuple[str, str], ...], sanitize: str = "", before: str = "", lanes: int = 32
+) -> Any:
     """The loaded library of named texts. Raises CompileError."""
-    made = ctypes.CDLL(str(library_path(kernels, sanitize)))
+    made = ctypes.CDLL(str(library_path(kernels, sanitize, before, lanes)))
     made.simulate.restype = ctypes.c_int
     return made
 
 
-def library_path(kernels: Sequence[tuple[str, str]], sanitize: str = "") -> Path:
+def library_path(
+    kernels: Sequence[tuple[str, str]], sanitize: str = "", before: str = "",
+    lanes: int = 32,
+) -> Path:  # fmt: skip
     """The library of named texts: `simulated_0`, ... and `simulate`. Raises CompileError."""
     source = "".join(
         f"namespace kernel_{n} {{\n{body}\n}}\n"
@@ -221,7 +244,8 @@ def library_path(kernels: Sequence[tuple[str, str]], sanitize: str = "") -> Path
         f"SEEN const int simulated_{n}_parameters = simulator::parameters(kernel_{n}::{name});\n"
         for n, (name, body) in enumerate(kernels)
     )
-    source = PRELUDE.read_text() + source
+    head = f"#define LUMINAL_LANES {lanes}\n" + PRELUDE.read_text()
+    source = head + before + source
     flags = [*FLAGS, "-O0", *sanitizing(sanitize)]
     key = hashlib.sha256("\0".join([compiler(), *flags, source]).encode()).hexdigest()
     kept = _store().find(key, lambda path: path)

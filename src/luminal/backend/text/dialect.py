@@ -98,20 +98,25 @@ OPENCL = Dialect(
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     shared="__local {type} {name}[{count}];",
 )  # fmt: skip
-_MEMORY = """#ifndef LUMINAL_SIMULATED
+_POINTERS = """#ifndef LUMINAL_SIMULATED
 template <class T> using buffer = T*;
 template <class T, int N> using local = T[N];
 template <class T> __device__ inline T* part_of(unsigned char* all, long long at, long long)
 { return (T*)(all + at); }
-template <class T> __device__ inline T* shared_part(long long at, long long)
-{ extern __shared__ __align__(128) unsigned char shared_bytes[]; return (T*)(shared_bytes + at); }
 template <int N, class R> struct __align__(4 * N) words { R all[N]; };
 template <int N, class R, class T> __device__ inline void load_words(R (&to)[N], const T* from)
 { const words<N, R> w = *(const words<N, R>*)from; for (int n = 0; n < N; n++) to[n] = w.all[n]; }
 template <int N, class R, class T> __device__ inline void store_words(T* to, const R (&from)[N])
 { words<N, R> w; for (int n = 0; n < N; n++) w.all[n] = from[n]; *(words<N, R>*)to = w; }
-#endif
 """  # the simulator has its own, which know how far memory reaches
+_MEMORY = _POINTERS + """
+template <class T> __device__ inline T* shared_part(long long at, long long)
+{ extern __shared__ __align__(128) unsigned char shared_bytes[]; return (T*)(shared_bytes + at); }
+#endif
+"""
+_WORDS = ("load_words<{count}>({name}, {memory} + ({place}));",
+          "store_words<{count}>({memory} + ({place}), {name});")  # fmt: skip
+_PART = "buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});"
 CUDA = Dialect(
     "cuda",
     "#define INFINITY __int_as_float(0x7f800000)\n"
@@ -120,19 +125,24 @@ CUDA = Dialect(
     LONG, "static __device__ inline", 'extern "C" __launch_bounds__({threads}) __global__ void',
     "(i64)blockIdx.x * blockDim.x + threadIdx.x", "(i64)gridDim.x * blockDim.x",
     buffer="buffer<{type}> {name}", own="local<{type}, {count}> {name};",
-    part="buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});",
+    part=_PART,
     shared="buffer<{type}> {name} = shared_part<{type}>({at}, {count});",
     calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
     exchange="__shfl_xor_sync(0xffffffffu, {value}, {bit})",
-    words=("load_words<{count}>({name}, {memory} + ({place}));",
-           "store_words<{count}>({memory} + ({place}), {name});"),
+    words=_WORDS,
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
 #define __launch_bounds__(n) __attribute__((launch_bounds(n)))
+#define __align__(n) __attribute__((aligned(n)))
+#endif
+""" + _POINTERS + """
+#define SHARED(T, name, count, at) static __shared__ __align__(16) T name[count]
+#else
+#define SHARED(T, name, count, at) buffer<T> name = shared_part<T>(at, count)
 #endif
 #define INFINITY __builtin_inff()
 template <class To, class Of> static __device__ inline To same_bits(Of a)
@@ -149,6 +159,11 @@ static __device__ inline f32 cos_of(f32 a) { return __builtin_cosf(of_turn(a)); 
 static __device__ inline void meet()
 { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"); }
+template <class T> static __device__ inline T partner(T value, int bit)  /* a group is a wave */
+{ int w[(sizeof(T) + 3) / 4] = {}; __builtin_memcpy(w, &value, sizeof value);
+  for (int& one : w)
+    one = __builtin_amdgcn_ds_bpermute((__builtin_amdgcn_workitem_id_x() ^ bit) << 2, one);
+  __builtin_memcpy(&value, w, sizeof value); return value; }
 """
 _AMD_CALLS = {
     name: {kind: f"__builtin_{call}" for kind, call in row.items()}
@@ -160,14 +175,27 @@ HIP = Dialect(  # the compiler's own functions: neither headers nor libraries ar
     "hip", "#pragma clang fp contract(off)\n" + _AMD, LONG, "static __device__ inline",
     'extern "C" __launch_bounds__({threads}) __global__ void',
     f"(i64){_GROUP} * {_SIZE} + {_ITEM}", f"(i64){_ALL}",
-    shared="static __shared__ {type} {name}[{count}];",
+    buffer="buffer<{type}> {name}", own="local<{type}, {count}> {name};", part=_PART,
+    shared="SHARED({type}, {name}, {count}, {at});", words=_WORDS,
     calls={**_AMD_CALLS, "sin": {"f32": "sin_of"}, "cos": {"f32": "cos_of"}},
     group=_GROUP, groups=f"({_ALL} / {_SIZE})", thread=_ITEM, barrier="meet();",
+    exchange="partner({value}, {bit})",
 )  # fmt: skip
 METAL = Dialect(
     "metal",
-    "#include <metal_stdlib>\nusing namespace metal;\n"
-    "#define bits_f32 as_type<u32>\n#define f32_of as_type<f32>\n",
+    """#ifndef LUMINAL_SIMULATED
+#include <metal_stdlib>
+#endif
+using namespace metal;
+#define bits_f32 as_type<u32>
+#define f32_of as_type<f32>
+template <class T> inline T partner(T value, ushort bit) { return simd_shuffle_xor(value, bit); }
+template <> inline bool partner(bool value, ushort bit) { return partner((u32)value, bit) != 0; }
+template <class T> inline T halves(T value, ushort bit)
+{ uint2 w = as_type<uint2>(value); return as_type<T>(uint2(partner(w.x, bit), partner(w.y, bit))); }
+template <> inline i64 partner(i64 value, ushort bit) { return halves(value, bit); }
+template <> inline u64 partner(u64 value, ushort bit) { return halves(value, bit); }
+""",
     {name: text for name, text in SHORT.items() if name != "f64"},
     "static inline", "kernel void", "grid_number", "grid_size",
     space="device ", buffer="{space}{type}* {name} [[buffer({number})]]",
@@ -181,6 +209,6 @@ METAL = Dialect(
                   else row["f64"]} for name, row in SUFFIXED.items()},
     lacks=("f64",), group="group_number", groups="group_count", thread="thread_number",
     barrier="threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);",
-    exchange="simd_shuffle_xor({value}, {bit})",
+    exchange="partner({value}, {bit})",
     shared="threadgroup {type} {name}[{count}];",
 )  # fmt: skip

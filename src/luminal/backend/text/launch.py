@@ -11,13 +11,16 @@ from ...kernel.program import Instruction, Parallel, Program, Val
 from ...kernel.target import Costs, Target
 
 
-def group_target(group: int, groups: int, shared: int, exchanges: bool = False) -> Target:
+def group_target(
+    group: int, groups: int, shared: int, exchanges: bool = False, wide: int = 4
+) -> Target:
     """So many threads work on a unit, each in a lane, and so many such groups at once. What lies
     far apart in lanes is as many loads; a sum of lanes takes a step for each bit of a lane."""
     return Target(
         "groups", vector_bytes=4 * group, registers=96, fma_ports=4, load_ports=1, l1=64 << 10,
         l2=4 << 20, l2_rate=64, l3=1 << 30, threads=groups, clock=1.5e9, bandwidth=2e11,
         index_bits=32, group=group, shared=shared, exchanges=exchanges,
+        wide=wide,
         costs=Costs(masked=1, second=2, gather=8, transposed=group, straddled=0.25,
                     across=60 if exchanges else 200, cold=0),
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,7 +13,9 @@ from ...errors import DeviceError
 from ...kernel.program import Program
 from ...kernel.target import Target
 from ..contract import Accelerator
+from . import clang
 from .dialect import HIP, METAL, Dialect
+from .launch import group_target
 from .render import render, workspace_bytes
 
 WORKERS = 1 << 16
@@ -26,11 +29,15 @@ class Text:
 class TextOnly(Accelerator):
     """Programs in a dialect: `Executable.sources` has them; a run raises DeviceError."""
 
-    def __init__(self, name: str, dialect: Dialect) -> None:
-        self.__name__, self._dialect = name, dialect
+    def __init__(
+        self, name: str, dialect: Dialect, target: Target,
+        resources: Callable[[Sequence[str]], list[dict[str, int]]] = lambda texts: [],
+    ) -> None:  # fmt: skip
+        self.__name__, self._dialect, self._target = name, dialect, target
+        self._resources = resources
 
     def target(self, threads: int) -> Target:
-        return Target("scalar", vector_bytes=4, registers=32, threads=WORKERS, index_bits=32)
+        return self._target
 
     def render(self, program: Program, target: Target) -> str:
         return render(program, self._dialect)
@@ -52,6 +59,9 @@ class TextOnly(Accelerator):
 
     def workspace_bytes(self, program: Program) -> int:
         return workspace_bytes(program, self._dialect, WORKERS)
+
+    def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
+        return self._resources(texts)
 
     def _refuse(self) -> NoReturn:
         raise DeviceError(
@@ -82,11 +92,23 @@ class TextOnly(Accelerator):
 
 
 def metal() -> TextOnly:
-    return TextOnly("metal", METAL)
+    return TextOnly("metal", METAL, metal_target())
+
+
+def metal_target() -> Target:
+    """Apple's: 32 KiB of a threadgroup."""
+    return group_target(32, 256, 32 << 10, exchanges=True)
 
 
 def hip(arch: str) -> TextOnly:
     """arch: as "gfx942". Raises DeviceError."""
     if not arch.startswith("gfx"):
-        raise DeviceError(f'there is no device "hip:{arch}"; there are those such as "hip:gfx942"')
-    return TextOnly(f"hip:{arch}", HIP)
+        raise DeviceError(f'there is no device "hip:{arch}"; there are "hip:sim", "hip:sim32" and '
+                          'architectures such as "hip:gfx942"')  # fmt: skip
+    target = hip_target(64 if arch.startswith("gfx9") else 32)
+    return TextOnly(f"hip:{arch}", HIP, target, partial(clang.resources, arch=arch))
+
+
+def hip_target(wave: int) -> Target:
+    """Waves of 64 threads on CDNA and GCN, of 32 on RDNA; 64 KiB of a group."""
+    return group_target(wave, 4096, 64 << 10, exchanges=True, wide=16)
