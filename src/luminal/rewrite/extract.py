@@ -135,9 +135,7 @@ def classes_of(
             [n for n in options if not _own_axes(n, axes, is_buffer, encoding) & ~mask] or options
             for mask, options in zip(axes, alternatives)
         ]
-        alternatives = [
-            _worthwhile(c, options, alternatives, encoding) for c, options in enumerate(inside)
-        ]
+        alternatives = [_worthwhile(c, options, alternatives) for c, options in enumerate(inside)]
     classes = Classes(region, encoding, alternatives, is_buffer, axes, fixed, roots)
     classes.first = first_choices(classes.alternatives)
     _find_dtypes(classes)
@@ -179,9 +177,7 @@ def _own_axes(n: ENode, axes: list[int], is_buffer: list[bool], encoding: Encodi
     return mask & ~n.over
 
 
-def _worthwhile(
-    number: int, options: list[ENode], alternatives: list[list[ENode]], encoding: Encoding
-) -> list[ENode]:
+def _worthwhile(number: int, options: list[ENode], alternatives: list[list[ENode]]) -> list[ENode]:
     """Without what is as good as another."""
     if options and options[0].op in BUFFER_SORT:
         kinds = ("Input", "Scatter", "Store")
@@ -193,20 +189,7 @@ def _worthwhile(
     plain = [n for n in kept if n.op in ("Const", "Literal")]
     if plain:
         return plain[:1]
-    return _shortest_reads(kept, encoding)
-
-
-def _shortest_reads(options: list[ENode], encoding: Encoding) -> list[ENode]:
-    """Of reads of one buffer only those whose maps have the fewest entries."""
-
-    def entries(node: ENode) -> int:
-        return len(encoding.items[int(node.literals[0])].entries)
-
-    least: dict[int, int] = {}
-    for n in options:
-        if n.op == "Read":
-            least[n.children[0]] = min(entries(n), least.get(n.children[0], entries(n)))
-    return [n for n in options if n.op != "Read" or entries(n) == least[n.children[0]]]
+    return kept
 
 
 def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:

@@ -6,9 +6,7 @@ was read inside its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..graph.index import Atom, Floor, Index, atom_index
+from ..graph.index import Floor, Index
 from ..graph.space import Space
 from .terms import SLOT, Domain, Map
 
@@ -38,21 +36,6 @@ def compose(space: Space, inner: Map, outer: Map) -> Map:
         return Map(entries, (Index.of(-1),))
     implied = set(within(space, Map(entries)))
     return Map(entries, tuple(c for c in open_conditions if c not in implied))
-
-
-def restricted(space: Space, index: Index, conditions: Sequence[Index]) -> Index:
-    """An index that matters only where the conditions hold: without floors that are 0 there."""
-
-    def inside(atom: Atom) -> Index:
-        if not isinstance(atom, Floor):
-            return atom_index(atom)
-        numerator = restricted(space, atom.numerator, conditions)
-        whole = space.implies(conditions, numerator)
-        if whole and space.implies(conditions, atom.divisor - 1 - numerator):
-            return Index.of(0)
-        return space.floor(numerator, atom.divisor)
-
-    return index.rebuilt(inside) if conditions and index.has_floor else index
 
 
 def injective(mapping: Map, space: Space) -> bool:

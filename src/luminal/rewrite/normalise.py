@@ -20,7 +20,6 @@ from ..graph.space import Space
 from .axes import Composite, Dims
 from .build import Builder
 from .digits import DigitView, analyse
-from .maps import restricted
 from .normal import BufferInfo, Normal
 from .placement import Placement, Renames
 from .terms import SLOT, Leaf, Root, ScatterMap, kept
@@ -165,8 +164,7 @@ class _Normaliser:
             mapping: dict[str, Index] = {}
             for composite, index in mapped:
                 found = self.place.digits(composite, self.space.substitute(index, at))
-                for axis, i in found.items():
-                    mapping[axis] = restricted(self.space, i, conditions)
+                mapping.update(found)
             term = self.build.read(self.terms[source], mapping)
             if not digits.conditions:
                 return term

@@ -85,9 +85,6 @@ class Placement:
         """
         numbers = [j for j, _ in operands]
         giving = [j for j in numbers if node.inputs[j] not in self.indices] or numbers
-        simple = self._same(operands) if giving == numbers else None
-        if simple is not None:
-            return simple, {}
         carried = [{d for d, c in enumerate(dims) if c is not None} for _, dims in operands]
         nested = all(a <= b or b <= a for a in carried for b in carried)  # else: a contraction's
 
@@ -104,21 +101,6 @@ class Placement:
             givers = [c for j, c in found if j in giving]
             result.append(self._join_dim(found, givers, result, renames) if found else None)
         return self.axes.resolve_dims(tuple(result)), renames
-
-    def _same(self, operands: list[tuple[int, Dims]]) -> Dims | None:
-        """The common dims, where the operands agree already."""
-        result: list[Composite | None] = []
-        for composites in zip(*(dims for _, dims in operands)):
-            found = {c for c in composites if c is not None}
-            if len(found) > 1:
-                return None
-            result.append(found.pop() if found else None)
-        axes = [a for c in result if c for a in c]
-        if len(set(axes)) < len(axes):
-            return None
-        if not any(_covers(dims, result) for _, dims in operands):
-            self.axes.separate(axes)
-        return tuple(result)
 
     def _join_dim(
         self, found: list[tuple[int, Composite]], givers: list[Composite],
@@ -186,7 +168,3 @@ class Placement:
         if names:
             found[names[0]] = position
         return found
-
-
-def _covers(dims: Dims, result: list[Composite | None]) -> bool:
-    return all(mine is not None or c is None for mine, c in zip(dims, result))

@@ -67,7 +67,6 @@ def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
         owners = {_find(parent, root) for root in behind}
         if len(owners) == 1:
             parent[output] = owners.pop()
-    _join_scatters(facts, cuts, cones, parent)
     _join_ends(facts, cuts, cones, parent)
     members: dict[int, list[int]] = {}
     for root in parent:
@@ -93,25 +92,6 @@ def _join_ends(facts: Facts, cuts: set[int], cones: Cones, parent: dict[int, int
             if costly[t] and t not in cuts:
                 mine, other = _find(parent, root), _find(parent, first.setdefault(t, root))
                 parent[mine] = other
-
-
-def _join_scatters(facts: Facts, cuts: set[int], cones: Cones, parent: dict[int, int]) -> None:
-    """An output that shares a scatter with one stored value (a cache and the attention that reads
-    it) joins its group, so that the scatter is done once.
-
-    It must need nothing that the stored value does not need: then the join makes no cycle.
-    """
-    scatters = {t for t in facts.live if facts.terms.nodes[t].op == "scatter"}
-    if not scatters:
-        return
-    needs = {root: cuts.intersection(cone) - {root} for root, cone in cones.items()}
-    for output in sorted(cones.keys() - cuts):
-        mine = scatters.intersection(cones[output])
-        if parent[output] != output or not mine:
-            continue
-        sharing = [c for c in cuts & cones.keys() if not mine.isdisjoint(cones[c])]
-        if len(sharing) == 1 and needs[output] <= needs[sharing[0]]:
-            parent[output] = _find(parent, sharing[0])
 
 
 def _group(cones: Cones, roots: list[int], cuts: frozenset[int]) -> Group:
