@@ -57,6 +57,7 @@ from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided
+from .scheduling.once import laid_out, makers_apart
 from .scheduling.plain import plain_schedule
 from .scheduling.ranges import Settled
 from .search import Budget, Chosen, Tuning
@@ -258,6 +259,16 @@ def lower_kernel(
         verify_scopes(kernel)
     with report.stage("prepare"):
         parts = tuning.prepared(kernel)
+    makers, readers = makers_apart(parts)
+    made = _lower_parts(readers, tuning, report, settled)
+    first = [each for maker in makers for each in laid_out(maker, settled.layouts)]
+    return [*_lower_parts(first, tuning, report, settled), *made]
+
+
+def _lower_parts(
+    parts: Sequence[Kernel], tuning: Tuning, report: Report, settled: Settled
+) -> list[Compiled]:
+    """Loop programs of prepared kernels, one after another."""
     todo, made = [(part, "") for part in parts], list[Compiled]()
     while todo:
         part, refused = todo.pop(0)

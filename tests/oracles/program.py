@@ -178,9 +178,9 @@ class _Run:
         for n, (shape, way) in enumerate(zip(shapes, instruction.fragments)):
             elements = np.stack([self.given[t][n] for t in range(len(self.given))])
             sides.append(np.zeros(shape, elements.dtype))
-            sides[-1][way.places(len(elements))] = elements
+            sides[-1][way.places()] = elements
         made = instruction.specification(*sides)
-        rows, columns = instruction.fragments[0].places(len(self.given))
+        rows, columns = instruction.fragments[0].places()
         self.names[ins.out.name] = made[rows[self.number], columns[self.number]]
         yield
 

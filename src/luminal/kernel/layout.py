@@ -79,21 +79,21 @@ def _padded(extents: tuple[Index, ...], layout: Layout) -> tuple[Index, ...]:
     return tuple(padded)
 
 
-def _counts(extents: Sequence[Index], layout: Layout) -> list[Index]:
+def counts(extents: Sequence[Index], layout: Layout) -> list[Index]:
     """The number of values of each digit."""
     above: dict[int, Index] = {}
-    counts = []
+    found = []
     for dimension, step in layout:
-        counts.append(above.get(dimension, extents[dimension]).ceil_div(step))
+        found.append(above.get(dimension, extents[dimension]).ceil_div(step))
         above[dimension] = Index.of(step)
-    return counts
+    return found
 
 
 def _digits(extents: tuple[Index, ...], layout: Layout) -> tuple[tuple[Digit, ...], Index]:
     digits = layout or tuple((d, 1) for d in range(len(extents)))
     result: list[Digit] = []
     stride = Index.of(1)
-    for (dimension, step), count in reversed([*zip(digits, _counts(extents, digits))]):
+    for (dimension, step), count in reversed([*zip(digits, counts(extents, digits))]):
         outer = [s for d, s in digits if d == dimension and s > step]
         result.append(Digit(dimension, step, min(outer, default=None), stride))
         stride = stride * count
@@ -102,7 +102,7 @@ def _digits(extents: tuple[Index, ...], layout: Layout) -> tuple[tuple[Digit, ..
 
 def packed_shape(shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
     """The shape of the packed array: the number of values of each digit."""
-    return tuple(map(int, _counts(list(map(Index.of, shape)), layout)))
+    return tuple(map(int, counts(list(map(Index.of, shape)), layout)))
 
 
 def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
@@ -114,11 +114,11 @@ def laid_out(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any
     """The array with one axis for each digit of the layout, in its order: a view, but for what must
     be padded with zeros. Copied row-major it is packed."""
     check_layout(layout, array.ndim)
-    counts = packed_shape(array.shape, layout)
+    values = packed_shape(array.shape, layout)
     outermost = {d: step for d, step in reversed(layout)}
     spare = [(0, -size % outermost[d]) for d, size in enumerate(array.shape)]
     if any(after for _, after in spare):
         array = np.pad(array, spare)
     places = [[i for i, (d, _) in enumerate(layout) if d == dim] for dim in range(array.ndim)]
-    split = array.reshape([counts[i] for group in places for i in group])
+    split = array.reshape([values[i] for group in places for i in group])
     return split.transpose(np.argsort([i for group in places for i in group]))

@@ -12,21 +12,28 @@ from ..graph.dtype import DType
 
 @dataclass(frozen=True)
 class Fragment:
-    """Where a matrix lies among threads: element number e of thread t is in row rows[0] (t / 4) +
-    rows[1] (t mod 4) + elements[e][0], and so with columns and elements[e][1]."""
+    """Where a matrix lies among threads. The digits of a thread's number, lowest first, each move
+    it so many rows and columns; from there its elements are so many further. Threads that a digit
+    moves nowhere have the same."""
 
-    rows: tuple[int, int]
-    columns: tuple[int, int]
+    digits: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
     elements: tuple[tuple[int, int], ...]
 
-    def places(self, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def threads(self) -> int:
+        return math.prod(self.digits)
+
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns, (threads, elements) each."""
-        high, low = np.divmod(np.arange(threads)[:, None], 4)
-        rows, columns = np.array(self.elements).T
-        return (
-            self.rows[0] * high + self.rows[1] * low + rows,
-            self.columns[0] * high + self.columns[1] * low + columns,
-        )
+        rows, columns = (np.array(side) + np.zeros((self.threads, 1), int)
+                         for side in np.array(self.elements).T)  # fmt: skip
+        rest = np.arange(self.threads)[:, None]
+        for digit, row, column in zip(self.digits, self.rows, self.columns):
+            rest, here = np.divmod(rest, digit)
+            rows, columns = rows + row * here, columns + column * here
+        return rows, columns
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class MatrixInstruction:
     cycles: measured issue cost, in units of one f32 fma instruction. most: the largest number that
     the first operand may be (where an instruction's own sums would overflow). scratch: registers
     that it takes beside its operands. fragments: of acc, a and b, where threads hold them.
+    function: what executes it, if that has another name.
     """
 
     name: str
@@ -50,6 +58,12 @@ class MatrixInstruction:
     rows: int = 1
     columns: int = 1
     fragments: tuple[Fragment, ...] = ()
+    function: str = ""
+
+    @property
+    def threads(self) -> int:
+        """That execute it together."""
+        return self.fragments[0].threads if self.fragments else 1
 
     def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """NumPy meaning: acc (..., i), a and b (..., i, j); or acc (r, c), a (r, j), b (c, j)."""

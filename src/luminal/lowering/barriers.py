@@ -3,6 +3,7 @@ touched since the last, one of the two writing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..kernel.program import For, Instruction, Statement
@@ -13,11 +14,12 @@ BARRIER = Instruction(None, "barrier", ())
 
 
 def with_barriers(
-    body: list[Statement], threads: int, written: set[str], ordered: frozenset[str]
-) -> list[Statement]:
-    """The body of a unit of so many threads, in vectors. written: memories that change. ordered:
-    buffers in which a later store counts."""
-    made, _ = _Barriers(threads, written, ordered).body(body, frozenset())
+    body: list[Statement], alone: Callable[[Lanes], bool], written: set[str],
+    ordered: frozenset[str],
+) -> list[Statement]:  # fmt: skip
+    """The body of a unit, in vectors. alone: whether each element of one has a thread of its own.
+    written: memories that change. ordered: buffers in which a later store counts."""
+    made, _ = _Barriers(alone, written, ordered).body(body, frozenset())
     return made
 
 
@@ -47,8 +49,10 @@ Touches = frozenset[Touch]
 
 
 class _Barriers:
-    def __init__(self, threads: int, written: set[str], ordered: frozenset[str]) -> None:
-        self.threads, self.written, self.ordered = threads, written, ordered
+    def __init__(
+        self, alone: Callable[[Lanes], bool], written: set[str], ordered: frozenset[str]
+    ) -> None:
+        self.alone, self.written, self.ordered = alone, written, ordered
         self._inside: dict[int, Touches] = {}
 
     def touches(self, ins: Instruction) -> Touches:
@@ -60,7 +64,7 @@ class _Barriers:
         assert moved is not None
         if position.memory not in self.written:
             return frozenset()
-        lanes = moved.lanes if moved.width % self.threads == 0 else ()
+        lanes = moved.lanes if moved.lanes and self.alone(moved.lanes) else ()
         where = position.name if ins.op in ("load", "store") else None
         at = ins.attrs[0] if where is not None else 0
         return frozenset([Touch(position.memory, stored, where, at, moved.width, lanes)])

@@ -55,8 +55,8 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
             raise Illegal("threads of a unit store the same elements in an order")
     written = {s.args[1].memory for s in stores}
     lanes = _Lanes(target, _fragments(body, target), Multiples(instructions(program.body)))
-    body = with_barriers(body, target.group, written, ordered)
-    together = Parallel(THREAD, integer(target.group), lanes.whole(body), "threads")
+    body = with_barriers(body, lanes.alone, written, ordered)
+    together = Parallel(THREAD, integer(lanes.threads), lanes.whole(body), "threads")
     if parted(together):
         raise Illegal("data say which threads of a unit come to a barrier")
     before = [s for s in program.body if s is not units and s not in vectors]
@@ -81,6 +81,8 @@ def _fragments(body: list[Statement], target: Target) -> dict[Way, Fragment]:
             for val, fragment in zip(ins.args, known[ins.op], strict=True):
                 if found.setdefault(val.lanes, fragment) != fragment:
                     raise Illegal(f"{val.lanes} are rows here and columns there")
+    if len({fragment.threads for fragment in found.values()}) > 1:
+        raise Illegal("matrices of different numbers of threads")
     return found
 
 
@@ -90,7 +92,8 @@ class _Lanes:
     def __init__(
         self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples
     ) -> None:
-        self.threads, self.exchanges, self.wide = target.group, target.exchanges, target.wide
+        self.threads = max([target.group, *(way.threads for way in fragments.values())])
+        self.exchanges, self.wide, self.warp = target.exchanges, target.wide, target.group
         self.fragments, self.multiples = fragments, multiples
         self.tiles: dict[tuple[DType, int], Tile] = {}
         self.names: dict[tuple[str, Way], Row] = {}  # of vectors
@@ -106,6 +109,12 @@ class _Lanes:
         """As what vectors of these lanes are wanted: parts of matrices, or lane by lane."""
         return [w for w in self.fragments if lanes and {*lanes} <= {*w}] or [()]
 
+    def alone(self, lanes: Lanes) -> bool:
+        """Whether each element of a vector has one thread, always the same of its lanes."""
+        width, (way, *others) = _wide(lanes), self.ways(lanes)
+        count = len(self.fragments[way].elements) if way else width // self.threads
+        return not others and width == self.threads * count
+
     def places(self, lane: tuple[str, int], lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
         """Which of the lanes of an axis a thread has: its first, and how much further on each of
         its numbers is."""
@@ -116,9 +125,18 @@ class _Lanes:
             return start if lane == lanes[0] else self.once("mod", start, lane[1]), [0]
         side, fragment = way.index(lane), self.fragments[way]
         total = integer(0)
-        for start, factor in zip((self.high, self.low), (fragment.rows, fragment.columns)[side]):
-            total = self.once("add", total, self.once("mul", start, factor)) if factor else total
+        for digit, factor in zip(self.digits(fragment), (fragment.rows, fragment.columns)[side]):
+            total = self.once("add", total, self.once("mul", digit, factor)) if factor else total
         return total, [element[side] for element in fragment.elements]
+
+    def digits(self, fragment: Fragment) -> list[Val]:
+        """Of the thread's number."""
+        rest, found = THREAD, list[Val]()
+        for number, digit in enumerate(fragment.digits):
+            last = number == len(fragment.digits) - 1
+            found.append(rest if last else self.once("mod", rest, digit))
+            rest = rest if last else self.once("floor_div", rest, digit)
+        return found
 
     def once(self, op: str, value: Val, other: Val | int) -> Val:
         """An index that a thread computes once for a unit."""
@@ -140,9 +158,10 @@ class _Lanes:
         if not way:
             return [self.few[width]] if width < self.threads else []
         fragment = self.fragments[way]
-        others = [f for lane, f in zip(way, (fragment.rows, fragment.columns)) if lane not in lanes]
-        parts = [v for f in others for v, n in zip((self.high, self.low), f) if n]
-        return [self.emit("less", (part, integer(1)), boolean) for part in parts]
+        moving = [f for lane, f in zip(way, (fragment.rows, fragment.columns)) if lane in lanes]
+        still = [not any(factors) for factors in zip(*moving)]
+        return [self.emit("less", (digit, integer(1)), boolean)
+                for digit, same in zip(self.digits(fragment), still) if same]  # fmt: skip
 
     # ---- statements
 
@@ -150,9 +169,6 @@ class _Lanes:
         """The body of a unit."""
         self.lane = {self.threads: THREAD, 1: integer(0)}
         self.few: dict[int, Val] = {}
-        if self.fragments:
-            self.high = self.once("shift_right", THREAD, 2)
-            self.low = self.once("and", THREAD, 3)
         vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
         widths = {_wide(lanes) for lanes in vectors if self.ways(lanes) == [()]} - set(self.lane)
         for width in sorted(widths):
@@ -364,7 +380,7 @@ class _Lanes:
             wide = self.across(op, self.emit("cast", (value,), f32), f32, width)
             return self.emit("cast", (wide,), dtype)
         steps = [1 << n for n in range(width.bit_length() - 1)]
-        if self.exchanges:
+        if self.exchanges and width <= self.warp:
             for step in steps:
                 found = self.emit("exchange", (value,), dtype, (step,))
                 value = self.emit(op, (value, found), dtype)

@@ -32,6 +32,7 @@ class Linker:
     calls: list[Call] = field(default_factory=list)
     kernels: list[Compiled] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
+    _own: set[int] = field(default_factory=set)  # memories of single calls
     _pieces: dict[str, Pieces] = field(default_factory=dict)
     _linked: dict[int, tuple[Kernel, Mapping[str, str], Pieces]] = field(default_factory=dict)
 
@@ -78,12 +79,15 @@ class Linker:
         return len(self.kernels) - 1
 
     def _arguments(self, made: Compiled, known: dict[str, int]) -> tuple[Argument, ...]:
-        """Buffers that a split brought in become temporaries, shared by its pieces."""
+        """Buffers that a split brought in become temporaries, shared by its pieces, the first of
+        which writes them as the others have laid them out."""
         arguments = []
         for buffer in made.program.buffers:
             if buffer.name not in known:
                 known[buffer.name] = self.temporary(buffer.dtype, buffer.shape)
-            layout = made.program.layouts.get(buffer.name)
+                self._own.add(known[buffer.name])
+            own = known[buffer.name] in self._own
+            layout = None if own else made.program.layouts.get(buffer.name)
             arguments.append(Argument(known[buffer.name], buffer.shape, layout))
         return tuple(arguments)
 

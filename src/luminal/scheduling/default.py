@@ -40,6 +40,11 @@ def default_schedule(
     library = decisions.of("library", "", libraries(kernel, target.libraries))
     if library:
         return kernel, call(str(library))
+    return drafted(kernel, target, decisions).finish()
+
+
+def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Draft:
+    """The default schedule as it was drawn up: with the tiles that were chosen for it."""
     found = outline(kernel, target, decisions)
     kernel, operands = add_operands(found)
     if operands:
@@ -54,7 +59,7 @@ def default_schedule(
     draft = Draft(found, operands)
     _choose(draft)
     keep_values(draft)
-    return draft.finish()
+    return draft
 
 
 def _choose(draft: Draft) -> None:

@@ -308,6 +308,17 @@ class Facts:
                         return instruction, axis
         return None
 
+    def matrices(self, value: Value) -> list[tuple[MatrixInstruction, str]]:
+        """As `pair`, for all instructions that multiply matrices alike."""
+        found = self.pair(value)
+        if found is None or found[0].rows == 1:
+            return []
+        alike = dict(first=found[0].first, second=found[0].second, collapse=found[0].collapse)
+        return [
+            (i, found[1]) for i in self.target.instructions
+            if i.rows > 1 and all(getattr(i, name) == known for name, known in alike.items())
+        ]  # fmt: skip
+
     def apart(self, value: Value, row: str, column: str) -> bool:
         """Of the factors of a sum of products one has the first of these axes, the other the
         second, and neither both."""

@@ -120,7 +120,8 @@ class Score:
         """The tile with its cost; None if its registers or cache ways do not suffice, or if its
         arithmetic alone takes more than `most` cycles a point."""
         accumulators = self._vectors(self.kept) * len(self.job.group) if self.reduces else 0.0
-        if accumulators >= self.target.registers:
+        warps = self.pair[0].threads // self.target.group if self.rows and self.pair else 1
+        if accumulators >= self.target.registers * warps:
             return None
         partial = self._partial(accumulators)
         work, share = self._arithmetic(), self._waste() / self.points
@@ -129,9 +130,9 @@ class Score:
             return None
         for x in self.job.accesses:
             self._charge(x)
-        if accumulators * partial + self._registers() + 1 > self.target.registers:
+        if (accumulators * partial + self._registers()) / warps + 1 > self.target.registers:
             return None
-        cycles = self._steps(steps, accumulators) * share * self._idle()
+        cycles = self._steps(steps, accumulators) * share * self._idle(warps)
         width = self.pair[0].columns if self.rows and self.pair else self.width
         return Tile(
             self.lane, self.reduced, self.sizes, width, self.pair, partial, self.across,
@@ -180,9 +181,13 @@ class Score:
         assert self.pair is not None
         instruction, axis = self.pair
         held = vectors * instruction.collapse * x.dtype.bytes / 4
+        side = self.rows in x.axes
+        way = instruction.fragments[1 if side else 2]
+        once = instruction.collapse * (instruction.rows if side else instruction.columns)
+        again = way.threads * len(way.elements) / once  # warps that hold the same
+        self.held += held * again
         together = x.packable or x.stride(axis) == 1
-        self.held += held
-        self.loads += held / 2 if together else held * 4 / x.dtype.bytes
+        self.loads += again * (held / 2 if together else held * 4 / x.dtype.bytes)
         self._stream(x, vectors)
 
     def _shared(self, x: Access) -> float:
@@ -332,12 +337,12 @@ class Score:
                 waste *= round_up(self.span[a], unit) / self.span[a]
         return waste
 
-    def _idle(self) -> float:
-        """Groups of threads that a machine has over those that get work. A crew is few threads, and
-        what it shares out is cut later."""
+    def _idle(self, warps: int) -> float:
+        """Groups of threads that a machine has over those that get work, so many for a unit. A crew
+        is few threads, and what it shares out is cut later."""
         target, size = self.target, self.job.facts.size
         units = prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)
-        return max(1.0, target.threads / units) if target.group > 1 else 1.0
+        return max(1.0, target.threads / (units * warps)) if target.group > 1 else 1.0
 
     def _unsized(self) -> bool:
         """The lanes may be few when it runs, and no operand is used again along them."""

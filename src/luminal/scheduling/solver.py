@@ -81,12 +81,12 @@ class Solver:
 
     def _matrices(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
         """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
-        pair, *others = {self.facts.pair(v) for v in group}
-        if pair is None or pair[0].rows == 1 or others or not group[0].reduction:
+        value, facts = group[0], self.facts
+        if value.reduction is None or len({facts.pair(v) for v in group}) > 1:
             return
-        job = Job(self.facts, group, accesses, operations(self.facts, group), self.span, False)
-        rows = [a for a in group[0].axes if self.facts.apart(group[0], a, lane)]
-        for a, t, u in product(rows, MATRICES, MATRICES):
+        job = Job(facts, group, accesses, operations(facts, group), self.span, False)
+        rows = [a for a in value.axes if facts.apart(value, a, lane)]
+        for pair, a, t, u in product(facts.matrices(value), rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
                 tile = Score(job, lane, sizes, pair, a).tile()

@@ -24,6 +24,7 @@ from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Chooser
 from ..scheduling.decisions import Choices, Decision, Decisions
+from ..scheduling.once import made_once
 from ..scheduling.prepare import prepare
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .kernel_search import KernelSearch, Limit
@@ -214,9 +215,10 @@ class Tuning:
         kernel: in canonical form."""
         choices, _ = self.known(kernel)
         try:
-            return prepare(kernel, self.target, Decisions(choices))
+            parts = prepare(kernel, self.target, Decisions(choices))
         except Illegal:
-            return prepare(kernel, self.target)
+            parts = prepare(kernel, self.target)
+        return [piece for part in parts for piece in made_once(part, self.target)]
 
     def measured_parts(self, kernel: Kernel, budget: Budget) -> list[Kernel]:
         """As `prepared`, after trying the other numbers of parts while there is time."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from math import prod
 from typing import Any
 
@@ -31,6 +30,7 @@ from ...kernel.program import (
 )
 from ...kernel.target import Target
 from ...kernel.work import work
+from ...lowering.verify import is_matrix
 from .. import text
 from ..contract import Modelled
 from .limits import Gpu
@@ -42,22 +42,22 @@ RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
 REGISTERS = 1 << 16  # of a multiprocessor
 SHARED = 100 << 10  # bytes of a multiprocessor, on the smallest since sm_80
 LATENCY = 480.0  # cycles from a load to its number, from memory
+MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
 LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
-APART = ("gather", "scatter")
-FREE = ("expand", "shuffle", "pack")  # numbers in registers
 
 
 @dataclass
 class Counted:
-    """Of one warp: instructions; cycles of the first cache; cycles that it waits where it is alone;
-    sectors of each buffer, and those of all that lie beyond what would lie side by side."""
+    """Of the threads of a unit, or of one warp: instructions; operations of matrix instructions;
+    cycles of the first cache; cycles that it waits where it is alone; sectors of each buffer, and
+    those of all that lie beyond what would lie side by side."""
 
     issued: float = 0.0
+    tensor: float = 0.0
     requests: float = 0.0
     waits: float = 0.0
-    multiplied: float = 0.0  # operations of instructions on matrices
     sectors: dict[str, float] = field(default_factory=dict)
     scattered: float = 0.0
 
@@ -85,21 +85,20 @@ def predicted(
     """(seconds of a call, what takes them). least: bytes that it moves in any case."""
     units = text.units(program, [sizes[name] for name in program.sizes])
     count = _Walk(program, sizes, target, units).counted
-    warps = max(1.0, units * program.threads / WARP if program.threads else units / WARP)
+    groups = max(1.0, units if program.threads else units / WARP)
+    warps = groups * (program.threads or WARP) / WARP
     cycles = gpu.multiprocessors * gpu.clock  # a second, of all
     resident = _resident(program, registers or target.registers)
     turns = np.ceil(warps / (gpu.multiprocessors * resident))
-    moved = sum(
-        min(_bytes(b, sizes), warps * count.sectors.get(b.name, 0) * SECTOR)
-        for b in program.buffers
-    )  # each sector once
+    touched = {name: groups * n * SECTOR for name, n in count.sectors.items()}
+    moved = sum(min(_bytes(b, sizes), touched.get(b.name, 0.0)) for b in program.buffers)
     parts = {
         "memory": max(least, moved) / gpu.bandwidth,
-        "second cache": warps * count.delivered * SECTOR / (target.l2_rate * cycles),
-        "first cache": warps * count.requests / cycles,
-        "instructions": warps * count.issued / (SCHEDULERS * cycles),
-        "tensor cores": warps * count.multiplied / gpu.peaks()["bf16"],
-        "waiting": turns * (count.waits + count.issued) / gpu.clock,
+        "second cache": groups * count.delivered * SECTOR / (target.l2_rate * cycles),
+        "first cache": groups * count.requests / cycles,
+        "tensor cores": groups * count.tensor / (MMA * gpu.tensor * cycles),
+        "instructions": groups * count.issued / (SCHEDULERS * cycles),
+        "waiting": turns * (count.waits + count.issued * groups / warps) / gpu.clock,
     }
     longest = max(parts, key=lambda name: parts[name])
     unused = count.scattered / max(1.0, count.delivered)
@@ -108,8 +107,8 @@ def predicted(
         "second cache": "second cache: the same again" if unused < 0.5 else
                         f"second cache: {unused:.0%} of what it delivers is not used",
         "first cache": "first cache: the same again",
+        "tensor cores": f"tensor cores: mma.sync reaches {MMA:.0%} of them",
         "instructions": "instructions: a number at a time",
-        "tensor cores": "tensor cores",
         "waiting": f"waits: {warps:.0f} warps where {gpu.multiprocessors * resident} fit",
     }  # fmt: skip
     if target.launch > parts[longest]:
@@ -153,8 +152,8 @@ class _Walk:
         self.memories: Mapping[str, Buffer | Tile] = program.memories
         self.known: dict[str, Any] = {f"%d_{name}": i64.numpy.type(n) for name, n in sizes.items()}
         self.moved: dict[str, frozenset[str]] = {}  # by which loops a value changes
+        self.warps = (program.threads or WARP) // WARP
         self.loops: list[tuple[str, float]] = []
-        self.matrices = {i.name: 2 * i.rows * i.columns * i.collapse for i in target.instructions}
         self.counted = Counted()
         self._body(program.body)
 
@@ -194,7 +193,7 @@ class _Walk:
 
     def _parallel(self, s: Parallel) -> None:
         if s.level == "threads":
-            self.known[s.var.name] = np.arange(WARP)
+            self.known[s.var.name] = np.arange(self.warps * WARP)
         elif self.program.threads:
             self.known[s.var.name] = np.int64(self.units // 2)
         else:
@@ -220,6 +219,12 @@ class _Walk:
         """Whether it waits for memory."""
         if s.op in LOADS + STORES:
             return self._access(s)
+        if is_matrix(s):
+            made = next(i for i in self.target.instructions if i.name == s.op)
+            per = 2 * made.rows * made.columns * made.collapse
+            self.counted.tensor += per * made.first.bytes / 2 * self._times()
+        if s.op in ("pack", "shuffle"):
+            return False
         if s.out is not None:
             self.moved[s.out.name] = self._of(s.args)
             self._compute(s, s.out)
@@ -227,10 +232,8 @@ class _Walk:
             self.counted.waits += NEAR * self._times()
         if s.op == "offset" or (s.out and s.out.dtype and s.out.dtype.is_integer):
             return False
-        self.counted.multiplied += self.matrices.get(s.op, 0) * self._times()
-        cost = max(1.0, SCALARS[s.op].cost) if s.op in SCALARS else float(s.op not in FREE)
-        width = 1 if s.op in self.matrices else max((v.width for v in s.args), default=1)
-        self.counted.issued += cost * width * self._times()
+        cost = SCALARS[s.op].cost if s.op in SCALARS else 1.0
+        self.counted.issued += max(1.0, cost) * self.warps * self._times()
         return False
 
     def _compute(self, s: Instruction, out: Val) -> None:
@@ -249,17 +252,19 @@ class _Walk:
         loops = self._of(s.args[int(stored):])
         if s.out is not None:
             self.moved[s.out.name] = loops
-        times, counted, moved = self._times(), self.counted, s.args[0] if stored else s.out
-        assert moved is not None
-        at, size = self._value(place), memory.dtype.bytes
+        times, counted = self._times(), self.counted
+        counted.issued += self.warps * times
+        at = self._value(place)
         if s.op in ("gather_at", "scatter_at"):
             further = self._value(s.args[2 if stored else 1])
             at = None if at is None or further is None else at + further
-        starts = None if at is None else np.broadcast_to(at, (WARP,))
-        places = None if starts is None else np.add.outer(starts, _lanes(s, moved))
-        counted.issued += times * (moved.width if s.op in APART else -(-moved.width * size // 16))
-        touched, least = _sectors(places, size, moved.width)
-        counted.requests += max(1.0, touched * SECTOR / REQUEST) * times
+        moved = s.args[0] if stored else s.out
+        size = memory.dtype.bytes * (moved.width if moved else 1)
+        touched, least = self._sectors(at, memory.dtype.bytes, size)
+        everyone = np.broadcast_to(0 if at is None else at, self.warps * WARP)
+        warps = everyone.reshape(-1, WARP)[: 0 if at is None else self.warps]
+        asked = [self._sectors(one, memory.dtype.bytes, size)[0] for one in warps] or [touched]
+        counted.requests += sum(max(1.0, n * SECTOR / REQUEST) for n in asked) * times
         if isinstance(memory, Tile):
             counted.waits += 0.0 if stored else NEAR * times
             return False
@@ -268,18 +273,11 @@ class _Walk:
         counted.scattered += (touched - least) * self._times(loops)
         return not stored
 
-
-def _lanes(s: Instruction, moved: Val) -> np.ndarray:
-    """How many elements further each number lies that a thread moves at once."""
-    if s.op not in APART:
-        return np.arange(moved.width)
-    steps = [np.arange(n) * step for (_, n), step in zip(moved.lanes, s.attrs[1:], strict=True)]
-    return reduce(np.add.outer, steps, np.zeros((), np.int64)).reshape(-1)
-
-
-def _sectors(places: np.ndarray | None, size: int, width: int) -> tuple[float, float]:
-    """(those that a warp touches, those that as many bytes side by side would lie in)."""
-    if places is None:
-        return float(WARP), max(1.0, WARP * width * size / SECTOR)
-    different = np.unique(places)
-    return float(len(np.unique(different * size // SECTOR))), -(-len(different) * size // SECTOR)
+    def _sectors(self, at: Any, element: int, size: int) -> tuple[float, float]:
+        """(those that a warp touches, those that as many bytes side by side would lie in). size:
+        bytes that each thread moves."""
+        if at is None:
+            threads = float(self.warps * WARP)
+            return threads, max(1.0, threads * size / SECTOR)
+        places = np.unique(at)
+        return float(len(np.unique(places * element // SECTOR))), -(-len(places) * size // SECTOR)

@@ -46,27 +46,31 @@ def fragments(per: int) -> tuple[Fragment, Fragment, Fragment]:
     a = tuple((8 * (r % 2), 4 * per * (r // 2) + e) for r in range(4) for e in range(per))
     b = tuple((0, 4 * per * r + e) for r in range(2) for e in range(per))
     c = tuple((8 * (r // 2), r % 2) for r in range(4))
-    near = (1, 0), (0, per)
-    return Fragment((1, 0), (0, 2), c), Fragment(*near, a), Fragment(*near, b)
+    near = (4, 8), (0, 1), (per, 0)
+    return Fragment((4, 8), (0, 1), (2, 0), c), Fragment(*near, a), Fragment(*near, b)
 
 
 def instruction(
-    name: str, dtype: DType, accumulator: DType, cycles: float
-) -> MatrixInstruction:  # fmt: skip
-    """One of `FUNCTIONS` as schedules see it. Both operands are summed up in another order, in
-    which the elements of a thread lie side by side."""
-    per = 4 // dtype.bytes
-    c, *operands = fragments(per)
-    near = [
-        replace(
-            way, columns=(0, 2 * per),
-            elements=tuple((r, k // (4 * per) * per + k % (4 * per)) for r, k in way.elements),
-        )
-        for way in operands
-    ]  # fmt: skip
+    function: str, dtype: DType, accumulator: DType, cycles: float, down: int, across: int
+) -> MatrixInstruction:
+    """One of `FUNCTIONS` as schedules see it: by so many warps below and beside each other, each
+    with a product of its own. Both operands are summed up in another order, in which the elements
+    of a thread lie side by side."""
+    per, warps = 4 // dtype.bytes, (across, down)
+
+    def placed(way: Fragment, rows: tuple[int, int], columns: tuple[int, int]) -> Fragment:
+        return Fragment((4, 8, *warps), way.rows + rows, way.columns + columns, way.elements)
+
+    def near(way: Fragment) -> Fragment:
+        elements = tuple((r, k // (4 * per) * per + k % (4 * per)) for r, k in way.elements)
+        return replace(way, columns=(2 * per, 0), elements=elements)
+
+    c, a, b = fragments(per)
+    ways = (placed(c, (0, 16), (8, 0)), placed(near(a), (0, 16), (0, 0)),
+            placed(near(b), (8, 0), (0, 0)))  # fmt: skip
     return MatrixInstruction(
-        name, 8 * per, dtype, dtype, accumulator, cycles, rows=16, columns=8,
-        fragments=(c, *near),
+        f"{function}_{down}x{across}", 8 * per, dtype, dtype, accumulator, cycles,
+        rows=16 * down, columns=8 * across, fragments=ways, function=function,
     )  # fmt: skip
 
 
@@ -79,9 +83,9 @@ def product(dtype: Any, wide: Any) -> Callable[..., np.ndarray]:
         sides = []
         for registers, way in zip(given, ways):
             side = np.zeros((16, 8 * registers.shape[2]), wide)
-            side[way.places(LANES)] = registers.reshape(LANES, -1).astype(wide)
+            side[way.places()] = registers.reshape(LANES, -1).astype(wide)
             sides.append(side)
-        return c + (sides[0] @ sides[1].T)[out.places(LANES)].astype(c.dtype)
+        return c + (sides[0] @ sides[1].T)[out.places()].astype(c.dtype)
 
     return specification
 
@@ -210,13 +214,18 @@ def text_of(names: Iterable[str]) -> str:
     return "\n".join(["#ifndef LUMINAL_SIMULATED", *made, "#endif", ""])
 
 
-BF16, F16, S8 = (
-    instruction("mma_bf16", bf16, f32, 1.6),
-    instruction("mma_f16", f16, f32, 1.6),
-    instruction("mma_s8", i8, i32, 1.6),
-)  # cycles: 2,048 products in 6.5, where 32 take one
-INSTRUCTIONS = (BF16, F16, S8)
-DIALECT = replace(text.CUDA, matrices={i.name: text_of([i.name]) for i in INSTRUCTIONS})
+CYCLES = 1.6  # of 32 products: 2,048 in 6.5, where 32 of f32 take one
+INSTRUCTIONS = tuple(
+    instruction(function, dtype, accumulator, CYCLES, *warps)
+    for function, dtype, accumulator in (
+        ("mma_bf16", bf16, f32), ("mma_f16", f16, f32), ("mma_s8", i8, i32),
+    )
+    for warps in ((1, 1), (2, 2), (2, 4))
+)  # fmt: skip
+DIALECT = replace(
+    text.CUDA,
+    matrices={i.name: (i.function, text_of([i.function])) for i in INSTRUCTIONS},
+)
 
 
 def instructions_of(arch: str) -> tuple[MatrixInstruction, ...]:

@@ -63,7 +63,7 @@ class Dialect:
     barrier: str = ""
     exchange: str = ""
     shared: str = ""
-    matrices: Mapping[str, str] = field(default_factory=dict)
+    matrices: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     words: tuple[str, str] = ("", "")
 
 

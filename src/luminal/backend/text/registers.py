@@ -13,10 +13,11 @@ from .writer import Writer
 
 
 class Registers(Writer):
-    """words: forms that load and store them. matrices: functions, by the instruction's name."""
+    """words: forms that load and store them. matrices: a function and its text, by
+    the instruction's name."""
 
     words: tuple[str, str]
-    matrices: Mapping[str, str]
+    matrices: Mapping[str, tuple[str, str]]
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -72,11 +73,12 @@ class Registers(Writer):
 
     def matrix(self, ins: Instruction, out: Val, indent: str) -> None:
         acc, a, b = (self.value(a) for a in ins.args)
-        self.functions[ins.op] = self.matrices[ins.op]
+        function, text = self.matrices[ins.op]
+        self.functions[function] = text
         (kind, count), made = self.held(out), self.array(out)
         parts = ", ".join(f"{acc}[{n}]" for n in range(count))
         self.lines.append(f"{indent}{kind} {made}[{count}] = {{{parts}}};")
-        self.lines.append(f"{indent}{ins.op}({made}, {a}, {b});")
+        self.lines.append(f"{indent}{function}({made}, {a}, {b});")
 
     # ---- memory
 

@@ -1,0 +1,316 @@
+"""Operands that all units of work would lay out again are made once, before: one more kernel.
+
+    acc[m, n] = sum_k a[m, k] f(b)[k, n]  -->  op[n, k] = f(b)[k, n]; acc = sum_k a[m, k] op[n, k]
+
+The reader may choose how `op` lies, as it may for a constant: its schedule decides, and the kernel
+before writes that layout (`laid_out`). Constants are packed when they are set, so this is for what
+changes between calls: weights that are trained, activations, and the windows of an image.
+Only where the kernels together are estimated to take clearly less time than the one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import inf, prod
+
+from ..errors import Illegal
+from ..graph.index import Index
+from ..kernel.domains import derive_domains
+from ..kernel.kernel import (
+    Apply,
+    Buffer,
+    Constant,
+    Expression,
+    Guard,
+    Kernel,
+    Load,
+    Read,
+    Store,
+    Value,
+    indices,
+    walk,
+)
+from ..kernel.layout import counts
+from ..kernel.merge import merge_axes, rewrite
+from ..kernel.schedule import Layout
+from ..kernel.target import Target
+from ..kernel.work import extents_at, usual_sizes
+from .default import drafted
+from .draft import Draft
+from .facts import is_product_sum, weight
+from .split import trimmed
+
+LEAST_SECONDS = 2e-5  # of a kernel: below, another one before it does not pay
+LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
+GAIN = 0.8  # of the time with the operands made inside, at most
+SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on another page
+TURNED = 0.5  # the same where blocks are transposed in registers
+WINDOWED, CROWDED = 1.1, 2.5  # times the cycles of a product that reads windows where they lie
+FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
+NAME = "once"  # how the buffers of this module are called
+
+
+def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
+    """The kernels that take the place of a prepared one: operands that are made before it, first.
+    What they write are buffers that it has as constants: of a free layout."""
+    names = [v.name for v in kernel.values if any(_sides(kernel, v.name))]
+    if target.group > 1 or not any(_large(kernel, name, target) for name in names):
+        return [kernel]
+    try:
+        draft = drafted(kernel, target)
+    except Illegal:
+        return [kernel]
+    best, makers = _seconds(draft), list[Kernel]()
+    if not _makes_operands(draft) or best < LEAST_SECONDS:
+        return [kernel]
+    for name in names:
+        tried = [_tried(kernel, name, sides, target) for sides in _sides(kernel, name)]
+        seconds, made = min(filter(None, tried), key=lambda each: each[0], default=(best, []))
+        if seconds < GAIN * best:
+            best, (*first, kernel) = seconds, made
+            makers += first
+    return [*makers, kernel]
+
+
+def _large(kernel: Kernel, name: str, target: Target) -> bool:
+    sizes = extents_at(kernel, usual_sizes(kernel, target.hint))
+    return prod(sizes[a] for a in kernel.value(name).points) >= LEAST_POINTS
+
+
+def _makes_operands(draft: Draft) -> bool:
+    """Each unit of work makes some for itself."""
+    return bool(draft.operands)
+
+
+def _sides(kernel: Kernel, name: str) -> Iterator[tuple[int, ...]]:
+    """The operands of a product that could be made before: alone, and together."""
+    value = next((v for v in kernel.values if v.name == name), None)
+    if value is None or not is_product_sum(value):
+        return
+    assert isinstance(value.body, Apply)
+    free = [n for n, side in enumerate(value.body.args) if _movable(kernel, side)]
+    yield from (some for count in (1, 2) for some in combinations(free, count))
+
+
+def _movable(kernel: Kernel, side: Expression) -> bool:
+    """It depends on what changes between calls, and on nothing that the kernel itself makes."""
+    loads = [e for e in walk(side) if isinstance(e, Load)]
+    alone = not any(isinstance(e, Read) or (isinstance(e, Load) and e.slots) for e in walk(side))
+    return alone and any(not kernel.buffer(e.buffer).constant for e in loads)
+
+
+def _tried(
+    kernel: Kernel, name: str, sides: Sequence[int], target: Target
+) -> tuple[float, list[Kernel]] | None:
+    """The estimated seconds with these operands made before, and the kernels."""
+    makers, reader = _apart(kernel, kernel.value(name), sides)
+    try:
+        draft = drafted(reader, target)
+        layouts = draft.finish()[1].layouts
+        free = {b: layouts.get(b.name, ()) for b in reader.buffers}
+        first = [each for maker in makers for each in laid_out(maker, free)]
+        seconds = _seconds(draft) + sum(_making(each, target) for each in first)
+    except Illegal:
+        return None
+    return seconds, [*makers, reader]
+
+
+def _apart(kernel: Kernel, value: Value, sides: Sequence[int]) -> tuple[list[Kernel], Kernel]:
+    """A kernel for each of the operands, and the one that reads them."""
+    assert isinstance(value.body, Apply)
+    args, buffers, makers = list(value.body.args), list(kernel.buffers), list[Kernel]()
+    for n in sides:
+        body = _narrow(args[n])
+        named = {name for e in walk(body) for index in indices(e) for name in index.names()}
+        axes = tuple(a for a in value.points if a in named)
+        name, index = f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}", tuple(map(Index.of, axes))
+        made = Buffer(name, body.dtype, tuple(kernel.axes[a] for a in axes), constant=True)
+        buffers.append(made)
+        copy = Value(name, axes, body, body.dtype, store=Store(name, index))
+        both = (*kernel.buffers, replace(made, constant=False))
+        makers.append(trimmed(replace(kernel, buffers=both, values=(copy,))))
+        load: Expression = Load(name, index, body.dtype)
+        args[n] = load if body is args[n] else Apply("cast", (load,), args[n].dtype)
+    reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain={})
+    values = tuple(reads if v is value else v for v in kernel.values)
+    reader = trimmed(replace(kernel, buffers=tuple(buffers), values=values))
+    return makers, derive_domains(merge_axes(reader))
+
+
+def _narrow(side: Expression) -> Expression:
+    """Without a widening cast, which stays with the reader."""
+    if isinstance(side, Apply) and side.op == "cast":
+        return side.args[0] if side.args[0].dtype.bytes < side.dtype.bytes else side
+    return side
+
+
+# ---- layouts
+
+
+def makers_apart(parts: Sequence[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
+    """Those of some kernels that make operands for others, and the others."""
+    free = {b.name for part in parts for b in part.buffers if b.constant}
+    own = [{b.name for b in part.buffers if not b.constant} & {*part.outputs} for part in parts]
+    makers = [part for part, outputs in zip(parts, own) if outputs & free]
+    return makers, [part for part in parts if part not in makers]
+
+
+def laid_out(maker: Kernel, layouts: Mapping[Buffer, Layout]) -> list[Kernel]:
+    """The kernels that make an operand as its reader has laid it out: its dimensions are each one
+    or several neighbouring ones of the maker's. Where a digit ends inside one of those the operand
+    is made row by row, and then turned."""
+    (name,) = maker.outputs
+    read, layout = next((b, layout) for b, layout in layouts.items() if b.name == name)
+    digits = _digits(maker.buffer(name).shape, read.shape, layout) if layout else ()
+    if digits is not None:
+        return [derive_domains(merge_axes(_in_digits(maker, digits)))]
+    rows = f"{name}_rows"
+    axes = {f"d{d}": extent for d, extent in enumerate(read.shape)}
+    index, made = tuple(map(Index.of, axes)), replace(read, constant=False)
+    copy = Value(name, tuple(axes), Load(rows, index, read.dtype), read.dtype,
+                 store=Store(name, index))  # fmt: skip
+    buffers = (replace(made, name=rows), made)
+    turn = _in_digits(replace(maker, axes=axes, buffers=buffers, values=(copy,)), layout)
+    return [derive_domains(merge_axes(each)) for each in (_renamed(maker, name, rows), turn)]
+
+
+def _renamed(maker: Kernel, old: str, new: str) -> Kernel:
+    (value,) = maker.values
+    assert value.store is not None
+    buffers = tuple(replace(b, name=new) if b.name == old else b for b in maker.buffers)
+    return replace(
+        maker, buffers=buffers, values=(replace(value, store=replace(value.store, buffer=new)),)
+    )
+
+
+def _digits(own: Sequence[Index], read: Sequence[Index], layout: Layout) -> Layout | None:
+    """The layout over the maker's dimensions; None where a step ends inside one of them."""
+    left, digits, above = list(enumerate(own)), list[tuple[int, int]](), dict[int, int]()
+    groups = [_group(left, extent) for extent in read]
+    for d, step in layout:
+        each = 1  # elements between neighbours in a dimension
+        part: list[tuple[int, int]] = []
+        for dim, count in groups[d][::-1]:
+            first = dim == groups[d][0][0]
+            if not (first or count.is_constant):
+                return None
+            whole = None if first else each * int(count)
+            if above.get(d, inf) > each and (whole is None or step < whole):
+                if step > each and (step % each or (whole is not None and whole % step)):
+                    return None
+                part.insert(0, (dim, max(1, step // each)))
+            each = whole or each
+        digits += part
+        above[d] = step
+    return tuple(digits)
+
+
+def _group(left: list[tuple[int, Index]], extent: Index) -> list[tuple[int, Index]]:
+    """Takes the next dimensions that are one of this extent."""
+    group, total = list[tuple[int, Index]](), Index.of(1)
+    while total != extent:
+        group.append(left.pop(0))
+        total = total * group[-1][1]
+    return group
+
+
+def _in_digits(kernel: Kernel, layout: Layout) -> Kernel:
+    """A kernel that stores its value at its axes, which stores it in this layout instead: each
+    digit is an axis, and what pads the last block of a dimension is zero."""
+    if not layout:
+        return kernel
+    (value,) = kernel.values
+    assert value.store is not None
+    names = [f"{value.axes[d]}_{step}" for d, step in layout]
+    extents = counts([kernel.axes[a] for a in value.axes], layout)
+    place = {
+        axis: sum((Index.of(n) * s for n, (dim, s) in zip(names, layout) if dim == d), Index.of(0))
+        for d, axis in enumerate(value.axes)
+    }
+    def moved(index: Index) -> Index:
+        return index.substitute(place)
+
+    (inside,) = rewrite(kernel, moved, lambda _, index: tuple(map(moved, index))).values
+    outer = {d: step for d, step in reversed(layout)}
+    conditions = tuple(
+        kernel.axes[a] - 1 - place[a] for d, a in enumerate(value.axes)
+        if not (kernel.axes[a].is_constant and int(kernel.axes[a]) % outer[d] == 0)
+        and outer[d] > 1
+    )
+    body = Guard(conditions, inside.body, Constant(0, value.dtype)) if conditions else inside.body
+    store = replace(value.store, index=tuple(map(Index.of, names)))
+    buffers = tuple(
+        replace(b, shape=tuple(extents)) if b.name == store.buffer else b for b in kernel.buffers
+    )
+    made = replace(value, axes=tuple(names), body=body, store=store, domain={})
+    return replace(kernel, axes=dict(zip(names, extents)), buffers=buffers, values=(made,))
+
+
+# ---- time
+
+
+def _seconds(draft: Draft) -> float:
+    """What a kernel takes, as far as its schedule tells: the tile of its product, and how often
+    and in which steps through memory the values beside it are computed."""
+    found, facts, target = draft.found, draft.facts, draft.target
+    cycles = 0.0
+    for v in found.values:
+        each = _apiece(draft, v)
+        if v in found.group and found.tile is not None:
+            each = found.tile.cycles / len(found.group) * _windowed(draft, v)
+        cycles += each * _again(draft, v) * facts.points(v)
+    return cycles / target.clock / target.threads
+
+
+def _windowed(draft: Draft, v: Value) -> float:
+    """What a product takes longer for reading windows of an image where they lie: more where all
+    steps along an axis land on one set of the first cache."""
+    target, factor = draft.target, 1.0
+    for x in draft.facts.accesses(v):
+        if x.load and x.conditions:
+            steps = {a: abs(x.stride(a)) * x.dtype.bytes for a in x.axes}
+            way = target.l1 // target.l1_ways
+            apart = (a for a, n in steps.items() if n and n % way == 0)
+            crowded = any(draft.size[a] > target.l1_ways for a in apart)
+            factor = max(factor, CROWDED if crowded else WINDOWED)
+    return factor
+
+
+def _again(draft: Draft, v: Value) -> float:
+    """How often each element of a value is computed: turns of loops over axes that it lacks."""
+    within, turns = dict[str, int](), 1.0
+    for loop in draft.paths.get(v.name, ()):
+        before = within.get(loop.axis, draft.size[loop.axis])
+        turns *= -(-before // loop.step) if loop.axis not in v.points else 1
+        within[loop.axis] = loop.step
+    return turns
+
+
+def _apiece(draft: Draft, v: Value) -> float:
+    """Cycles of an element: arithmetic in lanes, and one by one what lies apart along them, or
+    what is turned in registers."""
+    facts, tile = draft.facts, draft.tiles.get(v.name)
+    lane = next((x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"), "")
+    steps = [(x.stride(lane), x.dtype) for x in facts.accesses(v) if lane in x.axes or not lane]
+    if v.store is not None:
+        steps.append((facts.store_stride(v, lane) if lane else 0, v.dtype))
+    lanes = facts.lanes if lane else 1
+    cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports
+    for step, dtype in steps:
+        if tile is not None and tile.across:
+            cycles += FAR if draft.size[lane] % lanes else TURNED
+        elif lane and abs(step) <= 1:
+            cycles += 1 / lanes
+        else:
+            cycles += SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
+    return cycles
+
+
+def _making(maker: Kernel, target: Target) -> float:
+    """Seconds of a kernel that makes an operand."""
+    draft = drafted(maker, target)
+    (value,) = draft.found.values
+    moved = 2 * value.dtype.bytes * draft.facts.points(value)
+    return target.launch + max(_seconds(draft), moved / (FAST * target.bandwidth))

@@ -1,0 +1,103 @@
+"""Operands that are made once before the kernel that reads them, in its layout."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import default_cases as cases
+
+import luminal
+from luminal import ops, train
+from luminal.backend.cpu.target import named
+from luminal.kernel.kernel import Kernel
+from luminal.scheduling import once
+from luminal.scheduling.default import drafted
+from luminal.scheduling.once import NAME, made_once, makers_apart
+from luminal.scheduling.prepare import prepare
+
+TARGET = named("avx512")
+
+
+def product(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Rows of both sides: neither is as lanes want it."""
+    x, w = cx.tensor((24, 40), dtype), cx.tensor((37, 40), dtype)
+    if dtype == "i8":
+        x, w = x.cast("i32"), w.cast("i32")
+    return ops.matmul(x, w.T)
+
+
+def sized(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """One side has as many rows as a run says."""
+    cx.dim("n", 1, 64)
+    return ops.matmul(cx.tensor((24, 40), dtype), cx.tensor(("n", 40), dtype).T)
+
+
+def convolution(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Windows over padding; panels end inside an image row."""
+    x, w = cx.tensor((2, 6, 7, 7), dtype), cx.tensor((20, 6, 3, 3), dtype)
+    return ops.conv2d(x, w, padding=1)
+
+
+def weight_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Its lanes are digits of channel, row and column: panels end inside of them."""
+    x, w = cx.tensor((2, 6, 8, 8), dtype), cx.tensor((24, 6, 3, 3), dtype)
+    loss = (ops.conv2d(x, w, padding=1) * cx.tensor((2, 24, 8, 8), dtype)).sum()
+    return train.backward(loss, [w])[0]
+
+
+CASES: list[tuple[Any, str]] = [
+    (product, "f32"), (product, "bf16"), (product, "i8"), (sized, "f32"),
+    (convolution, "f32"), (convolution, "bf16"), (weight_gradient, "f32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)], ids=str)
+@pytest.mark.parametrize("case, dtype", CASES, ids=lambda p: getattr(p, "__name__", p))
+def test_what_is_made_once_changes_no_result(
+    case: Any, dtype: str, sides: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = once._sides
+    monkeypatch.setattr(once, "LEAST_POINTS", 0)
+    monkeypatch.setattr(once, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(once, "GAIN", inf)
+    monkeypatch.setattr(once, "_makes_operands", lambda draft: True)
+    monkeypatch.setattr(once, "_sides", lambda k, name: [s for s in every(k, name) if s == sides])
+    cx = luminal.Graph()
+    case(cx, dtype).output()
+    rt = cx.compile(device="cpu", threads=2, cache=False, database=False)
+    laid = {b.name for made in rt.kernels for b in made.kernel.buffers if NAME in b.name}
+    assert len({name.removesuffix("_rows") for name in laid}) == len(sides)
+    want, random = cx.compile(device="reference"), np.random.default_rng(0)
+    for n in (37, 5) if case is sized else (0,):
+        shapes = [[e if isinstance(e, int) else n for e in t.shape] for t in cx.inputs]
+        given = [random.integers(-8, 8, shape).astype(t.dtype.numpy)
+                 for t, shape in zip(cx.inputs, shapes)]  # fmt: skip
+        np.testing.assert_array_equal(rt(*given), want(*given))
+
+
+def test_what_changes_is_made_once_and_constants_are_packed() -> None:
+    """The same convolution; a weight that is known before a run needs no kernel."""
+    (fixed,) = prepare(cases.convolution(128, 16, 128, 3, batch=16), TARGET)
+    assert made_once(fixed, TARGET) == [fixed]
+    buffers = tuple(replace(b, constant=False) for b in fixed.buffers)
+    *makers, reader = made_once(replace(fixed, buffers=buffers), TARGET)
+    assert makers_apart([*makers, reader]) == (makers, [reader])
+    assert {m.outputs[0] for m in makers} == {b.name for b in reader.buffers if b.constant}
+    assert not makes_operands(reader) and makes_operands(replace(fixed, buffers=buffers))
+
+
+def makes_operands(kernel: Kernel) -> bool:
+    return bool(drafted(kernel, TARGET).operands)
+
+
+def test_little_work_is_left_alone() -> None:
+    (kernel,) = prepare(cases.gemm(16, 16, 16, constant=False), TARGET)
+    assert made_once(kernel, TARGET) == [kernel]
