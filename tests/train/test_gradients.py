@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -339,3 +340,23 @@ def test_a_part_is_summed_up_before_it_is_put_in_its_place():
     (g,) = train.backward(((a @ b.T) * w).sum(), [x])
     sizes = [np.prod([int(n) for n in node.shape]) for node in reachable([g.node])]
     assert max(sizes) == 8 * 8 * 4
+
+
+@pytest.mark.parametrize("size, stride, padding", [(3, 2, 1), (7, 2, 3), (5, 3, 2), (4, 2, 1)])
+def test_strided_windows_are_transposed_to_the_taps_that_meet_a_place(
+    size: int, stride: int, padding: int
+) -> None:
+    """Only every stride-th position of a window reads a place."""
+    arrays = draw([(2, 3, 11, 11), (4, 3, size, size)])
+    graph = Graph()
+    x, w = (graph.tensor(a.shape, "f64") for a in arrays)
+    y = ops.conv2d(x, w, stride=stride, padding=padding)
+    (g,) = train.backward((y * y).sum(), [x])
+    taps = -(-size // stride)
+    summed = [n.inputs[0].shape for n in reachable([g.node]) if n.op == "sum"]
+    assert any((taps, taps) in pairwise(shape) for shape in summed)
+    theirs = [torch.from_numpy(a).requires_grad_() for a in arrays]
+    out = torch.nn.functional.conv2d(*theirs, stride=stride, padding=padding)
+    (want,) = torch.autograd.grad((out * out).sum(), theirs[:1])
+    found = evaluate(graph, [g.node], dict(zip((x, w), arrays)))[g.node]
+    np.testing.assert_allclose(found, want.numpy(), rtol=1e-9, atol=1e-9)

@@ -266,14 +266,13 @@ def _seconds(draft: Draft) -> float:
 
 def _windowed(draft: Draft, v: Value) -> float:
     """What a product takes longer for reading windows of an image where they lie: more where all
-    steps along an axis land on one set of the first cache."""
+    steps of a sum land on one set of the first cache."""
     target, factor = draft.target, 1.0
+    way = target.l1 // target.l1_ways
     for x in draft.facts.accesses(v):
         if x.load and x.conditions:
-            steps = {a: abs(x.stride(a)) * x.dtype.bytes for a in x.axes}
-            way = target.l1 // target.l1_ways
-            apart = (a for a, n in steps.items() if n and n % way == 0)
-            crowded = any(draft.size[a] > target.l1_ways for a in apart)
+            long = (a for a in x.axes.intersection(v.over) if draft.size[a] > target.l1_ways)
+            crowded = any(x.stride(a) * x.dtype.bytes % way == 0 for a in long)
             factor = max(factor, CROWDED if crowded else WINDOWED)
     return factor
 

@@ -83,21 +83,23 @@ def _factors(g: Tensor, shape: Shape, index: Indices, conditions: Indices) -> Te
     if g.node.op != "mul" or not any(x.op == "view" for x in g.node.inputs):
         return _read(g, shape, index, conditions)
     factors = [g.graph.wrap(x) for x in g.node.inputs]
-    free = [_inside(x, shape, index) for x in factors]
-    if all(free):  # one of them has to be 0 where nothing was read
-        free[0] = False
-    a, b = (_read(x, shape, index, () if f else conditions) for x, f in zip(factors, free))
+    own = [_open(x, shape, index) for x in factors]
+    carrier = 0 if own[0] or not own[1] else 1  # one of them is 0 where nothing was read
+    own[carrier] = conditions
+    a, b = (_read(x, shape, index, needed) for x, needed in zip(factors, own))
     return a * b
 
 
-def _inside(x: Tensor, shape: Shape, index: Indices) -> bool:
-    """Proven: the read stays inside x, or inside what x is a view of, everywhere."""
+def _open(x: Tensor, shape: Shape, index: Indices) -> Indices:
+    """The conditions, those that are not proven, under which the read stays inside x, or inside
+    what x is a view of."""
     space, source = x.graph.positions(shape), x.node
     if source.op == "view":
         mapping = {position(d): i for d, i in enumerate(index)}
         index = [space.substitute(i, mapping) for i in source.attribute.index]
         source = source.inputs[0]
-    return all(space.inside(i, size) for i, size in zip(index, source.shape))
+    ends = ((i, size - 1 - i) for i, size in zip(index, source.shape))
+    return [end for both in ends for end in both if not space.nonnegative(end)]
 
 
 def _added(g: Tensor, view: View, source: Shape) -> Tensor:
@@ -193,18 +195,44 @@ class Solver:
         return False
 
     def _choose(self) -> None:
-        """Nothing is determined: the unknown with the fewest values becomes a parameter."""
+        """Nothing is determined: the unknown with the fewest values becomes a parameter, or its
+        quotient does (see `_step`)."""
         open_ones = [u for e in self.equations for u in self._linear(e)[0]]
         if not open_ones:
             axes = (position(d) for d in range(len(self.view.shape)))
             open_ones = [axis for axis in axes if axis not in self.known]
-        unknown = min(open_ones, key=lambda u: self.here.bounds(_count(self._ends(u)))[1])
-        low, _ = ends = self._ends(unknown)
+        steps = {u: self._step(u) for u in open_ones}
+        counts = {u: _count(self._ends(u)).ceil_div(steps[u]) for u in open_ones}
+        unknown = min(open_ones, key=lambda u: self.here.bounds(counts[u])[1])
+        low, step = self._ends(unknown)[0], steps[unknown]
         name = _free(len(self.extents))
-        self.extents.append(self._settled(_count(ends)))
+        self.extents.append(self._settled(counts[unknown]))
         self.there.add_axis(name, self.extents[-1])
-        self.meaning[name] = self._meaning(unknown) - low
-        self.known[unknown] = low + Index.of(name)
+        place = self._meaning(unknown) - low
+        if step == 1:
+            self.meaning[name] = place
+            self.known[unknown] = low + Index.of(name)
+            return
+        self.meaning[name] = place // step
+        rest = f"rest {name}"
+        self.meaning[rest] = place - self.meaning[name] * step
+        self.ends[rest] = ZERO, Index.of(step - 1)
+        made = low + Index.of(name) * step + Index.of(rest)
+        self.equations = [e.rebuilt(lambda a: made if a == unknown else atom_index(a))
+                          for e in self.equations]  # fmt: skip
+        self.equations.append(atom_index(unknown) - made)
+
+    def _step(self, unknown: Atom) -> int:
+        """How many of its values another unknown of an equation is worth, if they are fewer than it
+        has: then its quotient is chosen and its remainder solved, as of strides and windows."""
+        for equation in self.equations:
+            factors = {u: int(a) for u, a in self._linear(equation)[0].items() if a.is_constant}
+            own = abs(factors.pop(unknown, 0))
+            for other in factors.values():
+                step = abs(other) // own if own and other % own == 0 else 1
+                if 1 < step < self.here.bounds(_count(self._ends(unknown)))[0]:
+                    return step
+        return 1
 
     def _settled(self, index: Index) -> Index:
         """With quotients that have one value only written out: floor(-1 / s) = -1."""
