@@ -85,8 +85,9 @@ class Solver:
         if value.reduction is None or len({facts.pair(v) for v in group}) > 1:
             return
         job = Job(facts, group, accesses, operations(facts, group), self.span, False)
-        rows = [a for a in value.axes if facts.apart(value, a, lane)]
-        for pair, a, t, u in product(facts.matrices(value), rows, MATRICES, MATRICES):
+        pairs = facts.matrices(value)
+        rows = [a for a in value.axes if pairs and facts.apart(value, a, lane)]
+        for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
                 tile = Score(job, lane, sizes, pair, a).tile()
