@@ -57,6 +57,10 @@ DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 8,
 }  # fmt: skip
+SIDE = {
+    "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 9, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 300,
+}  # fmt: skip
 # name -> (class of the config, what differs from SIZES)
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
@@ -150,11 +154,35 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
         "shared_expert_intermediate_size": 80,
     }),
+    "ministral3": ("Ministral3Config", {"head_dim": 16, "rope_parameters": YARN | {
+        "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 16,
+    }}),
+    "llama4": ("Llama4TextConfig", {
+        "head_dim": 16, "num_hidden_layers": 4, "attention_chunk_size": 11, "floor_scale": 8,
+        "intermediate_size_mlp": 80, "num_local_experts": 4, "num_experts_per_tok": 2,
+        "interleave_moe_layer_step": 2, "attn_scale": 0.5,
+    }),
+    "gemma3n": ("Gemma3nTextConfig", SIDE | {
+        "activation_sparsity_pattern": [0.9, 0.0, 0.0, 0.0], "laurel_rank": 8,
+        "head_dim": 16, "intermediate_size": [96, 96, 96, 96], "num_kv_shared_layers": 2,
+    }),
+    "gemma4": ("Gemma4TextConfig", SIDE | {
+        "vocab_size_per_layer_input": VOCABULARY,
+        "global_head_dim": 32, "head_dim": 16, "num_kv_shared_layers": 2,
+        "use_double_wide_mlp": True,
+    }),
+    "gemma4-wide": ("Gemma4TextConfig", SIDE | {
+        "global_head_dim": 32, "head_dim": 16, "attention_k_eq_v": True,
+        "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
+    }),
     "rwkv7": ("Rwkv7", {}),
     "qwen3.5": ("Qwen3_5TextConfig", DELTA | {"linear_num_key_heads": 4}),
 }  # fmt: skip
 # their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
-ALIKE = {"falcon-mamba", "mamba", "granite4-dense", "bamba", "lfm2-moe", "qwen3.5"}
+ALIKE = {
+    "falcon-mamba", "mamba", "mamba2", "ministral3", "granite4-dense", "bamba", "lfm2-moe",
+    "qwen3.5", "gemma4-wide",
+}  # fmt: skip
 
 
 def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
@@ -173,6 +201,9 @@ def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
                 parameter.add_(0.1 * torch.randn_like(parameter))
             else:
                 parameter.normal_(0, 0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith(("layer_scalar", "expert_bias")):
+                buffer.add_(0.1 * torch.randn_like(buffer))
     return model.to(dtype)
 
 

@@ -24,16 +24,17 @@ KINDS = ("f32", "f16", "int8")
 
 def cache_bytes(config: DecoderConfig, positions: int, kind: str = "f32") -> int:
     """Of keys and values of all layers, and states of one sequence. Raises Unsupported."""
-    positions *= len(config.attending)
-    return positions * layer_bytes(config, kind) + state_bytes(config)
+    each = sum(layer_bytes(config, kind, layer) for layer in config.keeping)
+    return positions * each + state_bytes(config)
 
 
-def layer_bytes(config: DecoderConfig, kind: str) -> int:
-    """Of the keys and values of one position in one layer. Raises Unsupported."""
+def layer_bytes(config: DecoderConfig, kind: str, layer: int) -> int:
+    """Of the keys and values of one position in a layer. Raises Unsupported."""
+    kv_heads, size = config.shape(layer)
     if kind not in KINDS:
         raise Unsupported(f"kv={kind!r}; there are {', '.join(KINDS)}")
-    rows = {"f32": 4 * config.head_dim, "f16": 2 * config.head_dim, "int8": config.head_dim + 4}
-    return (1 if config.latent is not None else 2) * config.kv_heads * rows[kind]
+    rows = {"f32": 4 * size, "f16": 2 * size, "int8": size + 4}
+    return (1 if config.latent is not None else 2) * kv_heads * rows[kind]
 
 
 class Cache(Protocol):
@@ -45,11 +46,12 @@ class Cache(Protocol):
         """The rows of a table (positions, features) at the tokens' positions."""
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None,
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
         sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Causal attention (heads, tokens, head_dim) of the query over the keys and values of the
-        layer, these new ones (kv heads, tokens, head_dim) too, which are kept. value: None where
+        layer, these new ones (kv heads, tokens, head_dim) too, which are kept. key: None where
+        another layer has those that are seen. value: None there, and where
         the first numbers of keys are the values (`Latent`). sinks: (heads,), scores that take part
         in each softmax besides."""
 
@@ -84,30 +86,45 @@ class Rows:
         return write(self.numbers, whole).cast("f32") * write(self.scales, scale)
 
 
-def _layers(
-    graph: Graph, config: DecoderConfig, shape: tuple[int, ...], kind: str
-) -> tuple[dict[int, Rows], dict[int, Rows]]:
-    """The keys and the values of each layer; none of these where they are part of the keys."""
-    layers = config.attending
-    keys = {layer: Rows.of(graph, shape, kind, f"keys{layer}") for layer in layers}
-    if config.latent is not None:
-        return keys, {}
-    return keys, {layer: Rows.of(graph, shape, kind, f"values{layer}") for layer in layers}
+Written = Callable[[Tensor, Tensor], Tensor]  # (state, new numbers of it) -> what is read of it
 
 
-def _states(*rows: dict[int, Rows]) -> list[Tensor]:
-    return [state for found in rows for each in found.values() for state in each.states]
+class _Layers:
+    """The keys and the values of each layer that has its own; no values where they are part of the
+    keys. shape: of a state, of heads of keys and values and their numbers."""
 
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, kind: str,
+        shape: Callable[[int, int], tuple[int, ...]],
+    ) -> None:  # fmt: skip
+        self.config, layers = config, config.keeping
+        self.keys, self.values = (
+            {n: Rows.of(graph, shape(*config.shape(n)), kind, f"{name}{n}") for n in layers}
+            if name == "keys" or config.latent is None
+            else {}
+            for name in ("keys", "values")
+        )
+        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
 
-def _values(
-    config: DecoderConfig, rows: dict[int, Rows], layer: int, keys: Tensor, value: Tensor | None,
-    write: Callable[[Tensor, Tensor], Tensor],
-) -> Tensor:  # fmt: skip
-    """What is to be read of the values of a layer, the new ones too."""
-    if value is not None:
-        return rows[layer].keep(value, write)
-    assert config.latent is not None
-    return keys.narrow(-1, 0, config.latent.rank)
+    @property
+    def states(self) -> list[Tensor]:
+        rows = [*self.keys.values(), *self.values.values()]
+        return [state for each in rows for state in each.states]
+
+    def seen(
+        self, layer: int, key: Tensor | None, value: Tensor | None, write: Written
+    ) -> tuple[Tensor, Tensor]:
+        """What a layer sees, the new keys and values too."""
+        source = self.config.source(layer)
+        if key is not None:
+            keys = self.keys[layer].keep(key, write)
+            if value is not None:
+                values = self.values[layer].keep(value, write)
+            else:
+                assert self.config.latent is not None
+                values = keys.narrow(-1, 0, self.config.latent.rank)
+            self._seen[layer] = keys, values
+        return self._seen[source]
 
 
 class ContiguousCache:
@@ -121,26 +138,28 @@ class ContiguousCache:
         kind: str = "f32",
     ) -> None:  # fmt: skip
         self.config, self.tokens, self.position = config, tokens, graph.size(position)
-        shape = (config.kv_heads, context, config.head_dim)
-        self.keys, self.values = _layers(graph, config, shape, kind)
+        self.layers = _Layers(graph, config, kind, lambda heads, size: (heads, context, size))
         self.carry = OneCarry(graph, config, tokens, self.position)
-        self.states = _states(self.keys, self.values) + self.carry.states
+        self.states = self.layers.states + self.carry.states
 
     def rows(self, table: Tensor) -> Tensor:
         return table.narrow(0, self.position, self.tokens)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None,
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
         sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         config, graph = self.config, query.graph
-        keys = self.keys[layer].keep(key, self._write)  # (kv heads, keys, head_dim)
-        values = _values(config, self.values, layer, keys, value, self._write)
-        query = query.unflatten(0, (config.kv_heads, -1))  # (kv heads, group, tokens, head_dim)
+        keys, values = self.layers.seen(layer, key, value, self._write)
+        query = query.unflatten(0, (keys.shape[0], -1))  # (kv heads, group, tokens, head_dim)
         scores = ops.matmul(query, keys.unsqueeze(1).mT)  # (kv heads, group, tokens, keys)
-        ahead = graph.iota(scores.shape, Index.of("i3") - Index.of("i2") - self.position)
-        sunk = None if sinks is None else sinks.reshape(config.kv_heads, -1, 1, 1)
-        shares = _shares(config, scores, ahead, config.windows[layer], sunk)
+        token, place = Index.of("i2") + self.position, Index.of("i3")
+        ahead = graph.iota(scores.shape, place - token)
+        early = None
+        if config.chunked and (size := config.windows[layer]) is not None:
+            early = graph.iota(scores.shape, place - token // size * size) < 0
+        sunk = None if sinks is None else sinks.reshape(keys.shape[0], -1, 1, 1)
+        shares = _shares(config, scores, _seen(config, layer, ahead, early), sunk)
         return ops.matmul(shares, values.unsqueeze(1)).flatten(0, 1)
 
     def _write(self, state: Tensor, new: Tensor) -> Tensor:
@@ -171,9 +190,8 @@ class PagedCache:
         """pool: how many pages there are."""
         self.config, self.pool, self.page = config, pool, page
         self.positions, self.slots, self.table = positions, slots, table
-        shape = (pool * page, config.kv_heads, config.head_dim)
-        self.keys, self.values = _layers(graph, config, shape, kind)
-        self.states = _states(self.keys, self.values)
+        self.layers = _Layers(graph, config, kind, lambda heads, size: (pool * page, heads, size))
+        self.states = self.layers.states
         if layout is not None:
             self.carry = SeatCarry(graph, config, *layout)
             self.states += self.carry.states
@@ -182,18 +200,20 @@ class PagedCache:
         return ops.index_select(table, 0, self.positions)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor | None,
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
         sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         config, graph = self.config, query.graph
-        keys = self.keys[layer].keep(key, self._write)
-        values = _values(config, self.values, layer, keys, value, self._write)
-        query = query.unflatten(0, (config.kv_heads, -1)).permute(2, 0, 1, 3)
+        keys, values = self.layers.seen(layer, key, value, self._write)
+        query = query.unflatten(0, (keys.shape[1], -1)).permute(2, 0, 1, 3)
         scores = ops.matmul(query, keys.mT)  # (tokens, kv heads, group, keys)
         place = graph.iota(scores.shape[-1:], "i0")
-        ahead = place - self.positions.reshape(-1, 1, 1, 1)
-        sunk = None if sinks is None else sinks.reshape(config.kv_heads, -1, 1)
-        shares = _shares(config, scores, ahead, config.windows[layer], sunk)
+        token = self.positions.reshape(-1, 1, 1, 1)
+        early = None
+        if config.chunked and (size := config.windows[layer]) is not None:
+            early = place < token // size * size
+        sunk = None if sinks is None else sinks.reshape(keys.shape[1], -1, 1)
+        shares = _shares(config, scores, _seen(config, layer, place - token, early), sunk)
         out = ops.matmul(shares, values)  # (tokens, kv heads, group, head_dim)
         return out.permute(1, 2, 0, 3).flatten(0, 1)
 
@@ -213,17 +233,25 @@ class PagedCache:
         return found.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
-def _shares(
-    config: DecoderConfig, scores: Tensor, ahead: Tensor, window: int | None, sinks: Tensor | None
-) -> Tensor:
-    """How much of each value a token takes, from raw scores. ahead: how far a key lies after the
-    token; it sees none that comes later, none before its window. sinks: as of `attend`, over the
-    dimensions of scores."""
+def _seen(config: DecoderConfig, layer: int, ahead: Tensor, early: Tensor | None) -> Tensor:
+    """Which keys a token sees. ahead: how far a key lies after the token; it sees none that comes
+    later, none before its window. early: which lie before its chunk, where a window is that."""
+    window = config.windows[layer]
+    if window is None:
+        return ahead < 1
+    if config.chunked:
+        assert early is not None
+        return (ahead < 1) & ~early
+    return (ahead < 1) & (ahead > -window)
+
+
+def _shares(config: DecoderConfig, scores: Tensor, seen: Tensor, sinks: Tensor | None) -> Tensor:
+    """How much of each value a token takes, from raw scores of the keys that it sees. sinks: as of
+    `attend`, over the dimensions of scores."""
     scale = config.attention_scale
     scores = scores * (config.head_dim**-0.5 if scale is None else scale)
     if config.attention_cap is not None:
         scores = ops.tanh(scores * (1 / config.attention_cap)) * config.attention_cap
-    seen = ahead < 1 if window is None else (ahead < 1) & (ahead > -window)
     scores = ops.where(seen, scores, float("-inf"))
     shares = ops.softmax(scores, -1)
     if sinks is None:

@@ -44,10 +44,10 @@ class Experts:
     sum to 1. layers: which have one (None: all). shared: width inside of an expert that all tokens
     go through besides, gated by a sigmoid if `shared_gate`. bias: router and experts have biases.
     limit, alpha: gate g and up u, cut to limit, make (u + 1) g sigmoid(alpha g), as in gpt-oss.
-    scoring: what makes shares of scores, "softmax" or "sigmoid". correction: a number for each
-    expert is added where they are chosen, but not in their weights. groups: of experts, of which
-    the `kept` groups with the largest sum of their `best` scores may be chosen from. factor: of all
-    weights in the end."""
+    scoring: what makes shares of scores, "softmax" or "sigmoid". scale_inputs: weights multiply
+    what goes into experts, not what comes out. correction: a number for each expert is added where
+    they are chosen, but not in their weights. groups: of experts, of which the `kept` groups with
+    the largest sum of their `best` scores may be chosen from. factor: of all weights in the end."""
 
     count: int
     chosen: int
@@ -64,6 +64,7 @@ class Experts:
     groups: int = 1
     kept: int = 1
     best: int = 1
+    scale_inputs: bool = False
     factor: float = 1.0
 
 
@@ -94,6 +95,31 @@ class Mixer(Protocol):
         """Its parameters, and what it does."""
 
 
+@dataclass(frozen=True)
+class Heat:
+    """Queries grow with their position p, in some layers: they are multiplied by
+    1 + beta log(1 + floor((p + offset) / period))."""
+
+    beta: float
+    period: float
+    offset: int = 0
+    layers: frozenset[int] | None = None
+
+    def table(self, context: int) -> np.ndarray:
+        """(context, 1) f32."""
+        place = np.floor((np.arange(context) + self.offset) / self.period)
+        return (1 + self.beta * np.log1p(place)).astype(np.float32)[:, None]
+
+
+@dataclass(frozen=True)
+class Side:
+    """Each layer takes `width` numbers of its own of every token, of a table of `rows` rows and of
+    the token's embedding, and adds what it makes of them (Gemma 3n)."""
+
+    width: int
+    rows: int
+
+
 # norms (before attention, after it, before the feed-forward part, after it); whether that part has
 # the layer's input too, not what attention made of it
 BLOCKS = {
@@ -115,10 +141,16 @@ class DecoderConfig:
     norm: "rms", "rms1" (weights stored minus one, as in Gemma), "layer", "scale" (a layer norm
     without bias) or "plain" (without weights too).
     mixers: for each layer, what it has in place of attention (None: nothing; (): none has any).
-    hidden: 0 where layers have no feed-forward part; then block is "alone".
+    hidden: 0 where layers have no feed-forward part; then block is "alone". hiddens: by layer.
+    shapes: for each layer, its heads of keys and values and their numbers, if they differ.
+    chunked: a token sees none before its chunk, of which `windows` says the size. sources: for each
+    layer, that whose keys and values it takes. keys_as_values: layers whose values are their keys.
+    sparsity: for each layer, how many times the deviation over the mean what passes through the
+    feed-forward part's gate must be. laurel: rank of what is added to attention besides. streams:
+    of numbers that are carried up the layers; each layer computes the first (AltUp).
     block: where a layer has norms: see `BLOCKS`. attention_gate: queries come with numbers whose
-    sigmoid each head's output is multiplied by. qk_norm: of queries and keys, "head" by head, or
-    "whole", before they are divided into heads.
+    sigmoid each head's output is multiplied by. qk_norm: of queries and keys, "head" by head,
+    "whole", before they are divided into heads, or "turned", without weights, at their positions.
     """
 
     family: str
@@ -134,6 +166,18 @@ class DecoderConfig:
     rotary: tuple[str | None, ...]
     ropes: Mapping[str, Rope]
     mixers: tuple[Mixer | None, ...] = ()
+    hiddens: tuple[int, ...] = ()
+    shapes: tuple[tuple[int, int], ...] = ()
+    chunked: bool = False
+    sources: tuple[int, ...] = ()
+    keys_as_values: frozenset[int] = frozenset()
+    value_norm: bool = False
+    heat: Heat | None = None
+    sparsity: tuple[float | None, ...] = ()
+    laurel: int | None = None
+    streams: int = 1
+    side: Side | None = None
+    layer_scale: bool = False  # a layer's result is multiplied by a number of its own
     norm: str = "rms"
     eps: float = 1e-5
     activation: str = "silu"
@@ -164,6 +208,19 @@ class DecoderConfig:
     def mixer(self, layer: int) -> Mixer | None:
         """What a layer has in place of attention."""
         return self.mixers[layer] if self.mixers else None
+
+    def shape(self, layer: int) -> tuple[int, int]:
+        """(heads of keys and values, numbers of a head) of a layer."""
+        return self.shapes[layer] if self.shapes else (self.kv_heads, self.head_dim)
+
+    def source(self, layer: int) -> int:
+        """The layer whose keys and values a layer sees: mostly its own."""
+        return self.sources[layer] if self.sources else layer
+
+    @property
+    def keeping(self) -> list[int]:
+        """The layers that have keys and values of their own."""
+        return [layer for layer in self.attending if self.source(layer) == layer]
 
     @property
     def carries(self) -> bool:

@@ -6,18 +6,22 @@ Parameters have the names of Llama's checkpoints; a family renames its own when 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ... import nn, ops
 from ...errors import Unsupported
 from ...graph import Graph, Tensor
+from .attention import Attention
 from .cache import Cache
 from .config import BLOCKS, DecoderConfig
 from .experts import MixtureOfExperts
 from .latent import LatentAttention
+from .norms import norm, through
 from .projection import Projection, projection
 from .rotary import Rotary
 from .storage import Storage
+from .streams import AltUp, Laurel, Sides, Streams
 
 ACTIVATIONS = {
     "silu": ops.silu,
@@ -36,84 +40,16 @@ def activation(name: str) -> Any:
     return ACTIVATIONS[name]
 
 
-class ShiftedRMSNorm(nn.Module):
-    """RMS norm whose weights are stored minus one, as in Gemma."""
-
-    def __init__(self, graph: Graph, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.init.filled(graph, (width,), 0), eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ops.rms_norm(x, (x.shape[-1],), self.weight + 1.0, self.eps)
-
-
-def norm(graph: Graph, config: DecoderConfig, width: int) -> nn.Module:
-    """The kind of norm that the config names."""
-    if config.norm in ("layer", "scale", "plain"):
-        kind = config.norm
-        return nn.LayerNorm(graph, width, config.eps, kind != "plain", kind == "layer")
-    if config.norm == "rms1":
-        return ShiftedRMSNorm(graph, width, config.eps)
-    return nn.RMSNorm(graph, width, config.eps)
-
-
-class Attention(nn.Module):
-    """Causal attention over the cache: grouped heads, rotary positions, windows, soft caps."""
-
-    def __init__(
-        self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None,
-        storage: Storage,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self.config, self.rotary, self.layer = config, rotary, layer
-        inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
-        bias = config.attention_bias
-        twice = inner * (2 if config.attention_gate else 1)
-        self.q_proj = projection(graph, config.width, twice, bias, storage, "q_proj")
-        self.k_proj = projection(graph, config.width, kv, bias, storage, "k_proj")
-        self.v_proj = projection(graph, config.width, kv, bias, storage, "v_proj")
-        bias = config.output_bias
-        self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
-        self.sinks = nn.init.filled(graph, (config.heads,), 0) if config.sinks else None
-        self.attn_sub_norm = norm(graph, config, inner) if config.sub_norms else None
-        self.q_norm = self.k_norm = None
-        if config.qk_norm is not None:
-            whole = config.qk_norm == "whole"
-            self.q_norm = norm(graph, config, inner if whole else config.head_dim)
-            self.k_norm = norm(graph, config, kv if whole else config.head_dim)
-
-    def forward(self, x: Tensor, cache: Cache) -> Tensor:
-        """x: (tokens, width)."""
-        config = self.config
-        query, key = self.q_proj(x), self.k_proj(x)
-        if self.q_norm is not None and self.k_norm is not None and config.qk_norm == "whole":
-            query, key = self.q_norm(query), self.k_norm(key)
-        query = query.unflatten(-1, (config.heads, -1)).transpose(0, 1)  # (heads, tokens, head_dim)
-        gate = query[..., config.head_dim :]  # nothing, where there is none
-        query = query.narrow(-1, 0, config.head_dim)
-        key = self._heads(key, config.kv_heads)
-        value = self._heads(self.v_proj(x), config.kv_heads)
-        if self.q_norm is not None and self.k_norm is not None and config.qk_norm == "head":
-            query, key = self.q_norm(query), self.k_norm(key)
-        if self.rotary is not None:
-            query, key = self.rotary.turn(query, cache), self.rotary.turn(key, cache)
-        out = cache.attend(self.layer, query, key, value, self.sinks)  # (heads, tokens, head_dim)
-        if config.attention_gate:
-            out = out * ops.sigmoid(gate)
-        return self.o_proj(_through(self.attn_sub_norm, out.transpose(0, 1).flatten(1, 2)))
-
-    def _heads(self, x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(-1, (heads, self.config.head_dim)).transpose(0, 1)
-
-
 class FeedForward(nn.Module):
     """Widen, activate, narrow; gated: activation(gate x) * up x between."""
 
     def __init__(
-        self, graph: Graph, config: DecoderConfig, storage: Storage, hidden: int | None = None
-    ) -> None:
-        """hidden: width inside, if not that of the config."""
+        self, graph: Graph, config: DecoderConfig, storage: Storage, hidden: int | None = None,
+        sparsity: float | None = None,
+    ) -> None:  # fmt: skip
+        """hidden: width inside, if not that of the config. sparsity: see `DecoderConfig`."""
         super().__init__()
+        self.sparsity = sparsity
         width, hidden, bias = config.width, hidden or config.hidden, config.mlp_bias
         self.activation = activation(config.activation)
         self.gate_proj: Projection | None = None
@@ -128,8 +64,16 @@ class FeedForward(nn.Module):
         if self.gate_proj is None:
             wide = self.activation(up)
         else:
-            wide = self.activation(self.gate_proj(x)) * up
-        return self.down_proj(_through(self.ffn_sub_norm, wide))
+            wide = self.activation(self._sparse(self.gate_proj(x))) * up
+        return self.down_proj(through(self.ffn_sub_norm, wide))
+
+    def _sparse(self, gate: Tensor) -> Tensor:
+        """What is above a cut of the token's own, less that; else nothing."""
+        if self.sparsity is None:
+            return gate
+        middle = gate.mean(-1, keepdim=True)
+        spread = ops.sqrt(((gate - middle) * (gate - middle)).mean(-1, keepdim=True))
+        return ops.relu(gate - (middle + spread * self.sparsity))
 
 
 class Layer(nn.Module):
@@ -137,7 +81,7 @@ class Layer(nn.Module):
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, layer: int, rotary: Rotary | None,
-        storage: Storage,
+        storage: Storage, heat: Tensor | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         wanted, self.parallel = BLOCKS[config.block]
@@ -145,20 +89,26 @@ class Layer(nn.Module):
         self.scale = config.residual_scale
         self.input_layernorm, self.attention_output_norm = norms[:2]
         self.post_attention_layernorm, self.mlp_output_norm = norms[2:]
-        attention = Attention if config.latent is None else LatentAttention
         mixer = config.mixer(layer)
-        if mixer is None:
-            self.self_attn = attention(graph, config, layer, rotary, storage.below("self_attn"))
-        else:
-            self.mixer = mixer.module(graph, config, layer, storage.below("mixer"))
         self.mixes = "self_attn" if mixer is None else "mixer"
+        below = storage.below(self.mixes)
+        if mixer is not None:
+            self.mixer = mixer.module(graph, config, layer, below)
+        else:
+            self.self_attn: nn.Module = (
+                Attention(graph, config, layer, rotary, below, heat) if config.latent is None
+                else LatentAttention(graph, config, layer, rotary, below)
+            )  # fmt: skip
         inside = storage.below("mlp")
         self.mlp: nn.Module | None = None
         if config.has_experts(layer):
             self.mlp = MixtureOfExperts(graph, config, activation(config.activation), inside)
             self._add_shared(graph, config, inside)
         elif config.hidden:
-            self.mlp = FeedForward(graph, config, inside)
+            hidden = config.hiddens[layer] if config.hiddens else None
+            sparsity = config.sparsity[layer] if config.sparsity else None
+            self.mlp = FeedForward(graph, config, inside, hidden, sparsity)
+        self._add_around(graph, config, storage)
 
     def _add_shared(self, graph: Graph, config: DecoderConfig, inside: Storage) -> None:
         """The expert of all tokens, in the mixture of the others."""
@@ -169,26 +119,63 @@ class Layer(nn.Module):
         if config.experts.shared_gate:
             self.mlp.shared_expert_gate = nn.Linear(graph, config.width, 1, bias=False)
 
-    def forward(self, x: Tensor, cache: Cache) -> Tensor:
+    def _add_around(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
+        """What Gemma 3n has besides."""
+        self.laurel = self.altup = None
+        if config.laurel is not None:
+            self.laurel = Laurel(graph, config, config.laurel, storage.below("laurel"))
+        if config.streams > 1:
+            self.altup = AltUp(graph, config)
+        side, width = config.side, config.width
+        self.per_layer_input_gate: Projection | None = None
+        if side is not None:
+            self.per_layer_input_gate, self.per_layer_projection = (
+                projection(graph, *sizes, False, storage, name)
+                for name, sizes in (
+                    ("per_layer_input_gate", (width, side.width)),
+                    ("per_layer_projection", (side.width, width)),
+                )
+            )
+            self.post_per_layer_input_norm = norm(graph, config, width)
+            self.activation = activation(config.activation)
+        self.layer_scalar = nn.init.filled(graph, (1,), 1) if config.layer_scale else None
+
+    def forward(self, x: Any, cache: Cache, side: Tensor | None = None) -> Any:
+        """x: (tokens, width), or a list of those: streams. side: the layer's own numbers."""
+        if self.altup is None:
+            y = self._whole(x, cache)
+            y = y if side is None else y + self._sided(y, side)
+            return y if self.layer_scalar is None else y * self.layer_scalar
+        guesses = self.altup.predict(x)
+        streams = self.altup.correct(guesses, self._whole(guesses[0], cache))
+        if side is None:
+            return streams
+        more = self._sided(streams[0] * self.altup.correct_output_scale, side)
+        return [streams[0], *(stream + more for stream in streams[1:])]
+
+    def _sided(self, x: Tensor, side: Tensor) -> Tensor:
+        assert self.per_layer_input_gate is not None
+        narrow = self.activation(self.per_layer_input_gate(x)) * side
+        return self.post_per_layer_input_norm(self.per_layer_projection(narrow))
+
+    def _whole(self, x: Tensor, cache: Cache) -> Tensor:
         """x: (tokens, width)."""
-        normed = _through(self.input_layernorm, x)
-        attended = _through(self.attention_output_norm, self._modules[self.mixes](normed, cache))
+        normed = through(self.input_layernorm, x)
+        attended = through(self.attention_output_norm, self._modules[self.mixes](normed, cache))
         before, x = x, self._added(x, attended)
+        if self.laurel is not None:
+            x = (x + self.laurel(normed)) * math.sqrt(0.5)
         if self.mlp is None:
             return x
         if not self.parallel:
             normed = x
         elif self.post_attention_layernorm is not None:
             normed = before
-        widened = self.mlp(_through(self.post_attention_layernorm, normed))
-        return self._added(x, _through(self.mlp_output_norm, widened))
+        widened = self.mlp(through(self.post_attention_layernorm, normed))
+        return self._added(x, through(self.mlp_output_norm, widened))
 
     def _added(self, x: Tensor, more: Tensor) -> Tensor:
         return x + (more if self.scale is None else more * self.scale)
-
-
-def _through(norm: nn.Module | None, x: Tensor) -> Tensor:
-    return x if norm is None else norm(x)
 
 
 class Body(nn.Module):
@@ -204,9 +191,18 @@ class Body(nn.Module):
         used = [name for name in config.rotary if name is not None]
         rotaries = {name: Rotary(graph, config, name, context) for name in dict.fromkeys(used)}
         self.layers = nn.ModuleList()
+        heat = config.heat
+        table = None if heat is None else graph.constant(heat.table(context))
+        hot = None if heat is None else heat.layers
         for n, name in enumerate(config.rotary):
             rotary = None if name is None else rotaries[name]
-            self.layers.append(Layer(graph, config, n, rotary, storage.below(f"layers.{n}")))
+            warm = table if hot is None or n in hot else None
+            self.layers.append(Layer(graph, config, n, rotary, storage.below(f"layers.{n}"), warm))
+        self.sides = self.streams = None
+        if config.side is not None:
+            self.sides = Sides(graph, config, storage.below("sides"))
+        if config.streams > 1:
+            self.streams = Streams(graph, config, storage.below("streams"))
         self.norm = norm(graph, config, config.width)
 
     def forward(self, ids: Tensor, cache: Cache, pictures: Tensor | None = None) -> Tensor:
@@ -219,9 +215,11 @@ class Body(nn.Module):
             x = ops.where(words.unsqueeze(-1), x, pictures)
         if self.config.learned_positions:
             x = x + cache.rows(self.embed_positions.weight)
-        for layer in self.layers:
-            x = layer(x, cache)
-        return x
+        sides = None if self.sides is None else self.sides(ids, x)
+        carried: Any = x if self.streams is None else self.streams.enter(x)
+        for n, layer in enumerate(self.layers):
+            carried = layer(carried, cache, None if sides is None else sides[:, n])
+        return carried if self.streams is None else self.streams.leave(carried)
 
 
 class Decoder(nn.Module):

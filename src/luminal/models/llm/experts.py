@@ -48,10 +48,14 @@ class MixtureOfExperts(nn.Module):
         """x: (tokens, width)."""
         weights, chosen = self._route(x)  # (tokens, chosen)
         each = x.unsqueeze(1)
+        if self.experts.scale_inputs:
+            each = each * weights.unsqueeze(-1)
         gate = self._apply(self.gate_proj, self.gate_bias, chosen, each)  # (tokens, chosen, hidden)
         up = self._apply(self.up_proj, self.up_bias, chosen, each)
         out = self._apply(self.down_proj, self.down_bias, chosen, self._gated(gate, up))
-        return self._shared(x, (out * weights.unsqueeze(-1)).sum(1))
+        if not self.experts.scale_inputs:
+            out = out * weights.unsqueeze(-1)
+        return self._shared(x, out.sum(1))
 
     def _shared(self, x: Tensor, out: Tensor) -> Tensor:
         """What the expert of all tokens makes of them, added."""

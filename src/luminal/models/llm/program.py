@@ -60,7 +60,7 @@ class DecoderProgram:
         """identity: see `give`. kv: the kind of `ContiguousCache`. options: of `Graph.compile`.
         Raises Unsupported."""
         self.config, self.context, self.chunk = config, context, min(chunk, context)
-        self._position_bytes = layer_bytes(config, kv)
+        self._layer_bytes = {n: layer_bytes(config, kv, n) for n in config.keeping}
         arguments = {"config": config, "context": context, "chunk": self.chunk,
                      "storage": storage or Storage(), "kv": kv}  # fmt: skip
         options |= {"threads": threads, "precision": precision}
@@ -133,9 +133,10 @@ class DecoderProgram:
             if config.experts is not None and self._stacked(name):
                 share = config.experts.chosen / config.experts.count
             total += size * share
-        windows = [config.windows[layer] for layer in config.attending]
-        seen = sum(min(position, window or position) for window in windows)
-        return int(total) + self._position_bytes * seen + state_bytes(config)
+        for layer in config.attending:
+            seen = min(position, config.windows[layer] or position)
+            total += self._layer_bytes[config.source(layer)] * seen
+        return int(total) + state_bytes(config)
 
     def _stacked(self, name: str) -> bool:
         """model.layers.N.mlp.*_proj.* of a layer of experts: of all of them."""

@@ -25,6 +25,9 @@ def scaled(rope: Rope, width: int, config: DecoderConfig, context: int) -> tuple
     try:
         if rope.kind in ("default", "dynamic"):  # dynamic: only beyond the model's own context
             return plain, 1.0
+        if rope.kind == "proportional":  # the first pairs turn, whatever their share of a head
+            turning = np.arange(width // 2) < int(rope.parameters["turning"] * width // 2)
+            return np.where(turning, plain, 0.0), 1.0
         if rope.kind == "factors":
             return plain / _listed(rope, "factors", plain), 1.0
         if rope.kind == "linear":

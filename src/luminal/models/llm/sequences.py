@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ... import ops
+from ...errors import Unsupported
 from ...graph import Tensor
 from ...graph.index import Index
-from .cache import _shares
+from .cache import _seen, _shares
 from .carry import NoCarry
 from .config import DecoderConfig
 from .decoder import Decoder
@@ -32,9 +33,12 @@ class Sequences:
         return rows.expand((self.batch, self.length, table.shape[1])).flatten(0, 1)
 
     def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
-    ) -> Tensor:
-        """As of `Cache`."""
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """As of `Cache`. Raises Unsupported."""
+        if key is None or value is None or self.config.chunked:
+            raise Unsupported("training of layers that share keys, see chunks or keep latents")
         query, key, value = (self._by_sequence(x) for x in (query, key, value))
         window, cap = self.config.windows[layer], self.config.attention_cap
         if sinks is None and cap is None and (window is None or window >= self.length):
@@ -54,7 +58,7 @@ class Sequences:
         scores = ops.matmul(query, key.unsqueeze(2).mT)
         ahead = query.graph.iota(scores.shape[-2:], Index.of("i1") - Index.of("i0"))
         sunk = None if sinks is None else sinks.reshape(self.config.kv_heads, -1, 1, 1)
-        shares = _shares(self.config, scores, ahead, self.config.windows[layer], sunk)
+        shares = _shares(self.config, scores, _seen(self.config, layer, ahead, None), sunk)
         return ops.matmul(shares, value.unsqueeze(2)).flatten(1, 2)
 
     def _by_sequence(self, x: Tensor) -> Tensor:

@@ -10,12 +10,14 @@ from ....weights.fields import Fields
 from .deepseek import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE, KIMI_K2
 from .family import Family
 from .gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3_TEXT
+from .gemma3n import GEMMA3N, GEMMA3N_TEXT, GEMMA4, GEMMA4_TEXT
 from .glm import GLM, GLM4
 from .gpt2 import GPT2
 from .gpt_oss import GPT_OSS
 from .granite import GRANITE, GRANITE_HYBRID, GRANITE_MOE, GRANITE_MOE_SHARED
 from .lfm2 import LFM2, LFM2_MOE
-from .llama import BITNET, LLAMA, MINISTRAL, MISTRAL, SMOLLM3
+from .llama import BITNET, LLAMA, MINISTRAL, MINISTRAL3, MISTRAL, SMOLLM3
+from .llama4 import LLAMA4, LLAMA4_TEXT
 from .mamba import BAMBA, FALCON_MAMBA, JAMBA, MAMBA, MAMBA2
 from .mixtral import MIXTRAL
 from .olmo import OLMO, OLMO2, OLMO3, OLMOE
@@ -33,7 +35,8 @@ FAMILIES = {
         GRANITE_MOE_SHARED, GLM, GLM4, COHERE, COHERE2, FALCON, GPT_NEOX, STABLELM, STARCODER2,
         GPT_OSS, DEEPSEEK_V2, DEEPSEEK_V3, KIMI_K2, GLM4_MOE, BITNET,
         GRANITE_HYBRID, LFM2, LFM2_MOE, MAMBA, FALCON_MAMBA, MAMBA2, JAMBA, BAMBA, QWEN3_NEXT,
-        QWEN3_5_TEXT, QWEN3_5_MOE_TEXT, RWKV7,
+        QWEN3_5_TEXT, QWEN3_5_MOE_TEXT, RWKV7, MINISTRAL3, LLAMA4, LLAMA4_TEXT,
+        GEMMA3N, GEMMA3N_TEXT, GEMMA4, GEMMA4_TEXT,
     )
 }  # fmt: skip
 

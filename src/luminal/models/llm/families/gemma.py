@@ -18,7 +18,7 @@ SANDWICH = {
 }
 
 
-def _shared(values: Fields, **more: Any) -> DecoderConfig:
+def shared(values: Fields, **more: Any) -> DecoderConfig:
     kind = values.text("hidden_activation", "gelu_pytorch_tanh")
     settings = {
         "norm": "rms1",
@@ -31,7 +31,7 @@ def _shared(values: Fields, **more: Any) -> DecoderConfig:
 
 
 def _gemma2(values: Fields) -> DecoderConfig:
-    return _shared(
+    return shared(
         values,
         block="both",
         windows=layer_windows(values, alternating=2),
@@ -43,7 +43,7 @@ def _gemma2(values: Fields) -> DecoderConfig:
 
 def _gemma3(values: Fields) -> DecoderConfig:
     windows = layer_windows(values, alternating=values.count("sliding_window_pattern", 6))
-    return _shared(
+    return shared(
         values,
         block="both",
         qk_norm="head",
@@ -86,7 +86,7 @@ def _language_part(state: State, config: DecoderConfig) -> State:
     return renamed(found, SANDWICH)
 
 
-GEMMA = Family("gemma", _shared)
+GEMMA = Family("gemma", shared)
 GEMMA2 = Family("gemma2", _gemma2, _sandwich)
 GEMMA3_TEXT = Family("gemma3_text", _gemma3, _sandwich)
 GEMMA3 = Family("gemma3", _gemma3_inside, _language_part)

@@ -3,8 +3,10 @@ SmolLM 3, some of whose layers have no positions; BitNet with a norm within each
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....weights.fields import Fields
-from ..config import DecoderConfig, common, layer_windows
+from ..config import DecoderConfig, Heat, common, layer_windows
 from .family import Family
 
 
@@ -31,12 +33,21 @@ def _smollm3(values: Fields) -> DecoderConfig:
     )
 
 
+def _ministral3(values: Fields) -> DecoderConfig:
+    """YaRN, and queries that grow with every original context."""
+    given = values.fields("rope_parameters")
+    beta = given.number("llama_4_scaling_beta", 0.0)
+    period = given.number("original_max_position_embeddings", 16384, low=1)
+    return replace(_mistral(values), heat=Heat(beta, period) if beta else None)
+
+
 def _bitnet(values: Fields) -> DecoderConfig:
     kind = values.text("hidden_act", "relu2")
     return common(values, sub_norms=True, activation=kind)
 
 
 LLAMA = Family("llama", common)
+MINISTRAL3 = Family("ministral3", _ministral3)
 MISTRAL = Family("mistral", _mistral)
 MINISTRAL = Family("ministral", _ministral)
 SMOLLM3 = Family("smollm3", _smollm3)
