@@ -53,6 +53,21 @@ def test_a_costly_factor_without_the_lanes_is_computed_in_lanes_of_its_own():
     assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
 
 
+def test_a_gate_is_made_once_for_all_pixels_of_its_channel():
+    """A sum that is little work stands in no loop over an axis that it lacks."""
+    gate = cases.value("gate", "c", cases.mul(cases.load("W", "c", "k"), cases.load("P", "k")),
+                       cases.total("k"))  # fmt: skip
+    body = cases.mul(cases.load("X", "p", "c"), cases.read("gate"))
+    out = cases.value("out", "pc", body, store=cases.store("Y", "p", "c"))
+    buffers = [cases.buffer("W", 96, 24, constant=True), cases.buffer("P", 24),
+               cases.buffer("X", 240, 96), cases.buffer("Y", 240, 96)]  # fmt: skip
+    kernel = cases.kernel("squeezed", buffers, {"c": 96, "k": 24, "p": 240}, [gate, out])
+    made, schedule = default_schedule(kernel, named("avx512"))
+    check(made, schedule)
+    assert "p" not in {loop.axis for loop in schedule.paths["gate"]}
+    assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
 def test_a_sum_over_two_axes_walks_far_elements_outside():
     """Rows of 64 KiB, batch first: elements of several share few places of a cache."""
     product = cases.mul(cases.load("G", "t", "b", "m"), cases.load("X", "b", "t", "n"))

@@ -134,10 +134,12 @@ def _common(found: Outline) -> list[str]:
     serial = set().union(*(unlaned(v) for v in facts.values))
     serial |= {a for v in facts.values for a in v.over}
     order = dict.fromkeys(a for v in found.stored for a in v.axes)
+    main = found.main  # it is made anew at each position of an axis that it lacks
+    most = HEAVY * found.total / facts.work(main) if main else 0.0
     return [
         a for a in order
         if all(a in v.axes for v in keep) and a not in serial
-        and a not in facts.single
+        and a not in facts.single and (not main or a in main.axes or facts.size[a] <= most)
     ]  # fmt: skip
 
 
