@@ -291,7 +291,7 @@ def _lower_parts(
 def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
     """With the best known choices; with the default's own where those no longer fit."""
     part = replace(part, name=report.name(part))
-    choices, notes = tuning.known(part)
+    choices, notes, tried = tuning.known(part)
     try:
         lowered = lower_scheduled(part, tuning.target, choices, report)
     except Illegal as error:
@@ -301,6 +301,8 @@ def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
         lowered = lower_scheduled(part, tuning.target, {}, report)
     if notes:
         report.notes[part.name] = notes
+    if tried:
+        report.tried[part.name] = tried
     return lowered
 
 

@@ -1,5 +1,6 @@
 """Whole ONNX models: names, free sizes, weights beside the file, control flow, faults."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -265,6 +266,15 @@ def test_the_command_line(tmp_path):
     arguments = ["--size", "seq=4", "--rounds", "3", "--threads", "1"]
     said = CliRunner().invoke(command, ["onnx", "bench", str(path), *arguments])
     assert "times as fast as onnxruntime" in said.output, said.output
+    asked = (["info"], ["run", *given], ["bench", *arguments])
+    facts, outputs, times = (
+        json.loads(CliRunner().invoke(command, ["onnx", *a[:1], str(path), *a[1:], "--json"]).output)
+        for a in asked
+    )
+    assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", "seq", 8]}]
+    assert facts["several"] is None and outputs["y"]["shape"] == [2, 3, 8]
+    assert outputs["y"]["max"] == pytest.approx(expected.max(), rel=1e-4)
+    assert times["difference"] < 1e-4 and set(times["median_seconds"]) == {"luminal", "onnxruntime"}
     for wrong in (["--size", "none=3"], ["--input", "x=nothing.npy"], ["--size", "seq=x"]):
         said = CliRunner().invoke(command, ["onnx", "run", str(path), *wrong])
         assert said.exit_code == 1 and said.output.startswith("luminal: "), said.output

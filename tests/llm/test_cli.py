@@ -65,6 +65,11 @@ def test_language_models_are_explained_and_tuned(
     assert code == 0, error
     assert "a prompt: tokens = 8, wanted = 1, position = 0" in out
     assert "one more token: tokens = 1, wanted = 1, position = 8" in out
+    told = json.loads(run("explain", directory, "--tokens", 8, *options, "--json")[1])
+    assert told["runs"]["one more token"]["sizes"] == {"tokens": 1, "wanted": 1, "position": 8}
+    assert {row["kernel"] for row in told["kernels"]} >= {
+        row["kernel"] for row in told["runs"]["a prompt"]["kernels"]
+    }
     code, _, error = run("explain", directory, "--tokens", 100, *options)
     assert code == 1 and "at most 64 run at once" in error
     asked: list[dict[str, Any]] = []

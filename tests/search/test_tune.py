@@ -5,9 +5,9 @@ import pytest
 from click.testing import CliRunner
 from search_cases import TARGET, prepared
 
-from luminal import Graph, ops
+from luminal import Graph, load, ops
 from luminal.backend import cpu
-from luminal.cli.tune import cache
+from luminal.cli.tune import cache, kernel_rows
 from luminal.errors import InputError, WrongResult
 from luminal.progress import Line
 from luminal.scheduling.decisions import Decision
@@ -44,7 +44,7 @@ def run(**options):
     rt = cx.compile(threads=1, **options)
     rt[x] = np.random.default_rng(1).standard_normal((16, 32), np.float32)
     rt.run()
-    return rt[y], rt.explain()
+    return rt[y], rt
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,18 @@ def test_budgets_that_mean_nothing(text):
 
 def test_compiling_with_a_search(tmp_path):
     path = tmp_path / "t.sqlite"
-    plain, text = run(database=path)
-    assert "tuned" not in text and not path.exists()
-    searched, text = run(database=path, search=2)
+    plain, rt = run(database=path)
+    assert "tuned" not in rt.explain() and not path.exists()
+    searched, first = run(database=path, search=2)
     np.testing.assert_allclose(searched, plain, rtol=1e-5, atol=1e-7)
-    assert "tuned: " in text and "search" in text and path.exists()
-    again, text = run(database=path)
+    assert "tuned: " in first.explain() and "search" in first.explain() and path.exists()
+    again, second = run(database=path)
     np.testing.assert_array_equal(again, searched)
-    assert "tuned: " in text and "  search " not in text
+    assert "tuned: " in second.explain() and "  search " not in second.explain()
+    timed, kept = ([row["candidates"] for row in kernel_rows(rt)] for rt in (first, second))
+    assert timed == kept and timed[0][0]["seconds"] > 0
+    second.save(tmp_path / "m.luminal")
+    assert kernel_rows(load(tmp_path / "m.luminal")) == kernel_rows(second)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +89,17 @@ def test_choices_that_do_not_help_the_whole_program_are_forgotten(
     monkeypatch.setattr(KernelSearch, "run", lambda *_: found)
     monkeypatch.setattr("luminal.search.programs.fastest", lambda *_: (winner, [1.0, 1.1, 1.2]))
     path = tmp_path / "t.sqlite"
-    _, text = run(database=path, search=1)
-    assert "the defaults 1.000, clear gains 1.100, all gains 1.200" in text
+    _, rt = run(database=path, search=1)
+    assert "the defaults 1.000, clear gains 1.100, all gains 1.200" in rt.explain()
     ((key,),) = Database(path)._read("select key from rows where kind = 'tuned'")
     assert bool(Database(path).find(key).choices) == kept
 
 
 def test_no_database(tmp_path):
-    _, text = run(database=False, search=1)
-    assert "tuned: " in text
-    _, text = run(database=False)
-    assert "tuned: " not in text
+    _, rt = run(database=False, search=1)
+    assert "tuned: " in rt.explain()
+    _, rt = run(database=False)
+    assert "tuned: " not in rt.explain()
 
 
 def test_choices_that_no_longer_fit_are_not_used(tmp_path):
@@ -106,9 +110,9 @@ def test_choices_that_no_longer_fit_are_not_used(tmp_path):
     for (key,) in base._read("select key from rows where kind = 'tuned'"):
         base.keep(key, "broken", Tuned({"lane": "no such axis", "tile": "?"}, 1.0, 2.0))
         keys.append(key)
-    result, text = run(database=path)
+    result, rt = run(database=path)
     np.testing.assert_array_equal(result, plain)
-    assert keys and "stored choices were refused" in text
+    assert keys and "stored choices were refused" in rt.explain()
 
 
 def test_a_search_goes_on_where_the_last_one_ended(tmp_path):
@@ -179,7 +183,7 @@ def test_a_default_that_cannot_be_built_is_reported(tmp_path, monkeypatch):
     kernel = prepared("gemm")
     with tuned:
         tuned.search([Task(kernel)], Budget(2))
-    choices, notes = tuned.known(kernel)
+    choices, notes, _ = tuned.known(kernel)
     assert choices == {} and "the default schedule is refused: no reason" in notes[0]
 
 

@@ -48,13 +48,23 @@ export function callDetail(plan, number, side, graph, egraph) {
     ["rate", call.time ? `${count(kernel.bytes / call.time, "B/s")}, `
       + count(kernel.flops / call.time, "flop/s") : ""],
     ["reads", memories(call.reads)], ["writes", memories(call.writes)],
-    ["tuning", kernel.notes.map(escape).join("<br>")],
+    ["tuning", kernel.notes.filter((line) => !line.startsWith("  then")).map(escape).join("<br>")],
+    ["candidates", candidates(kernel.tried ?? [])],
   ])}</dl><div class="texts" data-plan="${side}" data-kernel="${call.kernel}">${
     Object.keys(kernel.texts).map((name) => `<button data-text="${name}">${name}</button>`).join(" ")
   }<pre hidden></pre></div><dl>${rows([
     ["equal expressions", egraph ? `<a data-egraph="${call.region}">the e-graph of its region</a>` : ""],
     [`region ${call.region}`, nodes.length ? `${nodes.length} nodes<br>${shown}` : ""],
   ])}</dl>`;
+}
+
+/** What the search has timed in the end: the kernel as it is, and the runners-up. */
+function candidates(tried) {
+  const most = Math.max(...tried.map((each) => each.seconds));
+  const lines = tried.map(({ choices, seconds }) => `<tr class="tried"><td>${time(seconds)}</td>
+    <td><span class="meter"><i style="width:${(100 * seconds) / most}%"></i></span></td>
+    <td>${escape(choices)}</td></tr>`);
+  return lines.length > 1 ? `<table><tbody>${lines.join("")}</tbody></table>` : "";
 }
 
 /** An e-node: what it equals, and whether the plan takes it. */

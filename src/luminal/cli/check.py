@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import LuminalError
+from .answers import echo_json, json_option
 from .faults import clear_errors
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all differences.")
+@json_option("One JSON object with all differences.")
 def check(model: Path | None, threads: int | None, as_json: bool) -> None:
     """Compare what MODEL was compiled to with the reference in NumPy, on random and on hostile
     inputs: its kernels one by one and, of a saved program with its graph, what it computes. MODEL:
@@ -29,7 +30,7 @@ def check(model: Path | None, threads: int | None, as_json: bool) -> None:
     with clear_errors():
         found = _differences(model, threads)
     if as_json:
-        click.echo(json.dumps({"differences": [asdict(one) for one in found]}))
+        echo_json({"differences": [asdict(one) for one in found]})
     else:
         for one in found:
             click.echo(str(one))

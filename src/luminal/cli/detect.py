@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from .answers import echo_json, json_option
 from .faults import clear_errors
 from .onnx import load_model
 
@@ -23,9 +24,10 @@ from .onnx import load_model
 @click.option("--size", type=click.IntRange(1), default=None, help="Of the square that is seen.")
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+@json_option("One JSON list: name, score and box (left, top, right, bottom) of each object.")
 def detect(
     image: Path, model: Path, output: Path | None, confidence: float, overlap: float,
-    size: int | None, device: str, threads: int | None,
+    size: int | None, device: str, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print what is in IMAGE, with places in pixels, and draw it."""
     from ..models.vision.draw import drawn
@@ -37,7 +39,10 @@ def detect(
         source = load_model(model, threads) if model.suffix == ".onnx" else model
         detector = detector_of(source, size, device=device, threads=threads)
         found = detector(picture, confidence, overlap)
-        for one in found:
+        if as_json:
+            echo_json([{"name": one.name, "score": float(one.score),
+                        "box": [float(edge) for edge in one.box]} for one in found])  # fmt: skip
+        for one in found if not as_json else ():
             edges = " ".join(f"{edge:7.1f}" for edge in one.box)
             click.echo(f"{one.score:5.3f}  {edges}  {one.name}")
         if not found:

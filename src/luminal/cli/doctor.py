@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import sys
 import time
@@ -16,6 +15,7 @@ import numpy as np
 
 from .. import __version__
 from ..errors import DeviceError, LuminalError
+from .answers import echo_json, json_option
 
 NEEDED = ("numpy", "ml_dtypes", "llvmlite", "click")
 EXTRAS = {  # what brings an extra of the package -> what it is for
@@ -46,7 +46,7 @@ class Finding:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON list.")
+@json_option("One JSON list.")
 def doctor(as_json: bool) -> None:
     """Say what is here: versions, machine, kept files; compile and run a small network and hold it
     against NumPy. Exit status 1 where something is wrong."""
@@ -57,7 +57,7 @@ def doctor(as_json: bool) -> None:
             if not as_json:
                 click.echo(str(finding))
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in found]))
+        echo_json([asdict(finding) for finding in found])
     sys.exit(int(any(finding.state == "fault" for finding in found)))
 
 

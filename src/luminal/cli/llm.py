@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .answers import echo_json, json_option
 from .faults import clear_errors
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _asked(words: tuple[str, ...], model: str | None) -> tuple[str | None, str]:
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path),
               help="A picture that is asked about; may be repeated.")  # fmt: skip
 @click.option("--stats", is_flag=True, help="Print tokens per second on stderr.")
-@click.option("--json", "as_json", is_flag=True, help="The reply with its tokens, as one object.")
+@json_option("The reply with its tokens, as one object.")
 def run(
     words: tuple[str, ...], model: str | None, max_tokens: int, stop: tuple[str, ...],
     chat: bool | None, images: tuple[Path, ...], stats: bool, as_json: bool, **options: Any,
@@ -140,7 +140,7 @@ def run(
         given: Any = [{"role": "user", "content": said}] if use_template or images else prompt
         if as_json:
             made = llm.complete(given, max_tokens, stop, **sampling)
-            click.echo(json.dumps(asdict(made)))
+            echo_json(asdict(made))
             return
         try:
             _show(llm, given, max_tokens, stop, stats, sampling)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from .. import __version__
 from ..errors import LuminalError
+from .answers import echo_json, json_option
 from .bench import bench
 from .chat import chat
 from .check import check
@@ -35,7 +35,6 @@ MODEL_OPTION = click.option(
     default=None,
     help="Directory of a BERT-like model (default: the packaged all-MiniLM-L6-v2).",
 )
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 THREADS_OPTION = click.option(
     "--threads", type=click.IntRange(1), default=None, help="Threads (default: all cores)."
 )
@@ -72,15 +71,13 @@ main.add_command(profile)
 @click.argument("texts", nargs=-1, required=True)
 @MODEL_OPTION
 @THREADS_OPTION
-@JSON_OPTION
-def embed(
-    texts: tuple[str, ...], model: Path | None, threads: int | None, as_json: bool
-) -> None:
+@json_option()
+def embed(texts: tuple[str, ...], model: Path | None, threads: int | None, as_json: bool) -> None:
     """Print the cosine similarities of TEXTS, each with each."""
     vectors = _encode(list(texts), model, threads)
     similar = vectors @ vectors.T
     if as_json:
-        click.echo(json.dumps({"embeddings": vectors.tolist(), "similarities": similar.tolist()}))
+        echo_json({"embeddings": vectors.tolist(), "similarities": similar.tolist()})
         return
     click.echo("        " + " ".join(f"{i + 1:>7}" for i in range(len(texts))))
     for i, text in enumerate(texts):
@@ -94,7 +91,7 @@ def embed(
 @click.option("--top", type=click.IntRange(1), default=5, help="How many lines to print.")
 @MODEL_OPTION
 @THREADS_OPTION
-@JSON_OPTION
+@json_option()
 def search(
     file: Path, query: str, top: int, model: Path | None, threads: int | None, as_json: bool
 ) -> None:
@@ -111,7 +108,7 @@ def search(
     best = np.argsort(-scores, kind="stable")[:top]
     if as_json:
         rows = [(float(scores[i]), *numbered[i]) for i in best]
-        click.echo(json.dumps([dict(zip(("score", "line", "text"), row)) for row in rows]))
+        echo_json([dict(zip(("score", "line", "text"), row)) for row in rows])
         return
     for i in best:
         number, line = numbered[i]
@@ -120,12 +117,12 @@ def search(
 
 @main.command()
 @click.argument("model", required=False)
-@JSON_OPTION
+@json_option()
 def info(model: str | None, as_json: bool) -> None:
     """Print what the compiler knows about this machine, or about the language model MODEL."""
     rows = machine_rows() if model is None else model_rows(model)
     if as_json:
-        click.echo(json.dumps(rows))
+        echo_json(rows)
         return
     width = max(map(len, rows)) + 3
     for name, value in rows.items():

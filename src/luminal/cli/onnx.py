@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 import numpy as np
 
 from ..errors import InputError, LuminalError, to_install
+from .answers import echo_json, json_option
 from .faults import clear_errors, tell
 
 if TYPE_CHECKING:
@@ -30,9 +32,13 @@ def onnx() -> None:
 
 @onnx.command()
 @click.argument("model", type=FILE)
-def info(model: Path) -> None:
+@json_option()
+def info(model: Path, as_json: bool) -> None:
     """Print the inputs, outputs and operators of MODEL, and whether it is one program."""
     loaded = load_model(model, None)
+    if as_json:
+        echo_json(_record(loaded))
+        return
     for what, ports in (("inputs", loaded.inputs), ("outputs", loaded.outputs)):
         click.echo(f"{what}:")
         for port in ports.values():
@@ -40,10 +46,22 @@ def info(model: Path) -> None:
     listed = ", ".join(f"{name} {count}" for name, count in loaded.operators.items())
     click.echo(f"operators: {listed}")
     try:
-        graph = loaded.graph()
-        click.echo(f"one program: {graph}")
+        click.echo(f"one program: {loaded.graph()}")
     except LuminalError as error:
         click.echo(f"several programs: {str(error).splitlines()[0]}")
+
+
+def _record(model: Model) -> dict[str, Any]:
+    """What `info` prints, as data. several: why it is not one program, or null."""
+    ports = {what: [{"name": port.name, "dtype": port.dtype, "shape": port.shape}
+                    for port in getattr(model, what).values()]
+             for what in ("inputs", "outputs")}  # fmt: skip
+    try:
+        model.graph()
+        several = None
+    except LuminalError as error:
+        several = str(error).splitlines()[0]
+    return {**ports, "operators": dict(model.operators), "several": several}
 
 
 @onnx.command()
@@ -53,9 +71,10 @@ def info(model: Path) -> None:
               help="Write all outputs here.")  # fmt: skip
 @SIZES
 @THREADS
+@json_option()
 def run(
     model: Path, files: tuple[str, ...], output: Path | None, sizes: tuple[str, ...],
-    threads: int | None,
+    threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run MODEL once and print what its outputs are."""
     loaded = load_model(model, threads)
@@ -63,7 +82,9 @@ def run(
         given = {name: _read(file) for name, file in map(_pair, files)}
         feeds = {**_random(loaded, _numbers(sizes), given), **given}
         results = dict(zip(loaded.outputs, loaded.run(feeds)))
-    for name, value in results.items():
+    if as_json:
+        echo_json({name: _summary(value) for name, value in results.items()})
+    for name, value in results.items() if not as_json else ():
         click.echo(f"{name}: {_described(value)}")
     if output is not None:
         arrays: Any = {k: v for k, v in results.items() if isinstance(v, np.ndarray)}
@@ -75,31 +96,45 @@ def run(
 @click.option("--rounds", type=click.IntRange(3), default=30, help="Runs of each.")
 @SIZES
 @THREADS
-def bench(model: Path, rounds: int, sizes: tuple[str, ...], threads: int | None) -> None:
+@json_option()
+def bench(
+    model: Path, rounds: int, sizes: tuple[str, ...], threads: int | None, as_json: bool
+) -> None:
     """Measure MODEL on random inputs, in turns with onnxruntime where it is installed."""
     loaded = load_model(model, threads)
     with clear_errors():
         feeds = _random(loaded, _numbers(sizes), {})
         start = time.perf_counter()
         ours = loaded.run(feeds)
-    click.echo(f"first run, compilation included: {time.perf_counter() - start:.2f} s")
+    found: dict[str, Any] = {"first_seconds": time.perf_counter() - start}
     sides: dict[str, Any] = {"luminal": lambda: loaded.run(feeds)}
     session = _session(model, threads)
     if session is not None:
         sides["onnxruntime"] = lambda: session.run(None, feeds)
         theirs = session.run(None, feeds)
-        click.echo(f"largest difference: {_difference(ours, theirs):.2e} of the largest value")
+        found["difference"] = _difference(ours, theirs)
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
             start = time.perf_counter()
             side()
             times[name].append(time.perf_counter() - start)
-    middle = {name: float(np.median(found)) for name, found in times.items()}
+    found["median_seconds"] = {name: float(np.median(each)) for name, each in times.items()}
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo("\n".join(_told(found, rounds)))
+
+
+def _told(found: dict[str, Any], rounds: int) -> Iterator[str]:
+    yield f"first run, compilation included: {found['first_seconds']:.2f} s"
+    if "difference" in found:
+        yield f"largest difference: {found['difference']:.2e} of the largest value"
+    middle = found["median_seconds"]
     for name, value in middle.items():
-        click.echo(f"{name}: {value * 1e3:.3f} ms (median of {rounds})")
+        yield f"{name}: {value * 1e3:.3f} ms (median of {rounds})"
     if len(middle) == 2:
-        click.echo(f"{middle['onnxruntime'] / middle['luminal']:.2f} times as fast as onnxruntime")
+        yield f"{middle['onnxruntime'] / middle['luminal']:.2f} times as fast as onnxruntime"
 
 
 def load_model(model: Path, threads: int | None) -> Model:
@@ -178,7 +213,18 @@ def _difference(ours: list[Any], theirs: list[Any]) -> float:
 def _described(value: Any) -> str:
     if not isinstance(value, np.ndarray):
         return f"a sequence of {len(value)}" if isinstance(value, list) else str(value)
-    text = f"{value.dtype} {value.shape}"
-    if value.dtype.kind not in "fiub" or not value.size:
+    text, found = f"{value.dtype} {value.shape}", _summary(value)
+    if "mean" not in found:
         return text
-    return f"{text}, {value.min():.5g} .. {value.max():.5g}, mean {value.mean(dtype=float):.5g}"
+    return f"{text}, {found['min']:.5g} .. {found['max']:.5g}, mean {found['mean']:.5g}"
+
+
+def _summary(value: Any) -> dict[str, Any]:
+    """What an output is, as data."""
+    if not isinstance(value, np.ndarray):
+        return {"values": len(value)} if isinstance(value, list) else {"value": str(value)}
+    found: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if value.dtype.kind in "fiub" and value.size:
+        ends = {"min": value.min().item(), "max": value.max().item()}
+        found |= {**ends, "mean": float(value.mean(dtype=float))}
+    return found

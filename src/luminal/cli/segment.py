@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from .answers import echo_json, json_option
 from .faults import clear_errors
 
 
@@ -46,11 +47,12 @@ POINT, BOX = Numbers("x,y"), Numbers("left,top,right,bottom")
               help="Draw what was found into this picture.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+@json_option("One JSON list: score of each object, and how much of the picture it covers.")
 def segment(
     image: Path, model: Path, points: tuple[tuple[float, float], ...],
     background: tuple[tuple[float, float], ...],
     boxes: tuple[tuple[float, float, float, float], ...], output: Path | None, device: str,
-    threads: int | None,
+    threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print how much of IMAGE each object covers, and draw it. All points are about one object;
     each box is about one."""
@@ -68,7 +70,10 @@ def segment(
         segmenter.see(picture)
         found = [segmenter.prompt(picture.size, points, background, box)[0]
                  for box in boxes or (None,)]  # fmt: skip
-        for one in found:
+        if as_json:
+            echo_json([{"score": float(one.score), "covers": float(one.mask.mean())}
+                       for one in found])  # fmt: skip
+        for one in found if not as_json else ():
             click.echo(f"{one.score:5.3f}  {one.mask.mean():7.2%}")
         if output is not None:
             write_image(output, shaded(to_array(picture), [one.mask for one in found]))

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..errors import to_install
+from .answers import echo_json, json_option
 from .faults import clear_errors
 
 
@@ -52,7 +53,8 @@ from .faults import clear_errors
               help="A Whisper model (default: the packaged Whisper base).")  # fmt: skip
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
               help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
-def serve(model: str | None, **options: Any) -> None:
+@json_option("Print one line of JSON when the server is ready: url, model, seconds.")
+def serve(model: str | None, as_json: bool, **options: Any) -> None:
     """Serve MODEL (a directory, a .gguf file, or a name on the hub; without one the packaged
     SmolLM2) under OpenAI's interface."""
     logging.basicConfig(format="luminal: %(message)s")
@@ -68,7 +70,10 @@ def serve(model: str | None, **options: Any) -> None:
     with clear_errors():
         server = build(model, given)
     key = " (with an API key)" if given.api_key else ""
-    click.echo(f"luminal: ready after {time.perf_counter() - started:.1f} s", err=True)
-    click.echo(f"luminal: serving {shown} on http://{given.host}:{given.port}/v1{key}", err=True)
+    taken, url = time.perf_counter() - started, f"http://{given.host}:{given.port}/v1"
+    click.echo(f"luminal: ready after {taken:.1f} s", err=True)
+    click.echo(f"luminal: serving {shown} on {url}{key}", err=True)
+    if as_json:
+        echo_json({"url": url, "model": shown, "api_key": bool(key), "seconds": taken})
     with contextlib.suppress(KeyboardInterrupt):
         server.run()

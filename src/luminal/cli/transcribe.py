@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .answers import json_option
 from .faults import clear_errors
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ FORMS = ("text", "json", "srt", "vtt")
               show_default=True, help="translate: into English.")  # fmt: skip
 @click.option("--timestamps", is_flag=True, help="Print when each phrase is said.")
 @click.option("--words", is_flag=True, help="Find out when each word is said.")
-@click.option("--json", "as_json", is_flag=True, help="As --format json.")
+@json_option("As --format json.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="text", show_default=True)
 @click.option("--beams", type=click.IntRange(1, 16), default=1, show_default=True,
               help="Hypotheses of the search; 1 is greedy.")  # fmt: skip

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 import numpy as np
 
 from ..errors import InputError
+from .answers import echo_json, json_option
 from .check import is_language_model
 from .faults import clear_errors
 from .llm import MODEL_OPTIONS, with_options
@@ -74,9 +74,10 @@ class Subject:
 @click.option("--seed", type=int, default=0, help="Of the search.")
 @with_options(MODEL_OPTIONS)
 @DATABASE_OPTION
+@json_option("One JSON object: each kernel with the candidates that were timed in the end.")
 def tune(
     model: str | None, search: str, threads: int | None, seed: int, database: Path | None,
-    **loading: Any,
+    as_json: bool, **loading: Any,
 ) -> None:  # fmt: skip
     start = time.perf_counter()
     budget = int(search) if search.isdecimal() else search
@@ -84,6 +85,10 @@ def tune(
         found = Subject.of(
             model, loading, threads=threads, search=budget, seed=seed, database=database
         )
+    if as_json:
+        taken = time.perf_counter() - start
+        echo_json({"seconds": taken, "kernels": kernel_rows(found.program)})
+        return
     for line in found.program.explain().splitlines():
         if line.startswith("k") or line.strip().startswith(("tuned", "not tuned", "stored")):
             click.echo(line)
@@ -98,9 +103,11 @@ def tune(
 @click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
 @with_options(MODEL_OPTIONS)
 @DATABASE_OPTION
+@json_option("One JSON object: stages, kernels, and for each kind of run its profile.")
 def explain(
-    model: str | None, tokens: int, threads: int | None, database: Path | None, **loading: Any
-) -> None:
+    model: str | None, tokens: int, threads: int | None, database: Path | None, as_json: bool,
+    **loading: Any,
+) -> None:  # fmt: skip
     from .. import cores
     from ..backend import devices
     from ..search import profile
@@ -108,11 +115,45 @@ def explain(
     count, host = threads or cores.count(), devices.host()
     with clear_errors():
         found = Subject.of(model, loading, threads=count, database=database)
+        if as_json:
+            echo_json(explained(found, tokens))
+            return
         click.echo(found.program.explain())
         for title, run in found.runs.items():
             run(tokens)
             click.echo(f"\n{title}: {_sizes(found.program)}")
             click.echo(profile(found.program, host.target(count), host.rates(count)))
+
+
+def explained(subject: Subject, tokens: int) -> dict[str, Any]:
+    """What `explain` says, as data."""
+    report, runs = subject.program.report, {}
+    for title, run in subject.runs.items():
+        run(tokens)
+        rows = [asdict(row) for row in subject.program.profile()]
+        runs[title] = {"sizes": dict(subject.program.run_sizes), "kernels": rows}
+    return {
+        "device": report.device, "threads": report.threads, "stages": report.stages,
+        "kernels": kernel_rows(subject.program), "runs": runs,
+    }  # fmt: skip
+
+
+def kernel_rows(program: Executable) -> list[dict[str, Any]]:
+    """A program's kernels: what each does, how it runs, how it was tuned."""
+    from ..runtime.report import describe_value
+
+    report = program.report
+    return [
+        {
+            "kernel": made.name,
+            "calls": report.count(made),
+            "values": [describe_value(value) for value in made.kernel.values],
+            "schedule": made.schedule.text().splitlines(),
+            "notes": report.notes.get(made.name, []),
+            "candidates": [asdict(each) for each in report.tried.get(made.name, [])],
+        }
+        for made in report.kernels
+    ]
 
 
 def _sizes(program: Executable) -> str:
@@ -126,7 +167,7 @@ def cache() -> None:
 
 @cache.command("info")
 @DATABASE_OPTION
-@click.option("--json", "as_json", is_flag=True, help="As one JSON list of lines.")
+@json_option("As one JSON list of lines.")
 def cache_info(database: Path | None, as_json: bool) -> None:
     """Where it is and what it holds."""
     from ..search import Database, user_path
@@ -136,7 +177,10 @@ def cache_info(database: Path | None, as_json: bool) -> None:
     if database is None:
         stores = Store.of(None), Store.of_weights(), Store.of_prefixes(), Store.of_machine()
         lines += [store.describe() for store in stores]
-    click.echo(json.dumps(lines) if as_json else "\n".join(lines))
+    if as_json:
+        echo_json(lines)
+    else:
+        click.echo("\n".join(lines))
 
 
 @cache.command("clear")

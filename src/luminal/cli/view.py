@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
+from .answers import echo_json, json_option
 from .faults import clear_errors
 from .llm import MODEL_OPTIONS, with_options
 from .tune import DATABASE_OPTION, MODEL_HELP, Subject
@@ -78,7 +79,7 @@ def _serve(make: Callable[[], str], port: int) -> None:
 
 @click.command(help=f"Where the time of a run goes, kernel by kernel. {MODEL_HELP}")
 @click.argument("model", required=False)
-@click.option("--json", "as_json", is_flag=True, help="As one JSON list.")
+@json_option("As one JSON list.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), default=None,
               help="Also write a trace that Perfetto and chrome://tracing open.")  # fmt: skip
 @TOKENS
@@ -97,7 +98,7 @@ def profile(
         if trace is not None:
             trace.write_text(json.dumps(chrome_trace(program.time_kernels())))
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows]))
+        echo_json([asdict(row) for row in rows])
     else:
         click.echo("\n".join([COLUMNS, *map(str, rows)]))
 

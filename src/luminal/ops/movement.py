@@ -168,9 +168,9 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
 
 def flip(x: Tensor, *dims: Any) -> Tensor:
-    """Backwards along these dimensions."""
+    """Backwards along these dimensions; a number stays as it is, as in PyTorch."""
     shape, index = x.node.shape, list(positions(x.ndim))
-    for dim in map(x.dim_of, flat(dims)):
+    for dim in map(x.dim_of, flat(dims) if x.ndim else ()):
         index[dim] = shape[dim] - 1 - index[dim]
     return x.moved(View(shape, tuple(index)))
 

@@ -16,6 +16,14 @@ COSTLY = 6  # vector instructions: an operation that names a kernel
 NAMED = 3  # operations in a name
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """Choices that a search has timed. seconds: of a call."""
+
+    choices: str
+    seconds: float
+
+
 @dataclass
 class Report:
     """The record of one compilation."""
@@ -29,6 +37,7 @@ class Report:
     origins: list[tuple[int, ...]] = field(default_factory=list)  # of each region: nodes' positions
     plan: Plan | None = None
     notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
+    tried: dict[str, list[Candidate]] = field(default_factory=dict)  # timed, the chosen first
     search: list[str] = field(default_factory=list)  # how plans were chosen
     _named: int = 0
 

@@ -23,6 +23,7 @@ from ..kernel.target import Target
 from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Chooser
+from ..runtime.report import Candidate
 from ..scheduling.decisions import Choices, Decision, Decisions
 from ..scheduling.once import made_once
 from ..scheduling.prepare import prepare
@@ -134,14 +135,16 @@ class Tuning:
             self._known[key] = next((tuned for tuned in found if tuned), None)
         return self._known[key]
 
-    def known(self, kernel: Kernel) -> tuple[Choices, list[str]]:
-        """Its choices, none where nothing is known; and how they were found, for people."""
+    def known(self, kernel: Kernel) -> tuple[Choices, list[str], list[Candidate]]:
+        """Its choices, none where nothing is known; how they were found, for people; and what was
+        timed in the end."""
         if not self._known and not any(d.exists for d in self._databases):
-            return {}, []
+            return {}, [], []
         found = self.find(kernel)
         lines = describe(found) if found else []
         choices = found.choices if found and found.gain >= self.least else {}
-        return choices, lines + self.notes.get(self.key(kernel), [])
+        notes = lines + self.notes.get(self.key(kernel), [])
+        return choices, notes, finalists(found) if found else []
 
     @property
     def gains(self) -> bool:
@@ -213,7 +216,7 @@ class Tuning:
     def prepared(self, kernel: Kernel) -> list[Kernel]:
         """The kernels that take its place, with as many parts as an earlier search has found best.
         kernel: in canonical form."""
-        choices, _ = self.known(kernel)
+        choices, *_ = self.known(kernel)
         try:
             parts = prepare(kernel, self.target, Decisions(choices))
         except Illegal:
@@ -316,6 +319,13 @@ def describe(found: Tuned) -> list[str]:
     for choices, seconds in found.runners:
         lines.append(f"  then {1e6 * seconds:.1f} us: {point_text(choices)}")
     return lines
+
+
+def finalists(found: Tuned) -> list[Candidate]:
+    """What a search has timed in the end, its choice first."""
+    others = [runner for runner in found.runners if runner[0] != found.choices]
+    rows = [(found.choices, found.seconds), *others]
+    return [Candidate(point_text(choices), seconds) for choices, seconds in rows]
 
 
 def _share(weights: Sequence[float], end: float | None) -> float | None:

@@ -131,6 +131,7 @@ def _kernel_row(
         "bytes": done.bytes,
         "least": least,
         "notes": report.notes.get(made.name, []),
+        "tried": [asdict(each) for each in report.tried.get(made.name, [])],
         "texts": texts | (seen.listing(number) if listings else {}),
     }
 

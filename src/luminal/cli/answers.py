@@ -1,0 +1,28 @@
+"""Results for other programs: one JSON value on the output stream."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+def json_option(holds: str = "As one JSON object.") -> Callable[[Any], Any]:
+    """The option `--json`, as the argument `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=holds)
+
+
+def echo_json(value: Any) -> None:
+    """Numbers that JSON cannot hold (NaN, infinities) are null."""
+    click.echo(json.dumps(_finite(value)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
