@@ -267,10 +267,9 @@ def test_the_command_line(tmp_path):
     said = CliRunner().invoke(command, ["onnx", "bench", str(path), *arguments])
     assert "times as fast as onnxruntime" in said.output, said.output
     asked = (["info"], ["run", *given], ["bench", *arguments])
-    facts, outputs, times = (
-        json.loads(CliRunner().invoke(command, ["onnx", *a[:1], str(path), *a[1:], "--json"]).output)
-        for a in asked
-    )
+    told = [CliRunner().invoke(command, ["onnx", verb, str(path), *more, "--json"]).output
+            for verb, *more in asked]  # fmt: skip
+    facts, outputs, times = map(json.loads, told)
     assert facts["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["batch", "seq", 8]}]
     assert facts["several"] is None and outputs["y"]["shape"] == [2, 3, 8]
     assert outputs["y"]["max"] == pytest.approx(expected.max(), rel=1e-4)
