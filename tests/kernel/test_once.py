@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
+from default_cases import add, buffer, const, load, mul, read, store, total, value
 
 import luminal
 from luminal import ops, train
@@ -92,6 +93,27 @@ def test_what_changes_is_made_once_and_constants_are_packed() -> None:
     assert makers_apart([*makers, reader]) == (makers, [reader])
     assert {m.outputs[0] for m in makers} == {b.name for b in reader.buffers if b.constant}
     assert not makes_operands(reader) and makes_operands(replace(fixed, buffers=buffers))
+
+
+@pytest.mark.parametrize("size, apart", [(2048, True), (256, False)])
+def test_long_arrays_beside_a_short_product_are_walked_by_a_kernel_of_their_own(
+    size: int, apart: bool
+) -> None:
+    """A weight's gradient and its update: in tiles of the product a few lines here and there."""
+    mean = add(mul(load("m", "n", "k"), const(0.9)), mul(read("acc"), const(0.1)))
+    kernel = cases.kernel(
+        "update",
+        [buffer("x", 64, size), buffer("g", 64, size),
+         *(buffer(name, size, size) for name in ("m", "w", "m2", "w2"))],
+        {"r": 64, "n": size, "k": size},
+        [value("acc", "nk", mul(load("g", "r", "n"), load("x", "r", "k")), total("r")),
+         value("mean", "nk", mean, store=store("m2", "n", "k")),
+         value("new", "nk", add(load("w", "n", "k"), read("acc")), store=store("w2", "n", "k"))],
+    )  # fmt: skip
+    (whole,) = prepare(kernel, TARGET)
+    *first, last = made_once(whole, TARGET)
+    assert bool(first) == apart and last.outputs == ("m2", "w2")
+    assert apart == any(b.name in first[-1].outputs for b in last.buffers if first)
 
 
 def makes_operands(kernel: Kernel) -> bool:

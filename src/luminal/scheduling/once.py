@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
+from itertools import combinations, pairwise
 from math import inf, prod
 
 from ..errors import Illegal
@@ -38,6 +39,7 @@ from ..kernel.schedule import Layout
 from ..kernel.target import Target
 from ..kernel.work import extents_at, usual_sizes
 from .default import drafted
+from .divide import divided
 from .draft import Draft
 from .facts import is_product_sum, weight
 from .split import trimmed
@@ -63,15 +65,32 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     except Illegal:
         return [kernel]
     best, makers = _seconds(draft), list[Kernel]()
-    if not _makes_operands(draft) or best < LEAST_SECONDS:
+    if best < LEAST_SECONDS:
         return [kernel]
-    for name in names:
+    for name in names if _makes_operands(draft) else ():
         tried = [_tried(kernel, name, sides, target) for sides in _sides(kernel, name)]
         seconds, made = min(filter(None, tried), key=lambda each: each[0], default=(best, []))
         if seconds < GAIN * best:
             best, (*first, kernel) = seconds, made
             makers += first
-    return [*makers, kernel]
+            draft = drafted(kernel, target)
+    return [*makers, *_streams_apart(kernel, draft)]
+
+
+def _streams_apart(kernel: Kernel, draft: Draft) -> tuple[Kernel, ...]:
+    """The kernel, or its product and behind it what is made of that: where it walks long arrays a
+    few lines at a time, in the product's tiles (a weight's gradient, and its update)."""
+    target, whole = draft.target, _seconds(draft)
+    beside = [v for v in draft.found.values if v not in draft.found.group]
+    cold = sum(_cold(draft, v) * draft.facts.points(v) for v in beside)
+    if draft.found.streams or cold / target.clock / target.threads < (1 - GAIN) * whole:
+        return (kernel,)
+    halves = divided(kernel)
+    try:
+        apart = target.launch + sum(_seconds(drafted(half, target)) for half in halves)
+    except Illegal:
+        return (kernel,)
+    return halves if len(halves) == 2 and apart < GAIN * whole else (kernel,)
 
 
 def _large(kernel: Kernel, name: str, target: Target) -> bool:
@@ -291,12 +310,12 @@ def _apiece(draft: Draft, v: Value) -> float:
     """Cycles of an element: arithmetic in lanes, and one by one what lies apart along them, or
     what is turned in registers."""
     facts, tile = draft.facts, draft.tiles.get(v.name)
-    lane = next((x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"), "")
+    lane = _lane(draft, v)
     steps = [(x.stride(lane), x.dtype) for x in facts.accesses(v) if lane in x.axes or not lane]
     if v.store is not None:
         steps.append((facts.store_stride(v, lane) if lane else 0, v.dtype))
     lanes = facts.lanes if lane else 1
-    cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports
+    cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports + _cold(draft, v)
     for step, dtype in steps:
         if tile is not None and tile.across:
             cycles += FAR if draft.size[lane] % lanes else TURNED
@@ -305,6 +324,29 @@ def _apiece(draft: Draft, v: Value) -> float:
         else:
             cycles += SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
     return cycles
+
+
+def _lane(draft: Draft, v: Value) -> str:
+    return next((x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"), "")
+
+
+def _cold(draft: Draft, v: Value) -> float:
+    """Cycles that an element waits for memory where its arrays are long and are walked a few
+    elements here, a few on another page: two lines of each run come late."""
+    facts, target, lane, run = draft.facts, draft.target, _lane(draft, v), 0
+    others = [a for a in v.axes if a != lane]
+    path = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant]
+    for loop, after in pairwise(path):
+        run = loop.step if loop.axis == lane and after.axis != lane else run
+    touched = [(x.name, x.dtype, x.stride) for x in facts.accesses(v) if x.load]
+    if v.store is not None:
+        touched.append((v.store.buffer, v.dtype, partial(facts.store_stride, v)))
+    late = sum(
+        facts.bytes(name) > target.l2 and stride(lane) == 1
+        and any(abs(stride(a)) * dtype.bytes >= target.page for a in others)
+        for name, dtype, stride in touched
+    )  # fmt: skip
+    return 2 * target.costs.cold * late / run if run else 0.0
 
 
 def _making(maker: Kernel, target: Target) -> float:
