@@ -15,7 +15,7 @@ from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION, Loaded
-from .pictures import Pictures, given_rows
+from .pictures import Pictures, given_places, given_rows
 from .scheduler import Part
 from .storage import Storage
 from .weights import give
@@ -42,6 +42,7 @@ def recorded(
     layout = (Layout.of(graph, tokens, chunk, batch), batch) if config.carries else None
     cache = PagedCache(graph, config, pages, page, positions, slots, table, kv, layout)
     pictures = given_rows(graph, config, tokens)
+    cache.places = given_places(graph, config, tokens)
 
     def finish() -> None:
         hidden = model(ids, cache, pictures).index_select(0, last)
@@ -75,7 +76,7 @@ class BatchProgram:
         self._program.clear(made.states)
         self.pictures: Pictures | None = None
         if config.pictures:  # until others are given
-            self.pictures = Pictures(config.vocabulary, config.width)
+            self.pictures = Pictures(config.vocabulary, config.width * (1 + config.deep))
         self._states = made.states
 
     @classmethod
@@ -104,6 +105,12 @@ class BatchProgram:
         program["ids"] = np.concatenate([part.tokens for part in parts]).astype(np.int64)
         if self.pictures is not None:
             program["pictures"] = self.pictures.rows([t for part in parts for t in part.tokens])
+        if self.pictures is not None and self.config.placed:
+            fed = [
+                ([*part.sequence.tokens[: part.start], *part.tokens], part.start) for part in parts
+            ]
+            places = [self.pictures.places(ids, start) for ids, start in fed]
+            program["places"] = np.concatenate(places)
         program["positions"] = positions
         program["slots"] = pages * self.page + positions % self.page
         program["table"] = table

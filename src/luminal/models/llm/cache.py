@@ -38,9 +38,11 @@ def layer_bytes(config: DecoderConfig, kind: str, layer: int) -> int:
 
 
 class Cache(Protocol):
-    """What a decoder needs. states: the inputs that a run updates in place."""
+    """What a decoder needs. states: the inputs that a run updates in place. places: see
+    `given_places`."""
 
     states: list[Tensor]
+    places: Tensor | None
 
     def rows(self, table: Tensor) -> Tensor:
         """The rows of a table (positions, features) at the tokens' positions."""
@@ -133,6 +135,8 @@ class ContiguousCache:
     tokens: how many a run has. position: of the first of them. kind: see `Rows`.
     """
 
+    places: Tensor | None = None
+
     def __init__(
         self, graph: Graph, config: DecoderConfig, context: int, tokens: Size, position: Size,
         kind: str = "f32",
@@ -181,6 +185,8 @@ class PagedCache:
     filled up that have fewer does not matter. kind: see `Rows`. layout: of the sequences, and for
     how many there are seats, where layers have states.
     """
+
+    places: Tensor | None = None
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, pool: int, page: int,

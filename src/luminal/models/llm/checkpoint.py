@@ -19,7 +19,9 @@ from .config import DecoderConfig, end_tokens
 from .families import Family, family_of
 
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
-SEEING = ("llava", "idefics3", "smolvlm")  # model types with a decoder and a tower for pictures
+SEEING = (  # model types with a decoder and a tower for pictures
+    "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl",
+)  # fmt: skip
 DECODERS = re.compile(r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.)")
 OWN = re.compile(r"(model\.(layers|embed_tokens|norm)|lm_head)\.")
 SLICE = 1 << 20  # weights looked at together
@@ -38,7 +40,9 @@ def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]
     Unsupported."""
     words = words_of(values)
     family = family_of(words)
-    config = replace(family.config(words), pictures=words is not values)
+    deep = values.fields("vision_config").counts_if("deepstack_visual_indexes") or []
+    sees = words is not values
+    config = replace(family.config(words), pictures=sees, deep=len(deep) if sees else 0)
     more = directory / "generation_config.json"
     ends = end_tokens(Fields.load(more)) if more.exists() else ()
     return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + ends)))
@@ -49,6 +53,9 @@ def words_of(values: Fields) -> Fields:
     if values.values.get("model_type") not in SEEING:
         return values
     inner = values.fields("text_config")
+    if not inner.values:  # as Qwen2-VL was published: one object for all
+        kind = values.text("model_type")
+        return Fields({**values.values, "model_type": f"{kind}_text"}, values.where)
     names = ("tie_word_embeddings", "quantization_config", "dtype", "torch_dtype")
     own = {name: values.values[name] for name in names if values.has(name)}
     return Fields({**inner.values, **own}, inner.where)

@@ -36,6 +36,10 @@ class Rope:
     share: float = 1.0
     width: int | None = None  # features that turn, if not that share of a head's
     interleaved: bool = False  # features 2 i and 2 i + 1 are a pair, not i and i + half
+    # of pairs that turn with a token's time, its row and its column in a picture; woven: these
+    # alternate as long as there are any
+    sections: tuple[int, ...] = ()
+    woven: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,7 @@ class DecoderConfig:
     learned_positions: bool = False
     tied: bool = False
     pictures: bool = False  # rows are given for tokens beyond the vocabulary
+    deep: int = 0  # of the first layers, after which more of a picture's rows is added
     experts: Experts | None = None
     end_tokens: tuple[int, ...] = ()
     begin_token: int | None = None
@@ -231,6 +236,11 @@ class DecoderConfig:
     def attending(self) -> list[int]:
         """The layers that have attention."""
         return [layer for layer in range(self.layers) if self.mixer(layer) is None]
+
+    @property
+    def placed(self) -> bool:
+        """Whether tokens of pictures have a row and a column besides a position."""
+        return self.pictures and any(rope.sections for rope in self.ropes.values())
 
     def has_experts(self, layer: int) -> bool:
         """Whether this layer's feed-forward part is a mixture of experts."""
@@ -296,8 +306,10 @@ def rope(values: Fields, kind: str | None = None) -> Rope:
         )
     )  # fmt: skip
     scaling = given.text("rope_type", given.text("type", "default"))
-    scaling = {"su": "longrope"}.get(scaling, scaling)
-    return Rope(theta, scaling, _rope_parameters(given), share)
+    scaling = {"su": "longrope", "mrope": "default"}.get(scaling, scaling)
+    sections = tuple(given.counts_if("mrope_section", 3) or ())
+    return Rope(theta, scaling, _rope_parameters(given), share, sections=sections,
+                woven=given.flag("mrope_interleaved"))  # fmt: skip
 
 
 def _rope_parameters(given: Fields) -> dict[str, Any]:

@@ -212,13 +212,15 @@ class Body(nn.Module):
         if self.config.embedding_scale is not None:
             x = x * self.config.embedding_scale
         if words is not None and pictures is not None:
-            x = ops.where(words.unsqueeze(-1), x, pictures)
+            x = ops.where(words.unsqueeze(-1), x, pictures.narrow(1, 0, x.shape[1]))
         if self.config.learned_positions:
             x = x + cache.rows(self.embed_positions.weight)
         sides = None if self.sides is None else self.sides(ids, x)
         carried: Any = x if self.streams is None else self.streams.enter(x)
         for n, layer in enumerate(self.layers):
             carried = layer(carried, cache, None if sides is None else sides[:, n])
+            if pictures is not None and n < self.config.deep:  # (Qwen3-VL) zeros for words
+                carried = carried + pictures.narrow(1, (n + 1) * x.shape[1], x.shape[1])
         return carried if self.streams is None else self.streams.leave(carried)
 
 

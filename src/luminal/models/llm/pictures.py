@@ -25,6 +25,7 @@ class Pictures:
 
     def __init__(self, vocabulary: int, width: int) -> None:
         self.vocabulary, self.width = vocabulary, width
+        self._grids: dict[int, tuple[int, int]] = {}  # by the first id
         self._held: OrderedDict[bytes, tuple[int, np.ndarray]] = OrderedDict()
         self._next, self._lock = vocabulary, threading.Lock()
 
@@ -37,9 +38,13 @@ class Pictures:
             start, rows = self._held[key]
             return list(range(start, start + len(rows)))
 
-    def add(self, key: bytes, rows: np.ndarray) -> list[int]:
-        """Hold a picture's rows (tokens, width); its ids."""
+    def add(
+        self, key: bytes, rows: np.ndarray, grid: tuple[int, int] | None = None
+    ) -> list[int]:  # fmt: skip
+        """Hold a picture's rows (tokens, width); its ids. grid: (rows, columns) of its tokens."""
         with self._lock:
+            if grid is not None:
+                self._grids[self._next] = grid
             start, self._next = self._next, self._next + len(rows)
             self._held[key] = start, np.asarray(rows, np.float32)
             while len(self._held) > 1 and sum(len(r) for _, r in self._held.values()) > MOST_ROWS:
@@ -61,6 +66,24 @@ class Pictures:
             raise InputError(f"token {wanted[left][0]} is of no picture that is held")
         return found
 
+    def places(self, ids: Sequence[int], start: int) -> np.ndarray:
+        """(len(ids) - start, 3) i64: the time, row and column of tokens from `start` on. A picture
+        is at one time, its rows and columns count from there on; what follows it comes after all of
+        these."""
+        given, at, time = np.asarray(ids, np.int64), 0, 0
+        found = np.empty((len(given), 3), np.int64)
+        for first in np.isin(given, list(self._grids)).nonzero()[0].tolist():
+            words = first - at
+            found[at:first] = time + np.arange(words)[:, None]
+            rows, columns = self._grids[int(given[first])]
+            here = np.arange(min(rows * columns, len(given) - first))
+            time, at = time + words, first + len(here)
+            place = np.stack([0 * here, here // columns, here % columns], 1)
+            found[first:at] = time + place
+            time += max(rows, columns)
+        found[at:] = time + np.arange(len(given) - at)[:, None]
+        return found[start:]
+
 
 _shared: WeakValueDictionary[Path, Pictures] = WeakValueDictionary()
 
@@ -70,13 +93,21 @@ def pictures_for(directory: Path, config: DecoderConfig) -> Pictures:
     place = directory.resolve()
     found = _shared.get(place)
     if found is None:
-        found = _shared[place] = Pictures(config.vocabulary, config.width)
+        found = _shared[place] = Pictures(config.vocabulary, config.width * (1 + config.deep))
     return found
 
 
 def given_rows(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:
     """The input for rows of pictures (tokens, width), of a model that sees any."""
-    return graph.tensor((tokens, config.width), name="pictures") if config.pictures else None
+    if not config.pictures:
+        return None
+    return graph.tensor((tokens, config.width * (1 + config.deep)), name="pictures")
+
+
+def given_places(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:
+    """The input for times, rows and columns of tokens (tokens, 3) i64, of a model whose rotary
+    positions have them (Qwen2-VL: Wang et al. 2024, https://arxiv.org/abs/2409.12191)."""
+    return graph.tensor((tokens, 3), "i64", "places") if config.placed else None
 
 
 def check_tokens(ids: Sequence[int], vocabulary: int, pictures: Pictures | None) -> None:

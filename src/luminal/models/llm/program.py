@@ -17,7 +17,7 @@ from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION
-from .pictures import Pictures, check_tokens, given_rows
+from .pictures import Pictures, check_tokens, given_places, given_rows
 from .storage import Storage
 from .weights import give, parameter_bytes
 
@@ -38,6 +38,7 @@ def recorded(
         model = Decoder(graph, config, context, storage)
     cache = ContiguousCache(graph, config, context, tokens, position, kv)
     pictures = given_rows(graph, config, tokens)
+    cache.places = given_places(graph, config, tokens)
 
     def finish() -> None:
         hidden = model(ids, cache, pictures).narrow(0, tokens - wanted, wanted)
@@ -70,7 +71,7 @@ class DecoderProgram:
         self._weights = parameter_bytes(made.model)
         self.pictures: Pictures | None = None
         if config.pictures:  # until others are given
-            self.pictures = Pictures(config.vocabulary, config.width)
+            self.pictures = Pictures(config.vocabulary, config.width * (1 + config.deep))
         self.tokens: list[int] = []  # whose keys and values the cache holds
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
@@ -93,6 +94,9 @@ class DecoderProgram:
         self._program["ids"] = np.asarray(part, np.int64)
         if self.pictures is not None:
             self._program["pictures"] = self.pictures.rows(part)
+        if self.pictures is not None and self.config.placed:
+            fed = [*self.tokens, *part]
+            self._program["places"] = self.pictures.places(fed, len(self.tokens))
         self._program.run(position=len(self.tokens), wanted=wanted)
         self.tokens += part
         return self._program["logits"]

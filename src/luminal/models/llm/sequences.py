@@ -23,6 +23,7 @@ class Sequences:
     batch: int
     length: int
     states: list[Tensor] = field(default_factory=list)
+    places: Tensor | None = None
 
     @cached_property
     def carry(self) -> NoCarry:

@@ -71,7 +71,7 @@ class DirectorySource:
     def tokenizer(self) -> Tokenizer:
         text = load_tokenizer(self.directory)
         if self.pictures is not None:
-            from ..vision.sight import sight_of
+            from ..vision.eyes import sight_of
 
             text.sight = sight_of(self.directory, self._values, self.pictures)
         return text

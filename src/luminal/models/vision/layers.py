@@ -78,6 +78,12 @@ def attention(
     return merged(ops.scaled_dot_product_attention(q, k, v, mask, scale=scale))
 
 
+def unpacked(x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys, values (batch, heads, tokens, head_dim) of (batch, tokens, 3 features)."""
+    packed = x.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return packed.select(0, 0), packed.select(0, 1), packed.select(0, 2)
+
+
 def merged(x: Tensor) -> Tensor:
     """(batch, heads, tokens, head_dim) as (batch, tokens, features)."""
     return x.transpose(1, 2).flatten(2, 3)

@@ -81,6 +81,12 @@ class Named:
         """Over the last dimension."""
         return ops.layer_norm(x, (x.shape[-1],), self.tensor(), self._bias(), eps)
 
+    def norm(self, x: Tensor, eps: float) -> Tensor:
+        """Of the kind that has a bias, or by the root mean square."""
+        if self["bias"].name in self.state:
+            return self.layer_norm(x, eps)
+        return ops.rms_norm(x, (x.shape[-1],), self.tensor(), eps)
+
     def channel_norm(self, x: Tensor, eps: float = 1e-6) -> Tensor:
         """Over the channels of pictures (batch, channels, height, width)."""
         return self.layer_norm(x.permute(0, 2, 3, 1), eps).permute(0, 3, 1, 2)

@@ -10,7 +10,7 @@ from ... import ops
 from ...graph import Tensor
 from ...nn.activation import BY_NAME, activation_of
 from ...weights.fields import Fields
-from .layers import merged
+from .layers import merged, unpacked
 from .named import Activation, Named
 from .windows import cut, joined
 
@@ -44,17 +44,11 @@ def _windowed(w: Named, x: Tensor, heads: int, window: int) -> Tensor:
     rows, columns = int(x.shape[1]), int(x.shape[2])
     x = cut(x, window, window) if window else x
     height, width = int(x.shape[1]), int(x.shape[2])
-    q, k, v = _packed(w["qkv"].linear(x).flatten(1, 2), heads)
+    q, k, v = unpacked(w["qkv"].linear(x).flatten(1, 2), heads)
     near = _relative(w, q, height, width) if w.has("rel_pos_h") else None
     mixed = merged(ops.scaled_dot_product_attention(q, k, v, near))
     mixed = w["proj"].linear(mixed.unflatten(1, (height, width)))
     return joined(mixed, rows, columns) if window else mixed
-
-
-def _packed(x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys, values (batch, heads, tokens, head_dim) of (batch, tokens, 3 features)."""
-    packed = x.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    return packed.select(0, 0), packed.select(0, 1), packed.select(0, 2)
 
 
 def _relative(w: Named, q: Tensor, height: int, width: int) -> Tensor:
@@ -156,7 +150,7 @@ def _block(
 def _attended(w: Named, x: Tensor, heads: int, step: int) -> Tensor:
     """Within each map (batch, rows, columns, features); queries are maxima of step x step."""
     rows, columns = int(x.shape[1]), int(x.shape[2])
-    q, k, v = _packed(w["qkv"].linear(x).flatten(1, 2), heads)
+    q, k, v = unpacked(w["qkv"].linear(x).flatten(1, 2), heads)
     if step > 1:
         image = merged(q).unflatten(1, (rows, columns))
         rows, columns = rows // step, columns // step

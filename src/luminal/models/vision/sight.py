@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import nn
-from ...errors import InputError, Unsupported
+from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...nn.activation import activation_of
 from ...weights.checkpoints import read_tensors
@@ -54,23 +54,18 @@ class Sight(ABC):
     """The eyes of a model. directory: its folder; given: its config.json; pictures: where rows of
     pictures are held. The net is compiled when the first picture comes."""
 
-    size: int  # of the square that the tower sees
     mean: Sequence[float]
     std: Sequence[float]
+    place = PLACE
 
     def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
         self.directory, self.given, self.pictures = directory, given, pictures
-        self.tower = TowerConfig.read(given.fields("vision_config"))
-        self.size = self.tower.image_size
         own = processor(directory)
-        self.mean = own.numbers("image_mean", 3) if own.has("image_mean") else self.mean
-        self.std = own.numbers("image_std", 3) if own.has("image_std") else self.std
+        self.mean = own.numbers_or("image_mean", self.mean, 3)
+        self.std = own.numbers_or("image_std", self.std, 3)
         self.processor = own
         names = ("image_token_id", "image_token_index")
         self.token = given.count(next((n for n in names if given.has(n)), names[0]), low=0)
-        self._program: Any = None
-
-    # ---- a conversation
 
     def conversation(
         self, text: Any, messages: Sequence[Mapping[str, Any]], render: Any
@@ -81,8 +76,8 @@ class Sight(ABC):
         if len(sources) > MOST_PICTURES:
             raise InputError(f"{len(sources)} pictures; at most {MOST_PICTURES} in a conversation")
         images = [read_image(_safe(source)) for source in sources]
-        said = render([_plain(message) for message in messages])
-        parts = said.split(PLACE)
+        said = render([_plain(message, self.place) for message in messages])
+        parts = said.split(self.place)
         if len(parts) - 1 != len(images):
             raise InputError(
                 f"the chat template has {len(parts) - 1} places for {len(images)} pictures"
@@ -104,21 +99,36 @@ class Sight(ABC):
         """The ids of a picture's tokens."""
         key = hashlib.sha256(to_array(image).tobytes() + repr(image.size).encode()).digest()
         found = self.pictures.find(key)
-        if found is None:
-            squares = [normal(s, self.mean, self.std) for s in self.squares(image)]
-            rows = [self.features(square[None])[0] for square in squares]
-            found = self.pictures.add(key, np.concatenate(rows))
-        return found
+        return self.pictures.add(key, *self.rows(image)) if found is None else found
 
     @abstractmethod
-    def squares(self, image: Any) -> list[Any]:
-        """The pictures of `size` that are looked at."""
+    def rows(self, image: Any) -> tuple[np.ndarray, tuple[int, int] | None]:
+        """(rows (tokens, width), how many rows and columns of tokens a picture has, where these
+        matter to the decoder)."""
 
     @abstractmethod
     def places(self, image: Any) -> str:
         """The text with a token for every row of a picture."""
 
-    # ---- the net
+
+class SquareSight(Sight):
+    """Eyes for squares of one size."""
+
+    size: int  # of the square that the tower sees
+
+    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
+        super().__init__(directory, given, pictures)
+        self.tower = TowerConfig.read(given.fields("vision_config"))
+        self.size = self.tower.image_size
+        self._program: Any = None
+
+    def rows(self, image: Any) -> tuple[np.ndarray, tuple[int, int] | None]:
+        squares = [normal(s, self.mean, self.std) for s in self.squares(image)]
+        return np.concatenate([self.features(square[None])[0] for square in squares]), None
+
+    @abstractmethod
+    def squares(self, image: Any) -> list[Any]:
+        """The pictures of `size` that are looked at."""
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
         """Rows (1, tokens, width of the decoder) of (1, 3, size, size)."""
@@ -157,7 +167,7 @@ def _safe(source: Source) -> Source:
     return source
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(message: Mapping[str, Any], place: str) -> dict[str, Any]:
     """With parts as chat templates know them."""
     content = message.get("content")
     if isinstance(content, str):
@@ -165,7 +175,7 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(content, (list, tuple)):
         return dict(message)
     parts = [{"type": "image"} if part.get("type") in PARTS else
-             {"type": "text", "text": str(part.get("text", "")).replace(PLACE, "")}
+             {"type": "text", "text": str(part.get("text", "")).replace(place, "")}
              for part in content if isinstance(part, Mapping)]  # fmt: skip
     return {**message, "content": parts}
 
@@ -191,7 +201,7 @@ class LlavaNet(nn.Module):
         return self.linear_2(self.activation(self.linear_1(seen)))
 
 
-class Llava(Sight):
+class Llava(SquareSight):
     """The middle square of a picture."""
 
     mean, std = CLIP_MEAN, CLIP_STD
@@ -231,7 +241,7 @@ class IdeficsNet(nn.Module):
         return self.proj(cut.flatten(3, 5).flatten(1, 2))
 
 
-class Idefics(Sight):
+class Idefics(SquareSight):
     """Tiles of a picture, row by row, then the whole of it."""
 
     mean, std = HALF, HALF
@@ -293,14 +303,3 @@ class Idefics(Sight):
                 text += f"{around}<row_{y + 1}_col_{x + 1}>{seen}"
             text += "\n"
         return f"{text}{chr(10) if rows else ''}{around}<global-img>{seen}{around}"
-
-
-SIGHTS: dict[str, type[Sight]] = {"llava": Llava, "idefics3": Idefics, "smolvlm": Idefics}
-
-
-def sight_of(directory: Path, given: Fields, pictures: Pictures) -> Sight:
-    """The eyes of a folder with this config.json. Raises Unsupported, WeightsError."""
-    kind = given.text("model_type")
-    if kind not in SIGHTS:
-        raise Unsupported(f"{directory}: pictures for {kind!r}; there are {', '.join(SIGHTS)}")
-    return SIGHTS[kind](directory, given, pictures)

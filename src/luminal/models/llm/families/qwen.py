@@ -71,5 +71,9 @@ def adapt_experts(state: State, config: DecoderConfig) -> State:
 
 QWEN2 = Family("qwen2", _qwen2)
 QWEN3 = Family("qwen3", _qwen3)
+QWEN_VL = [
+    *(Family(name, _qwen2) for name in ("qwen2_vl_text", "qwen2_5_vl_text")),
+    Family("qwen3_vl_text", _qwen3),
+]
 QWEN2_MOE = Family("qwen2_moe", _qwen2_moe, adapt_experts)
 QWEN3_MOE = Family("qwen3_moe", _qwen3_moe, adapt_experts)

@@ -1,0 +1,160 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL with tiny random weights, against transformers: pictures of any
+size, positions with rows and columns, replies with a cache and in a batch."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from luminal import LLM
+from luminal.errors import InputError
+from luminal.models.llm import Engine, Wishes
+from luminal.models.llm.checkpoint import read_config
+from luminal.models.llm.pictures import Pictures
+from luminal.weights.fields import Fields
+
+from . import tiny_vision
+from .test_sight import WORDS, asked, picture
+
+PLACE, TOKEN, VOCABULARY, PATCH = "<|image_pad|>", 12, 24, 4
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }} {% for p in m.content %}"
+    "{{ '<|image_pad|>' if p.type == 'image' else p.text }} {% endfor %}{% endfor %}"
+)
+TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 128, "eos_token_id": 15, "bos_token_id": 0}  # fmt: skip
+
+
+def turning(*sections, **more):
+    return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections, **more}
+
+
+def qwen2():
+    eye = {"depth": 2, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "patch_size": PATCH,
+           "mlp_ratio": 2}  # fmt: skip
+    text = {**TEXT, "rope_parameters": turning(1, 1, 2)}
+    config = transformers.Qwen2VLConfig(vision_config=eye, text_config=text, image_token_id=TOKEN)
+    return transformers.Qwen2VLForConditionalGeneration(config)
+
+
+def qwen25():
+    eye = {"depth": 3, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2,
+           "window_size": 16, "patch_size": PATCH, "out_hidden_size": 32,
+           "fullatt_block_indexes": [1]}  # fmt: skip
+    text = {**TEXT, "rope_parameters": turning(1, 1, 2)}
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config=eye, text_config=text, image_token_id=TOKEN
+    )
+    return transformers.Qwen2_5_VLForConditionalGeneration(config)
+
+
+def qwen3():
+    eye = {"depth": 3, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2,
+           "patch_size": PATCH, "out_hidden_size": 32, "deepstack_visual_indexes": [0, 1],
+           "num_position_embeddings": 16}  # fmt: skip
+    text = {**TEXT, "head_dim": 12, "rope_parameters": turning(2, 3, 1, mrope_interleaved=True)}
+    config = transformers.Qwen3VLConfig(vision_config=eye, text_config=text, image_token_id=TOKEN)
+    return transformers.Qwen3VLForConditionalGeneration(config)
+
+
+KINDS = {"qwen2": qwen2, "qwen2.5": qwen25, "qwen3": qwen3}
+SIZES = {"size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 40 * 48}, "patch_size": PATCH}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """kind -> (folder, the model of transformers)."""
+    known = {}
+
+    def get(kind):
+        if kind not in known:
+            folder = tmp_path_factory.mktemp(kind)
+            model = tiny_vision.saved(KINDS[kind]().float(), folder)
+            words = [*WORDS, PLACE, "<end>"]
+            raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, "a"))
+            raw.pre_tokenizer, raw.decoder = pre_tokenizers.WhitespaceSplit(), decoders.Fuse()
+            raw.add_special_tokens(words[-2:])
+            raw.save(str(folder / "tokenizer.json"))
+            (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+            Qwen2VLImageProcessorPil(**SIZES).save_pretrained(folder)
+            known[kind] = folder, model
+        return known[kind]
+
+    return get
+
+
+def theirs(model, images, ids):
+    """Logits of transformers, all of them; ids of rows of pictures are the token for these."""
+    given = Qwen2VLImageProcessorPil(**SIZES)(images, return_tensors="pt")
+    plain = torch.tensor([[TOKEN if token >= VOCABULARY else token for token in ids]])
+    kinds = (plain == TOKEN).int()
+    with torch.inference_mode():
+        out = model(input_ids=plain, mm_token_type_ids=kinds, **given)
+    return out.logits[0].numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_with_pictures(made, kind):
+    folder, model = made(kind)
+    llm = LLM(folder, context=128, threads=1, precision="f32", device="reference")
+    llm.program.chunk = 11  # cuts pictures
+    images = [picture(0, (20, 13)), picture(1, (41, 70))]
+    ids = llm.ids([*asked(images[0]), *asked(images[1])])
+    assert sum(token >= VOCABULARY for token in ids) == 2 * 2 + 7 * 4
+    wanted = theirs(model, images, ids)
+    found = llm.logits(ids)
+    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+    words = llm.ids([{"role": "user", "content": "what is this"}])
+    with torch.inference_mode():
+        plain = model(input_ids=torch.tensor([words])).logits[0].numpy()
+    assert np.abs(llm.logits(words) - plain).max() < 1e-4 * np.abs(plain).max()
+    with pytest.raises(InputError, match="200 times as long"):
+        llm.ids(asked(picture(0, (201, 1))))
+
+
+@pytest.mark.parametrize("kind", ["qwen2.5", "qwen3"])
+def test_replies_in_a_batch(made, kind):
+    folder, model = made(kind)
+    engine = Engine.load(folder, context=128, batch=2, chunk=24, precision="f32",
+                         device="reference")  # fmt: skip
+    engine.config = replace(engine.config, end_tokens=())
+    try:
+        pictures = [picture(2, (24, 17)), picture(3, (9, 30))]
+        prompts = [engine.tokenizer.chat(asked(image)) for image in pictures]
+        replies = engine.complete(prompts, Wishes(4))
+        for image, ids, pieces in zip(pictures, prompts, replies):
+            for _ in range(4):
+                ids.append(int(theirs(model, [image], ids)[-1].argmax()))
+            assert [p.token for p in pieces if p.token is not None] == ids[-4:]
+    finally:
+        engine.close(10)
+
+
+def test_a_config_as_it_was_published(made):
+    """All of it in one object, with the older name of what stretches positions."""
+    folder, _ = made("qwen2.5")
+    given = json.loads((folder / "config.json").read_text())
+    _, wanted = read_config(folder, Fields(given, "given"))
+    words = given.pop("text_config")
+    section = words.pop("rope_parameters")["mrope_section"]
+    flat = {**words, **given, "rope_scaling": {"type": "mrope", "mrope_section": section}}
+    _, found = read_config(folder, Fields(flat, "flat"))
+    assert found == wanted and found.placed and found.ropes["all"].sections == (1, 1, 2)
+
+
+def test_places_of_pictures_among_words():
+    held = Pictures(10, 2)
+    wide = held.add(b"a", np.ones((6, 2)), (2, 3))
+    flat = held.add(b"b", np.ones((2, 2)), (1, 2))
+    found = held.places([4, 4, *wide, 5, *flat, 6, 7], 0)
+    assert found[:, 0].tolist() == [0, 1, *[2] * 6, 5, 6, 6, 8, 9]
+    assert found[2:8, 1].tolist() == [2, 2, 2, 3, 3, 3]
+    assert found[2:8, 2].tolist() == [2, 3, 4, 2, 3, 4]
+    assert found[8:, 2].tolist() == [5, 6, 7, 8, 9]
+    np.testing.assert_array_equal(held.places([4, 4, *wide[:4]], 3), found[3:6])
