@@ -335,7 +335,15 @@ class _Priced:
                 cast = node is not None and self.classes.scalar(node) == "cast"
                 dtypes.append(self.classes.dtype[node.children[0] if node and cast else x])
         pair = (dtypes[0], dtypes[-1]) if len(dtypes) == 2 else 2 * (self.classes.dtype[c],)
-        return self.model.speed(*pair, self.classes.dtype[c])
+        return self.model.speed(*pair, self.classes.dtype[c], self._matrices(c))
+
+    def _matrices(self, c: int) -> bool:
+        """Whether a contraction of two factors is all that is reduced, and each factor has axes of
+        its own."""
+        sides = [self.axes[x] & self.axes[c] for x in self.products[c]]
+        reduced = {x for x, node in self.piece.body if node.over}
+        apart = len(sides) == 2 and sides[0] & ~sides[1] and sides[1] & ~sides[0]
+        return bool(apart) and reduced <= self.products.keys()
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""

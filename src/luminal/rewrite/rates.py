@@ -53,10 +53,12 @@ class CostModel:
             instructions=target.instructions,
         )
 
-    def speed(self, first: DType, second: DType, total: DType) -> float:
-        """Multiply-adds of these in the time of one in f32."""
+    def speed(self, first: DType, second: DType, total: DType, matrices: bool) -> float:
+        """Multiply-adds of these in the time of one in f32. matrices: an instruction may take rows
+        of one and columns of the other."""
         widened = min(1.0, 4 / total.bytes)
         return max([widened] + [
             i.collapse / i.cycles for i in self.instructions
             if i.accumulator == total and {i.first, i.second} == {first, second}
+            and (i.rows == 1 or matrices)
         ])  # fmt: skip

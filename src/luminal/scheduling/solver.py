@@ -82,11 +82,12 @@ class Solver:
     def _matrices(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
         """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
         value, facts = group[0], self.facts
-        if value.reduction is None or len({facts.pair(v) for v in group}) > 1:
+        alike = value.reduction is not None and len({facts.pair(v) for v in group}) == 1
+        pairs = facts.matrices(value) if alike else []
+        if not pairs:
             return
         job = Job(facts, group, accesses, operations(facts, group), self.span, False)
-        pairs = facts.matrices(value)
-        rows = [a for a in value.axes if pairs and facts.apart(value, a, lane)]
+        rows = [a for a in value.axes if facts.apart(value, a, lane)]
         for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
