@@ -338,12 +338,12 @@ class _Priced:
         return self.model.speed(*pair, self.classes.dtype[c], self._matrices(c))
 
     def _matrices(self, c: int) -> bool:
-        """Whether a contraction of two factors is all that is reduced, and each factor has axes of
-        its own."""
+        """Whether each of two factors has axes of its own, and nothing beside such contractions is
+        reduced; or it runs online, where the memory that it saves counts for more."""
         sides = [self.axes[x] & self.axes[c] for x in self.products[c]]
-        reduced = {x for x, node in self.piece.body if node.over}
         apart = len(sides) == 2 and sides[0] & ~sides[1] and sides[1] & ~sides[0]
-        return bool(apart) and reduced <= self.products.keys()
+        reduced = {x: node.op for x, node in self.piece.body if node.over}
+        return bool(apart) and (reduced.keys() <= self.products.keys() or "OSum" in reduced.values())
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""
