@@ -23,7 +23,8 @@ contractions stay as they are.
 and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. Where no instruction
 multiplies bf16, only factors that are known before the run are rounded, and take half of the
 memory: rounding the others would be work for nothing. Those that many rows share are not rounded
-either: nothing waits for their memory, and to widen them would be more work.
+either: nothing waits for their memory, and to widen them would be more work. A softmax is not
+rounded before it weighs values: scores, softmax and weighted sum are one pass in f32.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def half_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
-    the other has, or one is known before the run. weights_only: a factor that is not known then
+    the other has, or one is known before the run; not if one is a share of a sum, whose rounding
+    would keep attention from one pass. weights_only: a factor that is not known then
     stays as it is, and so does one that many rows share."""
     factors = [resolved(graph, factor) for factor in product_node.inputs]
     names = [names_of(factor.index) for factor in factors]
@@ -78,7 +80,7 @@ def half_contraction(
         return None
     outer = names[0] - names[1] and names[1] - names[0]
     known = [known_before(factor.node) for factor in factors]
-    if not any(known) and (weights_only or not outer):
+    if not any(known) and (weights_only or not outer or any(map(is_share, factors))):
         return None
     if weights_only:
         weight = names[known.index(True)]
@@ -93,6 +95,21 @@ def half_contraction(
 
     a, b = map(rounded, factors, known)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
+
+
+def is_share(factor: Factor) -> bool:
+    """A value times the reciprocal of its sum: a softmax."""
+    if factor.node.op != "mul":
+        return False
+    through = [_below_views(x) for x in factor.node.inputs]
+    totals = {_below_views(n.inputs[0]) for n in through if n.op == "recip"}
+    return any(t.op == "sum" and _below_views(t.inputs[0]) in through for t in totals)
+
+
+def _below_views(node: Node) -> Node:
+    while node.op == "view":
+        node = node.inputs[0]
+    return node
 
 
 def _rows(graph: Graph, shape: Shape, names: frozenset[str]) -> int:
