@@ -196,6 +196,19 @@ def test_half_precision(rows: int, kind: str) -> None:
     assert (error <= (2.0**-7 + 2.0**-16 + ROUNDING) * sums(x, w) + 1e-37).all()
 
 
+def test_attention_stays_one_pass() -> None:
+    """Scores are products of rounded factors; the softmax is not rounded."""
+    cx = luminal.Graph()
+    q, k, v = (cx.tensor((4, 96, 32)) for _ in range(3))
+    ops.matmul(ops.softmax(q @ k.transpose(1, 2), 2), v).output()
+    rt = cx.compile(device="cuda:sm_90a", precision="bf16", cache=False, database=False)
+    online = [k for k in rt.report.kernels if any(
+        v.reduction and v.reduction.rescale for v in k.kernel.values)]  # fmt: skip
+    assert len(online) == 1
+    kept = {"x".join(map(str, b.shape)) for k in rt.report.kernels for b in k.kernel.buffers}
+    assert not any("96x96" in shape for shape in kept)
+
+
 def test_run_time_rows() -> None:
     cx = luminal.Graph()
     rows = cx.dim("rows", 1, 40, hint=16)
