@@ -343,7 +343,8 @@ class _Priced:
         sides = [self.axes[x] & self.axes[c] for x in self.products[c]]
         apart = len(sides) == 2 and sides[0] & ~sides[1] and sides[1] & ~sides[0]
         reduced = {x: node.op for x, node in self.piece.body if node.over}
-        return bool(apart) and (reduced.keys() <= self.products.keys() or "OSum" in reduced.values())
+        alone = reduced.keys() <= self.products.keys()
+        return bool(apart) and (alone or "OSum" in reduced.values())
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""
