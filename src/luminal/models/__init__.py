@@ -7,13 +7,18 @@ if TYPE_CHECKING:
     from .bert import Bert, BertConfig
     from .diffusion import Pipeline
     from .llm import LLM
+    from .ranking import MultiVectorEncoder, Reranker, SparseEncoder
     from .sentence import SentenceEncoder
     from .speech import Whisper
 
-__all__ = ["LLM", "Bert", "BertConfig", "Pipeline", "SentenceEncoder", "Whisper"]
+__all__ = [
+    "LLM", "Bert", "BertConfig", "MultiVectorEncoder", "Pipeline", "Reranker", "SentenceEncoder",
+    "SparseEncoder", "Whisper",
+]  # fmt: skip
 
 _LATER = {
     "LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence",
+    "MultiVectorEncoder": ".ranking", "Reranker": ".ranking", "SparseEncoder": ".ranking",
     "Whisper": ".speech", "Pipeline": ".diffusion",
 }  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""BERT encoders (Devlin et al. 2018, arXiv 1810.04805), under Hugging Face's names."""
+"""BERT encoders (Devlin et al. 2018, arXiv 1810.04805), under Hugging Face's names; RoBERTa, whose
+positions begin later."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ ACTIVATIONS = {
     "silu": ops.silu,
     "tanh": ops.tanh,
 }
+KINDS = ("bert", "roberta", "xlm-roberta", "camembert")
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
          "intermediate_size", "max_position_embeddings", "type_vocab_size")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Sizes of a BERT encoder, under the names of its config.json."""
+    """Sizes of a BERT encoder, under the names of its config.json. first: the first position."""
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -35,16 +37,18 @@ class BertConfig:
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
+    first: int = 0
 
     @staticmethod
     def load(file: Path) -> BertConfig:
         """Read a config.json. Raises WeightsError where it describes no BERT-like encoder."""
         given = Fields.load(file)
-        given.text("model_type", among=("bert",))
+        kind = given.text("model_type", among=KINDS)
         given.text("position_embedding_type", "absolute", among=("absolute",))
         usual = BertConfig()
         config = BertConfig(
             **{name: given.count(name, getattr(usual, name)) for name in SIZES},
+            first=0 if kind == "bert" else given.count("pad_token_id", 1, low=0) + 1,
             hidden_act=given.text("hidden_act", usual.hidden_act, among=ACTIVATIONS),
             layer_norm_eps=given.number("layer_norm_eps", usual.layer_norm_eps, low=0, high=1),
         )
@@ -59,16 +63,17 @@ class Embeddings(nn.Module):
 
     def __init__(self, graph: Graph, config: BertConfig) -> None:
         super().__init__()
-        width = config.hidden_size
+        width, self.first = config.hidden_size, config.first
         self.word_embeddings = nn.Embedding(graph, config.vocab_size, width)
         self.position_embeddings = nn.Embedding(graph, config.max_position_embeddings, width)
         self.token_type_embeddings = nn.Embedding(graph, config.type_vocab_size, width)
         self.LayerNorm = nn.LayerNorm(graph, width, eps=config.layer_norm_eps)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        length = ids.shape[1]
-        positions = self.position_embeddings.weight[:length]  # (tokens, hidden)
+    def forward(self, ids: Tensor, kinds: Tensor | None) -> Tensor:
+        positions = self.position_embeddings.weight.narrow(0, self.first, ids.shape[1])
         kind = self.token_type_embeddings.weight[0]  # every token is of the first type
+        if kinds is not None:
+            kind = self.token_type_embeddings(kinds)
         return self.LayerNorm(self.word_embeddings(ids) + kind + positions)
 
 
@@ -167,6 +172,7 @@ class Bert(nn.Module):
         self.embeddings = Embeddings(graph, config)
         self.encoder = Encoder(graph, config)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor, kinds: Tensor | None = None) -> Tensor:
+        """kinds: (batch, tokens) i64, the type of each token; None: the first."""
         keys = mask.unsqueeze(1).unsqueeze(1)  # (batch, 1, 1, tokens)
-        return self.encoder(self.embeddings(ids), keys)
+        return self.encoder(self.embeddings(ids, kinds), keys)

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import nn
 from ..errors import InputError, WeightsError
 from ..graph import Graph
-from ..weights import Safetensors
 from ..weights.fields import exists
-from .bert import Bert, BertConfig
+from .encoders import backbone_of
 from .pooling import Pooling
 from .tokenizing import read_tokenizer, refused
 
@@ -56,11 +54,9 @@ class SentenceEncoder:
         self.directory = Path(directory) if directory is not None else default_directory()
         if not exists(self.directory) or not self.directory.is_dir():
             raise WeightsError(f"{self.directory}: no such directory")
-        self.config = BertConfig.load(self.directory / "config.json")
-        self._file = Safetensors(self.directory)
-        self._check_layers()
+        self.backbone = backbone_of(self.directory)
         self.pooling = Pooling.load(self.directory)
-        most = self.config.max_position_embeddings
+        most = self.backbone.max_tokens
         self.max_tokens = min(max_tokens or self.pooling.max_tokens or most, most)
         self._tokenizer = _tokenizer(self.directory / "tokenizer.json", self.max_tokens)
         self.program = self._build().compile(
@@ -73,32 +69,9 @@ class SentenceEncoder:
         graph.dim("tokens", 1, self.max_tokens, hint=min(128, self.max_tokens))
         self.ids = graph.tensor(("batch", "tokens"), dtype="i64", name="ids")
         self.mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
-        with nn.uninitialised():  # the checkpoint has every weight
-            model = Bert(graph, self.config)
-        hidden = model(self.ids, self.mask)  # (batch, tokens, hidden)
+        hidden = self.backbone.module(graph)(self.ids, self.mask)  # (batch, tokens, hidden)
         self.vectors = self.pooling.apply(hidden, self.mask).output("vectors")
-        model.load_state_dict(self._weights({name for name, _ in model.named_parameters()}))
         return graph
-
-    def _weights(self, wanted: set[str]) -> dict[str, np.ndarray]:
-        """The model's tensors; some checkpoints put "bert." before every name."""
-        return {name: self._file[self._prefix + name] for name in wanted}
-
-    @property
-    def _prefix(self) -> str:
-        return "bert." if "bert.embeddings.word_embeddings.weight" in self._file else ""
-
-    def _check_layers(self) -> None:
-        """Before any is made: the file has as many layers as the config says."""
-        start = f"{self._prefix}encoder.layer."
-        found = {
-            name[len(start) :].partition(".")[0] for name in self._file if name.startswith(start)
-        }
-        if len(found) != self.config.num_hidden_layers:
-            raise WeightsError(
-                f"{self.directory}: the config has {self.config.num_hidden_layers} layers, the "
-                f"file {len(found)}"
-            )
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, also of those that `encode` cuts."""

@@ -86,6 +86,8 @@ class Layer(nn.Module):
         super().__init__()
         wanted, self.parallel = BLOCKS[config.block]
         norms = [norm(graph, config, config.width) if there else None for there in wanted]
+        norms[0] = None if config.bare_first and layer == 0 else norms[0]
+        self.post = config.block == "post"
         self.scale = config.residual_scale
         self.input_layernorm, self.attention_output_norm = norms[:2]
         self.post_attention_layernorm, self.mlp_output_norm = norms[2:]
@@ -160,6 +162,10 @@ class Layer(nn.Module):
 
     def _whole(self, x: Tensor, cache: Cache) -> Tensor:
         """x: (tokens, width)."""
+        if self.post:
+            assert self.mlp is not None
+            x = through(self.attention_output_norm, x + self.self_attn(x, cache))
+            return through(self.mlp_output_norm, x + self.mlp(x))
         normed = through(self.input_layernorm, x)
         attended = through(self.attention_output_norm, self._modules[self.mixes](normed, cache))
         before, x = x, self._added(x, attended)

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ... import nn, ops
 from ...graph import Graph, Tensor
-from ...ops.base import Size
 from ..llm.config import DecoderConfig
 from ..llm.decoder import Layer, Rotary, norm
 from ..llm.projection import projection
 from ..llm.storage import Storage
-
-
-class Whole:
-    """Stands where a decoder has its cache: frames of `batch` recordings side by side, `length` of
-    each, that see all frames of their own recording.
-
-    seen: (batch, length) bool, the frames that are no padding.
-    """
-
-    def __init__(
-        self, config: DecoderConfig, batch: Size, length: Size, seen: Tensor | None = None
-    ) -> None:
-        self.config, self.batch, self.length = config, batch, length
-        self.mask = None if seen is None else seen.unsqueeze(1).unsqueeze(1)
-        self.states: list[Tensor] = []
-
-    def rows(self, table: Tensor) -> Tensor:
-        part = table.narrow(0, 0, self.length).unsqueeze(0)
-        return part.expand((self.batch, *part.shape[1:])).flatten(0, 1)
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
-    ) -> Tensor:
-        def apart(x: Tensor) -> Tensor:
-            return x.unflatten(1, (self.batch, self.length)).transpose(0, 1)
-
-        grouped = self.config.heads != self.config.kv_heads
-        found = ops.scaled_dot_product_attention(
-            apart(query), apart(key), apart(value), attn_mask=self.mask,
-            scale=self.config.attention_scale, enable_gqa=grouped,
-        )  # (batch, heads, length, head_dim)
-        return found.transpose(0, 1).flatten(1, 2)
+from ..llm.whole import Whole, plain_config
 
 
 class Stack(nn.Module):
@@ -120,11 +86,4 @@ def encoder_outputs(memory: list[tuple[Tensor, Tensor]]) -> None:
         values.output(f"values{n}")
 
 
-def plain_config(**given: Any) -> DecoderConfig:
-    """A config without grouped heads, whose fields follow from these."""
-    layers = given["layers"]
-    usual: dict[str, Any] = {
-        "vocabulary": 1, "kv_heads": given["heads"], "windows": (None,) * layers, "ropes": {},
-        "head_dim": given["width"] // given["heads"], "rotary": (None,) * layers, "norm": "layer",
-    }  # fmt: skip
-    return DecoderConfig(**(usual | given))
+__all__ = ["Memory", "Stack", "WhisperEncoder", "Whole", "encoder_outputs", "plain_config"]

@@ -1,0 +1,63 @@
+"""Encoders out of the layers of language models: every place sees all others of its sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...graph import Tensor
+from ...graph.index import Index
+from ...ops.base import Size
+from .config import DecoderConfig
+
+
+class Whole:
+    """Stands where a decoder has its cache: places of `batch` sequences side by side, `length`
+    of each, that see all places of their own sequence.
+
+    seen: (batch, length) bool, the places that are no padding.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, batch: Size, length: Size, seen: Tensor | None = None
+    ) -> None:
+        self.config, self.batch, self.length = config, batch, length
+        self.seen = None if seen is None else seen.unsqueeze(1).unsqueeze(1)
+        self.states: list[Tensor] = []
+
+    def rows(self, table: Tensor) -> Tensor:
+        part = table.narrow(0, 0, self.length).unsqueeze(0)
+        return part.expand((self.batch, *part.shape[1:])).flatten(0, 1)
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None = None
+    ) -> Tensor:
+        def apart(x: Tensor) -> Tensor:
+            return x.unflatten(1, (self.batch, self.length)).transpose(0, 1)
+
+        grouped = self.config.heads != self.config.kv_heads
+        found = ops.scaled_dot_product_attention(
+            apart(query), apart(key), apart(value), attn_mask=self._mask(layer, query),
+            scale=self.config.attention_scale, enable_gqa=grouped,
+        )  # (batch, heads, length, head_dim)
+        return found.transpose(0, 1).flatten(1, 2)
+
+    def _mask(self, layer: int, x: Tensor) -> Tensor | None:
+        """What a place sees: with a window, those at most as far away, before it and after."""
+        window = self.config.windows[layer]
+        if window is None:
+            return self.seen
+        shape = (1, 1, self.length, self.length)
+        ahead = x.graph.iota(shape, Index.of("i3") - Index.of("i2"))
+        near = (ahead <= window) & (ahead >= -window)
+        return near if self.seen is None else near & self.seen
+
+
+def plain_config(**given: Any) -> DecoderConfig:
+    """A config without grouped heads, whose fields follow from these."""
+    layers = given["layers"]
+    usual: dict[str, Any] = {
+        "vocabulary": 1, "kv_heads": given["heads"], "windows": (None,) * layers, "ropes": {},
+        "head_dim": given["width"] // given["heads"], "rotary": (None,) * layers, "norm": "layer",
+    }  # fmt: skip
+    return DecoderConfig(**(usual | given))
