@@ -8,20 +8,34 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runtime.test_states import crossed_in_place, runs, swap, trained_and_shown
+from search.test_library import PRODUCTS, narrow
 
-from luminal import ops
+from luminal import compiler, ops
 from luminal.backend import devices
+from luminal.backend.contract import Accelerator
 from luminal.backend.cuda import simulator
 from luminal.backend.cuda.driver import opened
 from luminal.backend.cuda.gpu import Cuda
 from luminal.errors import DeviceError
 from luminal.graph import Graph
+from luminal.graph.dtype import bf16, f16, f32
+from luminal.kernel.kernel import Kernel
+from luminal.kernel.target import Target
+from luminal.lowering.library import libraries
+from luminal.scheduling.decisions import Decisions
+from luminal.search.space import Space
+from luminal.search.trial import Bench
 
+NARROW = {
+    f"{kind.name} {name} to {stored.name}": narrow(PRODUCTS[name], kind, stored)
+    for kind, name, stored in ((bf16, "linear", bf16), (f16, "batch", f32))
+}  # fmt: skip
 LAUNCHES, GRAPHS, CAPTURES, COPIES = range(4)
 
 
@@ -40,7 +54,7 @@ def main(library: str) -> None:
     devices.register("fake", lambda: Cuda("sm_80", driver.multiprocessors, compile=compiled))
     devices.register("other", lambda: Cuda("sm_90a", 2, compile=compiled))
     facts: dict[str, object] = {"name": driver.name, "arch": driver.arch}
-    facts |= network(counts) | steps(counts) | memory(fake)
+    facts |= network(counts) | steps(counts) | memory(fake) | products(counts, library)
     try:
         first_run("other")
     except DeviceError as error:
@@ -81,6 +95,51 @@ def steps(counts: ctypes.Array) -> dict[str, object]:
             wrong += [f"{make.__name__} {name}" for name, array in wanted.items()
                       if not np.allclose(here[name], array, rtol=1e-5, atol=1e-6)]  # fmt: skip
     return {"states": wrong, "state graphs": counts[GRAPHS] - before}
+
+
+def products(counts: ctypes.Array, library: str) -> dict[str, object]:
+    """What a library computes, beside what the kernels mean; one more candidate of a search."""
+    blas = ctypes.CDLL(str(Path(library).with_name("libcublasLt.so.13")))
+    device = devices.find("fake")
+    assert isinstance(device, Accelerator)
+    wrong, target = [], device.target(1)
+    for name, kernel in [*PRODUCTS.items(), *NARROW.items()]:
+        space = Space(kernel, target)
+        options = space.default.decisions["library"].options
+        (chosen,) = [option for option in options if option]
+        made = space.at({"library": chosen})
+        found = Bench(kernel, target, device).attempt(0, made.kernel, made.schedule)
+        wrong += [f"{name}: {found.status} {found.detail}"] * (found.status != "ok")
+    return {"wrong products": wrong} | recorded_products(counts, blas)
+
+
+def recorded_products(counts: ctypes.Array, blas: ctypes.CDLL) -> dict[str, object]:
+    """A program that calls the library, in launches and in a graph."""
+    graph = Graph()
+    graph.dim("s", 1, 40)
+    a, b = graph.tensor(("s", 24)), graph.parameter((24, 40), name="b")
+    y = (a @ b).output()
+    (a + 1.0).exp2().output()
+    usual = compiler.default_schedule
+
+    def schedule(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Any:
+        by_library = libraries(kernel, target.libraries)
+        return usual(kernel, target, Decisions({"library": by_library[0]} if by_library else {}))
+
+    compiler.default_schedule = schedule
+    try:
+        rt = graph.compile("fake", cache=False)
+    finally:
+        compiler.default_schedule = usual
+    before, graphs, right = blas.fake_products(), counts[GRAPHS], []
+    rng = np.random.default_rng(0)
+    rt[b] = weight = rng.standard_normal((24, 40)).astype(np.float32)
+    for size in (5, 5, 5, 7):
+        rt[a] = given = rng.standard_normal((size, 24)).astype(np.float32)
+        rt.run()
+        right.append(bool(np.allclose(rt[y], given @ weight, rtol=1e-4, atol=1e-4)))
+    return {"right": right, "library calls": blas.fake_products() - before,
+            "library graphs": counts[GRAPHS] - graphs, "library text": rt.explain()}  # fmt: skip
 
 
 def first_run(device: str, elements: int = 8) -> np.ndarray:

@@ -70,6 +70,9 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     library, package = folder / "libcuda.so.1", Path(luminal.__file__).parents[1]
     command = [str(CC), "-w", "-shared", "-fPIC", "-o", library, HERE / "fake_driver.c", "-ldl"]
     subprocess.run(command, check=True)
+    command = [found_compiler(), "-w", "-shared", "-fPIC", "-O1", "-o",
+               folder / "libcublasLt.so.13", HERE / "fake_cublaslt.cpp", "-ldl"]  # fmt: skip
+    subprocess.run(command, check=True)
     paths = [str(package), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run([sys.executable, HERE / "on_fake_driver.py", library], env=env,
@@ -95,6 +98,14 @@ def test_out_of_memory_says_how_much_there_is(facts: dict[str, Any]) -> None:
     assert "Fake GPU has no 128.0 MiB left" in facts["memory"]
     assert "of 64.0 MiB are free" in facts["memory"]
     assert facts["after"] == [2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_library_multiplies(facts: dict[str, Any]) -> None:
+    """Every kind of product that fits, as the kernel means it; queued with kernels, in graphs."""
+    assert facts["wrong products"] == []
+    assert facts["right"] == [True] * 4
+    assert facts["library calls"] == 4 and facts["library graphs"] == 2
+    assert "1 library calls (gemm)" in facts["library text"]
 
 
 def test_another_architecture_is_refused(facts: dict[str, Any]) -> None:

@@ -1,5 +1,7 @@
 """Contractions that a library computes: which kernels, the same results, one more candidate."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracles.program import interpret
@@ -9,7 +11,7 @@ from luminal.backend.cpu import blas
 from luminal.errors import Illegal
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Reduction, Store, Value
+from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Read, Reduction, Store, Value
 from luminal.kernel.schedule import Schedule
 from luminal.lowering.legal import check
 from luminal.lowering.library import call, contraction
@@ -48,6 +50,21 @@ PRODUCTS = {
     "heads inside": product("mbk", "nbk", "bmn", b=3, m=5, k=8, n=6),
     "run-time rows": product("mk", "nk", "mn", {"s": (1, 64)}, m="s", k=24, n=13),
 }
+
+
+def narrow(kernel, kind, stored):
+    """The product of matrices in another dtype, summed in f32 and stored in one more."""
+    (value,) = kernel.values
+    factors = (Load(a.buffer, a.index, kind) for a in value.body.args)
+    body = Apply("mul", tuple(Apply("cast", (factor,), f32) for factor in factors), f32)
+    values = (replace(value, body=body),)
+    if stored is not f32:
+        rounded = Apply("cast", (Read(value.name, f32),), stored)
+        last = Value("rounded", value.axes, rounded, stored, store=value.store)
+        values = replace(values[0], store=None), last
+    kinds = {"A": kind, "B": kind, "C": stored}
+    buffers = tuple(replace(b, dtype=kinds[b.name]) for b in kernel.buffers)
+    return replace(kernel, buffers=buffers, values=values)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -117,8 +117,8 @@ def _case(on: str, device: Accelerator, name: str, make: Make) -> Figures:
 
 def _most(resources: list[dict[str, int]]) -> dict[str, int]:
     """The most that one of the kernels takes."""
-    return {name: max(each[name] for each in resources) for name in ("registers", "spilled")
-            if resources}  # fmt: skip
+    told = [each for each in resources if each]
+    return {name: max(each[name] for each in told) for name in ("registers", "spilled") if told}
 
 
 def faults(found: Figures) -> list[str]:

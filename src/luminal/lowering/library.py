@@ -7,14 +7,14 @@ meaning is that of the kernel: rows are shared out among threads, and each calls
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..errors import Illegal
-from ..graph.dtype import f32
+from ..graph.dtype import DType, bf16, f16, f32
 from ..graph.index import Index, names_of
-from ..kernel.kernel import Apply, Kernel, Load, Reduction, Store, Value
+from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Reduction, Store, Value
 from ..kernel.layout import Storage
 from ..kernel.program import Instruction, Parallel, Statement, Val, start_of
 from ..kernel.schedule import Schedule
@@ -22,6 +22,7 @@ from ..kernel.work import extents_at, usual_sizes
 from .indexing import Indexing
 
 GEMM = "gemm"
+NAMES = {f32: GEMM, bf16: f"{GEMM}_bf16", f16: f"{GEMM}_f16"}  # by the dtype of the factors
 ZERO = Index.of(0)
 
 
@@ -47,11 +48,13 @@ class Contraction:
     a: Matrix
     b: Matrix
     c: Matrix
+    dtype: DType = f32
 
 
 def libraries(kernel: Kernel, available: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the libraries that can compute a prepared kernel."""
-    return (GEMM,) if GEMM in available and contraction(kernel) is not None else ()
+    found = contraction(kernel) if available else None
+    return (NAMES[found.dtype],) if found is not None and NAMES[found.dtype] in available else ()
 
 
 def call(library: str) -> Schedule:
@@ -60,10 +63,16 @@ def call(library: str) -> Schedule:
 
 
 def contraction(kernel: Kernel) -> Contraction | None:
-    """The kernel as a product of matrices in f32 that is stored as it is; None if it is none."""
+    """The kernel as a product of matrices with sums in f32, stored as it is or in the narrower
+    dtype of both; None if it is none."""
     value = kernel.values[0]
-    factors, store = _factors(value), value.store
-    if len(kernel.values) > 1 or store is None or len(factors) != 2 or not _plain(value, store):
+    factors, store = _factors(value), value.store or _rounded(kernel.values)
+    if store is None or len(factors) != 2 or not _plain(value, store):
+        return None
+    kind, stored = factors[0].dtype, kernel.buffer(store.buffer).dtype
+    if factors[1].dtype is not kind or stored not in (f32, kind):
+        return None
+    if len(kernel.values) > 1 and value.store is not None:
         return None
     (reduced,), (first, second) = value.over, factors
     uses = [names_of(load.index) for load in factors]
@@ -78,14 +87,30 @@ def contraction(kernel: Kernel) -> Contraction | None:
         c = replace(c, turned=False)
     a = _matrix(kernel, first, (row, reduced), batch)
     b = _matrix(kernel, second, (reduced, column), batch)
-    return Contraction(batch, row, column, reduced, a, b, c) if a and b and c else None
+    return Contraction(batch, row, column, reduced, a, b, c, kind) if a and b and c else None
 
 
 def _factors(value: Value) -> tuple[Load, ...]:
     body = value.body
-    if not isinstance(body, Apply) or body.op != "mul":
+    if not isinstance(body, Apply) or body.op != "mul" or body.dtype is not f32:
         return ()
-    return tuple(a for a in body.args if isinstance(a, Load) and a.dtype is f32 and not a.slots)
+    loads = map(_widened, body.args)
+    return tuple(a for a in loads if isinstance(a, Load) and a.dtype in NAMES and not a.slots)
+
+
+def _widened(e: Expression) -> Expression:
+    """What a cast to f32 is of."""
+    return e.args[0] if isinstance(e, Apply) and e.op == "cast" and e.dtype is f32 else e
+
+
+def _rounded(values: Sequence[Value]) -> Store | None:
+    """Where the second of two values stores the first, rounded."""
+    if len(values) != 2:
+        return None
+    first, last = values
+    cast = isinstance(last.body, Apply) and last.body.op == "cast" and last.body.args
+    same = cast and isinstance(cast[0], Read) and cast[0] == Read(first.name, first.dtype)
+    return last.store if same and last.axes == first.axes and not last.reduction else None
 
 
 def _plain(value: Value, store: Store) -> bool:

@@ -43,7 +43,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     for name in sizes:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
     if schedule.library:
-        called = library.body(kernel, target.threads, indexing)
+        called = library.body(kernel, target.threads if target.group == 1 else 1, indexing)
         return Program(kernel.name, kernel.buffers, sizes, called)
     tree = build(kernel, schedule)
     homes = Homes(kernel, schedule, tree)

@@ -28,6 +28,7 @@ from .oracle import Case
 CANARY = 64  # bytes behind every buffer that nobody may write
 WARM_SECONDS = 0.05
 SAMPLE_SECONDS = 1e-3
+LEAST_SECONDS = 1e-6  # that a clock can tell
 
 
 @dataclass
@@ -124,7 +125,7 @@ class DeviceStand:
         if not self._warm:
             spent = 0.0
             while spent < WARM_SECONDS:
-                spent += made.sample() * made.count
+                spent += max(LEAST_SECONDS, made.sample() * made.count)
             self._warm = True
         return made.calibrated()
 
@@ -159,7 +160,7 @@ class DeviceTimed:
         """With enough calls in one measurement."""
         once = self.sample()
         if once * self.count < SAMPLE_SECONDS:
-            turns = int(SAMPLE_SECONDS / max(once, 1e-6)) // len(self._sets) + 1
+            turns = int(SAMPLE_SECONDS / max(once, LEAST_SECONDS)) // len(self._sets) + 1
             self.count = turns * len(self._sets)
         return self
 

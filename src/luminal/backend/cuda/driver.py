@@ -45,6 +45,7 @@ class Driver:
         self._enter()
         self._stream = self._call(cuda.cuStreamCreate, 1)  # waits for no other stream
         self._held: dict[int, int] = {}  # address -> bytes
+        self._scratch: Memory | None = None
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         """What a function of the driver returns. Raises DeviceError."""
@@ -78,6 +79,12 @@ class Driver:
         weakref.finalize(made, self._free, made.address)
         return made
 
+    def scratch(self, size: int) -> Memory:
+        """What libraries may write to while they run, one call after the other."""
+        if self._scratch is None or self._scratch.size < size:
+            self._scratch = self.allocate(size)
+        return self._scratch
+
     def _free(self, address: int) -> None:
         """The driver waits for kernels that use it."""
         self._held.pop(address, None)
@@ -102,6 +109,12 @@ class Driver:
         self._call(self._cuda.cuMemcpyDtoDAsync, target, source, size, self._stream)
 
     # ---- running
+
+    @property
+    def stream(self) -> int:
+        """The address of the stream, for libraries; its context is this thread's."""
+        self._enter()
+        return int(self._stream)
 
     def function(self, code: bytes, name: str, shared: int) -> Any:
         """A kernel of a cubin, which uses at most so many bytes of shared memory."""

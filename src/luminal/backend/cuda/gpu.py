@@ -3,9 +3,10 @@ GPU of it is, run there."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from ...errors import CompileError, DeviceError
 from ...kernel.kernel import Kernel as Fused
 from ...kernel.program import Program
 from ...kernel.target import Target
+from ...lowering.library import NAMES
 from .. import text
 from ..contract import Accelerator, Kept, Modelled
-from . import nvrtc
+from . import cublaslt, nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like
 from .model import modelled
@@ -41,12 +43,12 @@ class Cubin:
 
 @dataclass
 class Kernel:
-    """`function` is loaded when it is first launched."""
+    """`function` is loaded when it is first launched. call: of a library, instead."""
 
     code: bytes
     program: Program
     function: Any = None
-    needed: int = field(default=0)
+    call: cublaslt.Call | None = None
 
 
 class Cuda(Accelerator):
@@ -88,15 +90,29 @@ class Cuda(Accelerator):
 
     def target(self, threads: int) -> Target:
         products = instructions_of(self.arch)
-        return group_target(self._multiprocessors, products, self.gpu.clock, self.gpu.bandwidth)
+        return group_target(self._multiprocessors, products, self.gpu.clock, self.gpu.bandwidth,
+                            self._libraries)  # fmt: skip
+
+    @functools.cached_property
+    def _libraries(self) -> tuple[str, ...]:
+        """What may be called where this runs."""
+        try:
+            here = self.driver is not None and cublaslt.library() is not None
+        except DeviceError:  # compiled here, run elsewhere
+            here = False
+        return tuple(NAMES.values()) if here else ()
 
     def render(self, program: Program, target: Target) -> str:
-        return text.render(program, DIALECT)
+        called = cublaslt.text_of(program)
+        return called.decode() if called is not None else text.render(program, DIALECT)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Cubin]:
         if self._compile is not None or not nvrtc.available():
             return [Cubin(None, each.encode()) for each in texts]
-        return [Cubin(nvrtc.pool().compiled(each, self.arch), each.encode()) for each in texts]
+        return [
+            Cubin(None if called(each) else nvrtc.pool().compiled(each, self.arch), each.encode())
+            for each in texts
+        ]
 
     def fingerprint(self, target: Target) -> str:
         gpu = f"{self._driver.name} driver {self._driver.version} " if self._driver else ""
@@ -109,7 +125,11 @@ class Cuda(Accelerator):
         return ()
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
-        return [Kernel(code, program) for code, program in zip(codes, programs, strict=True)]
+        made = [Kernel(code, program) for code, program in zip(codes, programs, strict=True)]
+        for kernel in made:
+            if kernel.code.startswith(cublaslt.MARK):
+                kernel.call = cublaslt.Call(kernel.code)
+        return made
 
     # ---- memory
 
@@ -134,12 +154,22 @@ class Cuda(Accelerator):
     def launch(
         self, kernel: Kernel, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
     ) -> None:
+        if kernel.call is not None:
+            self._call(kernel.call, buffers, sizes)
+            return
         shape = launch_shape(kernel.program, sizes, self._multiprocessors)
         if kernel.function is None:
             name = text.kernel_name(kernel.program)
             kernel.function = self.driver.function(self._cubin(kernel.code), name, shape.shared)
         arguments = [*(b.address for b in buffers), *sizes, workspace.address]
         self.driver.launch(kernel.function, shape.blocks, shape.threads, shape.shared, arguments)
+
+    def _call(self, call: cublaslt.Call, buffers: Sequence[Memory], sizes: Sequence[int]) -> None:
+        library = cublaslt.opened()
+        room = self.driver.scratch(cublaslt.WORKSPACE)
+        addresses = [buffers[number].address for number in call.buffers]
+        for product in call.products(sizes):
+            library.multiply(product, call.kinds, addresses, room.address, self.driver.stream)
 
     def _cubin(self, code: bytes) -> bytes:
         if self._compile is not None:
@@ -155,7 +185,9 @@ class Cuda(Accelerator):
         return differences(self, self.arch)
 
     def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
-        return nvrtc.resources(texts, self.arch)
+        own = [each for each in texts if not called(each)]
+        found = iter(nvrtc.resources(own, self.arch))
+        return [{} if called(each) else next(found, {}) for each in texts]
 
     def modelled(
         self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
@@ -174,6 +206,11 @@ class Cuda(Accelerator):
 
     def seconds(self, work: Callable[[], None]) -> float:
         return self.driver.seconds(work)
+
+
+def called(source: str) -> bool:
+    """A kernel is a call of a library."""
+    return source.encode().startswith(cublaslt.MARK)
 
 
 def for_arch(arch: str) -> Cuda:
