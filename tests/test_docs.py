@@ -5,6 +5,7 @@ A block of Python below one that is a diff runs by itself, in a copy of the sour
 """
 
 import contextlib
+import doctest
 import inspect
 import io
 import os
@@ -17,8 +18,10 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import luminal
 from luminal import LLM, Graph
 from luminal.errors import DISTRIBUTION
 from luminal.runtime.executable import Executable
@@ -90,6 +93,28 @@ def test_every_public_name_is_documented():
     for name, kind in {"Graph": Graph, "LLM": LLM, "Executable": Executable}.items():
         bare = [n for n in vars(kind) if n[0] != "_" and not inspect.getdoc(getattr(kind, n))]
         assert not bare, f"{name}: {bare}"
+
+
+def examples():
+    """The doctests of what is public: those of models need files of other people's."""
+    hooks = runpy.run_path(str(ROOT / "scripts" / "docs_hooks.py"))
+    parts = ("luminal.ops", "luminal.nn", "luminal.train")
+    named = [("luminal.Graph", Graph)]
+    named += [(f"{part}.{name}", value) for part in parts for name, value in hooks["public"](part)]
+    finder = doctest.DocTestFinder(recurse=False, exclude_empty=True)
+    for name, value in named:
+        yield from finder.find(value, name, globs={
+            "luminal": luminal, "np": np, "cx": Graph(), "ops": luminal.ops, "nn": luminal.nn,
+            "train": luminal.train,
+        })  # fmt: skip
+
+
+def test_examples_of_docstrings_print_what_they_say():
+    said: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False)
+    names = {test.name for test in examples() if runner.run(test, out=said.append).attempted}
+    assert not runner.failures, "".join(said)
+    assert len(names) > 55
 
 
 def test_figures_are_those_of_the_stored_results():

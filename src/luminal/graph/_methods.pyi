@@ -316,7 +316,7 @@ class Methods:
         luminal.ops.conv.Numbers = ...) -> Tensor:
         """x: (batch, in, depth, height, width), weight: (in, out / groups, *kernel)."""
     def copysign(self, sign: luminal.ops.base.Value) -> Tensor:
-        """|size| with the sign of the other, also of -0."""
+        """|size| with the sign of the other, also of -0; of integers in f32."""
     def corrcoef(self) -> Tensor:
         """The correlations of the rows of a matrix, in -1 .. 1."""
     def cos(self) -> Tensor:
@@ -462,7 +462,7 @@ class Methods:
     def flatten(self, start_dim: builtins.int = ..., end_dim: builtins.int = ...) -> Tensor:
         """Merge the dimensions start_dim .. end_dim into one."""
     def flip(self, *dims: typing.Any) -> Tensor:
-        """Backwards along these dimensions."""
+        """Backwards along these dimensions; a number stays as it is, as in PyTorch."""
     def fliplr(self) -> Tensor:
         """Backwards along dimension 1."""
     def flipud(self) -> Tensor:
@@ -479,10 +479,10 @@ class Methods:
         has the sign of a / b."""
     def fmax(self, b: luminal.ops.base.Value = ..., *, other: luminal.ops.base.Value =
         ...) -> Tensor:
-        """The larger; a NaN counts as missing."""
+        """The larger, the first of equal ones; a NaN counts as missing."""
     def fmin(self, b: luminal.ops.base.Value = ..., *, other: luminal.ops.base.Value =
         ...) -> Tensor:
-        """The smaller; a NaN counts as missing."""
+        """The smaller, the first of equal ones; a NaN counts as missing."""
     def fmod(self, b: luminal.ops.base.Value = ..., *, other: luminal.ops.base.Value =
         ...) -> Tensor:
         """a modulo b with the sign of a, as in C."""

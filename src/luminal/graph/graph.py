@@ -48,6 +48,12 @@ class Graph:
     composites: functions that nodes are results of. locations: the user's source line of each node;
     scopes: the dotted name of the module that recorded it.
     requirements: what the sizes of a run must satisfy.
+
+    >>> cx = luminal.Graph()
+    >>> x = cx.tensor((2,), name="x")
+    >>> y = (x * 2.0).output()
+    >>> cx.compile()(np.float32([1, 2]))
+    array([2., 4.], dtype=float32)
     """
 
     def __init__(self) -> None:

@@ -131,6 +131,11 @@ class MultiheadAttention(Module):
     """Attention of several heads with projections before and after, as `torch.nn` has it.
 
     Bool masks are True where nothing is seen, unlike those of `scaled_dot_product_attention`.
+
+    >>> x = cx.tensor((2, "s", 16))
+    >>> y, _ = nn.MultiheadAttention(cx, 16, 4)(x, x, x)
+    >>> y.shape
+    (2, s, 16)
     """
 
     def __init__(

@@ -105,6 +105,10 @@ class Sequential(_Sequence):
     """Modules one after the other: `Sequential(a, b)`, `Sequential([a, b])`, or a dict of names.
 
     Raises InputError for what is no module.
+
+    >>> layers = nn.Sequential(nn.Linear(cx, 4, 8), nn.ReLU(), nn.Linear(cx, 8, 2))
+    >>> layers(cx.tensor(("batch", 4))).shape
+    (batch, 2)
     """
 
     def __init__(self, *modules: Any) -> None:

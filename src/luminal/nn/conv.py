@@ -69,7 +69,11 @@ class Conv1d(_Convolution):
 
 
 class Conv2d(_Convolution):
-    """(batch, in, height, width) to (batch, out, new height, new width)."""
+    """(batch, in, height, width) to (batch, out, new height, new width).
+
+    >>> nn.Conv2d(cx, 3, 8, 3, padding=1)(cx.tensor((1, 3, 32, 32))).shape
+    (1, 8, 32, 32)
+    """
 
     spatial, function = 2, staticmethod(ops.conv2d)
 

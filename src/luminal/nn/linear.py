@@ -16,7 +16,12 @@ def _bias(graph: Graph, size: int, fan_in: int, dtype: Any) -> Tensor:
 
 
 class Linear(Module):
-    """x @ weight^T + bias: (..., in_features) to (..., out_features)."""
+    """x @ weight^T + bias: (..., in_features) to (..., out_features).
+
+    >>> layer = nn.Linear(cx, 4, 3)
+    >>> layer(cx.tensor(("batch", 4))).shape
+    (batch, 3)
+    """
 
     def __init__(
         self, graph: Graph, in_features: int, out_features: int, bias: bool = True,
@@ -47,7 +52,11 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """Rows of a table at integer indices: (...) to (..., embedding_dim)."""
+    """Rows of a table at integer indices: (...) to (..., embedding_dim).
+
+    >>> nn.Embedding(cx, 100, 8)(cx.tensor(("s",), "i64")).shape
+    (s, 8)
+    """
 
     def __init__(
         self, graph: Graph, num_embeddings: int, embedding_dim: int,

@@ -18,7 +18,11 @@ def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last dimensions, then scale and shift."""
+    """Mean 0 and variance 1 over the last dimensions, then scale and shift.
+
+    >>> nn.LayerNorm(cx, 8)(cx.tensor(("s", 8))).shape
+    (s, 8)
+    """
 
     def __init__(
         self, graph: Graph, normalized_shape: int | Sequence[int], eps: float = 1e-5,

@@ -163,7 +163,12 @@ class RNN(RNNBase):
 
 
 class LSTM(RNNBase):
-    """Long short-term memory layers; with proj_size h is narrowed by a matrix weight_hr."""
+    """Long short-term memory layers; with proj_size h is narrowed by a matrix weight_hr.
+
+    >>> y, (h, c) = nn.LSTM(cx, 4, 8)(cx.tensor(("s", 2, 4)))
+    >>> y.shape, h.shape
+    ((s, 2, 8), (1, 2, 8))
+    """
 
     def __init__(
         self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,

@@ -29,7 +29,12 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0); NaN stays."""
+    """max(x, 0); NaN stays.
+
+    >>> y = ops.relu(cx.constant([-1.0, 2.0])).output()
+    >>> cx.compile()()
+    array([0., 2.], dtype=float32)
+    """
     return maximum(x, 0)
 
 
@@ -99,7 +104,12 @@ def silu(x: Tensor) -> Tensor:
 
 @floating
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function at x; approximate "tanh" as in GPT-2."""
+    """x times the normal distribution function at x; approximate "tanh" as in GPT-2.
+
+    >>> y = ops.gelu(cx.constant([-1.0, 0.0, 1.0])).output()
+    >>> cx.compile()().round(4)
+    array([-0.1587,  0.    ,  0.8413], dtype=float32)
+    """
     if approximate == "tanh":
         inner = mul(mul(x, add(mul(mul(x, x), 0.044715), 1.0)), math.sqrt(2 / math.pi))
         # (1 + tanh(y)) / 2 = sigmoid(2 y)

@@ -30,6 +30,10 @@ def scaled_dot_product_attention(
     bool (True may be seen) or a summand, broadcast to (..., heads, queries, keys). Causal: query i
     sees the keys 0 .. i + offset. With enable_gqa each kv head serves heads / kv heads query heads,
     by views.
+
+    >>> x = cx.tensor((2, 4, "s", 16))  # batch, heads, query, head_dim
+    >>> ops.scaled_dot_product_attention(x, x, x, is_causal=True).shape
+    (2, 4, s, 16)
     """
     if enable_gqa and not same_size(query.shape[-3], key.shape[-3]):
         return _grouped(query, key, value, attn_mask, dropout_p, is_causal, scale, offset)

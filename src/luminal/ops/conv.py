@@ -86,7 +86,15 @@ def conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
     padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """x: (batch, in, height, width), weight: (out, in / groups, kernel height, kernel width)."""
+    """x: (batch, in, height, width), weight: (out, in / groups, kernel height, kernel width).
+
+    >>> image = cx.constant(np.ones((1, 1, 3, 3), "f"))
+    >>> kernel = cx.constant(np.ones((1, 1, 2, 2), "f"))
+    >>> y = ops.conv2d(image, kernel).output()
+    >>> cx.compile()()
+    array([[[[4., 4.],
+             [4., 4.]]]], dtype=float32)
+    """
     return _conv(2, x, weight, bias, stride, padding, dilation, groups)
 
 

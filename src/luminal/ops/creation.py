@@ -48,7 +48,12 @@ def arange(
     graph: Graph, start: Size | float, end: Size | float | None = None, step: int | float = 1,
     dtype: Any = None,
 ) -> Tensor:  # fmt: skip
-    """start, start + step, ... before end. Integers may be sizes; floats are numbers."""
+    """start, start + step, ... before end. Integers may be sizes; floats are numbers.
+
+    >>> y = ops.arange(cx, 1, 10, 3).output()
+    >>> cx.compile()()
+    array([1, 4, 7])
+    """
     if end is None:
         start, end = 0, start
     if isinstance(start, float) or isinstance(end, float) or isinstance(step, float):

@@ -90,7 +90,12 @@ def _truncated_quotient(a: Value, b: Value) -> Tensor:
 
 def floor_divide(a: Value, b: Value) -> Tensor:
     """floor(a / b), exact; integers stay integers and a zero divisor gives 0 for them. A zero has
-    the sign of a / b."""
+    the sign of a / b.
+
+    >>> y = ops.floor_divide(cx.constant([-7, 7]), 2).output()
+    >>> cx.compile()()
+    array([-4,  3])
+    """
     x, y = operands(a, b)
     if not x.dtype.is_float:
         return x.graph.apply("floor_div", [x, y])
@@ -198,7 +203,12 @@ def _round_digits(x: Tensor, decimals: int) -> Tensor:
 
 def clamp(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
     """x limited to min .. max; NaN stays. Where a limit that is a number is met the slope is 1,
-    that of `limited` 0."""
+    that of `limited` 0.
+
+    >>> y = ops.clamp(cx.constant([-2.0, 0.5, 3.0]), -1.0, 1.0).output()
+    >>> cx.compile()()
+    array([-1. ,  0.5,  1. ], dtype=float32)
+    """
     numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
     if numbers and x.dtype.is_float and not (min is None and max is None):
         return _clamp(x, min, max)
@@ -333,14 +343,26 @@ def _largest_finite(kind: DType) -> float:
 
 
 def where(condition: Tensor, a: Value, b: Value) -> Tensor:
-    """a where the condition holds, else b."""
+    """a where the condition holds, else b.
+
+    >>> x = cx.constant([-1.0, 2.0, -3.0])
+    >>> y = ops.where(x > 0, x, 0.0).output()
+    >>> cx.compile()()
+    array([0., 2., 0.], dtype=float32)
+    """
     kind, graph = result_type(a, b), condition.graph
     choice, x, y = broadcast(truth(condition), tensor_of(graph, a, kind), tensor_of(graph, b, kind))
     return graph.apply("select", [choice, x, y])
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Value) -> Tensor:
-    """x with a value where the mask holds; keeps the dtype of x."""
+    """x with a value where the mask holds; keeps the dtype of x.
+
+    >>> x = cx.constant([1.0, 2.0, 3.0])
+    >>> y = ops.masked_fill(x, x > 1, 0.0).output()
+    >>> cx.compile()()
+    array([1., 0., 0.], dtype=float32)
+    """
     return where(mask, tensor_of(x.graph, value, x.dtype), x)
 
 

@@ -38,7 +38,14 @@ def wrap(index: Tensor, size: Index) -> Tensor:
 
 
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """out[.., i, ..] = x[.., index[.., i, ..], ..]; index may be smaller in other dimensions."""
+    """out[.., i, ..] = x[.., index[.., i, ..], ..]; index may be smaller in other dimensions.
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = ops.gather(x, 1, cx.constant([[1], [0]])).output()
+    >>> cx.compile()()
+    array([[2.],
+           [3.]], dtype=float32)
+    """
     if x.ndim == 0:
         return x.expand(index.shape)
     dim = dim_of(x, dim)
@@ -64,7 +71,14 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int | None = None) -> Tensor:
 
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices of x at a vector of indices along a dimension."""
+    """The slices of x at a vector of indices along a dimension.
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = ops.index_select(x, 0, cx.constant([1, 1])).output()
+    >>> cx.compile()()
+    array([[3., 4.],
+           [3., 4.]], dtype=float32)
+    """
     dim = dim_of(x, dim)
     if index.ndim == 0:
         index = index.reshape(1)
@@ -82,7 +96,15 @@ def _along(index: Tensor, x: Tensor, dim: int) -> Tensor:
 
 
 def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training only.)"""
+    """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training only.)
+
+    >>> table = cx.constant([[0.0, 0.5], [1.0, 1.5]])
+    >>> y = ops.embedding(cx.constant([1, 0, 1]), table).output()
+    >>> cx.compile()()
+    array([[1. , 1.5],
+           [0. , 0.5],
+           [1. , 1.5]], dtype=float32)
+    """
     flat = index.cast(i64).flatten()
     return _select(weight, 0, flat).reshape((*index.shape, *weight.shape[1:]))
 
@@ -93,7 +115,13 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
-    """1 at the index along a new last dimension, else 0."""
+    """1 at the index along a new last dimension, else 0.
+
+    >>> y = ops.one_hot(cx.constant([2, 0]), 3).output()
+    >>> cx.compile()()
+    array([[0, 0, 1],
+           [1, 0, 0]])
+    """
     if num_classes < 0:
         raise Unsupported("one_hot: give num_classes; a static graph cannot know the largest index")
     last = index.graph.iota((*index.shape, num_classes), f"i{index.ndim}")
@@ -130,7 +158,13 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Value, mode: str) -> Te
 
 
 def scatter(x: Tensor, dim: int, index: Tensor, src: Value, reduce: str | None = None) -> Tensor:
-    """x with src written at index along a dimension; of several at one place the last stays."""
+    """x with src written at index along a dimension; of several at one place the last stays.
+
+    >>> x = cx.constant([0.0, 0.0, 0.0])
+    >>> y = ops.scatter(x, 0, cx.constant([2, 0]), cx.constant([5.0, 6.0])).output()
+    >>> cx.compile()()
+    array([6., 0., 5.], dtype=float32)
+    """
     return _scatter(x, dim, index, src, "set" if reduce is None else SCATTER_MODES[reduce])
 
 

@@ -39,7 +39,14 @@ def _check_inner(name: str, a: Tensor, b: Tensor, m: Index, n: Index) -> None:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product over the last two dimensions; vectors and batches as in PyTorch."""
+    """The matrix product over the last two dimensions; vectors and batches as in PyTorch.
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = ops.matmul(x, cx.constant([[1.0], [10.0]])).output()
+    >>> cx.compile()()
+    array([[21.],
+           [43.]], dtype=float32)
+    """
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: both operands need a dimension, got {a} and {b}")
     if a.ndim == 1:
@@ -117,7 +124,13 @@ def addr(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> 
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight^T + bias. x: (..., in), weight: (out, in), bias: (out,)."""
+    """x @ weight^T + bias. x: (..., in), weight: (out, in), bias: (out,).
+
+    >>> weight = cx.constant([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])
+    >>> y = ops.linear(cx.constant([[1.0, 1.0]]), weight).output()
+    >>> cx.compile()()
+    array([[3., 1., 3.]], dtype=float32)
+    """
     _check_inner("linear", x, weight, extent(x, x.ndim - 1), extent(weight, weight.ndim - 1))
     if weight.ndim == 1:
         product = matmul(x, weight)
@@ -220,7 +233,14 @@ def inverse_of_lower(a: Tensor, unit: bool = False) -> Tensor:
 
 
 def einsum(equation: str, *tensors: Tensor) -> Tensor:
-    """Einstein summation, as `torch.einsum`: "bhqd,bhkd->bhqk", "...ij,...jk", "ii->i"."""
+    """Einstein summation, as `torch.einsum`: "bhqd,bhkd->bhqk", "...ij,...jk", "ii->i".
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = ops.einsum("ij,kj->ik", x, x).output()
+    >>> cx.compile()()
+    array([[ 5., 11.],
+           [11., 25.]], dtype=float32)
+    """
     inputs, output = _parse(equation.replace(" ", ""), tensors)
     terms = [_diagonals(t, letters) for t, letters in zip(tensors, inputs)]
     current, letters = terms[0]

@@ -26,7 +26,13 @@ def chosen(x: Tensor, dim: int | None) -> int:
 
 
 def softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """e^x / sum e^x along a dimension."""
+    """e^x / sum e^x along a dimension.
+
+    >>> y = ops.softmax(cx.constant([[0.0, 1.0], [2.0, 2.0]]), -1).output()
+    >>> cx.compile()().round(3)
+    array([[0.269, 0.731],
+           [0.5  , 0.5  ]], dtype=float32)
+    """
     return _softmax(x if dtype is None else x.cast(dtype_of(dtype)), chosen(x, dim))
 
 
@@ -38,7 +44,12 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """log(softmax(x)) without underflow."""
+    """log(softmax(x)) without underflow.
+
+    >>> y = ops.log_softmax(cx.constant([0.0, 1.0]), 0).output()
+    >>> cx.compile()().round(3)
+    array([-1.313, -0.313], dtype=float32)
+    """
     return _log_softmax(x if dtype is None else x.cast(dtype_of(dtype)), chosen(x, dim))
 
 

@@ -43,7 +43,12 @@ def reduced(x: Tensor, reduction: str) -> Tensor:
 def mse_loss(
     x: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    """(x - target)^2; with weights the mean is over them."""
+    """(x - target)^2; with weights the mean is over them.
+
+    >>> y = ops.mse_loss(cx.constant([1.0, 2.0]), cx.constant([0.0, 0.0])).output()
+    >>> float(cx.compile()())
+    2.5
+    """
     return _by_weight(square(sub(x, target)), weight, reduction)
 
 
@@ -124,7 +129,13 @@ def cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, *,
     ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """Of logits x (batch, classes, ...) or (classes,): classes as integers, or probabilities."""
+    """Of logits x (batch, classes, ...) or (classes,): classes as integers, or probabilities.
+
+    >>> logits = cx.constant([[2.0, 0.0], [0.0, 0.0]])
+    >>> y = ops.cross_entropy(logits, cx.constant([0, 1])).output()
+    >>> round(float(cx.compile()()), 4)
+    0.41
+    """
     dim = 0 if x.ndim == 1 else 1
     logs = log_softmax(x, dim)
     if target.dtype.is_float:

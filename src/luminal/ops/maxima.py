@@ -71,7 +71,14 @@ def max_pool2d(
     x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
     dilation: Numbers = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """The largest element of each window; NaN wins. x: (..., height, width)."""
+    """The largest element of each window; NaN wins. x: (..., height, width).
+
+    >>> x = cx.constant(np.arange(16.0, dtype="f").reshape(1, 1, 4, 4))
+    >>> y = ops.max_pool2d(x, 2).output()
+    >>> cx.compile()()
+    array([[[[ 5.,  7.],
+             [13., 15.]]]], dtype=float32)
+    """
     return _max_pool(2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 

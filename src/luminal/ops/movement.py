@@ -34,7 +34,11 @@ def flat(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def permute(x: Tensor, *dims: Any) -> Tensor:
-    """Dimension d of the result is dimension dims[d]."""
+    """Dimension d of the result is dimension dims[d].
+
+    >>> ops.permute(cx.tensor((2, 3, 4)), 2, 0, 1).shape
+    (4, 2, 3)
+    """
     order = [x.dim_of(dim) for dim in flat(dims)]
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"permute: {tuple(order)} is no order of the dimensions of {x}")
@@ -42,7 +46,13 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
 
 
 def transpose(x: Tensor, first: int, second: int) -> Tensor:
-    """Two dimensions exchanged."""
+    """Two dimensions exchanged.
+
+    >>> y = ops.transpose(cx.constant([[1, 2], [3, 4]]), 0, 1).output()
+    >>> cx.compile()()
+    array([[1, 3],
+           [2, 4]])
+    """
     order = list(range(x.ndim))
     first, second = x.dim_of(first), x.dim_of(second)
     order[first], order[second] = second, first
@@ -67,7 +77,11 @@ def mT(x: Tensor) -> Tensor:
 
 
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Drop dimensions of size 1: all, or those given that have it."""
+    """Drop dimensions of size 1: all, or those given that have it.
+
+    >>> ops.squeeze(cx.tensor((2, 1, 3)), 1).shape
+    (2, 3)
+    """
     given = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     gone = {d for d in map(x.dim_of, given) if x.node.shape[d] == 1}
     kept = [d for d in range(x.ndim) if d not in gone]
@@ -75,14 +89,24 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """A new dimension of size 1."""
+    """A new dimension of size 1.
+
+    >>> ops.unsqueeze(cx.tensor((2, 3)), -1).shape
+    (2, 3, 1)
+    """
     new, shape = x.dim_of(dim, 1), x.node.shape
     index = tuple(place(d if d < new else d + 1) for d in range(x.ndim))
     return x.moved(View((*shape[:new], ONE, *shape[new:]), index))
 
 
 def expand(x: Tensor, *sizes: Any) -> Tensor:
-    """Repeat dimensions of size 1; -1 keeps a size; new dimensions come first."""
+    """Repeat dimensions of size 1; -1 keeps a size; new dimensions come first.
+
+    >>> y = ops.expand(cx.constant([[1], [2]]), 2, 3).output()
+    >>> cx.compile()()
+    array([[1, 1, 1],
+           [2, 2, 2]])
+    """
     wanted = [x.graph.size(size) for size in flat(sizes)]
     new = len(wanted) - x.ndim
     if new < 0:
@@ -108,7 +132,12 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
 
 
 def reshape(x: Tensor, *sizes: Any) -> Tensor:
-    """The same elements in row-major order under another shape; one size may be -1."""
+    """The same elements in row-major order under another shape; one size may be -1.
+
+    >>> x = cx.tensor(("s", 6))
+    >>> ops.reshape(x, "s", 2, -1).shape
+    (s, 2, 3)
+    """
     old = x.node.shape
     wanted = new_shape(x.graph, old, tuple(map(x.graph.size, flat(sizes))))
     return x.moved(reshaped(old, wanted))
@@ -168,7 +197,12 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
 
 def flip(x: Tensor, *dims: Any) -> Tensor:
-    """Backwards along these dimensions; a number stays as it is, as in PyTorch."""
+    """Backwards along these dimensions; a number stays as it is, as in PyTorch.
+
+    >>> y = ops.flip(cx.constant([1.0, 2.0, 3.0]), 0).output()
+    >>> cx.compile()()
+    array([3., 2., 1.], dtype=float32)
+    """
     shape, index = x.node.shape, list(positions(x.ndim))
     for dim in map(x.dim_of, flat(dims) if x.ndim else ()):
         index[dim] = shape[dim] - 1 - index[dim]
@@ -176,7 +210,12 @@ def flip(x: Tensor, *dims: Any) -> Tensor:
 
 
 def roll(x: Tensor, shifts: DimLike | Sequence[DimLike], dims: Dims = None) -> Tensor:
-    """Element i goes to (i + shift) mod n along dimensions; without any in the flattened tensor."""
+    """Element i goes to (i + shift) mod n along dimensions; without any in the flattened tensor.
+
+    >>> y = ops.roll(cx.constant([1, 2, 3, 4]), 1, 0).output()
+    >>> cx.compile()()
+    array([4, 1, 2, 3])
+    """
     if dims is None or not flat((dims,)):
         return reshape(roll(flatten(x), shifts, 0), x.shape)
     shape = x.node.shape
@@ -204,7 +243,12 @@ def tile(x: Tensor, *counts: Any) -> Tensor:
 
 
 def repeat_interleave(x: Tensor, repeats: DimLike, dim: int | None = None) -> Tensor:
-    """Each element `repeats` times in a row along a dimension; without one, of all elements."""
+    """Each element `repeats` times in a row along a dimension; without one, of all elements.
+
+    >>> y = ops.repeat_interleave(cx.constant([1, 2]), 2, 0).output()
+    >>> cx.compile()()
+    array([1, 1, 2, 2])
+    """
     if dim is None:
         return repeat_interleave(flatten(x), repeats, 0)
     times, dim, shape = x.graph.size(repeats), x.dim_of(dim), x.node.shape

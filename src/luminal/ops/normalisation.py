@@ -51,7 +51,12 @@ def layer_norm(
     x: Tensor, normalized_shape: Size | Sequence[Size], weight: Tensor | None = None,
     bias: Tensor | None = None, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Mean 0 and variance 1 over the last dimensions, then scale and shift."""
+    """Mean 0 and variance 1 over the last dimensions, then scale and shift.
+
+    >>> y = ops.layer_norm(cx.constant([[1.0, 2.0, 3.0, 4.0]]), (4,)).output()
+    >>> cx.compile()().round(3)
+    array([[-1.342, -0.447,  0.447,  1.342]], dtype=float32)
+    """
     return affine(moments(x, _last_dims(x, normalized_shape), eps)[0], weight, bias)
 
 
@@ -60,7 +65,12 @@ def rms_norm(
     x: Tensor, normalized_shape: Size | Sequence[Size], weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """x over its root mean square along the last dimensions; eps by default the dtype's."""
+    """x over its root mean square along the last dimensions; eps by default the dtype's.
+
+    >>> y = ops.rms_norm(cx.constant([[3.0, 4.0]]), (2,)).output()
+    >>> cx.compile()().round(3)
+    array([[0.849, 1.131]], dtype=float32)
+    """
     dims = _last_dims(x, normalized_shape)
     small = {"f32": 2.0**-23, "f64": 2.0**-52}[x.dtype.name] if eps is None else eps
     return affine(mul(x, rsqrt(add(mean(square(x), dims, keepdim=True), small))), weight, None)

@@ -91,7 +91,14 @@ def avg_pool2d(
     x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window."""
+    """The mean of each window.
+
+    >>> x = cx.constant(np.arange(16.0, dtype="f").reshape(1, 1, 4, 4))
+    >>> y = ops.avg_pool2d(x, 2).output()
+    >>> cx.compile()()
+    array([[[[ 2.5,  4.5],
+             [10.5, 12.5]]]], dtype=float32)
+    """
     return _avg_pool(
         x, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )

@@ -67,12 +67,23 @@ def _wide(x: Tensor, kind: Any) -> Tensor:
 
 
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    """The sum; integers and bools add up in i64."""
+    """The sum; integers and bools add up in i64.
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = ops.sum(x, 0).output()
+    >>> cx.compile()()
+    array([4., 6.], dtype=float32)
+    """
     return reduce("sum", _wide(x, dtype), dim, keepdim)
 
 
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    """The product; integers and bools multiply in i64."""
+    """The product; integers and bools multiply in i64.
+
+    >>> y = ops.prod(cx.constant([[1, 2], [3, 4]]), 1).output()
+    >>> cx.compile()()
+    array([ 2, 12])
+    """
     return reduce("prod", _wide(x, dtype), dim, keepdim)
 
 
@@ -83,7 +94,14 @@ def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @floating
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The sum over the number of elements."""
+    """The sum over the number of elements.
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
+    >>> y = ops.mean(x, -1, keepdim=True).output()
+    >>> cx.compile()()
+    array([[1.5],
+           [3.5]], dtype=float32)
+    """
     total = reduce("sum", x, dim, keepdim)
     return mul(total, reciprocal_of_size(x.graph, count(x, dims_of(x, dim)), x.dtype))
 
@@ -102,7 +120,12 @@ def _check_extreme(name: str, x: Tensor, dims: Dims) -> None:
 
 
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The largest element; NaN if there is one."""
+    """The largest element; NaN if there is one.
+
+    >>> y = ops.amax(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).output()
+    >>> cx.compile()()
+    array([5., 7.], dtype=float32)
+    """
     _check_extreme("amax", x, dim)
     return reduce("max", x, dim, keepdim)
 
@@ -119,7 +142,14 @@ def aminmax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> tuple[Tensor,
 
 
 def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-    """As `torch.max`: the largest; (values, indices) along a dim; maximum of two tensors."""
+    """As `torch.max`: the largest; (values, indices) along a dim; maximum of two tensors.
+
+    >>> x = cx.constant([[1.0, 5.0], [7.0, 2.0]])
+    >>> values, indices = ops.max(x, 1)
+    >>> y, i = values.output(), indices.output()
+    >>> cx.compile()()
+    (array([5., 7.], dtype=float32), array([1, 0]))
+    """
     if isinstance(dim, Tensor):
         return maximum(x, dim)
     if dim is None:
@@ -137,7 +167,12 @@ def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the largest element (or a NaN) stands first; without dim, in the flattened x."""
+    """Where the largest element (or a NaN) stands first; without dim, in the flattened x.
+
+    >>> y = ops.argmax(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).output()
+    >>> cx.compile()()
+    array([1, 0])
+    """
     return _first_extreme("max", x, dim, keepdim)
 
 
@@ -162,7 +197,12 @@ def _first_extreme(op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor
 
 
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """One element is not zero."""
+    """One element is not zero.
+
+    >>> y = ops.any(cx.constant([[0, 0], [0, 4]]), 1).output()
+    >>> cx.compile()()
+    array([False,  True])
+    """
     return reduce("max", truth(x), dim, keepdim)
 
 
@@ -197,7 +237,12 @@ def var(
     correction: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The mean square distance to the mean, with n - correction (1, or 0 if not unbiased) in place
-    of n."""
+    of n.
+
+    >>> y = ops.var(cx.constant([1.0, 2.0, 3.0, 4.0]), correction=0).output()
+    >>> float(cx.compile()())
+    1.25
+    """
     return _variance(x, *_spread(dim, unbiased, correction), keepdim)
 
 
@@ -234,7 +279,12 @@ def std_mean(
 
 @floating
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
-    """log(sum e^x) without overflow; exact for infinite maxima."""
+    """log(sum e^x) without overflow; exact for infinite maxima.
+
+    >>> y = ops.logsumexp(cx.constant([0.0, 0.0]), 0).output()
+    >>> round(float(cx.compile()()), 4)
+    0.6931
+    """
     dims = dims_of(x, dim)
     highest = reduce("max", x, dims, keepdim=True)
     power = x.graph.apply("exp2", [mul(sub(x, highest), LOG2_E)])

@@ -25,6 +25,11 @@ def interpolate(
     mode: nearest, nearest-exact, linear, bilinear, trilinear (one linear step for each dimension),
     bicubic, area. A size n becomes floor(n scale_factor), and samples lie 1 / scale_factor apart;
     with `size` or recompute_scale_factor, n / size apart.
+
+    >>> x = cx.constant([[[1.0, 2.0]]])
+    >>> y = ops.interpolate(x, scale_factor=2).output()
+    >>> cx.compile()()
+    array([[[1., 1., 2., 2.]]], dtype=float32)
     """
     n = x.ndim - 2
     targets = _targets(x, n, size, scale_factor, bool(recompute_scale_factor))

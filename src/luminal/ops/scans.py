@@ -23,7 +23,12 @@ def _running(op: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
 
 
 def cumsum(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """The sum of all elements up to each; integers in i64."""
+    """The sum of all elements up to each; integers in i64.
+
+    >>> y = ops.cumsum(cx.constant([1.0, 2.0, 3.0]), 0).output()
+    >>> cx.compile()()
+    array([1., 3., 6.], dtype=float32)
+    """
     return _running("sum", x, dim, dtype)
 
 

@@ -16,7 +16,14 @@ from .elementwise import lt, where
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after the other along a dimension."""
+    """The tensors one after the other along a dimension.
+
+    >>> x = cx.constant([[1.0, 2.0]])
+    >>> y = ops.cat([x, x * 10.0], 0).output()
+    >>> cx.compile()()
+    array([[ 1.,  2.],
+           [10., 20.]], dtype=float32)
+    """
     if not tensors:
         raise ShapeError("cat needs at least one tensor")
     kind, dim = result_type(*tensors), dim_of(tensors[0], dim)
@@ -54,7 +61,14 @@ def _join(parts: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors along a new dimension."""
+    """The tensors along a new dimension.
+
+    >>> x = cx.constant([1.0, 2.0])
+    >>> y = ops.stack([x, -x], 1).output()
+    >>> cx.compile()()
+    array([[ 1., -1.],
+           [ 2., -2.]], dtype=float32)
+    """
     dim = dim_of(tensors[0], dim, extra=1)
     return cat([t.unsqueeze(dim) for t in tensors], dim)
 
@@ -74,7 +88,13 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def split(x: Tensor, sizes: Size | Sequence[Size], dim: int = 0) -> list[Tensor]:
-    """Pieces of a size (the last may be smaller), or of the sizes listed."""
+    """Pieces of a size (the last may be smaller), or of the sizes listed.
+
+    >>> first, last = ops.split(cx.constant([1.0, 2.0, 3.0]), 2)
+    >>> y = last.output()
+    >>> cx.compile()()
+    array([3.], dtype=float32)
+    """
     dim = dim_of(x, dim)
     if isinstance(sizes, int):
         n = int(extent(x, dim))
@@ -152,7 +172,12 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> list[Tensor]:
 
 def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Number = 0) -> Tensor:
     """As `torch.nn.functional.pad`: (before, after) pairs, last dimension first; mode constant,
-    reflect, replicate or circular."""
+    reflect, replicate or circular.
+
+    >>> y = ops.pad(cx.constant([1.0, 2.0]), (1, 2), value=9.0).output()
+    >>> cx.compile()()
+    array([9., 1., 2., 9., 9.], dtype=float32)
+    """
     if mode == "constant":
         return x.pad(list(widths), value)
     pairs = list(zip(widths[::2], widths[1::2]))
@@ -193,7 +218,13 @@ def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Zero above a diagonal of the last two dimensions."""
+    """Zero above a diagonal of the last two dimensions.
+
+    >>> y = ops.tril(cx.constant([[1, 2], [3, 4]])).output()
+    >>> cx.compile()()
+    array([[1, 0],
+           [3, 4]])
+    """
     return _triangle(x, diagonal, lower=True)
 
 

@@ -47,7 +47,13 @@ def descending(a: Tensor, b: Tensor) -> Tensor:
 
 
 def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Extreme:
-    """(values in order, where each stood). Always stable."""
+    """(values in order, where each stood). Always stable.
+
+    >>> values, indices = ops.sort(cx.constant([3.0, 1.0, 2.0]), descending=True)
+    >>> y, i = values.output(), indices.output()
+    >>> cx.compile()()
+    (array([3., 2., 1.], dtype=float32), array([0, 2, 1]))
+    """
     if x.ndim == 0:
         return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)
@@ -56,7 +62,12 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
 
 
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Where each element of the sorted tensor stood."""
+    """Where each element of the sorted tensor stood.
+
+    >>> y = ops.argsort(cx.constant([3.0, 1.0, 2.0])).output()
+    >>> cx.compile()()
+    array([1, 2, 0])
+    """
     return sort(x, dim, descending).indices
 
 
@@ -137,7 +148,13 @@ def _places(values: Tensor, blocks: int, block: int, before: Order) -> Tensor:
 
 
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extreme:
-    """The k largest (or smallest) elements in order, and where they stand."""
+    """The k largest (or smallest) elements in order, and where they stand.
+
+    >>> values, indices = ops.topk(cx.constant([3.0, 1.0, 2.0]), 2)
+    >>> y, i = values.output(), indices.output()
+    >>> cx.compile()()
+    (array([3., 2.], dtype=float32), array([0, 2]))
+    """
     if x.ndim == 0:
         return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)

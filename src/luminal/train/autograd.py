@@ -29,6 +29,11 @@ def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     `wrt` may name any tensors of floats, sources or not, except views. One that does not reach the
     loss has the gradient 0, and a warning says so. Raises ShapeError for a loss of more than one
     element, DTypeError for integers, InputError for views.
+
+    >>> x = cx.constant([1.0, 2.0])
+    >>> slope = train.backward((x * x).sum(), [x])[0].output()
+    >>> cx.compile()()
+    array([2., 4.], dtype=float32)
     """
     if any(size != 1 for size in loss.node.shape):
         raise ShapeError(
