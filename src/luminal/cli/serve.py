@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,8 +17,21 @@ from .answers import echo_json, json_option
 from .faults import clear_errors
 
 
+def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
+    """8GB, 500 MB, 2GiB --> bytes"""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no size such as 8GB or 500MB")
+    unit = 1024 if match[3] else 1000
+    return int(float(match[1]) * unit ** " KMGT".index(match[2].upper() or " "))
+
+
 @click.command()
-@click.argument("model", required=False)
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--memory", callback=_bytes_of, default=None, metavar="SIZE",
+              help="Most that several loaded models take together: 8GB, 500MB.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="LUMINAL_API_KEY", default=None, help="Ask clients for this key.")
@@ -54,9 +68,11 @@ from .faults import clear_errors
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
               help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
 @json_option("Print one line of JSON when the server is ready: url, model, seconds.")
-def serve(model: str | None, as_json: bool, **options: Any) -> None:
+def serve(models: tuple[str, ...], memory: int | None, as_json: bool, **options: Any) -> None:
     """Serve MODEL (a directory, a .gguf file, or a name on the hub; without one the packaged
-    SmolLM2) under OpenAI's interface."""
+    SmolLM2) under OpenAI's interface. Of several the first is loaded, and each of the others when
+    it is asked for; those asked for least recently make room within --memory."""
+    model, others = (models[0], models[1:]) if models else (None, ())
     logging.basicConfig(format="luminal: %(message)s")
     logging.getLogger("luminal").setLevel(logging.INFO)
     started, shown = time.perf_counter(), model or "SmolLM2"
@@ -68,7 +84,7 @@ def serve(model: str | None, as_json: bool, **options: Any) -> None:
         sys.exit(1)
     given = Options(**{name: value for name, value in options.items() if value is not None})
     with clear_errors():
-        server = build(model, given)
+        server = build(model, given, others, memory)
     key = " (with an API key)" if given.api_key else ""
     taken, url = time.perf_counter() - started, f"http://{given.host}:{given.port}/v1"
     click.echo(f"luminal: ready after {taken:.1f} s", err=True)

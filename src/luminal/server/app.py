@@ -20,16 +20,19 @@ from .faults import Fault
 from .guard import Guard
 from .hearing import Listener
 from .server import Handler, Server
+from .shelf import Shelf
 
 
 def create_app(
-    engine: Engine, name: str, embedder: Embedder | None = None, api_key: str | None = None,
+    engine: Engine | Shelf, name: str, embedder: Embedder | None = None, api_key: str | None = None,
     hosts: Collection[str] = (), origins: Collection[str] = (), listener: Listener | None = None,
 ) -> Starlette:  # fmt: skip
-    """The application. name: of the model, as clients ask for it. api_key: None asks for none.
+    """The application. name: of the model, as clients ask for it; of several a shelf has their
+    names. api_key: None asks for none.
     hosts, origins: as for `Guard`. listener: hears speech (None: the packaged Whisper). The engine
     is closed with it. Raises WeightsError for a model without a tokenizer."""
-    server = Server(engine, name, embedder, listener)
+    shelf = engine if isinstance(engine, Shelf) else Shelf(name, engine)
+    server = Server(shelf, embedder, listener)
     paths: list[tuple[str, str, Handler]] = [
         ("POST", "/v1/chat/completions", server.chat),
         ("POST", "/v1/completions", server.complete),
@@ -49,7 +52,7 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(engine.close, 0)
+        await asyncio.to_thread(shelf.close)
         server.close()
 
     middleware = [Middleware(Guard, api_key=api_key, hosts=hosts, origins=origins)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from ..models.llm import Engine
+from .shelf import Shelf
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 GAUGES = {
@@ -28,12 +28,12 @@ COUNTERS = {
 
 @dataclass(frozen=True)
 class EngineState:
-    """A collector that asks the engine when it is read."""
+    """A collector that asks the engines when it is read."""
 
-    engine: Engine
+    shelf: Shelf
 
     def collect(self) -> Iterator[Metric]:
-        load = self.engine.load_now()
+        load = self.shelf.load_now()
         for name, text in GAUGES.items():
             yield GaugeMetricFamily(f"luminal_{name}", text, value=getattr(load, name))
         for name, text in COUNTERS.items():
@@ -43,9 +43,9 @@ class EngineState:
 class Metrics:
     """Counts of one server."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, shelf: Shelf) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(EngineState(engine))
+        self._registry.register(EngineState(shelf))
         here = self._registry
         self.requests = Counter(
             "luminal_requests", "Requests by path and status", ["path", "status"], registry=here

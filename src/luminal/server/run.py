@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from ..errors import InputError
 from ..models.llm import Engine
-from ..models.llm.packaged import NAME
+from ..models.llm.packaged import NAME, located
+from ..models.llm.source import open_source
 from .app import create_app
 from .connections import Connection
 from .embedding import Embedder
 from .hearing import Listener
+from .shelf import Offer, Shelf
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close them
 
@@ -55,21 +60,46 @@ class Options:
     patience: int = 20
 
 
-def build(model: str | None, options: Options) -> uvicorn.Server:
+def build(
+    model: str | None, options: Options, others: Sequence[str] = (), memory: int | None = None
+) -> uvicorn.Server:
     """The model (None: the packaged one) loaded, and a server for it that was not started yet.
-    Raises WeightsError, Unsupported or InputError."""
-    engine = Engine.load(
+    others: models that are loaded when they are asked for. memory: see `Shelf`. Raises
+    WeightsError, Unsupported or InputError."""
+    names = [_name(each) for each in (model, *others)]
+    if others and (options.name is not None or options.lora is not None):
+        raise InputError("name and lora are of one model, not of several")
+    if len(set(names)) < len(names):
+        raise InputError(f"models of the same name: {', '.join(names)}")
+    offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
+    shelf = Shelf(options.name or names[0], _load(model, options), offers if others else {}, memory)
+    embedder = Embedder(options.embeddings, options.threads)
+    hosts = (*options.hosts, options.host, socket.gethostname())
+    listener = Listener(options.speech, options.threads)
+    app = create_app(
+        shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener
+    )
+    return server(app, options)
+
+
+def _name(model: str | None) -> str:
+    return Path(model).name.removesuffix(".gguf") if model else NAME
+
+
+def _load(model: str | None, options: Options) -> Engine:
+    return Engine.load(
         model, options.quant, context=options.context, search=options.search,
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
         speculate=options.speculate, lora=options.lora, prefixes=options.prefixes,
     )  # fmt: skip
-    name = options.name or (Path(model).name.removesuffix(".gguf") if model else NAME)
-    embedder = Embedder(options.embeddings, options.threads)
-    hosts = (*options.hosts, options.host, socket.gethostname())
-    listener = Listener(options.speech, options.threads)
-    app = create_app(engine, name, embedder, options.api_key, hosts, options.origins, listener)
-    return server(app, options)
+
+
+def _offer(model: str | None, options: Options) -> Offer:
+    """What is looked at now is refused now. Raises WeightsError or Unsupported."""
+    source = open_source(located(model))
+    size = sum(file.stat().st_size for file in source.files)
+    return Offer(partial(_load, model, options), size)
 
 
 def server(app: Any, options: Options) -> uvicorn.Server:

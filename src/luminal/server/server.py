@@ -13,8 +13,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from ..errors import InputError
-from ..models.llm import Engine, Grammars, Piece, Tokenizer, Wishes
+from ..models.llm import Piece, Wishes
 from ..models.llm.grammar import Constraint
 from .asking import Answers, Gone, unless_gone
 from .bodies import Bodies
@@ -36,8 +35,7 @@ from .requests import (
     Tokenize,
 )
 from .responses import ResponsesAnswer
-from .thinking import ThinkingForm
-from .tools import CallForm
+from .shelf import Served, Shelf
 
 LOG = logging.getLogger("luminal.server")
 WORKERS = 2  # threads that tokenise and render
@@ -62,18 +60,11 @@ class Server:
     """The handlers of the paths. All work on texts is done by threads of its own."""
 
     def __init__(
-        self, engine: Engine, name: str, embedder: Embedder | None,
-        listener: Listener | None = None,
-    ) -> None:  # fmt: skip
-        if engine.tokenizer is None:
-            raise InputError("a server needs a model with a tokenizer")
-        self.engine, self.name, self.embedder = engine, name, embedder
+        self, shelf: Shelf, embedder: Embedder | None, listener: Listener | None = None
+    ) -> None:
+        self.shelf, self.embedder = shelf, embedder
         self.listener = Listener() if listener is None else listener
-        self.tokenizer: Tokenizer = engine.tokenizer
-        self.metrics = Metrics(engine)
-        self._calls = CallForm.of(self.tokenizer)
-        self._thinking = ThinkingForm.of(self.tokenizer)
-        self._grammars = Grammars(self.tokenizer, engine.config.end_tokens)
+        self.metrics = Metrics(shelf)
         self._started = int(time.time())
         self._workers = ThreadPoolExecutor(WORKERS, "luminal-text")
         self._bodies = Bodies()
@@ -101,6 +92,8 @@ class Server:
                 response = fault.response()
             finally:
                 self._bodies.forget(request)
+                for served in getattr(request.state, "held", ()):
+                    served.held -= 1
             self.metrics.requests.labels(path, str(response.status_code)).inc()
             return response
 
@@ -126,7 +119,7 @@ class Server:
         return JSONResponse(self._about(request.path_params["model"]))
 
     def _names(self) -> list[str]:
-        return [self.name, *self._embedders(), *self.listener.names[:1]]
+        return [*self.shelf.names, *self._embedders(), *self.listener.names[:1]]
 
     def _embedders(self) -> list[str]:
         embedder = self.embedder
@@ -141,6 +134,15 @@ class Server:
             there = ", ".join(known) or "none"
             raise Fault(404, f"no model {name[:80]!r} for this; there is {there}",
                         "model_not_found", "model")  # fmt: skip
+
+    async def _served(self, request: Request, name: str | None) -> Served:
+        """The model of that name (None: the first), loaded, until the request is done. Raises
+        Fault."""
+        if name is not None:
+            self._check_model(name, self.shelf.names)
+        served = await self.shelf.take(self.shelf.default if name is None else name)
+        request.state.held = [served]
+        return served
 
     def _embedder_for(self, name: str) -> Embedder:
         self._check_model(name, self._embedders())
@@ -168,42 +170,49 @@ class Server:
 
     async def tokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Tokenize)
+        served = await self._served(request, self._known(given.model))
         if given.prompt is None:
-            _, ids = await self._conversation(given.options())
+            _, ids = await self._conversation(served, given.options())
         else:
-            ids = await self._encoded(given.prompt, given.add_special_tokens)
-        names = {"token_strs": [self.tokenizer.name(token) for token in ids]}
-        return JSONResponse({"count": len(ids), "max_model_len": self.engine.context, "tokens": ids,
+            ids = await self._encoded(served, given.prompt, given.add_special_tokens)
+        names = {"token_strs": [served.tokenizer.name(token) for token in ids]}
+        context = served.engine.context
+        return JSONResponse({"count": len(ids), "max_model_len": context, "tokens": ids,
                              **(names if given.return_token_strs else {})})  # fmt: skip
 
     async def detokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Detokenize)
-        text = await self._aside(self.tokenizer.decode, given.tokens, True)
+        served = await self._served(request, self._known(given.model))
+        text = await self._aside(served.tokenizer.decode, given.tokens, True)
         return JSONResponse({"prompt": text})
+
+    def _known(self, name: str | None) -> str | None:
+        """The name, where it is one of several; else the first model's is meant."""
+        return name if name in self.shelf.names else None
 
     # ---- prompts
 
-    async def _encoded(self, text: str, special: bool = True) -> list[int]:
+    async def _encoded(self, served: Served, text: str, special: bool = True) -> list[int]:
         """Tokens of a text; one that is too long for certain is not looked at. Raises Fault."""
-        most = self.engine.context * self.tokenizer.longest
-        if len(text) > most:
-            raise _too_long(f"more than {self.engine.context}", self.engine.context)
-        return await self._aside(self.tokenizer.encode, text, special)
+        context = served.engine.context
+        if len(text) > context * served.tokenizer.longest:
+            raise _too_long(f"more than {context}", context)
+        return await self._aside(served.tokenizer.encode, text, special)
 
-    async def _conversation(self, options: Object) -> tuple[str, list[int]]:
+    async def _conversation(self, served: Served, options: Object) -> tuple[str, list[int]]:
         """(text, tokens) of a conversation. options: those of `Templates.render`."""
         if any(isinstance(message["content"], list) for message in options["messages"]):
-            if self.tokenizer.sight is None:
+            if served.tokenizer.sight is None:
                 raise Fault(400, "this model sees no pictures", "invalid_value", "messages")
-            return await self._aside(partial(self.tokenizer.conversation, **options))
-        text = await self._aside(partial(self.tokenizer.render, **options))
-        return text, await self._encoded(text, special=False)
+            return await self._aside(partial(served.tokenizer.conversation, **options))
+        text = await self._aside(partial(served.tokenizer.render, **options))
+        return text, await self._encoded(served, text, special=False)
 
-    def _check_prompts(self, prompts: Sequence[list[int]], n: int) -> None:
+    def _check_prompts(self, served: Served, prompts: Sequence[list[int]], n: int) -> None:
         if len(prompts) * n > MOST_CHOICES:
             raise Fault(400, f"{len(prompts)} prompts with {n} choices each: at most "
                         f"{MOST_CHOICES} in all", "invalid_value", "n")  # fmt: skip
-        longest, context = max(map(len, prompts)), self.engine.context
+        longest, context = max(map(len, prompts)), served.engine.context
         if longest > context:
             raise _too_long(str(longest), context)
 
@@ -211,53 +220,55 @@ class Server:
 
     async def chat(self, request: Request) -> Response:
         given = await self._bodies.read(request, Chat)
-        self._check_model(given.model, [self.name])
-        text, ids = await self._conversation(given.options())
-        form = ChatForm(self.tokenizer, given.logprobs, partial(self._parting, given, text))
-        answer = Answer(form, self.name, len(ids), given.stream_options.include_usage)
-        return await self._answer(request, given, answer, [ids])
+        served = await self._served(request, given.model)
+        text, ids = await self._conversation(served, given.options())
+        parting = partial(self._parting, served, given, text)
+        form = ChatForm(served.tokenizer, given.logprobs, parting)
+        answer = Answer(form, served.name, len(ids), given.stream_options.include_usage)
+        return await self._answer(request, served, given, answer, [ids])
 
     async def respond(self, request: Request) -> Response:
         given = await self._bodies.read(request, Responses)
-        self._check_model(given.model, [self.name])
+        served = await self._served(request, given.model)
         chat = given.chat()
-        text, ids = await self._conversation(chat.options())
-        answer = ResponsesAnswer(given, self._parting(chat, text), len(ids))
-        return await self._answer(request, chat, answer, [ids], named=True)
+        text, ids = await self._conversation(served, chat.options())
+        answer = ResponsesAnswer(given, self._parting(served, chat, text), len(ids))
+        return await self._answer(request, served, chat, answer, [ids], named=True)
 
     async def complete(self, request: Request) -> Response:
         given = await self._bodies.read(request, Completion)
-        self._check_model(given.model, [self.name])
+        served = await self._served(request, given.model)
         asked = given.prompts()
         if len(asked) > MOST_CHOICES:
             raise Fault(400, f"{len(asked)} prompts: at most {MOST_CHOICES}", "invalid_value",
                         "prompt")  # fmt: skip
-        prompts = [await self._encoded(p) if isinstance(p, str) else p for p in asked]
-        self._check_prompts(prompts, given.n)
+        prompts = [await self._encoded(served, p) if isinstance(p, str) else p for p in asked]
+        self._check_prompts(served, prompts, given.n)
         echoes = None
         if given.echo:
-            texts = [p if isinstance(p, str) else self.tokenizer.decode(p, True) for p in asked]
+            decode = served.tokenizer.decode
+            texts = [p if isinstance(p, str) else decode(p, True) for p in asked]
             echoes = [text for text in texts for _ in range(given.n)]
-        form = TextForm(self.tokenizer, given.logprobs is not None, echoes)
+        form = TextForm(served.tokenizer, given.logprobs is not None, echoes)
         usage = given.stream_options.include_usage
-        answer = Answer(form, self.name, sum(map(len, prompts)), usage)
-        return await self._answer(request, given, answer, prompts, echo=given.echo)
+        answer = Answer(form, served.name, sum(map(len, prompts)), usage)
+        return await self._answer(request, served, given, answer, prompts, echo=given.echo)
 
-    def _parting(self, given: Chat, prompt: str) -> Parting:
+    def _parting(self, served: Served, given: Chat, prompt: str) -> Parting:
         """Of one reply to a chat."""
-        thinking = None if self._thinking is None else self._thinking.reader(prompt)
-        calls = self._calls.reader(given.functions) if given.functions else None
+        thinking = None if served.thinking is None else served.thinking.reader(prompt)
+        calls = served.calls.reader(given.functions) if given.functions else None
         return Parting(calls, thinking, None if given.parallel_tool_calls else 1)
 
     async def _answer(
-        self, request: Request, given: Generation, answer: Framed, prompts: Sequence[list[int]],
-        named: bool = False, echo: bool = False,
+        self, request: Request, served: Served, given: Generation, answer: Framed,
+        prompts: Sequence[list[int]], named: bool = False, echo: bool = False,
     ) -> Response:  # fmt: skip
         """Whole or in a stream; of each prompt n choices. named: events have names."""
-        self._check_prompts(prompts, given.n)
-        make = await self._wishes(given, echo)
+        self._check_prompts(served, prompts, given.n)
+        make = await self._wishes(served, given, echo)
         asked = [(ids, make(choice)) for ids in prompts for choice in range(given.n)]
-        answers = Answers(self.engine, asked)
+        answers = Answers(served.engine, asked)
         timed = self._timed(answers)
         if given.stream:
             return EventStream(answer.stream(timed, len(asked)), answers, self.metrics, named)
@@ -267,19 +278,21 @@ class Server:
         finally:
             answers.give_up()
 
-    async def _wishes(self, given: Generation, echo: bool) -> Callable[[int], Wishes]:
+    async def _wishes(
+        self, served: Served, given: Generation, echo: bool
+    ) -> Callable[[int], Wishes]:
         """What each choice should be, by its number."""
-        form = await self._aside(self._form_of, given)
-        limit = self.engine.context if given.limit is None else given.limit
-        calls = self._calls.tokens.values() if given.functions else ()
-        show = (*calls, *(self._thinking.tokens if self._thinking is not None else ()))
-        ends = self.engine.config.end_tokens
+        form = await self._aside(self._form_of, served, given)
+        limit = served.engine.context if given.limit is None else given.limit
+        calls = served.calls.tokens.values() if given.functions else ()
+        show = (*calls, *(served.thinking.tokens if served.thinking is not None else ()))
+        ends = served.engine.config.end_tokens
         return lambda choice: given.wishes(limit, ends, choice, form, show, echo)
 
-    def _form_of(self, given: Generation) -> Callable[[], Constraint] | None:
+    def _form_of(self, served: Served, given: Generation) -> Callable[[], Constraint] | None:
         """What makes the constraint of a reply, if its form is prescribed."""
-        grammar = given.grammar(self._calls)
-        return None if grammar is None else self._grammars.form(grammar)
+        grammar = given.grammar(served.calls)
+        return None if grammar is None else served.grammars.form(grammar)
 
     async def _timed(self, answers: Answers) -> AsyncIterator[tuple[int, Piece]]:
         """The pieces, with the times to the first and to the last one noted."""

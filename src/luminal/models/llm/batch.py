@@ -135,6 +135,11 @@ class BatchProgram:
         """Give a state other contents."""
         self._program[self._states[number]] = array
 
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of memory for packed weights, cache and all else that a run needs."""
+        return self._program.peak_bytes
+
     def explain(self) -> str:
         """What was compiled."""
         return self._program.explain()

@@ -1,0 +1,80 @@
+"""Several models in one server, as many loaded at once as the memory bound allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import click
+import pytest
+from llm.checkpoints import checkpoint, greedy
+from starlette.testclient import TestClient
+
+from luminal.cli.serve import _bytes_of
+from luminal.errors import InputError
+from luminal.models.llm import Engine
+from luminal.server import Options, create_app
+from luminal.server.run import build
+from luminal.server.shelf import Offer, Shelf
+
+NAMES = ("llama3", "granite4")
+
+
+def load(name: str) -> Engine:
+    engine = Engine.load(checkpoint(name)[0], context=64, batch=3, chunk=12, cache=96, threads=1)
+    engine.config = replace(engine.config, end_tokens=())
+    return engine
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    """Room for one of two."""
+    first = load(NAMES[0])
+    offers = {name: Offer(partial(load, name), 1) for name in NAMES}
+    made = Shelf(NAMES[0], first, offers, first.program.peak_bytes + 2)
+    yield made
+    made.close()
+
+
+def test_models_make_room_for_each_other(shelf: Shelf) -> None:
+    with TestClient(create_app(shelf, NAMES[0]), "http://localhost") as client:
+        assert [m["id"] for m in client.get("/v1/models").json()["data"]][:2] == list(NAMES)
+        for name in (NAMES[0], NAMES[1], NAMES[0]):
+            ids = [5, 9, 77]
+            body = {"model": name, "prompt": ids, "max_tokens": 6, "temperature": 0}
+            if name == NAMES[1]:
+                shelf.memory = 1 << 40  # it is larger: both may stay
+            reply = client.post("/v1/completions", json=body)
+            assert reply.status_code == 200, reply.text
+            text = shelf._loaded[name].tokenizer.decode(greedy(checkpoint(name)[1], ids, 6), False)
+            assert reply.json()["choices"][0]["text"].strip() == text.strip()
+            assert reply.json()["model"] == name
+        assert set(shelf.loaded) == set(NAMES)
+        shelf.memory = 2  # what is not loaded has no room any more, whatever is unloaded
+        missing = client.post("/v1/completions", json={"model": "no", "prompt": "a"})
+        assert missing.status_code == 404
+        generated = [line for line in client.get("/metrics").text.splitlines()
+                     if line.startswith("luminal_generated_total ")]  # fmt: skip
+        assert float(generated[0].split()[1]) == 18
+
+
+def test_the_one_asked_for_least_recently_goes(shelf: Shelf) -> None:
+    with TestClient(create_app(shelf, NAMES[0]), "http://localhost") as client:
+        body = {"prompt": [5, 9], "max_tokens": 2}
+        shelf._offers[NAMES[1]] = Offer(partial(load, NAMES[1]), shelf.memory or 0)
+        assert client.post("/v1/completions", json={"model": NAMES[1], **body}).status_code == 200
+        assert shelf.loaded == [NAMES[1]]
+        shelf._offers[NAMES[0]] = Offer(partial(load, NAMES[0]), 1 << 40)
+        refused = client.post("/v1/completions", json={"model": NAMES[0], **body})
+        assert refused.status_code == 503 and "may take" in refused.json()["error"]["message"]
+        assert shelf.loaded == [NAMES[1]]
+
+
+def test_sizes_and_names_are_checked() -> None:
+    sizes = {"8GB": 8 * 10**9, "500 mb": 5 * 10**8, "2GiB": 2 << 30, "1.5k": 1500, None: None}
+    assert {text: _bytes_of(None, None, text) for text in sizes} == sizes
+    with pytest.raises(click.BadParameter, match="no size"):
+        _bytes_of(None, None, "much")
+    with pytest.raises(InputError, match="same name"):
+        build("a/model", Options(), ["b/model"])
