@@ -35,10 +35,6 @@ def _recip(x: Any) -> Any:
     return np.divide(np.ones_like(x), x)
 
 
-def _divide(x: Any, y: Any) -> Any:
-    return np.divide(x, y)
-
-
 def _floor_divide(x: Any, y: Any) -> Any:
     """Integers round towards minus infinity; a zero divisor gives 0 (no trap)."""
     return np.where(y == 0, np.zeros_like(x), np.floor_divide(x, np.where(y == 0, 1, y)))
@@ -50,18 +46,6 @@ def _mod(x: Any, y: Any) -> Any:
     if x.dtype.kind in "iu":
         return np.where(y == 0, np.zeros_like(x), np.mod(x, np.where(y == 0, np.ones_like(y), y)))
     return np.mod(x, y)
-
-
-def _shift_left(x: Any, y: Any) -> Any:
-    return np.left_shift(x, y)
-
-
-def _shift_right(x: Any, y: Any) -> Any:
-    return np.right_shift(x, y)
-
-
-def _select(condition: Any, x: Any, y: Any) -> Any:
-    return np.where(condition, x, y)
 
 
 _ROWS = (
@@ -77,7 +61,7 @@ _ROWS = (
     Scalar("less", 2, True, "bool", np.less, 1),
     Scalar("cast", 1, True, "given", lambda x: x, 0.5),
     # composites that every backend so far takes whole
-    Scalar("div", 2, False, "same", _divide, 6, "float"),
+    Scalar("div", 2, False, "same", np.divide, 6, "float"),
     Scalar("floor_div", 2, False, "same", _floor_divide, 20, "integer"),
     Scalar("cos", 1, False, "same", np.cos, 20, "float"),
     Scalar("floor", 1, False, "same", np.floor, 1, "float"),
@@ -87,12 +71,12 @@ _ROWS = (
     Scalar("max", 2, False, "same", np.maximum, 1),
     Scalar("min", 2, False, "same", np.minimum, 1),
     Scalar("equal", 2, False, "bool", np.equal, 1),
-    Scalar("select", 3, False, "same", _select, 1),
+    Scalar("select", 3, False, "same", np.where, 1),
     Scalar("and", 2, False, "same", np.bitwise_and, 1, "integer"),
     Scalar("or", 2, False, "same", np.bitwise_or, 1, "integer"),
     Scalar("xor", 2, False, "same", np.bitwise_xor, 1, "integer"),
-    Scalar("shift_left", 2, False, "same", _shift_left, 1, "integer"),
-    Scalar("shift_right", 2, False, "same", _shift_right, 1, "integer"),
+    Scalar("shift_left", 2, False, "same", np.left_shift, 1, "integer"),
+    Scalar("shift_right", 2, False, "same", np.right_shift, 1, "integer"),
 )
 SCALARS = {row.name: row for row in _ROWS}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..graph.index import Index
-from .kernel import Kernel, Load, Read, Value
-from .merge import reindexed
+from .kernel import Kernel, Value
+from .merge import renamed, rewrite
 
 
 def canonical(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
@@ -25,40 +25,20 @@ def canonical(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
     def index(i: Index) -> Index:
         return i.substitute(names)
 
-    def all_of(indices: Iterable[Index]) -> tuple[Index, ...]:
+    def all_of(_: str, indices: Iterable[Index]) -> tuple[Index, ...]:
         return tuple(map(index, indices))
 
-    def renamed(old: Iterable[str]) -> tuple[str, ...]:
-        return tuple(axes[a] for a in old)
-
-    def load(e: Load) -> Load:
-        return replace(e, buffer=buffers[e.buffer], index=all_of(e.index))
-
-    def read(e: Read) -> Read:
-        return replace(e, value=values[e.value])
-
-    rewriter = reindexed(index, load, read)
-
     def value(v: Value) -> Value:
-        reduction, store = (made := rewriter.value(v)).reduction, made.store
-        if reduction is not None:
-            rescale = reduction.rescale and read(reduction.rescale)
-            reduction = replace(reduction, over=renamed(reduction.over), rescale=rescale)
-        if store is not None:
-            at, ordered = all_of(store.index), renamed(store.ordered)
-            store = replace(store, buffer=buffers[store.buffer], index=at, ordered=ordered)
-        domain = {axes[a]: (low and index(low), high and index(high))
-                  for a, (low, high) in sorted(v.domain.items())}  # fmt: skip
-        return Value(
-            values[v.name], renamed(v.axes), made.body, v.dtype, reduction, store, domain
-        )
+        domain = {a: v.domain[a] for a in sorted(v.domain)}
+        return replace(renamed(replace(v, domain=domain), axes), name=values[v.name])
 
+    made = rewrite(kernel, index, all_of, buffers, lambda e: replace(e, value=values[e.value]))
     found = Kernel(
         "",
-        tuple(replace(b, name=new, shape=all_of(b.shape))
+        tuple(replace(b, name=new, shape=all_of("", b.shape))
               for b, new in ((kernel.buffer(old), new) for old, new in buffers.items())),
         {name: index(kernel.axes[a]) for a, name in axes.items() if a in kernel.axes},
-        tuple(map(value, kernel.values)),
+        tuple(map(value, made.values)),
         {name: kernel.sizes[name] for name in sizes},
         {name: kernel.hints[name] for name in sizes if name in kernel.hints},
     )  # fmt: skip

@@ -7,9 +7,10 @@ bytes in row-major order; they lose dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import TypeVar
 
 from ..graph.index import Atom, Floor, Index
 from .kernel import (
@@ -20,12 +21,12 @@ from .kernel import (
     Load,
     Position,
     Read,
-    Reduction,
     Rewriter,
     Store,
     Value,
 )
 
+A = TypeVar("A", Load, Store)
 OnIndex = Callable[[Index], Index]
 OnAccess = Callable[[str, tuple[Index, ...]], tuple[Index, ...]]
 
@@ -48,18 +49,41 @@ def merge_axes(kernel: Kernel) -> Kernel:
 # ---- rewriting every index of a kernel
 
 
-def rewrite(kernel: Kernel, index: OnIndex, access: OnAccess) -> Kernel:
-    """The kernel with other indices in all its accesses, positions and conditions."""
+def rewrite(
+    kernel: Kernel, index: OnIndex, access: OnAccess, buffers: Mapping[str, str] = {},
+    read: Callable[[Read], Read] = lambda e: e,
+) -> Kernel:  # fmt: skip
+    """The kernel with other indices in all its accesses, positions and conditions; where it names
+    other buffers and values too, only in its values."""
+
+    def moved(e: A) -> A:
+        at = access(e.buffer, e.index)
+        return replace(e, buffer=buffers.get(e.buffer, e.buffer), index=at)
 
     def value(v: Value) -> Value:
-        s, domain = v.store, v.domain.items()
-        if s is not None:
-            s = replace(s, index=access(s.buffer, s.index))
+        s, r, domain = v.store and moved(v.store), v.reduction, v.domain.items()
+        if r is not None and r.rescale is not None:
+            r = replace(r, rescale=read(r.rescale))
         ends = {a: (low and index(low), high and index(high)) for a, (low, high) in domain}
-        return replace(v, store=s, domain=ends)
+        return replace(v, store=s, reduction=r, domain=ends)
 
-    rewriter = reindexed(index, lambda e: replace(e, index=access(e.buffer, e.index)))
+    rewriter = reindexed(index, moved, read)
     return replace(kernel, values=tuple(value(rewriter.value(v)) for v in kernel.values))
+
+
+def renamed(v: Value, axes: Mapping[str, str], lost: Collection[str] = ()) -> Value:
+    """The value over axes of other names, and without those that are lost."""
+
+    def of(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(axes.get(a, a) for a in names if a not in lost)
+
+    reduction, store = v.reduction, v.store
+    if reduction is not None:
+        reduction = replace(reduction, over=of(reduction.over))
+    if store is not None:
+        store = replace(store, ordered=of(store.ordered))
+    domain = {name: v.domain[a] for a in v.domain for name in of([a])}
+    return replace(v, axes=of(v.axes), reduction=reduction, store=store, domain=domain)
 
 
 def reindexed(
@@ -111,7 +135,7 @@ def _squeeze(kernel: Kernel) -> Kernel:
         replace(b, shape=tuple(n for d, n in enumerate(b.shape) if d not in flat[b.name]))
         for b in kernel.buffers
     )
-    values = tuple(_without(v, single) for v in kernel.values)
+    values = tuple(renamed(v, {}, single) for v in kernel.values)
     axes = {a: n for a, n in kernel.axes.items() if a not in single}
     return replace(kernel, buffers=buffers, values=values, axes=axes)
 
@@ -124,15 +148,6 @@ def _single_dims(kernel: Kernel, buffer: Buffer) -> set[int]:
             slots = {name for name, _ in e.slots}
             dims -= {d for d in dims if slots & e.index[d].names()}
     return dims
-
-
-def _without(v: Value, axes: set[str]) -> Value:
-    reduction: Reduction | None = v.reduction
-    if reduction is not None:
-        reduction = replace(reduction, over=tuple(a for a in reduction.over if a not in axes))
-    kept = tuple(a for a in v.axes if a not in axes)
-    domain = {a: ends for a, ends in v.domain.items() if a not in axes}
-    return replace(v, axes=kept, reduction=reduction, domain=domain)
 
 
 # ---- dimensions that are digits of one position
@@ -230,7 +245,7 @@ def _merge(kernel: Kernel, a: str, b: str) -> Kernel | None:
     if failed:
         return None
     buffers = tuple(_flattened(x, joined.get(x.name)) for x in kernel.buffers)
-    values = tuple(_without(v, {b}) for v in merged.values)
+    values = tuple(renamed(v, {}, {b}) for v in merged.values)
     axes = {x: n * count if x == a else n for x, n in kernel.axes.items() if x != b}
     return replace(merged, buffers=buffers, values=values, axes=axes)
 
