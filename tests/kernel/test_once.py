@@ -60,24 +60,34 @@ CASES: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)], ids=str)
-@pytest.mark.parametrize("case, dtype", CASES, ids=lambda p: getattr(p, "__name__", p))
+WINDOWS = [case for case in CASES if case[0] in (convolution, weight_gradient)]
+WAYS = [(case, sides, False) for case in CASES for sides in ((0,), (1,), (0, 1))]
+
+
+@pytest.mark.parametrize(
+    "case, sides, padded", [*WAYS, *((case, (0, 1), True) for case in WINDOWS)],
+    ids=lambda p: " ".join(getattr(x, "__name__", str(x)) for x in p) if isinstance(p, tuple) else p
+)  # fmt: skip
 def test_what_is_made_once_changes_no_result(
-    case: Any, dtype: str, sides: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    case: tuple[Any, str], sides: tuple[int, ...], padded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = once._sides
+    function, dtype = case
+    every, tried = once._sides, once._tried
     monkeypatch.setattr(once, "LEAST_POINTS", 0)
     monkeypatch.setattr(once, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(once, "GAIN", inf)
     monkeypatch.setattr(once, "_makes_operands", lambda draft: True)
     monkeypatch.setattr(once, "_sides", lambda k, name: [s for s in every(k, name) if s == sides])
+    monkeypatch.setattr(
+        once, "_tried", lambda k, n, s, way, t: tried(k, n, s, way, t) if way == padded else None
+    )
     cx = luminal.Graph()
-    case(cx, dtype).output()
+    function(cx, dtype).output()
     rt = cx.compile(device="cpu", threads=2, cache=False, database=False)
     laid = {b.name for made in rt.kernels for b in made.kernel.buffers if NAME in b.name}
     assert len({name.removesuffix("_rows") for name in laid}) == len(sides)
     want, random = cx.compile(device="reference"), np.random.default_rng(0)
-    for n in (37, 5) if case is sized else (0,):
+    for n in (37, 5) if function is sized else (0,):
         shapes = [[e if isinstance(e, int) else n for e in t.shape] for t in cx.inputs]
         given = [random.integers(-8, 8, shape).astype(t.dtype.numpy)
                  for t, shape in zip(cx.inputs, shapes)]  # fmt: skip

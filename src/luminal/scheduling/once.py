@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, pairwise
 from math import inf, prod
+from typing import TypeAlias
 
 from ..errors import Illegal
 from ..graph.index import Index
@@ -53,6 +54,9 @@ WINDOWED, CROWDED = 1.1, 2.5  # times the cycles of a product that reads windows
 FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
 NAME = "once"  # how the buffers of this module are called
 
+# axes of the kernel that makes an operand, its elements there, and where the reader finds them
+Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...]]
+
 
 def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     """The kernels that take the place of a prepared one: operands that are made before it, first.
@@ -68,7 +72,9 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     if best < LEAST_SECONDS:
         return [kernel]
     for name in names if _makes_operands(draft) else ():
-        tried = [_tried(kernel, name, sides, target) for sides in _sides(kernel, name)]
+        every = [(sides, False) for sides in _sides(kernel, name)]
+        every += [(sides, True) for sides, _ in every[-1:]]
+        tried = [_tried(kernel, name, *each, target) for each in every]
         seconds, made = min(filter(None, tried), key=lambda each: each[0], default=(best, []))
         if seconds < GAIN * best:
             best, (*first, kernel) = seconds, made
@@ -121,10 +127,14 @@ def _movable(kernel: Kernel, side: Expression) -> bool:
 
 
 def _tried(
-    kernel: Kernel, name: str, sides: Sequence[int], target: Target
+    kernel: Kernel, name: str, sides: Sequence[int], padded: bool, target: Target
 ) -> tuple[float, list[Kernel]] | None:
-    """The estimated seconds with these operands made before, and the kernels."""
-    makers, reader = _apart(kernel, kernel.value(name), sides)
+    """The estimated seconds with these operands made before, and the kernels; padded: windows are
+    not spelled out, but what they look at is copied with its padding."""
+    made = _apart(kernel, kernel.value(name), sides, padded)
+    if made is None:
+        return None
+    makers, reader = made
     try:
         draft = drafted(reader, target)
         layouts = draft.finish()[1].layouts
@@ -136,26 +146,59 @@ def _tried(
     return seconds, [*makers, reader]
 
 
-def _apart(kernel: Kernel, value: Value, sides: Sequence[int]) -> tuple[list[Kernel], Kernel]:
-    """A kernel for each of the operands, and the one that reads them."""
+def _apart(
+    kernel: Kernel, value: Value, sides: Sequence[int], padded: bool
+) -> tuple[list[Kernel], Kernel] | None:
+    """A kernel for each of the operands, and the one that reads them. None where none of them are
+    windows, though they shall be padded."""
     assert isinstance(value.body, Apply)
     args, buffers, makers = list(value.body.args), list(kernel.buffers), list[Kernel]()
     for n in sides:
-        body = _narrow(args[n])
-        named = {name for e in walk(body) for index in indices(e) for name in index.names()}
-        axes = tuple(a for a in value.points if a in named)
-        name, index = f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}", tuple(map(Index.of, axes))
-        made = Buffer(name, body.dtype, tuple(kernel.axes[a] for a in axes), constant=True)
+        body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
+        windows = _padded(kernel, body, name) if padded else None
+        axes, copied, index = windows or _spelled(kernel, value, body)
+        made = Buffer(name, body.dtype, tuple(axes.values()), constant=windows is None)
         buffers.append(made)
-        copy = Value(name, axes, body, body.dtype, store=Store(name, index))
+        store = Store(name, tuple(map(Index.of, axes)))
+        copy = Value(name, tuple(axes), copied, body.dtype, store=store)
         both = (*kernel.buffers, replace(made, constant=False))
-        makers.append(trimmed(replace(kernel, buffers=both, values=(copy,))))
+        maker = replace(kernel, axes={**kernel.axes, **axes}, buffers=both, values=(copy,))
+        makers.append(trimmed(maker) if windows is None else merge_axes(trimmed(maker)))
         load: Expression = Load(name, index, body.dtype)
         args[n] = load if body is args[n] else Apply("cast", (load,), args[n].dtype)
+    if padded and all(b.constant for b in buffers[len(kernel.buffers) :]):
+        return None
     reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain={})
     values = tuple(reads if v is value else v for v in kernel.values)
     reader = trimmed(replace(kernel, buffers=tuple(buffers), values=values))
     return makers, derive_domains(merge_axes(reader))
+
+
+def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
+    """An element of its own for each point at which the operand varies."""
+    named = {name for e in walk(body) for index in indices(e) for name in index.names()}
+    axes = {a: kernel.axes[a] for a in value.points if a in named}
+    return axes, body, tuple(map(Index.of, axes))
+
+
+def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
+    """An image with its padding, if the operand is windows of such a one and nothing else."""
+    if not (isinstance(body, Guard) and isinstance(body.body, Load) and not body.body.slots):
+        return None
+    load, shape, space = body.body, kernel.buffer(body.body.buffer).shape, kernel.space()
+    ends = [(i, size - 1 - i) for i, size in zip(load.index, shape)]
+    inside = {c for both in ends for c in both}
+    bounds = [space.bounds(i) for i in load.index]
+    if not inside.issuperset(body.conditions) or any(abs(b) == inf for two in bounds for b in two):
+        return None
+    axes = {f"{name}_{d}": Index.of(int(high - low) + 1) for d, (low, high) in enumerate(bounds)}
+    here = tuple(Index.of(a) + int(low) for a, (low, _) in zip(axes, bounds))
+    conditions = tuple(
+        c for i, size, two in zip(here, shape, ends) for c, end in zip((i, size - 1 - i), two)
+        if end in body.conditions
+    )  # fmt: skip
+    copied = Guard(conditions, replace(load, index=here), body.other)
+    return axes, copied, tuple(i - int(low) for i, (low, _) in zip(load.index, bounds))
 
 
 def _narrow(side: Expression) -> Expression:
@@ -289,7 +332,7 @@ def _windowed(draft: Draft, v: Value) -> float:
     target, factor = draft.target, 1.0
     way = target.l1 // target.l1_ways
     for x in draft.facts.accesses(v):
-        if x.load and x.conditions:
+        if x.load and any(len(i.names()) > 1 for i in x.load.index):
             long = (a for a in x.axes.intersection(v.over) if draft.size[a] > target.l1_ways)
             crowded = any(x.stride(a) * x.dtype.bytes % way == 0 for a in long)
             factor = max(factor, CROWDED if crowded else WINDOWED)
