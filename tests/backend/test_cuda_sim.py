@@ -21,7 +21,7 @@ from luminal.errors import CompileError, DeviceError, WrongResult
 from luminal.graph import Graph
 from luminal.kernel.program import Program
 
-from .test_text import on
+from .test_text import agree_when_sizes_and_parameters_change, on
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 PART = 60  # one case of so many; the slow test takes the others
@@ -40,23 +40,8 @@ def test_all_cases_without_races(part: int) -> None:
         run_case(case, on("cuda races"))
 
 
-def test_sizes_and_states_change_between_runs() -> None:
-    graph = Graph()
-    graph.dim("s", 1, 40)
-    x, w = graph.tensor(("s", 24)), graph.parameter((24, 32), name="w")
-    y = ops.softmax(ops.gelu(x @ w) @ w.T, -1).cumsum(0).output("y")
-    runs = []
-    for device in ("cuda:sim", "reference"):
-        rt, rng = graph.compile(device), np.random.default_rng(0)
-        runs.append([])
-        for size in (3, 40, 1, 17):
-            if size != 1:
-                rt[w] = rng.standard_normal((24, 32)).astype(np.float32)
-            rt[x] = rng.standard_normal((size, 24)).astype(np.float32)
-            rt.run()
-            runs[-1].append(rt[y])
-    for here, wanted in zip(*runs):
-        np.testing.assert_allclose(here, wanted, rtol=2e-5, atol=1e-6)
+def test_sizes_and_parameters_change_between_runs() -> None:
+    agree_when_sizes_and_parameters_change("cuda:sim")
 
 
 def test_a_kept_program(tmp_path: Path) -> None:
