@@ -19,6 +19,9 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "language_model"))
+from export import describe
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -45,7 +48,8 @@ SPREAD = 1.7  # of the quants of a block, over their standard deviation: so that
 def write(path: Path, shape: Shape, kind: str) -> None:
     """A file with random matrices of one kind and norms of ones."""
     writer = gguf.GGUFWriter(path, "llama", use_temp_file=True)
-    _describe(writer, shape)
+    describe(writer, shape, context=8192, eps=1e-5, theta=500_000.0)
+    _add_tokens(writer, shape)
     random = np.random.default_rng(0)
 
     def matrix(name: str, rows: int, columns: int) -> None:
@@ -77,18 +81,8 @@ def write(path: Path, shape: Shape, kind: str) -> None:
     writer.close()
 
 
-def _describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
-    """Metadata, and a vocabulary of bytes and made-up words."""
-    writer.add_context_length(8192)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.hidden)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_rope_freq_base(500_000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(shape.vocabulary)
+def _add_tokens(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    """A vocabulary of bytes and made-up words."""
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     words = [f"\u2581t{number}" for number in range(shape.vocabulary - len(special))]
     writer.add_tokenizer_model("llama")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 import tokenizers
 
-from luminal.models.llm import Decoder, DecoderConfig
+from luminal.models.llm import Decoder
 
 CONTROL, NORMAL = 3, 1  # kinds of tokens
 NAMES = {
@@ -28,7 +29,11 @@ def write(
 ) -> None:  # fmt: skip
     """value_of: the array of a parameter. end: the token before and behind each text."""
     writer = gguf.GGUFWriter(path, "llama")
-    _describe(writer, name, model.config)
+    writer.add_name(name)
+    writer.add_license("Apache-2.0 OR MIT")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    config = model.config
+    describe(writer, config, config.context, config.eps, config.ropes["all"].theta)
     _add_tokenizer(writer, raw, end)
     for tensor, values in _tensors(model, value_of):
         if values.ndim == 1:
@@ -42,20 +47,19 @@ def write(
     writer.close()
 
 
-def _describe(writer: gguf.GGUFWriter, name: str, config: DecoderConfig) -> None:
-    writer.add_name(name)
-    writer.add_license("Apache-2.0 OR MIT")
-    writer.add_context_length(config.context)
-    writer.add_embedding_length(config.width)
-    writer.add_block_count(config.layers)
-    writer.add_feed_forward_length(config.hidden)
-    writer.add_head_count(config.heads)
-    writer.add_head_count_kv(config.kv_heads)
-    writer.add_layer_norm_rms_eps(config.eps)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(config.ropes["all"].theta)
-    writer.add_vocab_size(config.vocabulary)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+def describe(writer: gguf.GGUFWriter, shape: Any, context: int, eps: float, theta: float) -> None:
+    """The metadata that a file of Llama's kind must have. shape: with the numbers of a
+    `DecoderConfig` that are read here."""
+    writer.add_context_length(context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.hidden)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_layer_norm_rms_eps(eps)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_rope_freq_base(theta)
+    writer.add_vocab_size(shape.vocabulary)
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, raw: tokenizers.Tokenizer, end: str) -> None:
