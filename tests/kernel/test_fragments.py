@@ -88,10 +88,15 @@ def test_several_warps_work_on_a_tile(warps: str, n: int) -> None:
     assert program.threads == 32 * down * across
 
 
-def test_a_run_time_number_of_rows() -> None:
+@pytest.mark.parametrize("tails", [{}, {"m": "units"}], ids=["masked", "units"])
+def test_a_run_time_number_of_rows(tails: dict[str, str]) -> None:
     kernel = gemm("s", 16, 32, bf16, epilogue=True, sizes={"s": (1, 64)})
-    for s in (1, 16, 33):
-        run(kernel, schedule(PATHS), GPU, {"s": s})
+    for s in (1, 33, 64):
+        program = run(kernel, schedule(PATHS, tails=tails), GPU, {"s": s})
+    loads = [i for i in instructions(program.body) if i.op == "load" and i.out is not None]
+    assert any(i.out and i.out.width > 1 and len(i.args) == 1 for i in loads)
+    found = {i.args[0].memory for i in loads if i.out and i.out.width > 1}
+    assert ("A" in found) == bool(tails)  # several at once, where nothing is masked
 
 
 def batched(dtype: object, wide: object, turned: bool) -> Kernel:

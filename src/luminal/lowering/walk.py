@@ -305,7 +305,30 @@ class Walk:
                 here = self.build.emit("mod", (rest, size), i64)
                 rest = self.indexing.quotient(rest, size)
             place = self._unit(node, place, here, count)
+        self._whole_or_part(chain, place)
+
+    def _whole_or_part(self, chain: list[Node], place: Place) -> None:
+        """What a unit does: where tails of an axis are units of their own, without a test of its
+        index if the unit is whole."""
+        named = [n.loop for n in chain if self.schedule.tails.get(n.loop.axis) == "units"]
+        cut = [loop for loop in named if not place.span[loop.axis].is_constant]
+        conditions = [place.span[loop.axis] - loop.step for loop in cut]
+        tests = self.indexing.open_conditions(conditions, place)
+        if not cut or tests is None:
+            self.items(chain[-1], place)
+            return
+        whole = place.copy()
+        whole.span = place.span | {loop.axis: Index.of(loop.step) for loop in cut}
+        condition = self.indexing.all_of(tests, ())
+        self.build.open()
+        self.items(chain[-1], whole)
+        if condition is None:
+            self.build.scopes[-2].body += self.build.close()
+            return
+        self.build.append(When(condition, self.build.close()))
+        self.build.open()
         self.items(chain[-1], place)
+        self.build.append(When(self.indexing.negation(condition), self.build.close()))
 
     def _unit(self, node: Node, place: Place, here: Val, count: Index) -> Place:
         """The place of one turn of a parallel loop."""

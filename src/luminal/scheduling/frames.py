@@ -44,6 +44,8 @@ def tile_frame(draft: Draft) -> None:
         step = blocks.get(a, 1)
         if step < draft.size[a] or not draft.facts.static[a] or (a == order[-1] and not room.outer):
             room = room.add(parallel(a, step))
+            if tile.rows and a in tile.sizes and (draft.size[a] % step or not draft.facts.static[a]):
+                draft.tails[a] = "units"
     base = room
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
