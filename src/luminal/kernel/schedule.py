@@ -66,8 +66,9 @@ class Schedule:
     numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
     buffer in which it may live until that buffer's own value is written. tails: axis -> "peel" or
     "guard" for partial tiles, "edges" to peel full ones too where a condition is open (the borders
-    of an image), "units" where a unit of work is whole or partial. registers: a tile of more vectors than this lives in memory. library: computes
-    the whole kernel, which then has no paths (see `library.py`).
+    of an image), "units" where a unit of work is whole or partial. registers: a tile of more
+    vectors than this lives in memory. library: computes the whole kernel, which then has no paths
+    (see `library.py`).
     """
 
     paths: Mapping[str, Path]

@@ -44,7 +44,8 @@ def tile_frame(draft: Draft) -> None:
         step = blocks.get(a, 1)
         if step < draft.size[a] or not draft.facts.static[a] or (a == order[-1] and not room.outer):
             room = room.add(parallel(a, step))
-            if tile.rows and a in tile.sizes and (draft.size[a] % step or not draft.facts.static[a]):
+            partial = draft.size[a] % step or not draft.facts.static[a]
+            if tile.rows and a in tile.sizes and partial:
                 draft.tails[a] = "units"
     base = room
     for a in written:
