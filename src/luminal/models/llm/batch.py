@@ -15,7 +15,7 @@ from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION, Loaded
-from .pictures import Pictures, given_places, given_rows
+from .pictures import Pictures, given_left, given_places, given_rows
 from .scheduler import Part
 from .storage import Storage
 from .weights import give
@@ -43,6 +43,7 @@ def recorded(
     cache = PagedCache(graph, config, pages, page, positions, slots, table, kv, layout)
     pictures = given_rows(graph, config, tokens)
     cache.places = given_places(graph, config, tokens)
+    cache.left = given_left(graph, config, tokens)
 
     def finish() -> None:
         hidden = model(ids, cache, pictures).index_select(0, last)
@@ -86,8 +87,9 @@ class BatchProgram:
         """Of a checkpoint; cache: tokens that the cache holds (by default four contexts)."""
         tokens = max(4 * loaded.context if cache is None else cache, loaded.context)
         return cls(
-            loaded.config, loaded.state, loaded.context, -(-tokens // PAGE), max(chunk, batch + 1),
-            batch, loaded.storage, identity=loaded.identity, **options,
+            loaded.config, loaded.state, loaded.context, -(-tokens // PAGE),
+            max(chunk, batch + 1 + loaded.config.together), batch, loaded.storage,
+            identity=loaded.identity, **options,
         )  # fmt: skip
 
     def run(self, parts: Sequence[Part]) -> np.ndarray:
@@ -111,6 +113,8 @@ class BatchProgram:
             ]
             places = [self.pictures.places(ids, start) for ids, start in fed]
             program["places"] = np.concatenate(places)
+        if self.pictures is not None and self.config.together:
+            program["left"] = self.pictures.left([t for part in parts for t in part.tokens])
         program["positions"] = positions
         program["slots"] = pages * self.page + positions % self.page
         program["table"] = table

@@ -39,10 +39,11 @@ def layer_bytes(config: DecoderConfig, kind: str, layer: int) -> int:
 
 class Cache(Protocol):
     """What a decoder needs. states: the inputs that a run updates in place. places: see
-    `given_places`."""
+    `given_places`; left: `given_left`."""
 
     states: list[Tensor]
     places: Tensor | None
+    left: Tensor | None
 
     def rows(self, table: Tensor) -> Tensor:
         """The rows of a table (positions, features) at the tokens' positions."""
@@ -136,6 +137,7 @@ class ContiguousCache:
     """
 
     places: Tensor | None = None
+    left: Tensor | None = None
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, context: int, tokens: Size, position: Size,
@@ -163,7 +165,8 @@ class ContiguousCache:
         if config.chunked and (size := config.windows[layer]) is not None:
             early = graph.iota(scores.shape, place - token // size * size) < 0
         sunk = None if sinks is None else sinks.reshape(keys.shape[0], -1, 1, 1)
-        shares = _shares(config, scores, _seen(config, layer, ahead, early), sunk)
+        left = None if self.left is None else self.left.reshape(-1, 1)
+        shares = _shares(config, scores, _seen(config, layer, ahead, early, left), sunk)
         return ops.matmul(shares, values.unsqueeze(1)).flatten(0, 1)
 
     def _write(self, state: Tensor, new: Tensor) -> Tensor:
@@ -187,6 +190,7 @@ class PagedCache:
     """
 
     places: Tensor | None = None
+    left: Tensor | None = None
 
     def __init__(
         self, graph: Graph, config: DecoderConfig, pool: int, page: int,
@@ -219,7 +223,9 @@ class PagedCache:
         if config.chunked and (size := config.windows[layer]) is not None:
             early = place < token // size * size
         sunk = None if sinks is None else sinks.reshape(keys.shape[1], -1, 1)
-        shares = _shares(config, scores, _seen(config, layer, place - token, early), sunk)
+        left = None if self.left is None else self.left.reshape(-1, 1, 1, 1)
+        seen = _seen(config, layer, place - token, early, left)
+        shares = _shares(config, scores, seen, sunk)
         out = ops.matmul(shares, values)  # (tokens, kv heads, group, head_dim)
         return out.permute(1, 2, 0, 3).flatten(0, 1)
 
@@ -239,16 +245,20 @@ class PagedCache:
         return found.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
-def _seen(config: DecoderConfig, layer: int, ahead: Tensor, early: Tensor | None) -> Tensor:
+def _seen(
+    config: DecoderConfig, layer: int, ahead: Tensor, early: Tensor | None,
+    left: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Which keys a token sees. ahead: how far a key lies after the token; it sees none that comes
-    later, none before its window. early: which lie before its chunk, where a window is that."""
-    window = config.windows[layer]
+    later, but for `left` ones, and none before its window. early: which lie before its chunk, where
+    a window is that."""
+    window, past = config.windows[layer], ahead < 1 if left is None else ahead <= left
     if window is None:
-        return ahead < 1
+        return past
     if config.chunked:
         assert early is not None
-        return (ahead < 1) & ~early
-    return (ahead < 1) & (ahead > -window)
+        return past & ~early
+    return past & (ahead > -window)
 
 
 def _shares(config: DecoderConfig, scores: Tensor, seen: Tensor, sinks: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import WeightsError
+from ...errors import Unsupported, WeightsError
 from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ...weights.quantised import decoded
@@ -20,7 +20,7 @@ from .families import Family, family_of
 
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
 SEEING = (  # model types with a decoder and a tower for pictures
-    "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl",
+    "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3",
 )  # fmt: skip
 DECODERS = re.compile(r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.)")
 OWN = re.compile(r"(model\.(layers|embed_tokens|norm)|lm_head)\.")
@@ -43,6 +43,11 @@ def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]
     deep = values.fields("vision_config").counts_if("deepstack_visual_indexes") or []
     sees = words is not values
     config = replace(family.config(words), pictures=sees, deep=len(deep) if sees else 0)
+    if sees and values.text("model_type") == "gemma3":
+        config = replace(config, together=values.count("mm_tokens_per_image", 256))
+        windows = [window for window in config.windows if window is not None]
+        if config.together > min(windows, default=config.together):
+            raise Unsupported(f"{directory}: windows shorter than a picture's tokens")
     more = directory / "generation_config.json"
     ends = end_tokens(Fields.load(more)) if more.exists() else ()
     return family, replace(config, end_tokens=tuple(dict.fromkeys(config.end_tokens + ends)))

@@ -207,6 +207,7 @@ class DecoderConfig:
     learned_positions: bool = False
     tied: bool = False
     pictures: bool = False  # rows are given for tokens beyond the vocabulary
+    together: int = 0  # tokens of a picture, if these see each other, also those that come later
     deep: int = 0  # of the first layers, after which more of a picture's rows is added
     experts: Experts | None = None
     end_tokens: tuple[int, ...] = ()

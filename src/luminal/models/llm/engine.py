@@ -79,6 +79,8 @@ class Engine:
             program.pages, program.page, program.chunk, program.batch, program.context,
             reuse=not program.config.carries,
         )
+        if (seen := program.pictures) is not None and self.config.together:
+            self._scheduler.unbroken = seen.unbroken
         self._prefixes = prefixes
         if prefixes is not None:
             prefixes.read(self._scheduler.pages)

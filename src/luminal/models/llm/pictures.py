@@ -26,6 +26,7 @@ class Pictures:
     def __init__(self, vocabulary: int, width: int) -> None:
         self.vocabulary, self.width = vocabulary, width
         self._grids: dict[int, tuple[int, int]] = {}  # by the first id
+        self._lasts: dict[int, int] = {}
         self._held: OrderedDict[bytes, tuple[int, np.ndarray]] = OrderedDict()
         self._next, self._lock = vocabulary, threading.Lock()
 
@@ -46,6 +47,7 @@ class Pictures:
             if grid is not None:
                 self._grids[self._next] = grid
             start, self._next = self._next, self._next + len(rows)
+            self._lasts[start] = self._next - 1
             self._held[key] = start, np.asarray(rows, np.float32)
             while len(self._held) > 1 and sum(len(r) for _, r in self._held.values()) > MOST_ROWS:
                 self._held.popitem(last=False)
@@ -85,6 +87,25 @@ class Pictures:
         return found[start:]
 
 
+    def left(self, ids: Sequence[int]) -> np.ndarray:
+        """(len(ids),) i64: how many tokens of its picture come after a token."""
+        given = np.asarray(ids, np.int64)
+        if not self._lasts:
+            return np.zeros(len(given), np.int64)
+        firsts, lasts = np.array([*self._lasts]), np.array([*self._lasts.values()])
+        place = np.searchsorted(firsts, given, "right") - 1
+        return np.where(given >= self.vocabulary, lasts[np.maximum(place, 0)] - given, 0)
+
+    def unbroken(self, ids: Sequence[int], start: int, count: int) -> int:
+        """How many of `count` tokens from `start` on run at once so that no picture is cut."""
+        end = start + count
+        part = ids[start:end]
+        if not count or end >= len(ids) or not self.left(part[-1:])[0]:
+            return count
+        inside = [n for n, token in enumerate(part) if token in self._lasts]
+        return inside[-1] if inside else 0
+
+
 _shared: WeakValueDictionary[Path, Pictures] = WeakValueDictionary()
 
 
@@ -108,6 +129,14 @@ def given_places(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor |
     """The input for times, rows and columns of tokens (tokens, 3) i64, of a model whose rotary
     positions have them (Qwen2-VL: Wang et al. 2024, https://arxiv.org/abs/2409.12191)."""
     return graph.tensor((tokens, 3), "i64", "places") if config.placed else None
+
+
+def given_left(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:
+    """The input for how many later tokens each one sees (tokens,) i64, of a model that looks at all
+    of a picture at once."""
+    if not (config.pictures and config.together):
+        return None
+    return graph.tensor((tokens,), "i64", "left")
 
 
 def check_tokens(ids: Sequence[int], vocabulary: int, pictures: Pictures | None) -> None:

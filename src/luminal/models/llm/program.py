@@ -17,7 +17,7 @@ from .config import DecoderConfig
 from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION
-from .pictures import Pictures, check_tokens, given_places, given_rows
+from .pictures import Pictures, check_tokens, given_left, given_places, given_rows
 from .storage import Storage
 from .weights import give, parameter_bytes
 
@@ -39,6 +39,7 @@ def recorded(
     cache = ContiguousCache(graph, config, context, tokens, position, kv)
     pictures = given_rows(graph, config, tokens)
     cache.places = given_places(graph, config, tokens)
+    cache.left = given_left(graph, config, tokens)
 
     def finish() -> None:
         hidden = model(ids, cache, pictures).narrow(0, tokens - wanted, wanted)
@@ -60,7 +61,8 @@ class DecoderProgram:
     ) -> None:  # fmt: skip
         """identity: see `give`. kv: the kind of `ContiguousCache`. options: of `Graph.compile`.
         Raises Unsupported."""
-        self.config, self.context, self.chunk = config, context, min(chunk, context)
+        self.config, self.context = config, context
+        self.chunk = min(max(chunk, config.together + 1), context)
         self._layer_bytes = {n: layer_bytes(config, kv, n) for n in config.keeping}
         arguments = {"config": config, "context": context, "chunk": self.chunk,
                      "storage": storage or Storage(), "kv": kv}  # fmt: skip
@@ -82,12 +84,17 @@ class DecoderProgram:
         self._check(tokens)
         parts: list[np.ndarray] = []
         first = len(tokens) - wanted  # logits are kept from here on
-        for start in range(0, len(tokens), self.chunk):
-            part = tokens[start : start + self.chunk]
+        start = 0
+        while start < len(tokens):
+            count = min(self.chunk, len(tokens) - start)
+            if self.pictures is not None and self.config.together:
+                count = self.pictures.unbroken(tokens, start, count)
+            part = tokens[start : start + count]
             keep = min(len(part), start + len(part) - first)
             logits = self._run(part, max(1, keep))
             if keep > 0:
                 parts.append(logits)
+            start += count
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _run(self, part: Sequence[int], wanted: int) -> np.ndarray:
@@ -97,6 +104,8 @@ class DecoderProgram:
         if self.pictures is not None and self.config.placed:
             fed = [*self.tokens, *part]
             self._program["places"] = self.pictures.places(fed, len(self.tokens))
+        if self.pictures is not None and self.config.together:
+            self._program["left"] = self.pictures.left(part)
         self._program.run(position=len(self.tokens), wanted=wanted)
         self.tokens += part
         return self._program["logits"]

@@ -8,6 +8,7 @@ back and is computed again later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 
@@ -83,6 +84,7 @@ class Scheduler:
             raise InputError(f"{pages} pages of {page} tokens do not hold a context of {context}")
         self.pages, self.page, self.chunk, self.batch = Pages(pages), page, chunk, batch
         self.reuse, self._seats = reuse, list(range(batch))[::-1]
+        self.unbroken: Callable[[list[int], int, int], int] | None = None  # see `Pictures`
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preempted = self.reused = 0  # sequences given up for others; tokens found in pages
@@ -105,18 +107,27 @@ class Scheduler:
             if sequence not in self.running:
                 continue
             generating = _generating(sequence)
-            more = self._guessed(sequence, room) if generating else min(room, _rest(sequence))
+            more = self._guessed(sequence, room) if generating else self._fitting(sequence, room)
             wanted = generating + more
             if wanted and self._grow(sequence, wanted):
                 parts.append(_part(sequence, wanted))
                 room -= more
         while room and self.preempted == before and self._admit():
             sequence = self.running[-1]
-            wanted = min(room, _rest(sequence))
+            wanted = self._fitting(sequence, room)
+            if not wanted:
+                break
             self._grow(sequence, wanted)
             parts.append(_part(sequence, wanted))
             room -= wanted
         return parts
+
+    def _fitting(self, sequence: Sequence, room: int) -> int:
+        """How many of a prompt's tokens run in a room."""
+        count = min(room, _rest(sequence))
+        if self.unbroken is not None:
+            return self.unbroken(sequence.tokens, sequence.cached, count)
+        return count
 
     def ran(self, parts: Ordered[Part]) -> None:
         """The keys and values of these parts are in their pages now."""

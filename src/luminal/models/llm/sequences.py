@@ -24,6 +24,7 @@ class Sequences:
     length: int
     states: list[Tensor] = field(default_factory=list)
     places: Tensor | None = None
+    left: Tensor | None = None
 
     @cached_property
     def carry(self) -> NoCarry:

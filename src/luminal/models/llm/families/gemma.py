@@ -65,28 +65,10 @@ def _two_ropes(values: Fields) -> dict[str, Rope]:
     return {"local": local, "global": rope(values)}
 
 
-def _gemma3_inside(values: Fields) -> DecoderConfig:
-    """The language part of the model that also sees images."""
-    inner = values.fields("text_config").values
-    return _gemma3(Fields({"model_type": "gemma3", **inner}, values.where))
-
-
 def _sandwich(state: State, config: DecoderConfig) -> State:
     return renamed(state, SANDWICH)
-
-
-def _language_part(state: State, config: DecoderConfig) -> State:
-    found = {}
-    for name, value in state.items():
-        if "language_model." in name:
-            rest = name.split("language_model.", 1)[1]
-            found[rest if rest.startswith(("model.", "lm_head")) else f"model.{rest}"] = value
-        elif name.startswith("lm_head"):
-            found[name] = value
-    return renamed(found, SANDWICH)
 
 
 GEMMA = Family("gemma", shared)
 GEMMA2 = Family("gemma2", _gemma2, _sandwich)
 GEMMA3_TEXT = Family("gemma3_text", _gemma3, _sandwich)
-GEMMA3 = Family("gemma3", _gemma3_inside, _language_part)
