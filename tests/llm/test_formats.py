@@ -15,7 +15,6 @@ from safetensors.numpy import load_file, save_file
 from luminal import LLM
 from luminal.errors import Unsupported, WeightsError
 from luminal.models.llm.loading import load
-from luminal.models.llm.source import open_source
 
 from .checkpoints import checkpoint, make_model, reference_logits
 
@@ -150,6 +149,3 @@ def test_adapters_that_do_not_fit(tmp_path: Path) -> None:
     adapter(tmp_path / "c", ["model.other.weight"], {"model.other.weight": state[name]})
     with pytest.raises(WeightsError, match="not in the model"):
         load(directory, lora=tmp_path / "c")
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    with pytest.raises(Unsupported, match="adapters"):
-        open_source(tmp_path / "x.gguf", tmp_path / "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from luminal import LLM
+from luminal.errors import WeightsError
 from luminal.models.llm.gguf_source import GGUFSource
+from luminal.models.llm.loading import load
 
-from .checkpoints import FAMILIES, LONGROPE, make_model, reference_logits
+from .checkpoints import FAMILIES, LONGROPE, checkpoint, make_model, reference_logits
 
 gguf = pytest.importorskip("gguf")
 
@@ -135,6 +139,50 @@ def test_logits_equal_those_of_transformers(
     got = LLM(file, precision="f32", context=64, threads=1).logits(ids)
     bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(got, expected, atol=bound, rtol=0)
+
+
+def test_adapters_on_files_and_directories(tmp_path: Path) -> None:
+    """A GGUF adapter on a GGUF model (q8 becomes f16) and on a directory; a peft one on GGUF."""
+    model, file = make_model("llama2"), tmp_path / "model.gguf"
+    model.save_pretrained(tmp_path / "exact")
+    exact = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+    convert(model, "LLAMA", file)
+    rounded = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    lora, peft, random = tmp_path / "lora.gguf", tmp_path / "peft", np.random.default_rng(0)
+    peft.mkdir()
+    writer, tensors, more = gguf.GGUFWriter(lora, "llama"), {}, {}
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", 8.0)
+    places = {"blk.0.attn_q": "model.layers.0.self_attn.q_proj",
+              "blk.1.ffn_down": "model.layers.1.mlp.down_proj"}  # fmt: skip
+    for theirs, ours in places.items():
+        out, inside = exact[f"{ours}.weight"].shape
+        a, b = (random.normal(0, 0.1, s).astype(np.float32) for s in ((4, inside), (out, 4)))
+        more[f"{ours}.weight"] = 2 * b @ a
+        tensors |= {f"base_model.model.{ours}.lora_A.weight": a,
+                    f"base_model.model.{ours}.lora_B.weight": b}  # fmt: skip
+        if "attn_q" in theirs:
+            b = np.ascontiguousarray(b.reshape(4, 2, -1, 4).swapaxes(1, 2)).reshape(b.shape)
+        writer.add_tensor(f"{theirs}.weight.lora_a", a)
+        writer.add_tensor(f"{theirs}.weight.lora_b", b)
+    for write in (writer.write_header_to_file, writer.write_kv_data_to_file,
+                  writer.write_tensors_to_file, writer.close):  # fmt: skip
+        write()
+    save_file(tensors, peft / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
+    (peft / "adapter_config.json").write_text(json.dumps(settings))
+    for base, adapter, own in (
+        (file, lora, rounded), (tmp_path / "exact", lora, exact), (file, peft, rounded),
+    ):  # fmt: skip
+        state = load(base, lora=adapter).state
+        for name, product in more.items():
+            bound = 1e-6 if own is exact else 1e-3
+            np.testing.assert_allclose(np.asarray(state[name]), own[name] + product, atol=bound)
+    with pytest.raises(WeightsError, match="not of an adapter"):
+        load(file, lora=file)
+    with pytest.raises(WeightsError, match="'llama', the model is of 'qwen2'"):
+        load(checkpoint("qwen2")[0], lora=lora)
 
 
 def test_every_end_token_of_a_file_ends_replies(tmp_path: Path) -> None:

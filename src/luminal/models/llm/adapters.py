@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,52 @@ PART = re.compile(r"(?:base_model\.model\.)?(.+?)\.lora_(A|B)(?:\.\w+)?\.weight"
 SAVED = re.compile(r"(?:base_model\.model\.)?(.+?)(?:\.modules_to_save(?:\.\w+)?)?\.(weight|bias)")
 
 
-def files_of(adapter: Path) -> list[Path]:
-    """All that an adapter consists of."""
-    return [*adapter.glob("adapter_*")]
+@dataclass(frozen=True)
+class Pair:
+    """What is added to a matrix (out, in): factor * b a, of a (rank, in) and b (out, rank)."""
+
+    a: np.ndarray
+    b: np.ndarray
+    factor: float
+
+    def sum(self, name: str, weight: np.ndarray, turned: bool = False) -> np.ndarray:
+        """Of the weight and this, f32. turned: the weight is stored (in, out)."""
+        self.check(name, weight.shape, turned)
+        more = np.float32(self.factor) * (self.b.astype(np.float32) @ self.a.astype(np.float32))
+        found: np.ndarray = weight.astype(np.float32) + (more.T if turned else more)
+        return found
+
+    def check(self, name: str, shape: Sequence[int], turned: bool = False) -> None:
+        """Raises WeightsError where they do not fit each other."""
+        a, b = self.a, self.b
+        if a.ndim != 2 or b.ndim != 2 or b.shape[1] != len(a):
+            raise WeightsError(f"the halves of {name!r} are of shapes {a.shape} and {b.shape}")
+        own = (b.shape[0], a.shape[-1])
+        if tuple(shape) != (own[::-1] if turned else own):
+            raise WeightsError(f"{name!r} is of shape {tuple(shape)}, its adapter of {own}")
 
 
-def merged(state: Mapping[str, Any], adapter: Path, floats: str) -> dict[str, Any]:
-    """weight + factor * B A, under the names of the checkpoint, made when they are asked for; the
-    type of each weight stays, and what was packed becomes `floats`. Raises WeightsError or
-    Unsupported."""
-    config, found = Fields.load(adapter / CONFIG), dict(state)
+@dataclass(frozen=True)
+class Adapter:
+    """pairs: by the matrix's name. saved: tensors that are put in the place of others. turned:
+    matrices are stored (in, out)."""
+
+    where: Path
+    files: list[Path]
+    pairs: Mapping[str, Pair]
+    saved: Mapping[str, np.ndarray]
+    turned: bool = False
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises WeightsError for a matrix that a model with these tensors has not."""
+        for name in self.pairs:
+            if name not in names:
+                raise WeightsError(f"{self.where}: {name!r} is not in the model")
+
+
+def read_peft(adapter: Path) -> Adapter:
+    """Of a folder that `peft` has written. Raises WeightsError or Unsupported."""
+    config, saved = Fields.load(adapter / CONFIG), dict[str, np.ndarray]()
     if config.text("peft_type", "LORA").upper() != "LORA":
         raise Unsupported(f"{config.where}: adapters of type {config.text('peft_type')!r}")
     for name in REFUSED:
@@ -44,16 +81,41 @@ def merged(state: Mapping[str, Any], adapter: Path, floats: str) -> dict[str, An
     for name, value in read_tensors(adapter, "adapter_model").items():
         if (part := PART.fullmatch(name)) is not None:
             halves.setdefault(part[1], {})[part[2]] = value
-        elif (saved := SAVED.fullmatch(name)) is not None and f"{saved[1]}.{saved[2]}" in found:
-            found[f"{saved[1]}.{saved[2]}"] = value
+        elif (whole := SAVED.fullmatch(name)) is not None:
+            saved[f"{whole[1]}.{whole[2]}"] = value
         else:
             raise Unsupported(f"{adapter}: tensor {name!r} of an adapter")
+    factors = {
+        module: _factor(config, module, len(pair.get("A", ()))) for module, pair in halves.items()
+    }
+    files = [*adapter.glob("adapter_*")]
+    turned = config.flag("fan_in_fan_out")
+    return Adapter(adapter, files, paired(adapter, halves, factors), saved, turned)
+
+
+def paired(
+    where: Path, halves: Mapping[str, Mapping[str, np.ndarray]], factors: Mapping[str, float]
+) -> dict[str, Pair]:
+    """By the names of matrices, of halves by those of modules. Raises WeightsError."""
     for module, pair in halves.items():
-        name = f"{module}.weight"
-        if name not in found or pair.keys() != {"A", "B"}:
-            raise WeightsError(f"{adapter}: {name!r} is not in the model, or one half is missing")
-        found[name] = _sum(name, found[name], pair, _factor(config, module, len(pair["A"])), floats,
-                           config.flag("fan_in_fan_out"))  # fmt: skip
+        if pair.keys() != {"A", "B"}:
+            raise WeightsError(f"{where}: one half of {module!r} is missing")
+    return {f"{module}.weight": Pair(pair["A"], pair["B"], factors[module])
+            for module, pair in halves.items()}  # fmt: skip
+
+
+def merged(state: Mapping[str, Any], adapter: Adapter, floats: str) -> dict[str, Any]:
+    """weight + factor * B A, under the names of the checkpoint, made when they are asked for; the
+    type of each weight stays, and what was packed becomes `floats`. Raises WeightsError or
+    Unsupported."""
+    found = dict(state)
+    for name, value in adapter.saved.items():
+        if name not in found:
+            raise Unsupported(f"{adapter.where}: tensor {name!r} of an adapter")
+        found[name] = value
+    adapter.check(found)
+    for name, pair in adapter.pairs.items():
+        found[name] = _packed(name, found[name], pair, floats, adapter.turned)
     return found
 
 
@@ -63,24 +125,16 @@ def _factor(config: Fields, module: str, rank: int) -> float:
     for pattern, own in config.fields("alpha_pattern").values.items():
         if re.fullmatch(rf"(?:.*\.)?{pattern}", module):
             alpha = float(own)
+    rank = max(rank, 1)
     return alpha / (math.sqrt(rank) if config.flag("use_rslora") else rank)
 
 
-def _sum(
-    name: str, weight: Any, pair: Mapping[str, np.ndarray], factor: float, floats: str, turned: bool
-) -> Packed:
-    a, b = pair["A"], pair["B"]
-    shape = (b.shape[0], a.shape[-1])
-    if a.ndim != 2 or b.ndim != 2 or b.shape[1] != len(a):
-        raise WeightsError(f"the halves of {name!r} are of shapes {a.shape} and {b.shape}")
-    if tuple(weight.shape) != (shape[::-1] if turned else shape):
-        raise WeightsError(f"{name!r} is of shape {tuple(weight.shape)}, its adapter of {shape}")
+def _packed(name: str, weight: Any, pair: Pair, floats: str, turned: bool) -> Packed:
+    pair.check(name, weight.shape, turned)
     kind = floats if isinstance(weight, Packed) else KINDS.get(weight.dtype.name, "f32")
 
     def make() -> np.ndarray:
-        more = np.float32(factor) * (b.astype(np.float32) @ a.astype(np.float32))
-        whole = np.asarray(weight).astype(np.float32) + (more.T if turned else more)
-        found: np.ndarray = whole.astype(DTYPES[kind])
+        found: np.ndarray = pair.sum(name, np.asarray(weight), turned).astype(DTYPES[kind])
         return found
 
     return Packed(tuple(weight.shape), kind, make)

@@ -14,7 +14,7 @@ from ...errors import Unsupported, WeightsError
 from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ...weights.quantised import decoded
-from .adapters import merged
+from .adapters import Adapter, merged
 from .config import DecoderConfig, end_tokens
 from .families import Family, family_of
 
@@ -76,7 +76,7 @@ def _words_alone(state: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_state(directory: Path, values: Fields, lora: Path | None = None) -> dict[str, Any]:
+def read_state(directory: Path, values: Fields, lora: Adapter | None = None) -> dict[str, Any]:
     """The memory-mapped tensors; matrices that are quantised, or have an adapter's added to them,
     as `Packed`. Raises WeightsError or Unsupported."""
     state: dict[str, Any] = dict(read_tensors(directory))

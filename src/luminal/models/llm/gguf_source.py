@@ -14,6 +14,7 @@ from ...errors import Unsupported, WeightsError
 from ...weights.fields import Fields
 from ...weights.gguf import GGUF, GGUFTensor
 from ...weights.gguf_blocks import PLAIN, split_halves, unpack
+from .adapters import Adapter, Pair
 from .config import DecoderConfig, Rope
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
@@ -76,6 +77,8 @@ class GGUFSource:
     """A GGUF file of one of the architectures in FAMILY_OF."""
 
     pictures: Pictures | None = None  # towers lie in other files
+
+    lora: Adapter | None = None  # under our names
 
     def __init__(self, path: Path) -> None:
         self.file = GGUF(path)
@@ -183,7 +186,7 @@ class GGUFSource:
 
     @property
     def files(self) -> list[Path]:
-        return [self.file.path]
+        return [self.file.path, *(self.lora.files if self.lora is not None else ())]
 
     def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         makers: dict[str, Maker] = {}
@@ -194,6 +197,8 @@ class GGUFSource:
                 for ours, part in self._parts(tensor).items():
                     shapes[ours] = part.shape
                     makers.update(self._makers(ours, part, quant, exact))
+        if self.lora is not None:
+            self.lora.check(shapes)
         state = Deferred(makers, self.file.bytes, shapes, self.file.release)
         return state, Storage(quant or "f32", exact)
 
@@ -201,7 +206,7 @@ class GGUFSource:
         """A tensor under our names: several where it is some of ours below each other."""
         config, pieces = self.config, tensor.name.split(".")
         if len(pieces) < 2:
-            raise self._misplaced(tensor.name)
+            raise _misplaced(tensor.name, str(self.file.path))
         inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         rows: dict[str, int] = {}
         if pieces[-2] == "attn_qkv":
@@ -223,6 +228,8 @@ class GGUFSource:
     ) -> dict[str, Maker]:
         """What becomes of a tensor, under our names; how it is stored is noted in `exact`."""
         path, kind = name.rpartition(".")[0], KINDS.get(tensor.type, "f32")
+        if self.lora is not None and (pair := self.lora.pairs.get(name)) is not None:
+            return self._merged(name, tensor, pair, quant is None and kind != "f32", exact)
         if len(tensor.shape) < 2 or quant is not None or kind == "f32":
             return {name: lambda: self._unpermuted(name, tensor.array())}
         exact[path] = kind
@@ -236,31 +243,56 @@ class GGUFSource:
 
         return block_makers(path, kind, fields)
 
+    def _merged(
+        self, name: str, tensor: GGUFTensor, pair: Pair, narrow: bool, exact: dict[str, str]
+    ) -> dict[str, Maker]:
+        """With an adapter's product added: f16 where it was narrow."""
+        pair.check(name, tensor.shape)
+        if narrow:
+            exact[name.rpartition(".")[0]] = "f16"
+
+        def make() -> np.ndarray:
+            whole = pair.sum(name, self._unpermuted(name, tensor.array()))
+            return whole.astype(np.float16) if narrow else whole
+
+        return {name: make}
+
     def _raw(self, name: str, tensor: GGUFTensor) -> np.ndarray:
         return self._unpermuted(name, tensor.raw)
 
     def _name(self, name: str) -> str:
-        """blk.3.attn_q.weight --> model.layers.3.self_attn.q_proj.weight"""
-        stem, _, part = name.rpartition(".")
-        if stem in WHOLE:
-            return f"{WHOLE[stem]}.{part}"
-        pieces = stem.split(".")
-        if len(pieces) != 3 or pieces[0] != "blk" or pieces[2] not in PARTS:
-            raise self._misplaced(name)
-        return f"model.layers.{pieces[1]}.{PARTS[pieces[2]]}.{part}"
-
-    def _misplaced(self, name: str) -> WeightsError:
-        return WeightsError(f"{self.file.path}: tensor {name!r} has no place in the model")
+        return our_name(name, str(self.file.path))
 
     def _unpermuted(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Llama's files have queries and keys with the features of a pair side by side; here the
-        second half of a head follows the first."""
-        heads = {"q_proj": self.config.heads, "k_proj": self.config.kv_heads}
-        part = name.split(".")[-2]
-        if self.architecture != "llama" or part not in heads:
-            return rows
-        split = rows.reshape(heads[part], -1, 2, *rows.shape[1:])
-        return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)
+        return unpermuted(name, rows, self.architecture, self.config)
+
+
+def our_name(name: str, where: str) -> str:
+    """blk.3.attn_q.weight --> model.layers.3.self_attn.q_proj.weight"""
+    stem, _, part = name.rpartition(".")
+    if stem in WHOLE:
+        return f"{WHOLE[stem]}.{part}"
+    pieces = stem.split(".")
+    if len(pieces) != 3 or pieces[0] != "blk" or pieces[2] not in PARTS:
+        raise _misplaced(name, where)
+    return f"model.layers.{pieces[1]}.{PARTS[pieces[2]]}.{part}"
+
+
+def _misplaced(name: str, where: str) -> WeightsError:
+    return WeightsError(f"{where}: tensor {name!r} has no place in the model")
+
+
+def unpermuted(
+    name: str, rows: np.ndarray, architecture: str, config: DecoderConfig
+) -> np.ndarray:
+    """Llama's files have queries and keys with the features of a pair side by side; here the second
+    half of a head follows the first."""
+    heads = {"q_proj": config.heads, "k_proj": config.kv_heads}
+    part = name.split(".")[-2]
+    if architecture != "llama" or part not in heads:
+        return rows
+    split = rows.reshape(heads[part], -1, 2, *rows.shape[1:])
+    return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)
 
 
 def fields_of(raw: np.ndarray, kind: str) -> dict[str, np.ndarray]:

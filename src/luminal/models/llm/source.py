@@ -10,13 +10,14 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ...errors import Unsupported, WeightsError
+from ...errors import WeightsError
 from ...weights.checkpoints import tensor_files
 from ...weights.packed import Packed
 from ...weights.quants import Quants
-from .adapters import files_of
+from .adapters import Adapter
 from .checkpoint import adapted, float_kind, read_config, read_state, read_values
 from .config import DecoderConfig
+from .gguf_adapter import read_adapter
 from .gguf_source import GGUFSource
 from .pictures import Pictures, pictures_for
 from .shapes import matrices
@@ -44,10 +45,11 @@ class Source(Protocol):
 
 
 class DirectorySource:
-    """config.json, *.safetensors or *.bin, tokenizer.json. lora: the folder of an adapter."""
+    """config.json, *.safetensors or *.bin, tokenizer.json. lora: what is added to its weights."""
 
-    def __init__(self, directory: Path, lora: Path | None = None) -> None:
-        self.lora = lora
+    lora: Adapter | None = None
+
+    def __init__(self, directory: Path) -> None:
         self.directory, self._values = directory, read_values(directory)
         self._family, self.config = read_config(directory, self._values)
         self.pictures = pictures_for(directory, self.config) if self.config.pictures else None
@@ -55,7 +57,7 @@ class DirectorySource:
     @property
     def files(self) -> list[Path]:
         own = [*tensor_files(self.directory), self.directory / "config.json"]
-        return own if self.lora is None else [*own, *files_of(self.lora)]
+        return own if self.lora is None else [*own, *self.lora.files]
 
     def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         state = read_state(self.directory, self._values, self.lora)
@@ -117,11 +119,15 @@ def _makers(path: str, value: Packed) -> dict[str, Maker]:
 
 
 def open_source(path: Path, lora: Path | None = None) -> Source:
-    """The checkpoint at a path. lora: an adapter's folder. Raises WeightsError or Unsupported."""
+    """The checkpoint at a path. lora: an adapter's folder or GGUF file. Raises WeightsError or
+    Unsupported."""
+    source: DirectorySource | GGUFSource
     if path.is_dir():
-        return DirectorySource(path, lora)
-    if path.suffix == ".gguf":
-        if lora is not None:
-            raise Unsupported(f"{path}: adapters are merged into a directory's weights, not GGUF's")
-        return GGUFSource(path)
-    raise WeightsError(f"{path}: neither a directory with a config.json nor a .gguf file")
+        source = DirectorySource(path)
+    elif path.suffix == ".gguf":
+        source = GGUFSource(path)
+    else:
+        raise WeightsError(f"{path}: neither a directory with a config.json nor a .gguf file")
+    if lora is not None:
+        source.lora = read_adapter(lora, source.config)
+    return source
