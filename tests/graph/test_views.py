@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from luminal.backend import reference
 from luminal.errors import DimError, ShapeError
 from luminal.graph.graph import Graph
+
+torch = pytest.importorskip("torch")
 
 
 def value(tensor, feeds, **sizes):
