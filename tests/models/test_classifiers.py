@@ -12,7 +12,9 @@ from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models.vision.classifier import Classifier, Features
 from luminal.models.vision.depth import Depth
 from luminal.models.vision.images import prepared
+from luminal.models.vision.looker import Looker
 from luminal.models.vision.pairs import Pairs
+from luminal.models.vision.segmenter import Segmenter
 
 from . import tiny_vision
 from .tiny_diffusion import lively
@@ -135,9 +137,45 @@ def test_pictures_and_texts(kind, tmp_path):
         ours.tokens([1, 2])
 
 
-def test_wrong_folders(tmp_path):
+LOADERS = [Classifier, Features, Depth, Looker, Segmenter, Pairs]
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_wrong_folders(load, tmp_path):
+    """Whatever is wrong is told by the name of the folder or file."""
     with pytest.raises(WeightsError, match=r"no config\.json"):
-        Classifier(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "yolos"}))
-    with pytest.raises(Unsupported, match="'yolos'"):
-        Classifier(tmp_path)
+        load(tmp_path / "nothing")
+    with pytest.raises(WeightsError, match=r"no config\.json"):
+        load(tmp_path)
+    config = tmp_path / "config.json"
+    for text, error, message in [
+        ("{", WeightsError, "not JSON"),
+        ("[]", WeightsError, "not a JSON object"),
+        ("{}", WeightsError, "model_type must be"),
+        ('{"model_type": "yolos"}', Unsupported, "'yolos'; there are"),
+    ]:
+        config.write_text(text)
+        with pytest.raises(error, match=message):
+            load(tmp_path)
+    kind = {Depth: "depth_anything", Looker: "detr", Segmenter: "sam", Pairs: "clip"}
+    backbone = {"backbone_config": {"model_type": "dinov2"}}
+    config.write_text(json.dumps({"model_type": kind.get(load, "vit"), **backbone}))
+    with pytest.raises(WeightsError, match=str(tmp_path)):
+        load(tmp_path)
+
+
+def test_wrong_preprocessors(tmp_path):
+    """What says how pictures are prepared may be missing, but not wrong."""
+    tiny_vision.saved(tiny_vision.swin(), tmp_path)
+    assert Classifier(tmp_path)._folder.pixels(tiny_vision.picture()).shape == (3, 36, 36)
+    for given, message in [
+        ({"size": "large"}, "size must be an object"),
+        ({"size": {"width": 4}}, "height and width, or shortest_edge"),
+        ({"size": {"height": 0, "width": 4}}, "height must be a whole number"),
+        ({"resample": 17}, "resample must be"),
+        ({"image_mean": [0, 0]}, "image_mean must be a list of 3 numbers"),
+        ({"do_resize": "yes"}, "do_resize must be true or false"),
+    ]:
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(given))
+        with pytest.raises(WeightsError, match=message):
+            Classifier(tmp_path)(tiny_vision.picture())

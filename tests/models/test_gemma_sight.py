@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 
 from luminal import LLM
@@ -18,7 +17,7 @@ from luminal.models.llm.checkpoint import read_config
 from luminal.weights.fields import Fields
 
 from . import tiny_vision
-from .test_sight import WORDS, asked, picture
+from .test_sight import asked, picture, tokenizer
 
 SPECIAL = ["<image_soft_token>", "<start_of_image>", "<end_of_image>", "<end>"]
 TOKEN, VOCABULARY, SIZE = 12, 24, 24
@@ -28,10 +27,8 @@ TEMPLATE = (
 )
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def written(folder):
     """(folder, the model of transformers, its processor of pictures)."""
-    folder = tmp_path_factory.mktemp("gemma3")
     config = transformers.Gemma3Config(
         vision_config={"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
                        "num_attention_heads": 2, "image_size": SIZE, "patch_size": 4},
@@ -44,14 +41,15 @@ def made(tmp_path_factory):
     )  # fmt: skip
     model = transformers.Gemma3ForConditionalGeneration(config).float()
     tiny_vision.saved(model, folder)
-    raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS + SPECIAL)}, "a"))
-    raw.pre_tokenizer, raw.decoder = pre_tokenizers.WhitespaceSplit(), decoders.Fuse()
-    raw.add_special_tokens(SPECIAL)
-    raw.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    tokenizer(folder, SPECIAL, TEMPLATE)
     processor = Gemma3ImageProcessorPil(size={"height": SIZE, "width": SIZE})
     processor.save_pretrained(folder)
     return folder, model, processor
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("gemma3"))
 
 
 def theirs(made, images, ids):

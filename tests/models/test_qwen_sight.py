@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from luminal import LLM
@@ -19,7 +18,7 @@ from luminal.models.llm.pictures import Pictures
 from luminal.weights.fields import Fields
 
 from . import tiny_vision
-from .test_sight import WORDS, asked, picture
+from .test_sight import asked, picture, tokenizer
 
 PLACE, TOKEN, VOCABULARY, PATCH = "<|image_pad|>", 12, 24, 4
 TEMPLATE = (
@@ -67,6 +66,14 @@ KINDS = {"qwen2": qwen2, "qwen2.5": qwen25, "qwen3": qwen3}
 SIZES = {"size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 40 * 48}, "patch_size": PATCH}
 
 
+def written(kind, folder):
+    """The model of transformers, written to a folder."""
+    model = tiny_vision.saved(KINDS[kind]().float(), folder)
+    tokenizer(folder, [PLACE, "<end>"], TEMPLATE)
+    Qwen2VLImageProcessorPil(**SIZES).save_pretrained(folder)
+    return model
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """kind -> (folder, the model of transformers)."""
@@ -75,15 +82,7 @@ def made(tmp_path_factory):
     def get(kind):
         if kind not in known:
             folder = tmp_path_factory.mktemp(kind)
-            model = tiny_vision.saved(KINDS[kind]().float(), folder)
-            words = [*WORDS, PLACE, "<end>"]
-            raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, "a"))
-            raw.pre_tokenizer, raw.decoder = pre_tokenizers.WhitespaceSplit(), decoders.Fuse()
-            raw.add_special_tokens(words[-2:])
-            raw.save(str(folder / "tokenizer.json"))
-            (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-            Qwen2VLImageProcessorPil(**SIZES).save_pretrained(folder)
-            known[kind] = folder, model
+            known[kind] = folder, written(kind, folder)
         return known[kind]
 
     return get

@@ -65,6 +65,25 @@ KINDS = {
 }
 
 
+def tokenizer(folder, special, template):
+    """Of single words."""
+    raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS + special)}, "a"))
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.WhitespaceSplit(), decoders.Fuse()
+    raw.add_special_tokens(special)
+    raw.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+
+
+def written(kind, folder):
+    """The model of transformers, written to a folder."""
+    model = lively(KINDS[kind]().float())
+    model.save_pretrained(folder)
+    tokenizer(folder, SPECIAL, TEMPLATE)
+    sizes = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
+    return model
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """kind -> (folder, the model of transformers)."""
@@ -73,16 +92,7 @@ def saved(tmp_path_factory):
     def get(kind):
         if kind not in made:
             folder = tmp_path_factory.mktemp(kind)
-            model = lively(KINDS[kind]().float())
-            model.save_pretrained(folder)
-            raw = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS + SPECIAL)}, "a"))
-            raw.pre_tokenizer, raw.decoder = pre_tokenizers.WhitespaceSplit(), decoders.Fuse()
-            raw.add_special_tokens(SPECIAL)
-            raw.save(str(folder / "tokenizer.json"))
-            (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-            sizes = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
-            (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
-            made[kind] = folder, model
+            made[kind] = folder, written(kind, folder)
         return made[kind]
 
     return get
