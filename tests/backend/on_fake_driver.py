@@ -20,7 +20,7 @@ from luminal import compiler, ops
 from luminal.backend import devices
 from luminal.backend.contract import Accelerator
 from luminal.backend.cuda import simulator
-from luminal.backend.cuda.driver import opened
+from luminal.backend.cuda.driver import Driver, opened
 from luminal.backend.cuda.gpu import Cuda
 from luminal.errors import DeviceError
 from luminal.graph import Graph
@@ -55,6 +55,7 @@ def main(library: str) -> None:
     devices.register("other", lambda: Cuda("sm_90a", 2, compile=compiled))
     facts: dict[str, object] = {"name": driver.name, "arch": driver.arch}
     facts |= network(counts) | steps(counts) | memory(fake) | products(counts, library)
+    facts |= borrowed(driver)
     try:
         first_run("other")
     except DeviceError as error:
@@ -140,6 +141,26 @@ def recorded_products(counts: ctypes.Array, blas: ctypes.CDLL) -> dict[str, obje
         right.append(bool(np.allclose(rt[y], given @ weight, rtol=1e-4, atol=1e-4)))
     return {"right": right, "library calls": blas.fake_products() - before,
             "library graphs": counts[GRAPHS] - graphs, "library text": rt.explain()}  # fmt: skip
+
+
+def borrowed(driver: Driver) -> dict[str, object]:
+    """Memory and a stream of somebody else: nothing is copied, and nothing is kept."""
+    graph = Graph()
+    graph.dim("s", 1, 40)
+    x, w = graph.tensor(("s", 24)), graph.parameter((24, 32))
+    (ops.softmax(x @ w, -1) @ w.T).output()
+    rt, rng, near = graph.compile("fake", cache=False), np.random.default_rng(0), []
+    rt[w] = weight = rng.standard_normal((24, 32)).astype(np.float32)
+    for size in (5, 40, 5):
+        given = rng.standard_normal((size, 24)).astype(np.float32)
+        theirs, made = driver.allocate(given.nbytes), driver.allocate(given.nbytes)
+        driver.write(theirs, given)
+        rt.launch([theirs.address], [made.address], {"s": size}, stream=size)
+        result = np.empty_like(given)
+        driver.read(made, result)
+        e = np.exp(given @ weight)
+        near.append(bool(np.allclose(result, e / e.sum(-1, keepdims=True) @ weight.T, atol=1e-4)))
+    return {"borrowed": near, "memory of": rt.memory}
 
 
 def first_run(device: str, elements: int = 8) -> np.ndarray:

@@ -108,6 +108,10 @@ def test_a_library_multiplies(facts: dict[str, Any]) -> None:
     assert "1 library calls (gemm)" in facts["library text"]
 
 
+def test_tensors_of_others_are_not_copied(facts: dict[str, Any]) -> None:
+    assert facts["borrowed"] == [True] * 3 and facts["memory of"] == "cuda"
+
+
 def test_another_architecture_is_refused(facts: dict[str, Any]) -> None:
     assert facts["other"] == "the program was compiled for sm_90a, and Fake GPU is sm_80"
 

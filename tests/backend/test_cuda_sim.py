@@ -191,3 +191,29 @@ def test_a_library_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_which_kinds_there_are() -> None:
     with pytest.raises(DeviceError, match='"cuda:sim"'):
         devices.find("cuda:none")
+
+
+def test_weights_that_are_given_away_are_on_the_device_only_packed() -> None:
+    """Two matrices, one of which a gather reads as it is; they may be given again."""
+    graph, rng = Graph(), np.random.default_rng(0)
+    x, ids = graph.tensor((8, 64), name="x"), graph.tensor((3,), "i64", name="ids")
+    w, table = graph.parameter((64, 512), name="w"), graph.parameter((40, 16), name="table")
+    (x @ w).output("y")
+    ops.embedding(ids, table).output("rows")
+    peaks = []
+    for away in (False, True):
+        rt = graph.compile("cuda:sim", cache=False)
+        for _ in range(2):
+            arrays = {name: rng.standard_normal(shape).astype(np.float32)
+                      for name, shape in (("w", (64, 512)), ("table", (40, 16)))}  # fmt: skip
+            if away:
+                rt.set_parameters(arrays.items)
+            else:
+                rt["w"], rt["table"] = arrays["w"], arrays["table"]
+            rt["x"], rt["ids"] = np.ones((8, 64), np.float32), np.array([39, 0, 7])
+            rt.run()
+            np.testing.assert_allclose(rt["y"][3], arrays["w"].sum(0), rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(rt["rows"], arrays["table"][[39, 0, 7]])
+        peaks.append(rt.peak_bytes)
+    if any(made.program.layouts for made in rt.kernels):
+        assert peaks[0] - peaks[1] >= 4 * 64 * 512

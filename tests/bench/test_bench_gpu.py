@@ -17,7 +17,7 @@ from luminal.cli import main
 def test_a_run(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
     done = CliRunner().invoke(main, ["bench", "gpu", "--device", "cuda:sim", "--json", str(file)])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0, (done.output, done.exception)
     found = json.loads(file.read_text())
     assert all(row["seconds"] > 0 for row in (*found["ceilings"], *found["kernels"]))
     assert not gpu.faults(found) and "17 of 17" in done.output

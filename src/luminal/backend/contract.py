@@ -15,11 +15,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ..errors import Unsupported
 from ..graph.dtype import f32
 from ..kernel.kernel import Kernel
 from ..kernel.program import Program
@@ -162,6 +164,7 @@ class Accelerator(ABC):
 
     __name__: str
     steady: bool = False
+    memory: str = ""  # "cuda": buffers may be borrowed from who else uses CUDA
 
     @property
     def name(self) -> str:
@@ -227,6 +230,15 @@ class Accelerator(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait until all is done."""
+
+    def borrowed(self, address: int, size: int) -> Any:
+        """A buffer of memory that somebody else owns. Raises Unsupported."""
+        raise Unsupported(f"{self.name} has no memory that others can name")
+
+    def queued_in(self, stream: int | None) -> AbstractContextManager[None]:
+        """Inside, copies and kernels are queued in a stream that somebody else owns; None: in the
+        device's own."""
+        return nullcontext()
 
     def check(self) -> dict[str, float]:
         """How far each of its instructions is from what it is said to be; none where text has no

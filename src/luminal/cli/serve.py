@@ -60,6 +60,7 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
               help="Keep beginnings of prompts on disk when the server stops.")  # fmt: skip
 @click.option("--lora", default=None, metavar="DIR", help="An adapter to merge into the weights.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+@click.option("--device", default=None, help="Of all models, as `luminal doctor` lists them.")
 @click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")
 @click.option("--embeddings", type=click.Path(path_type=Path), default=None,
               help="A BERT-like model (default: the packaged all-MiniLM-L6-v2).")  # fmt: skip

@@ -34,16 +34,17 @@ FORMS = ("text", "json", "srt", "vtt")
 @click.option("--prompt", default=None, help="Text that might come before: names, spelling.")
 @click.option("--quant", default=None, help="Quantise the decoder on load: q8, q4, bf16, f16.")
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
+@click.option("--device", default="auto", show_default=True)
 def transcribe(
     files: tuple[Path, ...], model: str | None, timestamps: bool, as_json: bool, form: str,
-    quant: str | None, threads: int | None, **options: Any,
+    quant: str | None, threads: int | None, device: str, **options: Any,
 ) -> None:  # fmt: skip
     """Print what is said in each FILE: wav, flac, mp3, ogg."""
     with clear_errors():
         from ..models.speech import read_audio, speech_model
 
         sounds = [read_audio(file) for file in files]  # fails early
-        hears = speech_model(model, quant=quant, threads=threads, rows=max(5, options["beams"]))
+        hears = speech_model(model, quant, threads, max(5, options["beams"]), device)
         for file, samples in zip(files, sounds):
             if len(files) > 1:
                 click.echo(f"{file}:", err=True)

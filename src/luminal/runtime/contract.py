@@ -84,9 +84,17 @@ class Engine(Protocol):
     def can_launch(self) -> bool:
         """Each output is memory of its own, and nothing is kept from run to run."""
 
-    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    @property
+    def memory(self) -> str:
+        """Where the addresses of `launch` lie: "cpu", "cuda"; "" where there are none."""
+
+    def launch(
+        self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int],
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
         """Run once with these inputs (addresses) into these outputs, all of which the caller owns;
-        what was set and where outputs lay before is forgotten."""
+        what was set and where outputs lay before is forgotten. stream: of a device, in which the
+        run is queued."""
 
     def state(self, port: int) -> np.ndarray | None:
         """The present contents of an input that an output replaces after each run, else None."""
@@ -124,7 +132,14 @@ class Copying(ABC):
     def can_launch(self) -> bool:
         return False
 
-    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    @property
+    def memory(self) -> str:
+        return ""
+
+    def launch(
+        self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int],
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
         raise Unsupported("this device computes on memory of its own")
 
     def sources(self) -> dict[str, str]:

@@ -231,11 +231,18 @@ class Executable:
         """`launch` may be called once parameters are set: every output is memory of its own."""
         return self._engine.can_launch
 
+    @property
+    def memory(self) -> str:
+        """Where the addresses of `launch` lie: "cpu", "cuda"; "" where there are none."""
+        return self._engine.memory
+
     def launch(
-        self, inputs: Sequence[int], outputs: Sequence[int], sizes: Mapping[str, int]
-    ) -> None:
+        self, inputs: Sequence[int], outputs: Sequence[int], sizes: Mapping[str, int],
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
         """Run on memory of the caller's, at which nothing looks: addresses of all inputs in order,
         row-major, of which 64 bytes may be read; of all outputs, row-major, at multiples of 64.
+        stream: the handle of a device's, in which the run is queued, and not waited for.
 
         An executable that is launched is not run in another way. Raises DimError.
         """
@@ -246,7 +253,7 @@ class Executable:
                 self._launched = None
                 self._engine.bind(settled)
                 self._launched = dict(sizes)
-            self._engine.launch(self._used, [inputs[n] for n in self._reads], outputs)
+            self._engine.launch(self._used, [inputs[n] for n in self._reads], outputs, stream)
 
     # ---- what it is
 

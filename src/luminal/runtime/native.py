@@ -188,7 +188,14 @@ class Native:
         alone = len(set(outputs)) == len(outputs) and set(outputs) == set(self._results)
         return alone and not self._states
 
-    def launch(self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    @property
+    def memory(self) -> str:
+        return "cpu"
+
+    def launch(
+        self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int],
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
         assert self._binding is not None
         for port, address in zip(ports, inputs):
             memory = self._plan.ports[port]

@@ -15,7 +15,7 @@ from ..backend.contract import Accelerator
 from ..kernel.layout import laid_out
 from ..search.compare import Difference
 from .arena import round_up
-from .contract import Copying
+from .contract import Copying, Spill
 from .inspection import sources
 from .order import marked
 from .plan import Argument, Loop, Plan
@@ -43,10 +43,17 @@ class Offloaded(Copying):
         self._packed: dict[Argument, Any] = {}
         self._buffers: dict[int, Any] = {}  # of memories
         self._waiting: dict[int, np.ndarray] = {}  # set, and not on the device yet
+        self._streamed: dict[Argument, Any] = {}  # packings of what was given away
         self._given: dict[int, np.ndarray] = {}  # parameters, inputs that packings are made of
         self._stale = True  # what depends on parameters only
         self._sizes: dict[str, int] = {}
         self._shapes: dict[int, tuple[int, ...]] = {}  # of states, as they were set
+        loops = plan.loops
+        self._copied = {  # whole, beside what kernels read
+            *plan.outputs, *(m for pair in plan.states for m in pair),
+            *(stack for loop in loops for stack, _ in (*loop.sliced, *loop.rows)),
+            *(c.initial for loop in loops for c in loop.carried),
+        }  # fmt: skip
         self._replaced = [pair for pair in plan.states if pair not in plan.in_place]
 
     # ---- buffers
@@ -90,6 +97,28 @@ class Offloaded(Copying):
         self._shapes[memory] = array.shape
         if self._plan.memories[memory].kind != "input":
             self._given[memory], self._stale = array, True
+            for argument in [a for a in self._streamed if a.memory == memory]:
+                self._forget(argument)
+
+    def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
+        """It goes to the device at once and is not held here; packed if nothing else is read."""
+        memory = self._plan.ports[port]
+        assert memory is not None
+        uses = {a for call in self._plan.calls for a in call.arguments if a.memory == memory}
+        self.set(port, array)
+        if not all(n.is_constant for a in uses for n in a.shape):
+            return
+        del self._given[memory], self._waiting[memory]
+        if uses and all(a.layout for a in uses) and memory not in self._copied:
+            self._drop(memory)
+            self._streamed |= {a: self._packed_of(a, array) for a in uses}
+        elif array.size:
+            self._device.write(self._room(memory, array.nbytes), np.ascontiguousarray(array))
+
+    def _forget(self, argument: Argument) -> None:
+        buffer = self._streamed.pop(argument, None)
+        if buffer is not None:
+            del self._bytes[id(buffer)]
 
     def _write(self) -> None:
         """What was set since the last run goes to the device."""
@@ -98,6 +127,40 @@ class Offloaded(Copying):
             if array.size:
                 self._device.write(room, array)
             del self._waiting[memory]
+
+    @property
+    def memory(self) -> str:
+        return self._device.memory
+
+    @property
+    def can_launch(self) -> bool:
+        outputs, given = self._plan.outputs, set(self._plan.ports)
+        alone = len(set(outputs)) == len(outputs) and not given.intersection(outputs)
+        return bool(self.memory) and alone and not self._plan.states
+
+    def launch(
+        self, ports: Sequence[int], inputs: Sequence[int], outputs: Sequence[int],
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
+        """The buffers of others stand for the memories, as long as the run is queued."""
+        places = dict(zip(self._plan.outputs, outputs, strict=True))
+        for port, address in zip(ports, inputs, strict=True):
+            memory = self._plan.ports[port]
+            assert memory is not None
+            places[memory] = address
+        with self._device.queued_in(stream):
+            self._write()
+            for memory, address in places.items():
+                self._drop(memory)
+                size = self._plan.memories[memory].bytes(self._sizes)
+                self._buffers[memory] = self._device.borrowed(address, size)
+            try:
+                if self._stale:
+                    self._make()
+                self._run()
+            finally:
+                for memory in places:
+                    del self._buffers[memory]
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         self._write()
@@ -236,13 +299,17 @@ class Offloaded(Copying):
     def _argument(self, argument: Argument) -> Any:
         if argument.layout is None:
             return self._buffers[argument.memory]
+        if argument in self._streamed:
+            return self._streamed[argument]
         if argument not in self._packed:
             self._packed[argument] = self._pack(argument)
         return self._packed[argument]
 
     def _pack(self, argument: Argument) -> Any:
         array = self._given.get(argument.memory)
-        array = self._read(argument.memory) if array is None else array
+        return self._packed_of(argument, self._read(argument.memory) if array is None else array)
+
+    def _packed_of(self, argument: Argument, array: np.ndarray) -> Any:
         shape = tuple(int(extent.evaluate(self._sizes)) for extent in argument.shape)
         assert argument.layout is not None
         packed = np.ascontiguousarray(laid_out(array.reshape(shape), argument.layout))

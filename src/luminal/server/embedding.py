@@ -19,8 +19,10 @@ from .faults import Fault
 class Embedder:
     """One encoder, used by one thread at a time. directory: None is the packaged MiniLM."""
 
-    def __init__(self, directory: Path | None = None, threads: int | None = None) -> None:
-        self._given, self._threads = directory, threads
+    def __init__(
+        self, directory: Path | None = None, threads: int | None = None, device: str = "auto"
+    ) -> None:
+        self._given, self._threads, self._device = directory, threads, device
         self._encoder: SentenceEncoder | None = None
         self._lock = threading.RLock()
         forks.guard(self, "_lock", forks.OUTER)
@@ -41,7 +43,9 @@ class Embedder:
         """(unit vectors (texts, width) f32, tokens). Raises Fault for a text that is too long."""
         with self._lock:
             if self._encoder is None:
-                self._encoder = SentenceEncoder(self._given, threads=self._threads)
+                self._encoder = SentenceEncoder(
+                    self._given, threads=self._threads, device=self._device
+                )
             lengths = self._encoder.lengths(texts)
             most = self._encoder.max_tokens
             for number, length in enumerate(lengths):

@@ -32,8 +32,10 @@ class _Stopped(Exception):
 class Listener:
     """One model of speech. path: None is the packaged Whisper."""
 
-    def __init__(self, path: str | Path | None = None, threads: int | None = None) -> None:
-        self._given, self._threads = path, threads
+    def __init__(
+        self, path: str | Path | None = None, threads: int | None = None, device: str = "auto"
+    ) -> None:
+        self._given, self._threads, self._device = path, threads, device
         self._model: SpeechModel | None = None
         self._worker = ThreadPoolExecutor(1, "luminal-speech")
         self._waiting = 0
@@ -85,7 +87,9 @@ class Listener:
         heard(None)
         samples = read_audio(data, most=MOST_SECONDS)
         if self._model is None:
-            self._model = speech_model(self._given, threads=self._threads)
+            self._model = speech_model(
+                self._given, threads=self._threads, device=self._device
+            )
         more: dict[str, Any] = {} if not given.temperature else {
             "temperatures": (given.temperature,)}  # fmt: skip
         return self._model.transcribe(

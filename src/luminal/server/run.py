@@ -29,8 +29,9 @@ KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that t
 class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
-    tokens computed at once; kv: how the cache keeps numbers ("f32", "f16" or "int8"; None: as for
-    `LLM`). precision, speculate, lora, prefixes: as for `Engine`. hosts, origins: as for `Guard`.
+    tokens computed at once; device: of all models. kv: how the cache keeps numbers ("f32", "f16" or
+    "int8"; None: as for `LLM`). precision, speculate, lora, prefixes: as for `Engine`. hosts,
+    origins: as for `Guard`.
     embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
     speech: a Whisper model (None: the packaged one, if it is installed). patience: seconds that
     running replies get when the server is told to stop.
@@ -54,6 +55,7 @@ class Options:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     threads: int | None = None
+    device: str = "auto"
     search: int = 0
     embeddings: Path | None = None
     speech: str | None = None
@@ -73,9 +75,9 @@ def build(
         raise InputError(f"models of the same name: {', '.join(names)}")
     offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
     shelf = Shelf(options.name or names[0], _load(model, options), offers if others else {}, memory)
-    embedder = Embedder(options.embeddings, options.threads)
+    embedder = Embedder(options.embeddings, options.threads, options.device)
     hosts = (*options.hosts, options.host, socket.gethostname())
-    listener = Listener(options.speech, options.threads)
+    listener = Listener(options.speech, options.threads, options.device)
     app = create_app(
         shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener
     )
@@ -92,6 +94,7 @@ def _load(model: str | None, options: Options) -> Engine:
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
         speculate=options.speculate, lora=options.lora, prefixes=options.prefixes,
+        device=options.device,
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,7 @@ class Driver:
         self._stream = self._call(cuda.cuStreamCreate, 1)  # waits for no other stream
         self._held: dict[int, int] = {}  # address -> bytes
         self._scratch: Memory | None = None
+        self._last: int | None = None  # stream of others in which a run was queued
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         """What a function of the driver returns. Raises DeviceError."""
@@ -136,6 +138,23 @@ class Driver:
         places = (ctypes.c_void_p * len(arguments))(*(start + 8 * n for n in range(len(values))))
         self._call(self._cuda.cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, shared,
                    self._stream, ctypes.addressof(places), 0)  # fmt: skip
+
+    @contextmanager
+    def queued_in(self, stream: int | None) -> Iterator[None]:
+        """Inside, everything is queued in this stream; what was queued elsewhere is waited for."""
+        if stream is None:
+            yield
+            return
+        own, theirs = self._stream, self._cuda.CUstream(stream)
+        if self._last != stream:
+            self.finish()
+            if self._last is not None:
+                self._call(self._cuda.cuStreamSynchronize, self._cuda.CUstream(self._last))
+        self._stream, self._last = theirs, stream
+        try:
+            yield
+        finally:
+            self._stream = own
 
     def finish(self) -> None:
         self._enter()

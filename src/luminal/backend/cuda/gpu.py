@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,7 +60,7 @@ class Cuda(Accelerator):
         self, arch: str, multiprocessors: int | None = None, open: Callable[[], Driver] = opened,
         compile: Callable[[str], bytes] | None = None,
     ) -> None:  # fmt: skip
-        self.__name__ = __name__
+        self.__name__, self.memory = __name__, "cuda"
         self.arch, self._open = arch, open
         gpu = like(arch)
         self.gpu = replace(gpu, multiprocessors=multiprocessors or gpu.multiprocessors)
@@ -148,6 +149,12 @@ class Cuda(Accelerator):
     def copy(self, target: Memory, source: Memory, size: int, target_at: int = 0,
              source_at: int = 0) -> None:  # fmt: skip
         self.driver.copy(target.address + target_at, source.address + source_at, size)
+
+    def borrowed(self, address: int, size: int) -> Memory:
+        return Memory(address, size)
+
+    def queued_in(self, stream: int | None) -> AbstractContextManager[None]:
+        return self.driver.queued_in(stream)
 
     # ---- running
 

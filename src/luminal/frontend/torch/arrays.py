@@ -32,7 +32,7 @@ PAIRS = {torch.complex64: Pairs(f32), torch.complex128: Pairs(f64)}
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's own memory as an array; bfloat16 as ml_dtypes has it, complex as pairs."""
-    plain = tensor.detach()
+    plain = tensor.detach().cpu()  # the same where it is there
     if plain.is_complex():
         plain = torch.view_as_real(plain.resolve_conj())
     if plain.dtype is torch.bfloat16:

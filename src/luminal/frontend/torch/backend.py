@@ -99,13 +99,14 @@ def compile_graph(
     """The graph with all that can run natively compiled. frozen: nothing is trained, so weights
     seldom change, and random numbers are eager's. kept: results that stay in the user's objects,
     with their shapes."""
+    options = options.beside(module.graph)
     with _lock:
         report.count_graph()
         statics = static_nodes(module.graph, options.freeze) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
         read_memory(module.graph)
         views = dict.fromkeys(returned_views(module.graph), "a view for PyTorch to make")
-        empty = Recorder(statics, draws=not frozen, checked=options.range_checks)
+        empty = Recorder(statics, not frozen, options.range_checks, options.memory)
         recorder, refused = trial(module.graph, empty)
         sources = size_sources(module.graph)
         for node, why in refused.items():
@@ -161,7 +162,8 @@ def compile_part(
     is tried alone, until the clock shows `end`; what fails in the end is left to PyTorch."""
     names = sorted({n for node in part.nodes for n in sizes_of(node)} & sources.keys())
     try:
-        recorder = recorded(part, recorder or Recorder(statics, checked=options.range_checks))
+        empty = Recorder(statics, True, options.range_checks, options.memory)
+        recorder = recorded(part, recorder or empty)
         reads = [put.node for put in recorder.inputs] + [sources[name] for name in names]
         key = fingerprint(part, recorder, names, options)
         program = _programs.get(key)
@@ -205,7 +207,7 @@ def thaw(
     part: Part, names: Sequence[str], options: Options, plain: Callable[[], torch.nn.Module]
 ) -> Program:
     """The program of a part that takes its weights as inputs."""
-    recorder = recorded(part, Recorder(checked=options.range_checks))
+    recorder = recorded(part, Recorder(checked=options.range_checks, memory=options.memory))
     return Program(recorder, names, options, plain)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 
 from ... import forks
 from ...backend import devices
+from ...backend.contract import Accelerator
 from ...errors import DimError, InputError
 from ...graph.dtype import DType
 from ...graph.graph import Graph
@@ -76,6 +77,20 @@ class Options:
         ):
             raise InputError(f"threads={chosen.threads!r}: a number of threads is 1 or more")
         return chosen
+
+    @property
+    def memory(self) -> str:
+        """Where tensors may lie, beside the host's."""
+        found = None if self.device == "reference" else devices.find(self.device)
+        return found.memory or "cpu" if isinstance(found, Accelerator) else "cpu"
+
+    def beside(self, graph: torch.fx.Graph) -> Options:
+        """These, on the device of the tensors that the graph is given, where none is named."""
+        given = (node.meta.get("val") for node in graph.nodes if node.op == "placeholder")
+        places = {value.device.type for value in given if isinstance(value, torch.Tensor)}
+        if self.device == "auto" and "cuda" in places:
+            return replace(self, device="cuda")
+        return self
 
     def compile(self, graph: Graph) -> Executable:
         """The graph's program. Raises what `Graph.compile` does."""
@@ -229,7 +244,7 @@ class Program(torch.nn.Module):
                     self._known.look(time.perf_counter() - start)
 
     def _run_once(self, values: Sequence[Any], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
-        if self._launches:
+        if self._launches and self._lie_in(self._run.memory, values):
             return self._launch(values, sizes)
         arrays = [_array(values[place], self._ins[place]) for place in self._given]
         if self._seed_place is not None:
@@ -238,30 +253,47 @@ class Program(torch.nn.Module):
         listed = results if isinstance(results, tuple) else (results,)
         if self._wrong is not None and listed[self._wrong]:
             raise _EagerRaises
-        return tuple(_tensor(listed[spec.number], spec) for spec in self._outs)
+        found = tuple(_tensor(listed[spec.number], spec) for spec in self._outs)
+        if self._run.memory == "cpu":
+            return found
+        places = [values[place].device for place in self._given]
+        there = next((place for place in places if place.type != "cpu"), None)
+        return found if there is None else tuple(result.to(there) for result in found)
+
+    def _lie_in(self, memory: str, values: Sequence[Any]) -> bool:
+        """All tensors that are given: without any, the results are the host's."""
+        if memory == "cpu":  # then no other is recorded
+            return True
+        places = {values[place].device.type for place in self._given}
+        return places == {memory}
 
     def _launch(self, values: Sequence[Any], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:
         """The program reads the tensors where they lie, and writes to new ones."""
         laid = [_laid(values[place], self._ins[place]) for place in self._given]
-        made = self._fresh(sizes)
-        self._run.launch([t.data_ptr() for t in laid], [t.data_ptr() for t in made], sizes)
+        on_device = laid[0].device if laid and laid[0].device.type != "cpu" else None
+        made = self._fresh(sizes, on_device)
+        stream = torch.cuda.current_stream(on_device).cuda_stream if on_device else None
+        self._run.launch([t.data_ptr() for t in laid], [t.data_ptr() for t in made], sizes, stream)
         if self._wrong is not None and made[self._wrong].item():
             raise _EagerRaises
         return tuple([_finished(made[spec.number], spec) for spec in self._outs])
 
-    def _fresh(self, sizes: dict[str, int]) -> list[torch.Tensor]:
+    def _fresh(
+        self, sizes: dict[str, int], device: torch.device | None = None
+    ) -> list[torch.Tensor]:
         """Memory for the outputs, row-major in the order of memory."""
         if self._shapes is None or self._shapes[0] != sizes:
             shapes = [[int(n.evaluate(sizes)) for n in shape] for shape, _ in self._results]
             self._shapes = sizes, shapes
         empty = torch.empty
         made = [
-            empty(shape, dtype=kind) for shape, (_, kind) in zip(self._shapes[1], self._results)
+            empty(shape, dtype=kind, device=device)
+            for shape, (_, kind) in zip(self._shapes[1], self._results)
         ]
         if not self._flagged:
             return made
         if self._flag is None:  # of one memory for all runs: to make it takes as long as to check
-            self._flag = empty((), dtype=torch.bool)
+            self._flag = empty((), dtype=torch.bool, device=device)
         return [*made, self._flag]
 
     def _set_weights(self, values: Sequence[Any]) -> None:

@@ -70,9 +70,11 @@ class Recorder:
     """
 
     def __init__(
-        self, statics: Collection[fx.Node] = (), draws: bool = True, checked: bool = False
-    ) -> None:
-        self.graph = Graph()
+        self, statics: Collection[fx.Node] = (), draws: bool = True, checked: bool = False,
+        memory: str = "cpu",
+    ) -> None:  # fmt: skip
+        """memory: where tensors may lie beside the host's."""
+        self.graph, self.memory = Graph(), memory
         self.statics = statics
         self.draws = draws
         self.checked = checked
@@ -119,7 +121,7 @@ class Recorder:
         if rule is None:
             raise Unsupported("no rule for it")
         for tensor in tensors_in(node.meta.get("val")):
-            check_kind(tensor)
+            check_kind(tensor, self.memory)
         whole = (self,) if rule is SOURCES.get(name) else ()
         args, kwargs = self._arguments(node)
         try:
@@ -209,7 +211,7 @@ class Recorder:
     def _input(self, node: fx.Node, value: torch.Tensor) -> Tensor | Complex:
         if self._depth and node.graph is getattr(self.node, "graph", None):
             raise Unsupported("a constant in the body of a loop")
-        kind = check_kind(value)
+        kind = check_kind(value, self.memory)
         sizes = [index_of(self.graph, size) for size in value.shape]
         order, _ = layout(value)
         static = node in self.statics
@@ -341,11 +343,12 @@ def kind_of(theirs: torch.dtype) -> DType | Pairs:
     return kind
 
 
-def check_kind(value: torch.Tensor) -> DType | Pairs:
-    """The dtype of a tensor that we can hold: strided, on the CPU. Raises Unsupported."""
+def check_kind(value: torch.Tensor, memory: str = "cpu") -> DType | Pairs:
+    """The dtype of a tensor that we can hold: strided, on the CPU or where the program runs. Raises
+    Unsupported."""
     if value.layout is not torch.strided:
         raise Unsupported(f"layout {value.layout}")
-    if value.device.type != "cpu":
+    if value.device.type not in ("cpu", memory):
         raise DeviceError(f"a tensor on {value.device}")
     return kind_of(value.dtype)
 

@@ -32,11 +32,11 @@ OTHERS: dict[str, Callable[..., SpeechModel]] = {"moonshine": Moonshine, "wav2ve
 
 def speech_model(
     path_or_id: str | Path | None = None, quant: str | None = None, threads: int | None = None,
-    rows: int | None = None,
+    rows: int | None = None, device: str = "auto",
 ) -> SpeechModel:  # fmt: skip
     """The model of speech at a path, or of a name on the hub; quant, rows: of `Whisper` alone.
     Raises WeightsError or Unsupported."""
-    more: dict[str, Any] = {} if rows is None else {"rows": rows}
+    more: dict[str, Any] = {"device": device} | ({} if rows is None else {"rows": rows})
     if path_or_id is None:
         return Whisper(None, quant, threads, **more)
     path = locate(path_or_id)
@@ -45,7 +45,7 @@ def speech_model(
         if kind in OTHERS:
             if quant is not None:
                 raise Unsupported(f"quant={quant!r} for {kind}: only Whisper has it")
-            return OTHERS[kind](path, threads=threads)
+            return OTHERS[kind](path, threads=threads, device=device)
         if kind not in (None, "whisper"):
             there = ", ".join(["whisper", *OTHERS])
             raise WeightsError(f"{path}: {kind!r} is no model of speech; there are {there}")
