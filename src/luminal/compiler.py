@@ -57,7 +57,7 @@ from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided
-from .scheduling.once import laid_out, makers_apart
+from .scheduling.laid_out import laid_out, makers_apart
 from .scheduling.plain import plain_schedule
 from .scheduling.ranges import Settled
 from .search import Budget, Chosen, Tuning

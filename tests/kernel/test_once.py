@@ -21,7 +21,8 @@ from luminal.backend.cpu.target import named
 from luminal.kernel.kernel import Kernel
 from luminal.scheduling import once
 from luminal.scheduling.default import drafted
-from luminal.scheduling.once import NAME, made_once, makers_apart
+from luminal.scheduling.laid_out import makers_apart
+from luminal.scheduling.once import NAME, made_once
 from luminal.scheduling.prepare import prepare
 
 TARGET = named("avx512")

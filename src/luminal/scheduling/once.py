@@ -4,16 +4,16 @@
 
 The reader may choose how `op` lies, as it may for a constant: its schedule decides, and the kernel
 before writes that layout (`laid_out`). Constants are packed when they are set, so this is for what
-changes between calls: weights that are trained, activations, and the windows of an image.
-Only where the kernels together are estimated to take clearly less time than the one.
+changes between calls: weights that are trained, activations, and the windows of an image, written
+out or left in a copy of the image with its padding, which needs no conditions. Only where the
+kernels together are estimated to take clearly less time than the one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import inf, prod
 from typing import TypeAlias
 
@@ -23,7 +23,6 @@ from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
     Apply,
     Buffer,
-    Constant,
     Expression,
     Guard,
     Kernel,
@@ -34,23 +33,20 @@ from ..kernel.kernel import (
     indices,
     walk,
 )
-from ..kernel.layout import counts
-from ..kernel.merge import merge_axes, rewrite
-from ..kernel.schedule import Layout
+from ..kernel.merge import merge_axes
 from ..kernel.target import Target
 from ..kernel.work import extents_at, usual_sizes
 from .default import drafted
 from .divide import divided
 from .draft import Draft
-from .facts import is_product_sum, weight
+from .estimate import estimate, late
+from .facts import is_product_sum
+from .laid_out import laid_out
 from .split import trimmed
 
 LEAST_SECONDS = 2e-5  # of a kernel: below, another one before it does not pay
 LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
 GAIN = 0.8  # of the time with the operands made inside, at most
-SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on another page
-TURNED = 0.5  # the same where blocks are transposed in registers
-WINDOWED, CROWDED = 1.1, 2.5  # times the cycles of a product that reads windows where they lie
 FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
 NAME = "once"  # how the buffers of this module are called
 
@@ -68,7 +64,7 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
         draft = drafted(kernel, target)
     except Illegal:
         return [kernel]
-    best, makers = _seconds(draft), list[Kernel]()
+    best, makers = estimate(draft), list[Kernel]()
     if best < LEAST_SECONDS:
         return [kernel]
     for name in names if _makes_operands(draft) else ():
@@ -86,14 +82,14 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
 def _streams_apart(kernel: Kernel, draft: Draft) -> tuple[Kernel, ...]:
     """The kernel, or its product and behind it what is made of that: where it walks long arrays a
     few lines at a time, in the product's tiles (a weight's gradient, and its update)."""
-    target, whole = draft.target, _seconds(draft)
+    target, whole = draft.target, estimate(draft)
     beside = [v for v in draft.found.values if v not in draft.found.group]
-    cold = sum(_cold(draft, v) * draft.facts.points(v) for v in beside)
+    cold = sum(late(draft, v) * draft.facts.points(v) for v in beside)
     if draft.found.streams or cold / target.clock / target.threads < (1 - GAIN) * whole:
         return (kernel,)
     halves = divided(kernel)
     try:
-        apart = target.launch + sum(_seconds(drafted(half, target)) for half in halves)
+        apart = target.launch + sum(estimate(drafted(half, target)) for half in halves)
     except Illegal:
         return (kernel,)
     return halves if len(halves) == 2 and apart < GAIN * whole else (kernel,)
@@ -140,7 +136,7 @@ def _tried(
         layouts = draft.finish()[1].layouts
         free = {b: layouts.get(b.name, ()) for b in reader.buffers}
         first = [each for maker in makers for each in laid_out(maker, free)]
-        seconds = _seconds(draft) + sum(_making(each, target) for each in first)
+        seconds = estimate(draft) + sum(_making(each, target) for each in first)
     except Illegal:
         return None
     return seconds, [*makers, reader]
@@ -208,193 +204,9 @@ def _narrow(side: Expression) -> Expression:
     return side
 
 
-# ---- layouts
-
-
-def makers_apart(parts: Sequence[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
-    """Those of some kernels that make operands for others, and the others."""
-    free = {b.name for part in parts for b in part.buffers if b.constant}
-    own = [{b.name for b in part.buffers if not b.constant} & {*part.outputs} for part in parts]
-    makers = [part for part, outputs in zip(parts, own) if outputs & free]
-    return makers, [part for part in parts if part not in makers]
-
-
-def laid_out(maker: Kernel, layouts: Mapping[Buffer, Layout]) -> list[Kernel]:
-    """The kernels that make an operand as its reader has laid it out: its dimensions are each one
-    or several neighbouring ones of the maker's. Where a digit ends inside one of those the operand
-    is made row by row, and then turned."""
-    (name,) = maker.outputs
-    read, layout = next((b, layout) for b, layout in layouts.items() if b.name == name)
-    digits = _digits(maker.buffer(name).shape, read.shape, layout) if layout else ()
-    if digits is not None:
-        return [derive_domains(merge_axes(_in_digits(maker, digits)))]
-    rows = f"{name}_rows"
-    axes = {f"d{d}": extent for d, extent in enumerate(read.shape)}
-    index, made = tuple(map(Index.of, axes)), replace(read, constant=False)
-    copy = Value(name, tuple(axes), Load(rows, index, read.dtype), read.dtype,
-                 store=Store(name, index))  # fmt: skip
-    buffers = (replace(made, name=rows), made)
-    turn = _in_digits(replace(maker, axes=axes, buffers=buffers, values=(copy,)), layout)
-    return [derive_domains(merge_axes(each)) for each in (_renamed(maker, name, rows), turn)]
-
-
-def _renamed(maker: Kernel, old: str, new: str) -> Kernel:
-    (value,) = maker.values
-    assert value.store is not None
-    buffers = tuple(replace(b, name=new) if b.name == old else b for b in maker.buffers)
-    return replace(
-        maker, buffers=buffers, values=(replace(value, store=replace(value.store, buffer=new)),)
-    )
-
-
-def _digits(own: Sequence[Index], read: Sequence[Index], layout: Layout) -> Layout | None:
-    """The layout over the maker's dimensions; None where a step ends inside one of them."""
-    left, digits, above = list(enumerate(own)), list[tuple[int, int]](), dict[int, int]()
-    groups = [_group(left, extent) for extent in read]
-    for d, step in layout:
-        each = 1  # elements between neighbours in a dimension
-        part: list[tuple[int, int]] = []
-        for dim, count in groups[d][::-1]:
-            first = dim == groups[d][0][0]
-            if not (first or count.is_constant):
-                return None
-            whole = None if first else each * int(count)
-            if above.get(d, inf) > each and (whole is None or step < whole):
-                if step > each and (step % each or (whole is not None and whole % step)):
-                    return None
-                part.insert(0, (dim, max(1, step // each)))
-            each = whole or each
-        digits += part
-        above[d] = step
-    return tuple(digits)
-
-
-def _group(left: list[tuple[int, Index]], extent: Index) -> list[tuple[int, Index]]:
-    """Takes the next dimensions that are one of this extent."""
-    group, total = list[tuple[int, Index]](), Index.of(1)
-    while total != extent:
-        group.append(left.pop(0))
-        total = total * group[-1][1]
-    return group
-
-
-def _in_digits(kernel: Kernel, layout: Layout) -> Kernel:
-    """A kernel that stores its value at its axes, which stores it in this layout instead: each
-    digit is an axis, and what pads the last block of a dimension is zero."""
-    if not layout:
-        return kernel
-    (value,) = kernel.values
-    assert value.store is not None
-    names = [f"{value.axes[d]}_{step}" for d, step in layout]
-    extents = counts([kernel.axes[a] for a in value.axes], layout)
-    place = {
-        axis: sum((Index.of(n) * s for n, (dim, s) in zip(names, layout) if dim == d), Index.of(0))
-        for d, axis in enumerate(value.axes)
-    }
-    def moved(index: Index) -> Index:
-        return index.substitute(place)
-
-    (inside,) = rewrite(kernel, moved, lambda _, index: tuple(map(moved, index))).values
-    outer = {d: step for d, step in reversed(layout)}
-    conditions = tuple(
-        kernel.axes[a] - 1 - place[a] for d, a in enumerate(value.axes)
-        if not (kernel.axes[a].is_constant and int(kernel.axes[a]) % outer[d] == 0)
-        and outer[d] > 1
-    )
-    body = Guard(conditions, inside.body, Constant(0, value.dtype)) if conditions else inside.body
-    store = replace(value.store, index=tuple(map(Index.of, names)))
-    buffers = tuple(
-        replace(b, shape=tuple(extents)) if b.name == store.buffer else b for b in kernel.buffers
-    )
-    made = replace(value, axes=tuple(names), body=body, store=store, domain={})
-    return replace(kernel, axes=dict(zip(names, extents)), buffers=buffers, values=(made,))
-
-
-# ---- time
-
-
-def _seconds(draft: Draft) -> float:
-    """What a kernel takes, as far as its schedule tells: the tile of its product, and how often
-    and in which steps through memory the values beside it are computed."""
-    found, facts, target = draft.found, draft.facts, draft.target
-    cycles = 0.0
-    for v in found.values:
-        each = _apiece(draft, v)
-        if v in found.group and found.tile is not None:
-            each = found.tile.cycles / len(found.group) * _windowed(draft, v)
-        cycles += each * _again(draft, v) * facts.points(v)
-    return cycles / target.clock / target.threads
-
-
-def _windowed(draft: Draft, v: Value) -> float:
-    """What a product takes longer for reading windows of an image where they lie: more where all
-    steps of a sum land on one set of the first cache."""
-    target, factor = draft.target, 1.0
-    way = target.l1 // target.l1_ways
-    for x in draft.facts.accesses(v):
-        if x.load and any(len(i.names()) > 1 for i in x.load.index):
-            long = (a for a in x.axes.intersection(v.over) if draft.size[a] > target.l1_ways)
-            crowded = any(x.stride(a) * x.dtype.bytes % way == 0 for a in long)
-            factor = max(factor, CROWDED if crowded else WINDOWED)
-    return factor
-
-
-def _again(draft: Draft, v: Value) -> float:
-    """How often each element of a value is computed: turns of loops over axes that it lacks."""
-    within, turns = dict[str, int](), 1.0
-    for loop in draft.paths.get(v.name, ()):
-        before = within.get(loop.axis, draft.size[loop.axis])
-        turns *= -(-before // loop.step) if loop.axis not in v.points else 1
-        within[loop.axis] = loop.step
-    return turns
-
-
-def _apiece(draft: Draft, v: Value) -> float:
-    """Cycles of an element: arithmetic in lanes, and one by one what lies apart along them, or
-    what is turned in registers."""
-    facts, tile = draft.facts, draft.tiles.get(v.name)
-    lane = _lane(draft, v)
-    steps = [(x.stride(lane), x.dtype) for x in facts.accesses(v) if lane in x.axes or not lane]
-    if v.store is not None:
-        steps.append((facts.store_stride(v, lane) if lane else 0, v.dtype))
-    lanes = facts.lanes if lane else 1
-    cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports + _cold(draft, v)
-    for step, dtype in steps:
-        if tile is not None and tile.across:
-            cycles += FAR if draft.size[lane] % lanes else TURNED
-        elif lane and abs(step) <= 1:
-            cycles += 1 / lanes
-        else:
-            cycles += SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
-    return cycles
-
-
-def _lane(draft: Draft, v: Value) -> str:
-    return next((x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"), "")
-
-
-def _cold(draft: Draft, v: Value) -> float:
-    """Cycles that an element waits for memory where its arrays are long and are walked a few
-    elements here, a few on another page: two lines of each run come late."""
-    facts, target, lane, run = draft.facts, draft.target, _lane(draft, v), 0
-    others = [a for a in v.axes if a != lane]
-    path = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant]
-    for loop, after in pairwise(path):
-        run = loop.step if loop.axis == lane and after.axis != lane else run
-    touched = [(x.name, x.dtype, x.stride) for x in facts.accesses(v) if x.load]
-    if v.store is not None:
-        touched.append((v.store.buffer, v.dtype, partial(facts.store_stride, v)))
-    late = sum(
-        facts.bytes(name) > target.l2 and stride(lane) == 1
-        and any(abs(stride(a)) * dtype.bytes >= target.page for a in others)
-        for name, dtype, stride in touched
-    )  # fmt: skip
-    return 2 * target.costs.cold * late / run if run else 0.0
-
-
 def _making(maker: Kernel, target: Target) -> float:
     """Seconds of a kernel that makes an operand."""
     draft = drafted(maker, target)
     (value,) = draft.found.values
     moved = 2 * value.dtype.bytes * draft.facts.points(value)
-    return target.launch + max(_seconds(draft), moved / (FAST * target.bandwidth))
+    return target.launch + max(estimate(draft), moved / (FAST * target.bandwidth))
