@@ -9,17 +9,26 @@ if TYPE_CHECKING:
     from .llm import LLM
     from .ranking import MultiVectorEncoder, Reranker, SparseEncoder
     from .sentence import SentenceEncoder
+    from .seq2seq import T5
     from .speech import Whisper
 
 __all__ = [
-    "LLM", "Bert", "BertConfig", "MultiVectorEncoder", "Pipeline", "Reranker", "SentenceEncoder",
-    "SparseEncoder", "Whisper",
+    "LLM",
+    "T5",
+    "Bert",
+    "BertConfig",
+    "MultiVectorEncoder",
+    "Pipeline",
+    "Reranker",
+    "SentenceEncoder",
+    "SparseEncoder",
+    "Whisper",
 ]  # fmt: skip
 
 _LATER = {
     "LLM": ".llm", "Bert": ".bert", "BertConfig": ".bert", "SentenceEncoder": ".sentence",
     "MultiVectorEncoder": ".ranking", "Reranker": ".ranking", "SparseEncoder": ".ranking",
-    "Whisper": ".speech", "Pipeline": ".diffusion",
+    "Whisper": ".speech", "Pipeline": ".diffusion", "T5": ".seq2seq",
 }  # fmt: skip
 
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from ... import nn, ops
 from ...graph import Graph, Tensor
+from ...graph.index import Index
 from ...nn.activation import BY_NAME, activation_of
 from ...nn.attention import heads as split_heads
+from ...ops.base import Size
 from ...weights.fields import Fields
 from ..vision.layers import merged
 
@@ -37,7 +39,7 @@ class T5Config:
     def load(file: Path) -> T5Config:
         """Raises WeightsError."""
         given = Fields.load(file)
-        given.text("model_type", "t5", among=("t5",))
+        given.text("model_type", "t5", among=("t5", "mt5"))
         kind = given.text("feed_forward_proj", "relu")
         gated, act = kind.startswith("gated-"), kind.removeprefix("gated-")
         act = "gelu_new" if kind == "gated-gelu" else act
@@ -83,6 +85,14 @@ class SelfAttention(nn.Module):
         number = bucket(at[None] - at[:, None], self.config.buckets, self.config.distance)
         table = self.relative_attention_bias(self.o.weight.graph.constant(number))
         return table.permute(2, 0, 1)
+
+    def bias_of(self, length: Size, most: int) -> Tensor:
+        """As `bias`, of any length up to `most`."""
+        graph = self.o.weight.graph
+        numbers = bucket(np.arange(1 - most, most), self.config.buckets, self.config.distance)
+        table = self.relative_attention_bias(graph.constant(numbers))  # (distances, heads)
+        ahead = graph.iota((length, length), Index.of("i1") - Index.of("i0") + (most - 1))
+        return ops.embedding(ahead, table).permute(2, 0, 1)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         q, k, v = (split_heads(self._modules[n](x), self.config.num_heads) for n in "qkv")
@@ -143,8 +153,11 @@ class Encoder(nn.Module):
         self.block = nn.ModuleList(Block(graph, config, n == 0) for n in range(config.num_layers))
         self.final_layer_norm = nn.RMSNorm(graph, config.d_model, config.eps)
 
-    def forward(self, x: Tensor) -> Tensor:
-        bias = self.block[0].layer[0].SelfAttention.bias(int(x.shape[1]))
+    def forward(self, x: Tensor, most: int | None = None) -> Tensor:
+        """most: tokens, where their number is not known."""
+        attention = self.block[0].layer[0].SelfAttention
+        length = x.shape[1]
+        bias = attention.bias(int(length)) if most is None else attention.bias_of(length, most)
         for block in self.block:
             x = block(x, bias)
         return self.final_layer_norm(x)
@@ -158,5 +171,6 @@ class T5Encoder(nn.Module):
         self.shared = nn.Embedding(graph, config.vocab_size, config.d_model)
         self.encoder = Encoder(graph, config)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.encoder(self.shared(ids))
+    def forward(self, ids: Tensor, most: int | None = None) -> Tensor:
+        """most: tokens, where their number is not known."""
+        return self.encoder(self.shared(ids), most)

@@ -200,6 +200,7 @@ class PagedCache:
         """pool: how many pages there are."""
         self.config, self.pool, self.page = config, pool, page
         self.positions, self.slots, self.table = positions, slots, table
+        self.bias: Tensor | None = None  # (positions, heads): of scores, by the distance of a key
         self.layers = _Layers(graph, config, kind, lambda heads, size: (pool * page, heads, size))
         self.states = self.layers.states
         if layout is not None:
@@ -222,6 +223,10 @@ class PagedCache:
         early = None
         if config.chunked and (size := config.windows[layer]) is not None:
             early = place < token // size * size
+        if self.bias is not None:
+            far = ops.clamp(self.positions.unsqueeze(1) - place, min=0)  # (tokens, keys)
+            bias = ops.embedding(far, self.bias).permute(0, 2, 1)
+            scores = scores + bias.unflatten(1, (keys.shape[1], -1))
         sunk = None if sinks is None else sinks.reshape(keys.shape[1], -1, 1)
         left = None if self.left is None else self.left.reshape(-1, 1, 1, 1)
         seen = _seen(config, layer, place - token, early, left)

@@ -199,6 +199,7 @@ class DecoderConfig:
     latent: Latent | None = None  # then kv_heads is 1, head_dim that of what is kept of a token
     sub_norms: bool = False  # before the last matrix of attention and of the feed-forward part
     sinks: bool = False  # each head has a score more, of which nothing is taken
+    relative: tuple[int, int] | None = None  # buckets of distances, the largest distance (T5)
     bare_first: bool = False  # the first layer has no norm before attention
     logit_cap: float | None = None
     embedding_scale: float | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from ... import ops
 from ...graph import Tensor
@@ -61,3 +64,13 @@ def plain_config(**given: Any) -> DecoderConfig:
         "head_dim": given["width"] // given["heads"], "rotary": (None,) * layers, "norm": "layer",
     }  # fmt: skip
     return DecoderConfig(**(usual | given))
+
+
+def buckets_before(context: int, count: int, most: int) -> np.ndarray:
+    """The number of T5's bucket of each distance 0 .. context - 1 of a key before a token: half of
+    them exact, the others growing with the logarithm up to `most`."""
+    far, exact = np.arange(context), count // 2
+    with np.errstate(divide="ignore"):
+        grown = exact + np.log(far / exact) / math.log(most / exact) * (count - exact)
+    grown = np.minimum(np.where(far < exact, 0, grown).astype(np.int64), count - 1)
+    return np.where(far < exact, far, grown)

@@ -83,6 +83,9 @@ class SpeechDecoder(nn.Module):
             DecoderLayer(graph, config, n, rotary, storage.below(f"layers.{n}"))
             for n in range(config.layers)
         )
+        self.relative: nn.Embedding | None = None
+        if config.relative is not None:
+            self.relative = nn.Embedding(graph, config.relative[0], config.heads)
         self.norm = norm(graph, config, width)
         self.lm_head: Projection | None = None
         if not config.tied:

@@ -14,6 +14,7 @@ from ..llm.config import DecoderConfig
 from ..llm.elsewhere import Recorded, compiled
 from ..llm.storage import Storage
 from ..llm.weights import Deferred, give
+from ..llm.whole import buckets_before
 from .config import WhisperConfig
 from .decoder import Memories, SpeechDecoder
 from .encoder import Memory, WhisperEncoder, encoder_outputs
@@ -66,6 +67,9 @@ def recorded_decoder(
     with nn.uninitialised():
         model = SpeechDecoder(graph, config, storage)
     cache = PagedCache(graph, config, rows * config.context, 1, positions, slots, table)
+    if model.relative is not None and config.relative is not None:
+        numbers = graph.constant(buckets_before(config.context, *config.relative))
+        cache.bias = model.relative(numbers)  # (positions, heads)
     length = graph.dim("frames", 1, MOST_FRAMES, hint=500) if frames is None else frames
     memory = memory_inputs(graph, config, audios, length)
     last = graph.tensor((wanted,), "i64", "last")

@@ -1,0 +1,168 @@
+"""T5 and Flan-T5 (Raffel and others 2019, https://arxiv.org/abs/1910.10683): a text read whole, and
+another one made of it, token by token with a cache.
+
+The encoder is that of the diffusion models, the decoder that of the models of speech, with biases
+of scores by distance in the place of positions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import nn
+from ..errors import InputError
+from ..graph import Graph, Tensor
+from ..weights.checkpoints import read_tensors
+from ..weights.fields import Fields
+from .diffusion.t5 import T5Config, T5Encoder
+from .llm.config import DecoderConfig, end_tokens
+from .llm.elsewhere import Recorded, compiled
+from .llm.storage import Storage
+from .llm.weights import give
+from .llm.whole import plain_config
+from .speech.encoder import Memory, encoder_outputs
+from .speech.program import DecoderProgram, Encoding, part_of
+from .tokenizing import read_tokenizer
+
+PARTS = (  # of decoder.block.N.layer., under our names below layers.N.
+    (r"0\.SelfAttention\.([qkvo])\.", r"self_attn.\1_proj."),
+    (r"0\.layer_norm\.", "input_layernorm."),
+    (r"1\.EncDecAttention\.([qo])\.", r"encoder_attn.\1_proj."),
+    (r"1\.layer_norm\.", "cross_layernorm."), (r"2\.layer_norm\.", "post_attention_layernorm."),
+    (r"2\.DenseReluDense\.wi_0\.", "mlp.gate_proj."),
+    (r"2\.DenseReluDense\.wi_1\.", "mlp.up_proj."),
+    (r"2\.DenseReluDense\.wi\.", "mlp.up_proj."), (r"2\.DenseReluDense\.wo\.", "mlp.down_proj."),
+)  # fmt: skip
+BLOCK = re.compile(r"decoder\.block\.(\d+)\.layer\.(.+)")
+CROSS = re.compile(r"1\.EncDecAttention\.([kv])\.weight")
+State = dict[str, np.ndarray]
+
+
+class Reader(nn.Module):
+    """ids (1, tokens) -> hidden states, of at most `most` tokens."""
+
+    def __init__(self, graph: Graph, config: T5Config, most: int) -> None:
+        super().__init__()
+        self.t5, self.most = T5Encoder(graph, config), most
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.t5(ids, self.most)
+
+
+def recorded_reader(config: T5Config, decoder: DecoderConfig, most: int) -> Recorded:
+    """Tokens of a text to the keys and values of each layer of the decoder."""
+    graph = Graph()
+    tokens = graph.dim("tokens", 1, most, hint=min(64, most))
+    ids = graph.tensor((1, tokens), "i64", "ids")
+    with nn.uninitialised():
+        memory = Memory(graph, decoder, config.d_model, Storage())
+        model = Encoding(Reader(graph, config, most), memory)
+    encoder_outputs(model(ids))
+    return Recorded(graph, model, [])
+
+
+class T5:
+    """A model that makes a text of a text, from a directory as Hugging Face writes it.
+
+    context: the most tokens of either. options: of `Graph.compile`. Raises WeightsError or
+    Unsupported.
+    """
+
+    def __init__(self, directory: str | Path, context: int = 512, **options: Any) -> None:
+        self.directory = Path(directory)
+        given = Fields.load(self.directory / "config.json")
+        self.config, self.context = T5Config.load(self.directory / "config.json"), context
+        self.decoder = _decoder(given, self.config, context)
+        self.start = given.count("decoder_start_token_id", given.count("pad_token_id", 0, 0), 0)
+        self.ends = end_tokens(given) or (1,)
+        tied = given.flag("tie_word_embeddings", True)
+        scaled = given.flag("scale_decoder_outputs", tied)
+        state = _adapted(dict(read_tensors(self.directory)), self.config, scaled)
+        arguments = {"config": self.config, "decoder": self.decoder, "most": context}
+        made, self._reader = compiled(recorded_reader, arguments, options)
+        give(self._reader, made.model, part_of(state, "encoder.", "memory."))
+        self._writer = DecoderProgram(self.decoder, state, None, 1, Storage(), **options)
+
+    def complete(self, ids: Sequence[int], max_tokens: int = 256) -> list[int]:
+        """The likeliest tokens, one after the other, without the end token. Raises InputError."""
+        self._read(ids)
+        logits = self._writer.prompt(np.array([[self.start]]), [0])
+        found: list[int] = []
+        while len(found) < min(max_tokens, self.context - 1):
+            token = int(logits[0, 0].argmax())
+            if token in self.ends:
+                break
+            found.append(token)
+            logits = self._writer.step(np.array([[token]]))
+        return found
+
+    def logits(self, ids: Sequence[int], made: Sequence[int]) -> np.ndarray:
+        """Logits (1 + made, vocabulary) f32 of the first token made of a text and of each that
+        follows those made. Raises InputError."""
+        if len(made) >= self.context:
+            raise InputError(f"{len(made)} tokens made; this model makes {self.context - 1}")
+        self._read(ids)
+        given = np.array([[self.start, *made]])
+        return self._writer.prompt(given, range(given.shape[1]))[0]
+
+    def _read(self, ids: Sequence[int]) -> None:
+        if not 1 <= len(ids) <= self.context:
+            raise InputError(f"a text of {len(ids)} tokens; this model takes 1 to {self.context}")
+        self._reader["ids"] = np.array([ids], np.int64)
+        self._reader.run()
+        layers = range(self.decoder.layers)
+        names = [f"{what}{n}" for n in layers for what in ("keys", "values")]
+        self._writer.listen([self._reader[name] for name in names])
+
+    def generate(self, text: str, max_tokens: int = 256) -> str:
+        """What the model makes of a text, such as "translate English to German: ..."."""
+        tokenizer = read_tokenizer(self.directory / "tokenizer.json")
+        made = self.complete(tokenizer.encode(text).ids, max_tokens)
+        return str(tokenizer.decode(made))
+
+
+def _decoder(given: Fields, config: T5Config, context: int) -> DecoderConfig:
+    return plain_config(
+        family="t5", vocabulary=config.vocab_size, width=config.d_model, heads=config.num_heads,
+        head_dim=config.d_kv, hidden=config.d_ff, context=context, norm="rms", eps=config.eps,
+        layers=given.count("num_decoder_layers", config.num_layers), gated=config.gated,
+        activation=config.act, attention_scale=1.0, relative=(config.buckets, config.distance),
+    )  # fmt: skip
+
+
+def _adapted(state: State, config: T5Config, scaled: bool) -> State:
+    """Of the two programs. T5's scores have no scale: attention over the text, which has one,
+    gets larger queries."""
+    found: State = {}
+    shared = state.get("shared.weight", state.get("encoder.embed_tokens.weight"))
+    for name, value in state.items():
+        match = BLOCK.match(name)
+        if match is None:
+            if name.startswith(("encoder.block", "encoder.final")):
+                found[f"encoder.t5.{name}"] = value
+            continue
+        layer, rest = match.groups()
+        if (cross := CROSS.fullmatch(rest)) is not None:
+            found[f"memory.layers.{layer}.{cross[1]}_proj.weight"] = value
+            continue
+        if "relative_attention_bias" in rest:
+            found["decoder.relative.weight"] = value
+            continue
+        for theirs, ours in PARTS:
+            rest = re.sub(f"^{theirs}", ours, rest)
+        if rest == "encoder_attn.q_proj.weight":
+            value = np.asarray(value, np.float32) * np.float32(math.sqrt(config.d_kv))
+        found[f"decoder.layers.{layer}.{rest}"] = value
+    last = state.get("decoder.final_layer_norm.weight")
+    if shared is not None and last is not None:
+        factor = np.float32(config.d_model**-0.5 if scaled else 1.0)
+        found["encoder.t5.shared.weight"] = found["decoder.embed_tokens.weight"] = shared
+        found["decoder.lm_head.weight"] = state.get("lm_head.weight", shared)
+        found["decoder.norm.weight"] = np.asarray(last, np.float32) * factor
+    return found

@@ -1,0 +1,55 @@
+"""T5 and Flan-T5 against transformers: the same 64 tokens, after texts of several lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+from luminal.errors import InputError
+from luminal.models import T5
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 80, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20, "decoder_start_token_id": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, {}],
+    ids=["flan", "first"],
+)
+def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = T5ForConditionalGeneration(T5Config(**SIZES | more)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 1.0 if "shared" in name or "bias" in name else 0.3)
+            else:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(tmp_path)
+    t5 = T5(tmp_path, context=100, threads=1)
+    t5.ends = ()
+    for length in (1, 7, 40):
+        ids = np.random.default_rng(length).integers(2, 80, length).tolist()
+        with torch.no_grad():
+            expected = model.generate(
+                torch.tensor([ids]), max_new_tokens=64, min_new_tokens=64, do_sample=False,
+                eos_token_id=None,
+            )  # fmt: skip
+        assert t5.complete(ids, 64) == expected[0, 1:].tolist()
+        made = np.random.default_rng(0).integers(2, 80, 50).tolist()
+        with torch.no_grad():
+            wanted = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *made]]))
+        wanted = wanted.logits[0].numpy()
+        bound = 1e-4 * np.abs(wanted).max()
+        np.testing.assert_allclose(t5.logits(ids, made), wanted, atol=bound, rtol=0)
+    with pytest.raises(InputError, match="0 tokens"):
+        t5.complete([])
