@@ -18,6 +18,7 @@ from .faults import clear_errors, tell
 if TYPE_CHECKING:
     from ..frontend.onnx.model import Model, Port
 
+REST = 0.02  # seconds: onnxruntime's threads go on spinning for a while after a run
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="Default: all.")
 SIZES = click.option(
@@ -116,6 +117,7 @@ def bench(
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
+            time.sleep(REST)
             start = time.perf_counter()
             side()
             times[name].append(time.perf_counter() - start)
