@@ -8,10 +8,9 @@ from oracles.terms import Values
 from luminal.graph.dtype import ALL
 from luminal.graph.index import Index
 from luminal.rewrite.extract import Classes, ENode
-from luminal.rewrite.language import SCALAR
 from luminal.rewrite.maps import within
 from luminal.rewrite.normal import axis_key
-from luminal.rewrite.terms import Map, Term, Terms
+from luminal.rewrite.terms import Map, Terms
 
 
 class Meaning:
@@ -29,32 +28,16 @@ class Meaning:
         op, dtype = node.op, self.classes.dtype[c]
         children = tuple(self.of[x] for x in node.children)
         add = self.terms.add
-        if op in SCALAR:
-            return add(SCALAR[op], children, None, dtype)
-        if op in ("Load", "Store"):
-            return add(op.lower(), children, None, dtype)
-        if op == "One":
+        if op == "one":
             return add("const", (), 1.0, ALL[1])
-        if op == "Const":
-            return add("const", (), node.literals[1], dtype)
-        if op in ("Sum", "Max"):
-            return add(op.lower(), children, self.encoding.names(node.over), dtype)
-        if op in ("Wexp", "OSum"):
+        if op in ("wexp", "osum"):
             return self._online(node, children)
-        return self._interned(node, children, dtype)
-
-    def _interned(self, node: ENode, children: tuple[int, ...], dtype) -> int:
-        add, item = self.terms.add, self.encoding.items[int(node.literals[0])]
-        if node.op in ("Read", "Gather"):
-            return add(node.op.lower(), children, self._total(item, children[0]), dtype)
-        if node.op == "Scatter":
-            return add("scatter", children, item, dtype)
-        if isinstance(item, Term):
-            names = self.encoding.names(node.over) if node.op == "Fold" else item.attribute
-            return add(item.op, children, names, item.dtype)
-        if item is None:
+        if op == "guard" and node.attribute is None:
             return children[1]
-        return add("guard", children, item, dtype)
+        attribute = self.encoding.names(node.over) if node.over else node.attribute
+        if op in ("read", "gather"):
+            attribute = self._total(attribute, children[0])
+        return add(op, children, attribute, node.dtype or dtype)
 
     def _total(self, found: Map, buffer: int) -> Map:
         """The map on the axes that this very buffer has, defined where the map was."""
@@ -65,15 +48,15 @@ class Meaning:
         return Map(tuple((a, entries.get(a, Index.of(a))) for a in whole), conditions)
 
     def _online(self, node: ENode, children: tuple[int, ...]) -> int:
-        add, over = self.terms.add, self.encoding.names(int(node.literals[0]))
-        score, scale = children[0], float(node.literals[1])
+        mask, scale = node.attribute
+        add, over, score = self.terms.add, self.encoding.names(mask), children[0]
         dtype = self.terms.nodes[score].dtype
         top = add("max", (score,), over, dtype)
         minus = add("mul", (top, add("const", (), -1.0, dtype)), None, dtype)
         difference = add("add", (score, minus), None, dtype)
         scaled = add("mul", (difference, add("const", (), scale, dtype)), None, dtype)
         weight = add("exp2", (scaled,), None, dtype)
-        if node.op == "Wexp":
+        if node.op == "wexp":
             return weight
         factor = self.terms.nodes[children[1]]
         if factor.op == "const" and factor.attribute == 1.0:
@@ -94,7 +77,7 @@ def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
     values = Values(meaning.terms, arrays, sizes)
     wrong = []
     for c, node, term in pairs:
-        if classes.is_buffer[c] or node.op == "One":
+        if classes.is_buffer[c] or node.op == "one":
             continue
         mine = meaning.of[c]
         axes = tuple(sorted(meaning.terms.axes[term] | meaning.terms.axes[mine], key=axis_key))

@@ -91,8 +91,8 @@ SHAPES = [("f32", 1), ("f32", 128), ("q8", 1), ("q4", 1)]
 def test_every_reduction_of_a_decoder_is_made_once(storage, tokens):
     found = sums(decoder(storage, tokens))
     scores = LAYERS
-    assert found["Sum"] == CONTRACTIONS + scores + NORMS, text(decoder(storage, tokens))
-    assert found["OSum"] == ATTENTION - scores
+    assert found["sum"] == CONTRACTIONS + scores + NORMS, text(decoder(storage, tokens))
+    assert found["osum"] == ATTENTION - scores
     assert found["Max"] == 0
 
 
@@ -119,21 +119,21 @@ def test_weights_stay_as_they_are_stored(storage):
 
 def test_gate_and_up_are_one_kernel():
     plans = decoder("f32", 128)
-    both = [p for p in pieces(plans) if [n.op for _, n in p.body if n.over] == ["Sum", "Sum"]]
+    both = [p for p in pieces(plans) if [n.op for _, n in p.body if n.over] == ["sum", "sum"]]
     assert len(both) == LAYERS, text(plans)
 
 
 def test_rotated_projections_are_made_once():
     plans = attention(cached=False)
     assert len(pieces(plans)) == 7, text(plans)  # q, its rotation, k, its rotation, v, rest, out
-    assert sums(plans) == {"Sum": 5, "OSum": 2}
+    assert sums(plans) == {"sum": 5, "osum": 2}
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_cache_is_scattered_into_and_read_by_attention(batch):
     plans = attention(cached=True, batch=batch)
     assert sum(p.scatter is not None for p in pieces(plans)) == 2, text(plans)
-    assert sums(plans) == {"Sum": 5, "OSum": 2}, text(plans)
+    assert sums(plans) == {"sum": 5, "osum": 2}, text(plans)
     assert len(pieces(plans)) <= 7
 
 

@@ -42,7 +42,7 @@ def test_kernel_counts(name):
 def test_attention_is_online_and_keeps_no_square(name):
     plan = plan_of(name)
     steps = bridge(plan)
-    assert any(n.op == "OSum" for piece in plan.pieces for _, n in piece.body)
+    assert any(n.op == "osum" for piece in plan.pieces for _, n in piece.body)
     kept = (
         buffer for step in steps for buffer in step.kernel.buffers
         if step.arguments[buffer.name].kind == "temporary"
@@ -53,9 +53,9 @@ def test_attention_is_online_and_keeps_no_square(name):
 
 def test_projections_are_not_made_inside_attention():
     plan = plan_of("bert_layer")
-    online = [p for p in plan.pieces if any(n.op == "OSum" for _, n in p.body)]
+    online = [p for p in plan.pieces if any(n.op == "osum" for _, n in p.body)]
     assert len(online) == 1
-    assert sum(1 for _, n in online[0].body if n.op == "Sum") == 1  # the scores alone
+    assert sum(1 for _, n in online[0].body if n.op == "sum") == 1  # the scores alone
 
 
 def test_a_contraction_is_a_product_of_two_factors():
@@ -98,7 +98,7 @@ def test_one_row_is_scaled_behind_the_sum(name):
 def test_a_contraction_that_is_placed_elsewhere_is_made_at_its_own_points():
     plan = plan_of("placed_projection")
     names, space = plan.classes.encoding.names, plan.classes.encoding.space
-    made = [(piece, c) for piece in plan.pieces for c, n in piece.body if n.op == "Sum"]
+    made = [(piece, c) for piece in plan.pieces for c, n in piece.body if n.op == "sum"]
     extents = {str(space.axes[a]) for _, c in made for a in names(plan.classes.axes[c])}
     assert "1024" not in extents, plan.describe()
     assert sum(piece.roots == (c,) for piece, c in made) >= 1

@@ -67,7 +67,7 @@ def test_online_sums_on_masked_rows():
     case = rule_case("weights_of_a_maximum")
     arrays = masked_rows(case)
     plan = optimise(case.region)
-    assert any(n.op == "OSum" for piece in plan.pieces for _, n in piece.body)
+    assert any(n.op == "osum" for piece in plan.pieces for _, n in piece.body)
     with np.errstate(all="ignore"):
         found, wanted = run_plan(plan, case, arrays), expected(case, arrays)
     for f, w in zip(found, wanted):

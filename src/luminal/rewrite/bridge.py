@@ -70,7 +70,7 @@ class _Bridge:
             if piece.scatter is None:
                 continue
             base = self.plan.buffer_of(piece.scatter.children[0])
-            made_here = not self.classes.is_buffer[base] or self.classes.source(base) == "Scatter"
+            made_here = not self.classes.is_buffer[base] or self.classes.source(base) == "scatter"
             again = self._read_again(piece, base)
             alone = readers[base] == 1 and base not in roots and not again
             same = self.classes.axes[base] == self.classes.axes[piece.roots[0]]
@@ -89,7 +89,7 @@ class _Bridge:
         return found
 
     def _is_input(self, c: int) -> bool:
-        return self.classes.is_buffer[c] and self.classes.source(c) == "Input"
+        return self.classes.is_buffer[c] and self.classes.source(c) == "input"
 
     def _is_fixed_input(self, c: int) -> bool:
         return self._is_input(c) and self.classes.leaf(c).constant
@@ -185,7 +185,7 @@ class _Bridge:
 
     def _read_again(self, piece: Piece, base: int) -> set[int]:
         """The base, if what is written depends on it too."""
-        loaded = {n.children[0] for _, n in piece.body if n.op == "Load"}
+        loaded = {n.children[0] for _, n in piece.body if n.op == "load"}
         return {base} if base in loaded | piece.moved else set()
 
     def _copy(self, memory: int, target: BufferView, ref: Ref, for_scatter: bool) -> Step:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import ml_dtypes
 
-from ..errors import CompileError
-from ..graph.dtype import ALL, DType
+from ..graph.dtype import DType
 from ..graph.index import Index, names_of
 from ..graph.order import post_order
 from ..kernel.kernel import (
@@ -37,7 +36,7 @@ from .maps import conditions_of
 from .plan import Piece
 from .terms import SLOT, ScatterMap
 
-TRIVIAL = frozenset(("Load", "Read", "Const", "Literal", "Index", "One"))
+TRIVIAL = frozenset(("load", "read", "const", "index", "one"))
 SLOT_NAME = "$0"
 Slots = tuple[tuple[str, Expression], ...]
 Known = tuple[Index, ...]  # conditions that hold where an expression is evaluated
@@ -80,7 +79,7 @@ class Body:
         self.order: list[str] = []  # axes, outermost first, as the stored values have them
         self.uses = self._count_uses()
         self.online: dict[tuple[int, int, float], str] = {}
-        self.streams = {_stream(n) for n in self.node.values() if n.op == "OSum"}
+        self.streams = {_stream(n) for n in self.node.values() if n.op == "osum"}
 
     def _count_uses(self) -> dict[int, int]:
         uses: dict[int, int] = {}
@@ -141,7 +140,7 @@ class Body:
         if c in self.made:
             return self.made[c]
         node = self.node[c]
-        if node.over or node.op == "Scan":
+        if node.over or node.op == "scan":
             self.made[c] = self._reduced(c, node)
             return self.made[c]
         shared = self.uses.get(c, 0) > 1 and node.op not in TRIVIAL
@@ -152,33 +151,27 @@ class Body:
 
     def pointwise(self, c: int, node: ENode, known: Known) -> Expression:
         dtype = self.classes.dtype[c]
-        if node.op == "Load":
+        if node.op == "load":
             return load_from(self.place(node.children[0]), dtype)
-        if node.op in ("Read", "Gather"):
+        if node.op in ("read", "gather"):
             return self._read(node, dtype, known)
-        if node.op == "Const":
-            return Constant(node.literals[1], ALL[int(node.literals[0])])
-        if node.op == "Wexp":
+        if node.op == "const":
+            return Constant(node.attribute, dtype)
+        if node.op == "index":
+            return Position(node.attribute, dtype)
+        if node.op == "wexp":
             return self._weight(node, dtype, known)
-        if node.op == "Guard":
+        if node.op == "guard":
             return self._guard(node, known)
-        name = self.classes.scalar(node)
-        if name:
-            return Apply(name, tuple(self.expression(x, known) for x in node.children), dtype)
-        item = self.classes.item(node)
-        if item.op == "const":
-            return Constant(item.attribute, item.dtype)
-        if item.op == "index":
-            return Position(item.attribute, item.dtype)
-        raise CompileError(f"no expression for {node.op}")
+        return Apply(node.op, tuple(self.expression(x, known) for x in node.children), dtype)
 
     def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:
         """A load at a map; guarded where nothing around it says that it stays inside."""
-        found = self.classes.item(node)
+        found = node.attribute
         place = self.place(self.memory(node.children[0]))
         entries = dict(found.entries)
         slots: Slots = ()
-        if node.op == "Gather":
+        if node.op == "gather":
             slots = ((SLOT_NAME, self.expression(node.children[1], known)),)
             rename = {SLOT: Index.of(SLOT_NAME)}
             entries = {a: i.substitute(rename) for a, i in entries.items()}
@@ -190,7 +183,7 @@ class Body:
         return Guard(missing, load, zero(dtype)) if missing else load
 
     def _guard(self, node: ENode, known: Known) -> Expression:
-        domain: Known | None = self.classes.item(node)
+        domain: Known | None = node.attribute
         first, second = node.children
         if domain is None:
             return self.expression(second, known)
@@ -204,20 +197,19 @@ class Body:
 
     def _reduced(self, c: int, node: ENode) -> Read:
         name = f"r{c}"
-        if node.op == "OSum":
+        if node.op == "osum":
             return self._online_sum(c, node)
-        if node.op == "Scan":
-            running, axis = self.classes.item(node).attribute
+        if node.op == "scan":
+            running, axis = node.attribute
             reduction = Reduction(running, (axis,), scan=True)
             return self.value(c, name, self.expression(node.children[0], ()), reduction)
-        op: str = self.classes.item(node).op if node.op == "Fold" else node.op.lower()
         child = node.children[-1]
-        body = self.product(child) if op == "sum" else self.expression(child, ())
-        return self.value(c, name, body, Reduction(op, self.axes(node.over)))
+        body = self.product(child) if node.op == "sum" else self.expression(child, ())
+        return self.value(c, name, body, Reduction(node.op, self.axes(node.over)))
 
     def _weight(self, node: ENode, dtype: DType, known: Known) -> Expression:
         """2^(c (x - max_k x)): with the running maximum's end where an online sum runs over it."""
-        over, scale = int(node.literals[0]), float(node.literals[1])
+        over, scale = node.attribute
         score = node.children[0]
         if _stream(node) in self.streams:
             top: Expression = Read(f"{self._stream_values(node)}_top", dtype)
@@ -227,7 +219,7 @@ class Body:
 
     def _maximum(self, over: int, score: int) -> Expression:
         for c, node in self.node.items():
-            if node.op == "Max" and node.over == over and node.children[0] == score:
+            if node.op == "max" and node.over == over and node.children[0] == score:
                 return self.expression(c, ())
         name = f"m{score}_{over}"
         dtype = self.classes.dtype[score]
@@ -262,10 +254,10 @@ class Body:
     def _online_sum(self, c: int, node: ENode) -> Read:
         """sum_k f 2^(c (x - max_k x)), in one pass; in a later one if f needs the maximum's end."""
         name, factor = self._stream_values(node), node.children[1]
-        dtype, over = self.classes.dtype[c], self.axes(int(node.literals[0]))
+        dtype, over = self.classes.dtype[c], self.axes(node.over)
         late = self._needs_end(factor, _stream(node))
         weight = self._weight(node, dtype, ()) if late else Read(f"{name}_p", dtype)
-        body = weight if self.node[factor].op == "One" else self.product(factor, weight)
+        body = weight if self.node[factor].op == "one" else self.product(factor, weight)
         rescale = None if late else Read(f"{name}_shrink", dtype)
         return self.value(c, f"r{c}", body, Reduction("sum", over, rescale=rescale))
 
@@ -273,8 +265,8 @@ class Body:
         """Whether a value of this piece needs all of a running maximum, or of a sum over it."""
         inside = post_order([c], lambda x: self.node[x].children if x in self.node else ())
         nodes = [self.node[x] for x in inside if x in self.node]
-        running = (n for n in nodes if n.op in ("Wexp", "OSum"))
-        maxima = ((n.over, n.children[0]) for n in nodes if n.op == "Max")
+        running = (n for n in nodes if n.op in ("wexp", "osum"))
+        maxima = ((n.over, n.children[0]) for n in nodes if n.op == "max")
         return stream in map(_stream, running) or stream[:2] in maxima
 
     # ---- products under a sum
@@ -300,7 +292,7 @@ class Body:
     def _flatten(self, c: int, factors: list[Expression]) -> None:
         node = self.node[c]
         inline = c not in self.made and c not in self.targets and self.uses.get(c, 0) < 2
-        if node.op == "Mul" and inline:
+        if node.op == "mul" and inline:
             for child in node.children:
                 self._flatten(child, factors)
         else:
@@ -324,7 +316,7 @@ class Body:
 
 def scatter_value(body: Body, node: ENode, place: BufferView) -> None:
     """The value that writes into the buffer of a scatter, in row-major order of its points."""
-    found: ScatterMap = body.classes.item(node)
+    found: ScatterMap = node.attribute
     _, slot, values = node.children
     body.order = list(found.along)
     slots = ((SLOT_NAME, body.expression(slot, ())),)
@@ -341,7 +333,8 @@ def scatter_value(body: Body, node: ENode, place: BufferView) -> None:
 
 def _stream(node: ENode) -> tuple[int, int, float]:
     """What online sums must agree in to share a running maximum: axes, score, scale."""
-    return int(node.literals[0]), node.children[0], float(node.literals[1])
+    over, scale = node.attribute
+    return over, node.children[0], scale
 
 
 def _plain_store(place: BufferView) -> Store:

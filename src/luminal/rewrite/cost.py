@@ -19,12 +19,13 @@ from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .extract import Classes, ENode
 from .rates import CostModel
+from .terms import Domain
 
 if TYPE_CHECKING:
     from .plan import Piece
 
 
-FREE = frozenset(("Const", "Literal", "One", "Index", "Guard", "Load"))
+FREE = frozenset(("const", "one", "index", "guard", "load"))
 _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
 _RUNS = 100  # in which a constant that is made once must have paid for its memory
 _SAMPLES = 64  # points at which the share of a guard's branch is estimated
@@ -52,7 +53,7 @@ class Pricer:
         self._points: dict[int, float] = {0: 1.0}
         self._prices = dict(measured or {})
         self._sizes = sizes
-        self._shares: dict[int, float] = {}
+        self._shares: dict[Domain | None, float] = {}
         self.work = 0  # e-nodes of all the pieces that were priced
 
     def points(self, mask: int) -> float:
@@ -64,26 +65,25 @@ class Pricer:
             self._points[mask] = found
         return found
 
-    def share(self, domain: int) -> float:
+    def share(self, domain: Domain | None) -> float:
         """The part of all points at which a domain holds, estimated."""
         found = self._shares.get(domain)
         if found is None:
             found = self._shares[domain] = self._estimate(domain)
         return found
 
-    def _estimate(self, domain: int) -> float:
+    def _estimate(self, domain: Domain | None) -> float:
         encoding = self.classes.encoding
-        conditions = encoding.items[domain]
-        if conditions is None:
+        if domain is None:
             return 0.0
-        names = encoding.names(encoding.mask(n for c in conditions for n in c.names()))
+        names = encoding.names(encoding.mask(n for c in domain for n in c.names()))
         held = 0
         for sample in range(_SAMPLES):
             point = dict(self._sizes)
             for number, name in enumerate(names):
                 place = (sample + 0.5) * (1 / _SAMPLES + number * _GOLDEN) % 1.0
                 point[name] = int(place * self.extents[encoding.bit[name]])
-            held += all(c.evaluate(point) >= 0 for c in conditions)
+            held += all(c.evaluate(point) >= 0 for c in domain)
         return held / _SAMPLES
 
     def price(self, piece: Piece) -> float:
@@ -115,8 +115,8 @@ class _Priced:
         self.axes = pricer.classes.axes
         self.node = dict(piece.body)
         self.order = [c for c, _ in piece.body]
-        self.streams = {(n.literals, n.children[0]) for n in self.node.values() if n.op == "OSum"}
-        self.running = {(literals[0], score) for literals, score in self.streams}  # maxima
+        self.streams = {(n.attribute, n.children[0]) for n in self.node.values() if n.op == "osum"}
+        self.running = {(over, score) for (over, _), score in self.streams}  # maxima
         self.level = self._levels()
         self.loops: dict[int, int] = {}  # axes of the loops around a node
         self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
@@ -141,19 +141,19 @@ class _Priced:
 
     def _hidden_maximum(self, node: ENode) -> bool:
         """2^(x - max_k x) needs a pass for the maximum, unless an online sum runs over it."""
-        return node.op == "Wexp" and (node.literals, node.children[0]) not in self.streams
+        return node.op == "wexp" and (node.attribute, node.children[0]) not in self.streams
 
     def _products(self) -> dict[int, list[int]]:
         """Sums of products of two factors with kept axes of their own -> all factors: contractions.
         What has none of the summed axes is no such factor."""
         found = {}
         for c, node in self.piece.body:
-            if node.op == "Sum":
+            if node.op == "sum":
                 factors = self.factors(node.children[0])
                 masks = (self.axes[f] for f in factors)
                 if apart([mask & ~node.over for mask in masks if mask & node.over]):
                     found[c] = factors
-            elif node.op == "OSum" and self.axes[node.children[1]] & ~self.axes[node.children[0]]:
+            elif node.op == "osum" and self.axes[node.children[1]] & ~self.axes[node.children[0]]:
                 found[c] = self.factors(node.children[1])
         return found
 
@@ -162,7 +162,7 @@ class _Priced:
 
         def below(x: int) -> tuple[int, ...]:
             node = self.node.get(x)
-            return node.children if node is not None and self.classes.scalar(node) == "mul" else ()
+            return node.children if node is not None and node.op == "mul" else ()
 
         return [x for x in post_order([c], below) if not below(x)]
 
@@ -178,16 +178,16 @@ class _Priced:
             else:
                 uses = self.uses[c]
                 if self._hidden_maximum(node):
-                    uses = {*uses, (int(node.literals[0]), self.level[c])}
+                    uses = {*uses, (node.attribute[0], self.level[c])}
                 for child, share in zip(node.children, self._branches(c, node)):
                     self._use(child, self.loops[c], self.repeat[c], uses, share)
 
     def _branches(self, c: int, node: ENode) -> list[float]:
         """The shares of a node's operands: the branches of a guard divide it."""
         whole = self.share[c]
-        if node.op != "Guard":
+        if node.op != "guard":
             return [whole] * len(node.children)
-        first = self.pricer.share(int(node.literals[0]))
+        first = self.pricer.share(node.attribute)
         return [whole * first, whole * (1 - first)]
 
     def tops(self) -> tuple[int, ...]:
@@ -198,7 +198,7 @@ class _Priced:
     def _reduction(self, c: int, node: ENode) -> None:
         """What is reduced is walked over its own loops, once for each tile of the loops around."""
         again = self.repeat[c] * self._again(c, 2.0)
-        if node.op == "OSum":
+        if node.op == "osum":
             score, factor = node.children
             use = (node.over, self.level[c])
             running = {(-use[0], use[1])}
@@ -206,7 +206,7 @@ class _Priced:
             self._use(factor, self.axes[c] | node.over, again, running)
             return
         (operand,) = node.children
-        beside = node.op == "Max" and (node.over, operand) in self.running
+        beside = node.op == "max" and (node.over, operand) in self.running
         mask = -node.over if beside else node.over
         self._use(operand, self.axes[c] | node.over, again, {(mask, self.level[c])})
 
@@ -265,7 +265,7 @@ class _Priced:
                 continue
             points = self.pricer.points(self.axes[c] | node.over) * self.repeat[c]
             points *= max(self._again(c, 2.0 if node.over else _OPERAND), self._beside(c, node))
-            if node.op == "OSum" and (node.over, node.children[0]) not in running:
+            if node.op == "osum" and (node.over, node.children[0]) not in running:
                 running.add((node.over, node.children[0]))
                 score = self.pricer.points(self.axes[node.children[0]] | node.over)
                 vector += (SCALARS["exp2"].cost + _ONLINE) * score * self.repeat[c]
@@ -289,13 +289,13 @@ class _Priced:
         """A sum over axes that all factors of a contraction have is the contraction's second step:
         groups of a quantised weight."""
         node = self.node[c]
-        factors = self.factors(node.children[0]) if node.op == "Sum" else []
+        factors = self.factors(node.children[0]) if node.op == "sum" else []
         masks = {self.axes[f] for f in factors}
         return len(masks) > 1 and all(not mask & ~axes for axes in masks)
 
     def _beside(self, c: int, node: ENode) -> float:
         """A row's statistic beside a contraction is made once for each tile of its columns."""
-        if not node.over or node.op == "OSum" or c in self.products or not self.products:
+        if not node.over or node.op == "osum" or c in self.products or not self.products:
             return 1.0
         own = self.axes[c] | node.over
         missing = max(self.pricer.points(self.axes[p] & ~own) for p in self.products)
@@ -307,7 +307,7 @@ class _Priced:
         last = self.node[c].children[-1]
 
         def name(x: int) -> str:
-            return self.classes.scalar(self.node[x]) if x in self.node else ""
+            return self.node[x].op if x in self.node else ""
 
         def below(x: int) -> tuple[int, ...]:
             return self.node[x].children if name(x) == "mul" and self.axes[x] == whole else ()
@@ -320,10 +320,10 @@ class _Priced:
         """A contraction inside a plain reduction, behind another one, wanted in several passes, or
         of weights that are read at a map (their layout is not free)."""
         uses = self.uses[c]
-        behind = self.level[c] > 1 and self.node[c].op == "Sum"
+        behind = self.level[c] > 1 and self.node[c].op == "sum"
         plain = any(mask > 0 and not self._batched(c, mask) for mask, _ in uses)
         factors = (self.node[f] for f in self.products[c] if f in self.node)
-        mapped = any(n.op == "Read" and self.classes.fixed[n.children[0]] for n in factors)
+        mapped = any(n.op == "read" and self.classes.fixed[n.children[0]] for n in factors)
         return self.model.spoiled if plain or behind or mapped or len(uses) > 1 else 1.0
 
     def _speed(self, c: int) -> float:
@@ -332,7 +332,7 @@ class _Priced:
         for x in self.products[c]:
             if self.axes[x] & over:
                 node = self.node.get(x)
-                cast = node is not None and self.classes.scalar(node) == "cast"
+                cast = node is not None and node.op == "cast"
                 dtypes.append(self.classes.dtype[node.children[0] if node and cast else x])
         pair = (dtypes[0], dtypes[-1]) if len(dtypes) == 2 else 2 * (self.classes.dtype[c],)
         return self.model.speed(*pair, self.classes.dtype[c], self._matrices(c))
@@ -344,24 +344,23 @@ class _Priced:
         apart = len(sides) == 2 and sides[0] & ~sides[1] and sides[1] & ~sides[0]
         reduced = {x: node.op for x, node in self.piece.body if node.over}
         alone = reduced.keys() <= self.products.keys()
-        return bool(apart) and (alone or "OSum" in reduced.values())
+        return bool(apart) and (alone or "osum" in reduced.values())
 
     def cost(self, node: ENode) -> float:
         """Vector operations a point."""
-        name = self.classes.scalar(node)
-        if name:
-            return SCALARS[name].cost
-        if node.op == "Wexp":
+        if node.op in SCALARS and not node.over:
+            return SCALARS[node.op].cost
+        if node.op == "wexp":
             return SCALARS["exp2"].cost + (2 if self._hidden_maximum(node) else 1)
-        if node.op == "Gather":
+        if node.op == "gather":
             return 2.0
-        return 0.05 if node.op == "Read" else 1.0
+        return 0.05 if node.op == "read" else 1.0
 
     def _memory(self) -> float:
         """Seconds of traffic: each buffer once."""
         touched: dict[int, float] = {}
         for c, node in self.piece.body:
-            if node.op not in ("Load", "Read", "Gather"):
+            if node.op not in ("load", "read", "gather"):
                 continue
             buffer = node.children[0]
             points = self.pricer.points(self.axes[c]) * self.share.get(c, 1.0)

@@ -14,29 +14,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph.dtype import ALL, DType
-from ..once import computed_once
 from .encode import Encoding
 from .engine import Engine
-from .language import BUFFER_SORT, MENTIONING, OPERATIONS, REDUCTIONS, SCALAR
-from .terms import Leaf, Region
+from .language import BUFFER_SORT, OPERATIONS, SCALAR
+from .terms import Leaf, Region, Term, mentioned
 
 INFINITE = math.inf
 
 
 @dataclass(frozen=True)
 class ENode:
-    """One alternative of a class: operation, literals, classes of its operands."""
+    """One alternative of a class: a term (see `terms.py`) whose operands are classes.
+
+    Of "wexp" and "osum", which only laws make, the attribute is the mask of the axes of the maximum
+    and the scale; "one" is the weight of a plain online sum. over: the mask of reduced axes.
+    """
 
     op: str
-    literals: tuple[int | float, ...]
     children: tuple[int, ...]
-
-    @computed_once
-    def over(self) -> int:
-        """The mask of reduced axes; 0 where nothing is reduced."""
-        if self.op not in REDUCTIONS:
-            return 0
-        return int(self.literals[1] if self.op == "Fold" else self.literals[0])
+    attribute: Any = None
+    over: int = 0
+    dtype: DType | None = None  # that of its operands, if not given
 
 
 @dataclass
@@ -78,21 +76,11 @@ class Classes:
         return self.alternatives[buffer][0].children[0]
 
     def source(self, buffer: int) -> str:
-        """How a buffer comes about: "Input", "Scatter" or "Store"."""
+        """How a buffer comes about: "input", "scatter" or "store"."""
         return self.alternatives[buffer][0].op
 
-    def item(self, node: ENode) -> Any:
-        """What the first literal of a node stands for: a map, a domain, an operation, a leaf ..."""
-        return self.encoding.items[int(node.literals[0])]
-
-    def scalar(self, node: ENode) -> str:
-        """The elementwise operation that a node is, by its name in SCALARS; else ""."""
-        if node.op in ("Unary", "Binary", "Ternary"):
-            return str(self.item(node).op)
-        return SCALAR.get(node.op, "")
-
     def leaf(self, buffer: int) -> Leaf:
-        found: Leaf = self.item(self.alternatives[buffer][0]).attribute
+        found: Leaf = self.alternatives[buffer][0].attribute
         return found
 
 
@@ -117,8 +105,9 @@ def classes_of(
         for inputs, output in tables[op]:
             pairs = list(zip(kinds, inputs))
             children = tuple(number(v, k == "T") for k, v in pairs if k in "ET")
-            literals = tuple(v for k, v in pairs if k in "if")
-            alternatives[number(output, op in BUFFER_SORT)].append(ENode(op, literals, children))
+            literals = [v for k, v in pairs if k in "if"]
+            node = _node(op, literals, children, encoding)
+            alternatives[number(output, op in BUFFER_SORT)].append(node)
     count = len(alternatives)
     axes, fixed = [0] * count, [False] * count
     for (value,), mask in tables["ax"] + tables["axT"]:
@@ -130,7 +119,7 @@ def classes_of(
     terms = {term: output for (term,), output in tables["term"]}
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
-        alternatives = _anywhere(alternatives, encoding)
+        alternatives = _anywhere(alternatives)
         inside = [
             [n for n in options if not _own_axes(n, axes, is_buffer, encoding) & ~mask] or options
             for mask, options in zip(axes, alternatives)
@@ -143,21 +132,39 @@ def classes_of(
     return classes
 
 
-def _anywhere(alternatives: list[list[ENode]], encoding: Encoding) -> list[list[ENode]]:
+def _node(op: str, literals: list[Any], children: tuple[int, ...], encoding: Encoding) -> ENode:
+    """An e-node as what it stands for."""
+    name = SCALAR.get(op) or op.lower()
+    if op == "Const":
+        return ENode(name, children, literals[1], dtype=ALL[literals[0]])
+    if op in ("Sum", "Max"):
+        return ENode(name, children, over=literals[0])
+    if op in ("Wexp", "OSum"):
+        return ENode(name, children, tuple(literals), literals[0] if op == "OSum" else 0)
+    if op == "One":
+        return ENode(name, children, dtype=ALL[0])  # takes the dtype of whatever it weighs
+    item = encoding.items[literals[0]] if literals else None
+    if isinstance(item, Term):
+        over = literals[1] if op == "Fold" else 0
+        return ENode(item.op, children, item.attribute, over, item.dtype)
+    return ENode(name, children, item)
+
+
+def _anywhere(alternatives: list[list[ENode]]) -> list[list[ENode]]:
     """A read of a buffer without axes takes its one element, also where the read is undefined:
     what is undefined no plan uses. (In the e-graph that would be no equality.)"""
 
     def single(n: ENode) -> bool:
-        return n.op == "Read" and not encoding.items[int(n.literals[0])].entries
+        return n.op == "read" and not n.attribute.entries
 
     def spread(n: ENode, seen: tuple[int, ...]) -> list[ENode]:
         if not single(n):
             return [n]
         (buffer,) = n.children
-        held = [s.children[0] for s in alternatives[buffer] if s.op == "Store"]
+        held = [s.children[0] for s in alternatives[buffer] if s.op == "store"]
         inner = [m for c in held if c not in seen for m in alternatives[c]]
         found = [x for m in inner for x in spread(m, (*seen, *held))]
-        return found or [ENode("Load", (), n.children)]
+        return found or [ENode("load", n.children)]
 
     return [
         list(dict.fromkeys(x for n in options for x in spread(n, (c,))))
@@ -168,9 +175,9 @@ def _anywhere(alternatives: list[list[ENode]], encoding: Encoding) -> list[list[
 def _own_axes(n: ENode, axes: list[int], is_buffer: list[bool], encoding: Encoding) -> int:
     """The axes along which an alternative varies as it is written. Its class may vary along fewer
     (a dead branch, a read of a constant part): then others say the same without them."""
-    if n.op == "Scatter":  # it binds the axes of its points
+    if n.op in ("input", "scatter"):  # a scatter binds the axes of its points
         return 0
-    mask = encoding.mentions(int(n.literals[0])) if n.op in MENTIONING else 0
+    mask = encoding.mask(mentioned(n.op, n.attribute) or ())
     for c in n.children:
         if not is_buffer[c]:
             mask |= axes[c]
@@ -179,14 +186,14 @@ def _own_axes(n: ENode, axes: list[int], is_buffer: list[bool], encoding: Encodi
 
 def _worthwhile(number: int, options: list[ENode], alternatives: list[list[ENode]]) -> list[ENode]:
     """Without what is as good as another."""
-    if options and options[0].op in BUFFER_SORT:
-        kinds = ("Input", "Scatter", "Store")
+    kinds = ("input", "scatter", "store")
+    if options and options[0].op in kinds:
         return [min(options, key=lambda n: kinds.index(n.op))]
     kept = [n for n in options if not _reads_itself(number, n, alternatives)]
-    loads = [n for n in kept if n.op == "Load"]
+    loads = [n for n in kept if n.op == "load"]
     if loads:
         return loads[:1]
-    plain = [n for n in kept if n.op in ("Const", "Literal")]
+    plain = [n for n in kept if n.op == "const"]
     if plain:
         return plain[:1]
     return kept
@@ -194,10 +201,10 @@ def _worthwhile(number: int, options: list[ENode], alternatives: list[list[ENode
 
 def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:
     """A load of what would be stored from this very class."""
-    if node.op != "Load":
+    if node.op != "load":
         return False
     sources = alternatives[node.children[0]]
-    return all(s.op == "Store" and s.children[0] == number for s in sources)
+    return all(s.op == "store" and s.children[0] == number for s in sources)
 
 
 def first_choices(alternatives: list[list[ENode]]) -> dict[int, int]:
@@ -217,18 +224,8 @@ def first_choices(alternatives: list[list[ENode]]) -> dict[int, int]:
 
 def _find_dtypes(classes: Classes) -> None:
     for c, option in classes.first.items():
-        classes.dtype[c] = _dtype(classes, classes.alternatives[c][option])
-
-
-def _dtype(classes: Classes, node: ENode) -> DType:
-    if node.op == "Const":
-        return ALL[int(node.literals[0])]
-    if node.op in ("Literal", "Index", "Input", "Unary", "Binary", "Ternary"):
-        found: DType = classes.item(node).dtype
-        return found
-    if node.op == "One":
-        return ALL[0]  # takes the dtype of whatever it weighs
-    return classes.dtype[node.children[0]]
+        node = classes.alternatives[c][option]
+        classes.dtype[c] = node.dtype or classes.dtype[node.children[0]]
 
 
 def _find_constants(classes: Classes) -> None:
@@ -236,7 +233,7 @@ def _find_constants(classes: Classes) -> None:
     space, names = classes.encoding.space, classes.encoding.names
     from_memory = [False] * len(classes.fixed)
     for c in classes.order:
-        buffers = classes.is_buffer[c] and classes.source(c) == "Input"
+        buffers = classes.is_buffer[c] and classes.source(c) == "input"
         from_memory[c] = buffers or any(
             any(from_memory[x] for x in n.children) for n in classes.alternatives[c]
         )
@@ -247,10 +244,10 @@ def _find_constants(classes: Classes) -> None:
 # ---- seeds: one alternative for every class, bottom up, so never a cycle
 
 _WEIGHTS = {
-    "Sum": 10.0, "Max": 10.0, "Fold": 10.0, "OSum": 18.0, "Scan": 10.0, "Exp2": 4.0, "Wexp": 16.0,
-    "Read": 0.01, "Gather": 1.0, "Load": 0.01, "Store": 0.02, "Input": 0.0, "Const": 0.0,
-    "Literal": 0.0, "Index": 0.1, "Guard": 0.1,
+    "osum": 18.0, "scan": 10.0, "exp2": 4.0, "wexp": 16.0, "read": 0.01, "load": 0.01,
+    "store": 0.02, "input": 0.0, "const": 0.0, "index": 0.1, "guard": 0.1,
 }  # fmt: skip
+_REDUCTION = 10.0
 
 
 def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[int]:
@@ -261,7 +258,8 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
 
     def weight(c: int, node: ENode) -> float:
         factor = 1.0 if rng is None else rng.uniform(0.2, 3.0)
-        return 0.01 if classes.constant[c] else factor * _WEIGHTS.get(node.op, 1.0)
+        usual = _WEIGHTS.get(node.op, _REDUCTION if node.over else 1.0)
+        return 0.01 if classes.constant[c] else factor * usual
 
     alternatives = classes.alternatives
     weights = [[weight(c, n) for n in options] for c, options in enumerate(alternatives)]
@@ -285,8 +283,8 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
 
 def _made_once(classes: Classes, node: ENode, choice: list[int], mode: str) -> bool:
     """Whether a mode takes what a buffer holds for made once, however many read it."""
-    if node.op != "Store" or mode == "work":
+    if node.op != "store" or mode == "work":
         return False
     (held,) = node.children
-    op = classes.alternatives[held][choice[held]].op
-    return mode == "written" or op in REDUCTIONS or op == "Scan"
+    found = classes.alternatives[held][choice[held]]
+    return mode == "written" or found.over != 0 or found.op == "scan"

@@ -43,8 +43,6 @@ VISIBLE = {  # of floats
 }
 SCALAR = {name: op for op, name in VISIBLE.items()}
 OPAQUE = {1: "Unary", 2: "Binary", 3: "Ternary"}
-MENTIONING = frozenset(("Read", "Gather", "Index", "Guard", "Scan"))  # axes in the first literal
-REDUCTIONS = frozenset(("Sum", "Max", "Fold", "OSum"))
 
 # Functions of numbers that rules call; `encode.py` has them.
 FUNCTIONS = {

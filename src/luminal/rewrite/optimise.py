@@ -14,7 +14,6 @@ from typing import TypeAlias
 from ..graph.order import post_order
 from .cost import Pricer
 from .extract import Classes, ENode, classes_of, seed
-from .language import REDUCTIONS
 from .plan import Cyclic, Piece, Plan, Planner
 from .rates import CostModel
 from .saturate import DEFAULT_LIMITS, Limits, saturate
@@ -37,7 +36,7 @@ class Budget:
 
 
 BIT = -1  # in place of an alternative: store the class, or do not
-UNSTORED = ("Load", "Read", "Const", "Literal", "Index", "One")
+UNSTORED = ("load", "read", "const", "index", "one")
 DEFAULT_MODEL = CostModel()
 DEFAULT_BUDGET = Budget()
 
@@ -158,11 +157,11 @@ class _Search:
         """Computed operands of reductions that depend on a reduction themselves."""
 
         def passes(c: int, node: ENode) -> bool:
-            return self.classes.scalar(node) == "mul" or self._widens(c, node)
+            return node.op == "mul" or self._widens(c, node)
 
         options = self.classes.alternatives
         found = {c: options[c][choice[c]] for c in self._under_reductions(choice, passes)}
-        stop = ("Load", "Read", "Gather")
+        stop = ("load", "read", "gather")
         return {
             c for c in self._deep(choice).intersection(found)
             if not passes(c, found[c]) and found[c].op not in stop
@@ -186,14 +185,14 @@ class _Search:
 
     def _reductions(self, choice: list[int]) -> set[int]:
         options = self.classes.alternatives
-        return {c for c, option in enumerate(choice) if options[c][option].op in REDUCTIONS}
+        return {c for c, option in enumerate(choice) if options[c][option].over}
 
     def _deep(self, choice: list[int]) -> set[int]:
         """Classes with a reduction below them, in the same kernel or behind memory."""
         deep: set[int] = set()
         for c in self._operands_first(choice):
             node = self.classes.alternatives[c][choice[c]]
-            if node.op in REDUCTIONS or not deep.isdisjoint(node.children):
+            if node.over or not deep.isdisjoint(node.children):
                 deep.add(c)
         return deep
 
@@ -220,7 +219,7 @@ class _Search:
         if classes.is_buffer[c] or not classes.constant[c]:
             return False
         node = classes.alternatives[c][choice[c]]
-        if node.op in ("Load", "Read"):
+        if node.op in ("load", "read"):
             return False
         return self.planner.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
 
@@ -230,7 +229,7 @@ class _Search:
         while todo:
             c = todo.pop()
             node = self.classes.alternatives[c][choice[c]]
-            if node.op in ("Load", "Read", "Gather"):
+            if node.op in ("load", "read", "gather"):
                 total += self.planner.pricer.bytes(node.children[0])
             else:
                 new = set(node.children) - seen
@@ -277,7 +276,7 @@ class _Search:
         reached, found = self._reached(choice), []
 
         def passes(c: int, node: ENode) -> bool:
-            return node.op == "Guard" or self.classes.scalar(node) in ("mul", "cast")
+            return node.op in ("guard", "mul", "cast")
 
         used = self._parted(choice) | self._under_reductions(choice, passes)
         for c in reached:
@@ -298,7 +297,7 @@ class _Search:
         meets = {root: root for root in classes.roots}
         for c in reversed(self._operands_first(choice)):
             node = classes.alternatives[c][choice[c]]
-            end = classes.is_buffer[c] or node.op in REDUCTIONS or node.op in ("Scan", "Wexp")
+            end = classes.is_buffer[c] or node.over or node.op in ("scan", "wexp")
             mine = c if end or c in classes.roots else meets[c]
             for child in node.children:
                 if meets.setdefault(child, mine) != mine:
@@ -328,11 +327,11 @@ class _Search:
             return False
         if self._widens(c, node):
             return False  # its operand is stored instead
-        return node.op in REDUCTIONS or c in used or self.classes.constant[c]
+        return node.over != 0 or c in used or self.classes.constant[c]
 
     def _widens(self, c: int, node: ENode) -> bool:
         """Its operand says the same in fewer bytes."""
-        if self.classes.scalar(node) != "cast":
+        if node.op != "cast":
             return False
         return self.classes.dtype[node.children[0]].bytes < self.classes.dtype[c].bytes
 

@@ -23,7 +23,7 @@ class Piece:
     """One kernel of a plan.
 
     roots: the classes it stores (a scatter: its buffer class). body: (class, node), operands first;
-    what it takes from memory at its own point is a "Load" of that class. reads: the classes whose
+    what it takes from memory at its own point is a "load" of that class. reads: the classes whose
     buffers it reads (values, or buffers that are inputs or scatters). key: all of that as numbers.
     """
 
@@ -91,14 +91,14 @@ def _memory(
     Raises Cyclic."""
     for _ in classes.alternatives:  # a longer way leads in a circle
         if classes.is_buffer[c]:
-            if classes.source(c) != "Store":
+            if classes.source(c) != "store":
                 return c
             c = classes.held(c)
             continue
         if touched is not None:
             touched[c] = None
         node = classes.alternatives[c][choice[c]]
-        if node.op != "Load":
+        if node.op != "load":
             return c
         c = node.children[0]
     raise Cyclic
@@ -141,7 +141,7 @@ class _Former:
         if progress == 1:
             raise Cyclic
         self.progress[c] = 1
-        if not self.classes.is_buffer[c] or self.classes.source(c) == "Scatter":
+        if not self.classes.is_buffer[c] or self.classes.source(c) == "scatter":
             found = self._recall(c) or self._walk(c)
             for read in found.needs:
                 self.need(read)
@@ -195,7 +195,7 @@ class _Walk:
         self.touched[c] = None
         option = former.choice[c]
         node = former.classes.alternatives[c][option]
-        if node.op == "Load" or (c in former.stored and c != self.top):
+        if node.op == "load" or (c in former.stored and c != self.top):
             self._load(c)
             return
         self.path.add(c)
@@ -217,7 +217,7 @@ class _Walk:
         return memory
 
     def _load(self, c: int) -> None:
-        self.body.append((c, ENode("Load", (), (self.memory_of(c),))))
+        self.body.append((c, ENode("load", (self.memory_of(c),))))
         self.seen.add(c)
         self.key.append(c * _STRIDE + _LOADED)
 
@@ -306,8 +306,8 @@ def describe(classes: Classes, piece: Piece) -> str:
     def extents(mask: int) -> str:
         return " x ".join(str(space.axes[a]) for a in names(mask)) or "1"
 
-    reductions = [f"{n.op.lower()}[{extents(n.over)}]" for _, n in piece.body if n.over]
-    free = ("Load", "Read", "Gather", "Const", "Literal", "One", "Index")
+    reductions = [f"{n.op}[{extents(n.over)}]" for _, n in piece.body if n.over]
+    free = ("load", "read", "gather", "const", "one", "index")
     operations = sum(1 for _, n in piece.body if n.op not in free and not n.over)
     kind = "scatter" if piece.scatter is not None else "kernel"
     root = piece.scatter.children[2] if piece.scatter is not None else piece.roots[0]

@@ -87,16 +87,15 @@ def _class_text(classes: Classes, plan: Plan, c: int) -> str:
 
 def node_text(classes: Classes, node: ENode) -> str:
     """An e-node as one reads it."""
-    name = classes.scalar(node) or node.op
-    if node.op == "Const":
-        return f"{node.literals[1]:g}"
-    if node.op == "Input":
-        return f"input {classes.item(node).attribute.number}"
-    if node.op in ("Sum", "Max", "Fold", "OSum"):
+    if node.op == "const":
+        return f"{node.attribute:g}"
+    if node.op == "input":
+        return f"input {node.attribute.number}"
+    if node.over:
         axes = classes.encoding.names(node.over)
-        return f"{name} over {' '.join(axes)}"
-    if node.op == "Wexp":
-        return f"2^({node.literals[1]:g} (x - max x))"
-    if node.op in ("Read", "Gather", "Index", "Guard"):
-        return f"{name} {classes.item(node)}"[:60]
-    return name
+        return f"{node.op} over {' '.join(axes)}"
+    if node.op == "wexp":
+        return f"2^({node.attribute[1]:g} (x - max x))"
+    if node.op in ("read", "gather", "index", "guard"):
+        return f"{node.op} {node.attribute}"[:60]
+    return node.op
