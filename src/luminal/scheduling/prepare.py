@@ -36,6 +36,7 @@ from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import weight
 from .split import split_reduction
+from .split_online import split_online
 
 BITS = ("and", "or", "xor", "shift_right")
 
@@ -48,7 +49,10 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     these kernels know stand between them: those whose names the original kernel lacks.
     """
     kernel = _widened_first(merge_axes(_alike(_without_casts(_stores_apart(kernel)))))
-    return [derive_domains(k) for k in split_reduction(kernel, target, decisions or Decisions())]
+    decisions = decisions or Decisions()
+    parts = [part for each in split_online(kernel, target, decisions)
+             for part in split_reduction(each, target, decisions)]  # fmt: skip
+    return [derive_domains(part) for part in parts]
 
 
 def _stores_apart(kernel: Kernel) -> Kernel:
