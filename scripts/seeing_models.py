@@ -37,6 +37,7 @@ from luminal.models.vision.classifier import Classifier, Features
 from luminal.models.vision.depth import Depth
 from luminal.models.vision.images import prepared
 from luminal.models.vision.looker import Looker
+from luminal.models.vision.segformer import Scene
 from luminal.models.vision.segmenter import Segmenter
 
 HEAD = """
@@ -107,6 +108,13 @@ def deep(folder: Path) -> Row:
     return "depth_anything", "depth", off(Depth(folder, **ON).run(pixels), wanted)
 
 
+def scene(folder: Path) -> Row:
+    model = saved(tiny_vision.segformer(), folder)
+    pixels = np.random.default_rng(0).standard_normal((3, 64, 96)).astype(np.float32)
+    wanted = model(torch.from_numpy(pixels)[None]).logits[0]
+    return "segformer", "logits of pixels", off(Scene(folder, **ON).scores(pixels), wanted)
+
+
 def asked(folder: Path, kind: str, theirs: Callable[[Any, list[int]], np.ndarray]) -> Row:
     llm, image = LLM(folder, context=96, precision="f32", **ON), test_sight.picture()
     ids = llm.ids(test_sight.asked(image))
@@ -149,6 +157,7 @@ TABLE: dict[str, Callable[[Path], Row]] = {
     **{name: partial(classified, name) for name in test_classifiers.MODELS},
     "dinov3": featured,
     "depth-anything": deep,
+    "segformer": scene,
     **{name: partial(told, name) for name in test_sight.KINDS},
     **{f"{name}-vl": partial(qwen, name) for name in test_qwen_sight.KINDS},
     "gemma3-vl": gemma,

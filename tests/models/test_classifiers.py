@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
+from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 
 from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models.vision.classifier import Classifier, Features
@@ -14,6 +15,7 @@ from luminal.models.vision.depth import Depth
 from luminal.models.vision.images import prepared
 from luminal.models.vision.looker import Looker
 from luminal.models.vision.pairs import Pairs
+from luminal.models.vision.segformer import Scene
 from luminal.models.vision.segmenter import Segmenter
 
 from . import tiny_vision
@@ -105,6 +107,23 @@ def test_depth(kind, tmp_path):
     np.testing.assert_allclose(ours(image), whole.numpy(), atol=1e-4 * near.max())
 
 
+def test_a_class_for_every_pixel(tmp_path):
+    model = tiny_vision.saved(tiny_vision.segformer(), tmp_path)
+    processor = SegformerImageProcessorPil(size={"height": 64, "width": 96})
+    processor.save_pretrained(tmp_path)
+    image, ours = tiny_vision.picture(), Scene(tmp_path, device="reference")
+    given = processor(image, return_tensors="pt")
+    with torch.inference_mode():
+        wanted = model(**given)
+    pixels = prepared(image, ours._prepared)
+    np.testing.assert_allclose(pixels, given.pixel_values[0].numpy(), atol=1e-5)
+    logits = wanted.logits[0].numpy()
+    assert np.abs(ours.scores(pixels) - logits).max() < 1e-4 * np.abs(logits).max()
+    (whole,) = processor.post_process_semantic_segmentation(wanted, [(37, 50)])
+    found = ours(image)
+    assert len(np.unique(found)) > 1 and (found != whole.numpy()).mean() < 1e-3
+
+
 TOWER = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16,
          "patch_size": 4, "intermediate_size": 40}  # fmt: skip
 TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -137,7 +156,7 @@ def test_pictures_and_texts(kind, tmp_path):
         ours.tokens([1, 2])
 
 
-LOADERS = [Classifier, Features, Depth, Looker, Segmenter, Pairs]
+LOADERS = [Classifier, Features, Depth, Looker, Segmenter, Pairs, Scene]
 
 
 @pytest.mark.parametrize("load", LOADERS)
@@ -157,7 +176,8 @@ def test_wrong_folders(load, tmp_path):
         config.write_text(text)
         with pytest.raises(error, match=message):
             load(tmp_path)
-    kind = {Depth: "depth_anything", Looker: "detr", Segmenter: "sam", Pairs: "clip"}
+    kind = {Depth: "depth_anything", Looker: "detr", Segmenter: "sam", Pairs: "clip",
+            Scene: "segformer"}  # fmt: skip
     backbone = {"backbone_config": {"model_type": "dinov2"}}
     config.write_text(json.dumps({"model_type": kind.get(load, "vit"), **backbone}))
     with pytest.raises(WeightsError, match=str(tmp_path)):

@@ -127,3 +127,10 @@ def depth_anything(**more):
         backbone_config=eye, patch_size=7, reassemble_hidden_size=16, fusion_hidden_size=8,
         neck_hidden_sizes=[8, 8, 12, 16], head_hidden_size=4, **more,
     ))  # fmt: skip
+
+
+def segformer():
+    return transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig(
+        depths=[1, 1, 1, 1], hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=16, num_labels=5,
+    ))  # fmt: skip
