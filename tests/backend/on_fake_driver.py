@@ -22,6 +22,7 @@ from luminal.backend.contract import Accelerator
 from luminal.backend.cuda import simulator
 from luminal.backend.cuda.driver import Driver, opened
 from luminal.backend.cuda.gpu import Cuda
+from luminal.bench.gpu import beside_library
 from luminal.errors import DeviceError
 from luminal.graph import Graph
 from luminal.graph.dtype import bf16, f16, f32
@@ -111,6 +112,8 @@ def products(counts: ctypes.Array, library: str) -> dict[str, object]:
         made = space.at({"library": chosen})
         found = Bench(kernel, target, device).attempt(0, made.kernel, made.schedule)
         wrong += [f"{name}: {found.status} {found.detail}"] * (found.status != "ok")
+    rows = beside_library("fake", device, 16)
+    wrong += [row["fault"] for row in rows if "fault" in row] + ["no rows"] * (len(rows) != 2)
     return {"wrong products": wrong} | recorded_products(counts, blas)
 
 

@@ -15,6 +15,14 @@ from ..backend.contract import Accelerator
 from ..errors import DeviceError, LuminalError, Unsupported
 from ..graph import Graph, Tensor
 from ..graph.dtype import bf16, f32
+from ..lowering.library import libraries
+from ..models.llm.families import family_of
+from ..models.llm.program import recorded
+from ..models.llm.storage import Storage
+from ..search.space import Space
+from ..search.trial import Bench
+from ..weights.fields import Fields
+from .gpu_models import LAYERS, LLAMA3_8B
 
 Figures: TypeAlias = dict[str, Any]
 CLOSE = 2e-2  # of results, relative to their size: bf16 has eight bits
@@ -37,14 +45,74 @@ def measure(name: str, short: bool = False) -> Figures:
         raise Unsupported(f"{name!r} is no GPU: luminal bench times it beside other runtimes")
     small = short or name == "cuda:sim"
     target = device.target(1)
-    found: Figures = {"device": name, "fingerprint": device.fingerprint(target), "small": small}
+    found: Figures = {"device": name, "name": device.name,
+                      "fingerprint": device.fingerprint(target), "small": small}
     found["checks"] = device.check()
     found["ceilings"] = [_copy(device, 1 << 16 if small else 1 << 30)]
     found["kernels"] = [
         _case(name, device, *case) for case in _cases(32 if small else 4096, 64 if small else 2048)
     ]
+    found["kernels"] += beside_library(name, device, 48 if small else 4096)
+    found["kernels"].append(_decoding(name, device, small))
     found["seconds"] = time.perf_counter() - start
     return found
+
+
+def beside_library(on: str, device: Accelerator, n: int) -> list[Figures]:
+    """A product by our default schedule and by a library that is found; nothing without one."""
+    graph, target = Graph(), device.target(1)
+    (graph.tensor((n, n), bf16) @ graph.tensor((n, n), bf16)).output()
+    rt = graph.compile(on, cache=False, database=False)
+    fitting = [made.kernel for made in rt.kernels if libraries(made.kernel, target.libraries)]
+    if not fitting:
+        return []
+    space = Space(fitting[-1], target)
+    bench, rows = Bench(space.kernel, target, device), list[Figures]()
+    for library in space.default.decisions["library"].options:
+        made = space.at({"library": library}) if library else space.default
+        found = bench.attempt(len(rows), made.kernel, made.schedule)
+        row: Figures = {"name": f"bf16 by {library or 'us'}"}
+        rows.append(row | (
+            {"seconds": found.seconds, "TFLOP/s": 2e-12 * n**3 / found.seconds, "kernels": 1}
+            if found.status == "ok" else {"fault": f"{found.status}: {found.detail}"}
+        ))  # fmt: skip
+    return rows
+
+
+def _decoding(on: str, device: Accelerator, small: bool) -> Figures:
+    """A token of two layers of Llama (those of 8 B, or tiny ones), weights in bf16."""
+    tiny = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "intermediate_size": 96, "vocab_size": 80}  # fmt: skip
+    fields = Fields(LLAMA3_8B | {"num_hidden_layers": LAYERS} | (tiny if small else {}), "Llama")
+    name, rng = f"decode, {LAYERS} layers", np.random.default_rng(0)
+    try:
+        config = family_of(fields).config(fields)
+        made = recorded(config, 64, 16, Storage("bf16"), "f16")
+        rts = [made.whole().compile(on, cache=False), made.graph.compile("cpu", cache=False)]
+        arrays, states = {}, {state.node for state in made.states}
+        for source in made.graph.sources:
+            if source.node.attribute.kind == "parameter" and source.node not in states:
+                shape = tuple(map(int, source.shape))
+                values = rng.standard_normal(min(1 << 16, int(np.prod(shape)))) / 8
+                arrays[source] = np.resize(values, shape).astype(source.dtype.numpy)
+        logits = []
+        for rt in rts:
+            rt.set_parameters(arrays.items)
+            rt.clear(made.states)
+            for position in range(3):  # the last is a launch of a graph, where there are some
+                rt["ids"] = np.array([position + 1], np.int64)
+                rt.run(position=position, wanted=1)
+            logits.append(rt["logits"].astype(np.float64))
+        apart = float(np.abs(logits[0] - logits[1]).max() / np.abs(logits[1]).max())
+        row: Figures = {"name": name, "apart": apart}
+        if not apart < CLOSE:
+            return row | {"fault": "wrong"}
+        seconds = sum(spent for _, spent in rts[0].time_kernels(REPEAT))
+        moved = sum(array.nbytes for array in arrays.values())
+        calls = len(rts[0].time_kernels(1))
+        return row | {"seconds": seconds, "GB/s": 1e-9 * moved / seconds, "kernels": calls}
+    except LuminalError as error:
+        return {"name": name, "fault": f"{type(error).__name__}: {error}"}
 
 
 def _copy(device: Accelerator, size: int) -> Figures:
@@ -131,7 +199,7 @@ def table(found: Figures) -> str:
     """For people."""
     checks = found["checks"]
     right = sum(apart < EXACT for apart in checks.values())
-    lines = [f"{found['device']}: {found['fingerprint']}"]
+    lines = [f"{found['device']}: {found['name']}"]
     if checks:
         lines.append(f"device functions: {right} of {len(checks)} are what they are said to be")
     columns = ("GB/s", "TFLOP/s", "kernels", "registers", "spilled")

@@ -1,0 +1,43 @@
+"""docs/gpu_kernels.md from what `luminal bench gpu --compile --json FILE` wrote.
+
+    luminal bench gpu --compile --device cuda:sm_90a,cuda:sm_80 --json rows.json
+    python scripts/gpu_kernels.py rows.json [...] > docs/gpu_kernels.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from luminal.bench.gpu_kernels import listing, summary
+
+LISTED = "cuda:sm_90a"
+HEAD = """# Kernels on GPUs that are not here
+
+Written by `scripts/gpu_kernels.py` from what `luminal bench gpu --compile` found; do not edit.
+**No GPU has run these**: registers, spills and shared memory are NVRTC's; *limit* is the least
+time that the GPU's data sheet allows for as many operations and bytes (`backend/cuda/limits.py`:
+H100 SXM 3,350 GB/s, 989 TFLOP/s in bf16, 62 in f32), *model* is a count of what the warps of the
+kernel do (`backend/cuda/model.py`: traffic of both caches and memory, instructions, tensor cores,
+waits of too few warps, 2 us for a launch), and the last column says which of these takes longest.
+*a layer*: launches that one more layer adds; a run is one graph launch. Llama's figures are those
+of two of its layers, the embedding and the head, at a prompt of 512 tokens and at position 512;
+ResNet-50 and the UNet are one image, the training step two layers of GPT-2, 8 x 128 tokens.
+"""
+
+
+def main(files: list[str]) -> None:
+    rows = [row for file in files for row in json.loads(Path(file).read_text())]
+    print(HEAD)
+    print(summary(rows))
+    for row in rows:
+        if row["device"] == LISTED and "fault" not in row:
+            print(f"\n## {row['model']} {row['phase']}".rstrip())
+            if row["spilling"]:
+                print(f"\nSpills: {', '.join(row['spilling'])}.")
+            print(f"\n{listing(row)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
