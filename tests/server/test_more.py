@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
 import torch
+from click.testing import CliRunner
 from llm.checkpoints import TEMPLATE, checkpoint, reference_logits
 
+from luminal.cli.main import main
 from luminal.models.llm import Engine, Piece
 from luminal.models.llm.templates import Templates
 from luminal.server.forms import Parting
@@ -228,3 +232,15 @@ def test_ranks(running: Running) -> None:
     assert first["relevance_score"] > second["relevance_score"] and found["usage"]["total_tokens"]
     bare = running.http().post("/v1/rerank", json={**body, "return_documents": False}).json()
     assert "document" not in bare["results"][0]
+
+
+def test_serve_says_where_it_listens_in_one_line_of_json(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_once = SimpleNamespace(run=lambda: None)
+    monkeypatch.setattr("luminal.server.run.build", lambda *given: at_once)
+    told = CliRunner().invoke(main, ["serve", "some/model", "--port", "7", "--json"])
+    (line,) = told.stdout.splitlines()
+    found = json.loads(line)
+    assert found.pop("seconds") >= 0
+    assert found == {"url": "http://127.0.0.1:7/v1", "model": "some/model", "api_key": False}
