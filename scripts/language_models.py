@@ -26,6 +26,7 @@ from luminal.models.llm import Engine, Wishes
 
 TABLE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 TOKENS, LENGTHS = 64, (1, 23, 40)
+SECTION = "\n## Models of pictures"  # of `seeing_models.py`
 HEAD = """# Families of language models
 
 Written by `scripts/language_models.py`; do not edit. Each row is a tiny model with random weights,
@@ -77,12 +78,14 @@ def main(names: list[str]) -> None:
     for name in sorted(names or [*FAMILIES, *speech_models.NAMES]):
         rows[name] = row(name)
         print(rows[name], flush=True)
-        TABLE.write_text("\n".join([head, *(rows[name] for name in sorted(rows)), ""]))
+        pictures = TABLE.read_text().partition(SECTION)
+        lines = [head, *(rows[name] for name in sorted(rows)), ""]
+        TABLE.write_text("\n".join(lines) + pictures[1] + pictures[2])
 
 
 def table_rows() -> list[str]:
     """Those that are there."""
-    lines = TABLE.read_text().splitlines()
+    lines = TABLE.read_text().partition(SECTION)[0].splitlines()
     return [line for line in lines if line.startswith("| ") and not line.startswith("| family")]
 
 

@@ -1,7 +1,9 @@
 """The second table of docs/models.md: models of pictures against transformers and diffusers, on
-tiny random weights. `language_models.py` prints it behind its own.
+tiny random weights.
 
     python scripts/seeing_models.py [NAME ...]
+
+With names: these rows anew.
 
 Needs the packages of the tests. On the CPU, one thread.
 """
@@ -168,11 +170,15 @@ TABLE: dict[str, Callable[[Path], Row]] = {
 
 def main(names: list[str]) -> None:
     logging.disable(logging.WARNING)
-    print(HEAD)
+    page = Path(__file__).resolve().parent.parent / "docs/models.md"
+    text, _, old = page.read_text().partition(HEAD)
+    rows = {line.split("|")[1].strip(): line for line in old.splitlines() if line} if names else {}
     for name in names or TABLE:
         with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
             kind, what, far = TABLE[name](Path(folder))
-        print(f"| {name} | `{kind}` | {what} | {far:.0e} |", flush=True)
+        rows[name] = f"| {name} | `{kind}` | {what} | {far:.0e} |"
+        print(rows[name], flush=True)
+        page.write_text("\n".join([text + HEAD, *rows.values(), ""]))
 
 
 if __name__ == "__main__":
