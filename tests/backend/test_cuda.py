@@ -19,6 +19,7 @@ import luminal
 from luminal import ops
 from luminal.backend.cuda import driver, gpu, nvrtc
 from luminal.backend.cuda.simulator import found_compiler
+from luminal.children import Child, Lost
 from luminal.errors import CompileError, DeviceError
 from luminal.graph import Graph
 
@@ -139,6 +140,24 @@ def test_nvrtc_says_what_is_wrong() -> None:
         network().compile("cuda:sm_30")
     with pytest.raises(CompileError, match="undefined"):
         nvrtc.all_compiled(["__global__ void k() { no(); }"] * 2, "sm_80")
+
+
+def test_a_compiling_process_that_is_lost_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, lost = nvrtc.Built(b"code"), iter((True, False, True, True))
+
+    def ask(self: Child, seconds: float, *message: Any) -> nvrtc.Built:
+        if next(lost):
+            raise Lost("the process crashed")
+        return built
+
+    monkeypatch.setattr(nvrtc.Child, "ask", ask)
+    pool = nvrtc.Pool(1)
+    try:
+        assert pool.compiled("", "sm_90a").result() is built
+        with pytest.raises(CompileError, match="lost twice: the process crashed"):
+            pool.compiled("", "sm_90a").result()
+    finally:
+        pool.close()
 
 
 @with_nvrtc

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import cores
-from ...children import Child, serve
+from ...children import Child, Lost, serve
 from ...errors import CompileError, DeviceError, to_install
 
 OPTIONS = ("-std=c++17", "--ptxas-options=-v", "--minimal")
@@ -124,9 +124,14 @@ class Pool:
             child = Child(__name__)
             self._made.append(child)
         try:
-            found = child.ask(SECONDS, *message)
+            try:
+                found = child.ask(SECONDS, *message)
+            except Lost:  # where memory is short the system ends processes; it starts anew
+                found = child.ask(SECONDS, *message)
             assert isinstance(found, Built)
             return found
+        except Lost as lost:
+            raise CompileError(f"NVRTC's process was lost twice: {lost}") from lost
         finally:
             self._children.put(child)
 
