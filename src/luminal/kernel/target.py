@@ -78,7 +78,8 @@ class Costs:
     """What these cost, in plain loads of a vector: a load under a mask; one of every second
     element; one of 16 elements anywhere; a vector of a block transposed in registers; how much of a
     load more where it straddles two lines. across: operations to add up the lanes of a vector.
-    cold: cycles for a line of memory that no prefetcher foresees, one on each page."""
+    cold: cycles for a line of memory that no prefetcher foresees, one on each page. chains: sums
+    side by side, in lanes of a reduced axis, that hide the latency of an addition and its load."""
 
     masked: float = 2.0
     second: float = 4.0
@@ -87,6 +88,7 @@ class Costs:
     straddled: float = 1.0
     across: float = 10.0
     cold: float = 16.0
+    chains: int = 4
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class Score:
     def _partial(self, accumulators: float) -> int:
         """Accumulators of each vector that hide the latency of reduced lanes."""
         partial = 1
-        while self.reduced and accumulators * partial < 4:
+        while self.reduced and accumulators * partial < self.target.costs.chains:
             if partial * self.width >= self.span[self.lane]:
                 break
             partial *= 2

@@ -41,7 +41,8 @@ def group_target(
         bandwidth=bandwidth or multiprocessors * BANDWIDTH,
         index_bits=32, group=WARP, exchanges=True, wide=16, instructions=instructions,
         libraries=libraries,
-        costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0),
+        costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0,
+                    chains=16),
     )  # fmt: skip
 
 
