@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel.test_threads import tree_sum
+from kernel.test_threads import THREADS, tree_sum
 
 from luminal import ops
 from luminal.backend import devices, text
@@ -43,6 +43,8 @@ def test_clang_takes_every_kernel(arch: str, wave: int) -> None:
     for source in (*rt.sources().values(), text.render(tree_sum(), text.HIP)):
         assembly, taken = clang.compiled(source, arch)
         assert "rel32@lo" not in assembly  # nothing is called
+        limit = wave if source in rt.sources().values() else THREADS
+        assert f".max_flat_workgroup_size: {limit}" in assembly  # else it spills from 128 on
         assert taken["registers"] > 0 and taken["spilled"] == taken["stack"] == 0
         assert taken["shared"] >= 64
     assert "ds_bpermute" in clang.compiled(next(iter(rt.sources().values())), arch)[0]
