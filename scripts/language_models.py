@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import other_models
 import speech_models
 from tests.llm.checkpoints import FAMILIES, VOCABULARY, checkpoint, greedy, reference_logits
 
@@ -34,14 +35,16 @@ written by transformers {version} and read by luminal: the largest difference of
 largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and
 whether they are in a batch with replies to prompts of other lengths. Models of speech: tokens of a
 sound, in a batch with another one. RWKV 7 is compared with its formulas in NumPy.
+Encoders of texts make no tokens: vectors, weights of words or scores, alone and in a padded batch.
 
 | family | `model_type` | logits off by | greedy | in a batch |
 |---|---|---|---|---|"""
 
 
 def row(name: str) -> str:
-    if name in speech_models.NAMES:
-        kind, off, alone, batch = speech_models.row(name, TOKENS)
+    if name in (*speech_models.NAMES, *other_models.NAMES):
+        kinds = speech_models if name in speech_models.NAMES else other_models
+        kind, off, alone, batch = kinds.row(name, TOKENS)
         cells = [name, f"`{kind}`", f"{off:.0e}", _same(alone), _same(batch)]
         return f"| {' | '.join(cells)} |"
     directory, model = checkpoint(name)
@@ -64,8 +67,8 @@ def row(name: str) -> str:
 
 
 def _same(equal: Any) -> str:
-    if equal is None:
-        return "alone only"
+    if equal is None or isinstance(equal, str):
+        return equal or "alone only"
     return "equal" if equal else "**differs**"
 
 
@@ -75,7 +78,7 @@ def main(names: list[str]) -> None:
     logging.disable(logging.WARNING)
     head = HEAD.format(version=transformers.__version__, tokens=TOKENS, longest=LENGTHS[-1])
     rows = {line.split("|")[1].strip(): line for line in table_rows()} if names else {}
-    for name in sorted(names or [*FAMILIES, *speech_models.NAMES]):
+    for name in sorted(names or [*FAMILIES, *speech_models.NAMES, *other_models.NAMES]):
         rows[name] = row(name)
         print(rows[name], flush=True)
         pictures = TABLE.read_text().partition(SECTION)

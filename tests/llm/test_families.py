@@ -129,4 +129,7 @@ def test_the_table_of_families_is_complete() -> None:
     named = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")}
     speech = {"moonshine", "wav2vec2-base", "wav2vec2-large"}
     speech |= {f"whisper-{size}" for size in TABLED}
-    assert named == {*FAMILIES, *speech, "family"} and "differs" not in table
+    others = {f"rerank-{name}" for name in ("bert", "gte", "modernbert", "xlm-roberta")}
+    others |= {f"splade-{name}" for name in ("bert", "gte", "modernbert", "xlm-roberta")}
+    others |= {f"embed-{name}" for name in ("gte", "modernbert", "nomic")} | {"t5", "flan-t5"}
+    assert named == {*FAMILIES, *speech, *others, "family"} and "differs" not in table

@@ -20,12 +20,8 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, {}],
-    ids=["flan", "first"],
-)
-def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]) -> None:
+def tiny(directory: Path, more: dict[str, Any]) -> T5ForConditionalGeneration:
+    """One of transformers, with its files."""
     torch.manual_seed(0)
     model = T5ForConditionalGeneration(T5Config(**SIZES | more)).eval()
     with torch.no_grad():
@@ -34,7 +30,17 @@ def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]
                 parameter.normal_(0, 1.0 if "shared" in name or "bias" in name else 0.3)
             else:
                 parameter.add_(0.2 * torch.randn_like(parameter))
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(directory)
+    return model
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, {}],
+    ids=["flan", "first"],
+)
+def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]) -> None:
+    model = tiny(tmp_path, more)
     t5 = T5(tmp_path, context=100, threads=1)
     t5.ends = ()
     for length in (1, 7, 40):

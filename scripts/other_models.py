@@ -1,0 +1,90 @@
+"""Rows of docs/models.md for encoders of texts and for T5, against transformers on tiny weights."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tests.models.test_encoders import TEXTS, given, made
+from tests.models.test_seq2seq import SIZES as T5_SIZES
+from tests.models.test_seq2seq import tiny
+
+from luminal.models import T5, Reranker, SentenceEncoder, SparseEncoder
+
+MODERN = {"local_attention": 6, "classifier_pooling": "mean"}
+FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+# name -> (config, class of the model, what differs)
+ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "rerank-bert": ("BertConfig", "BertForSequenceClassification", {}),
+    "rerank-xlm-roberta": ("XLMRobertaConfig", "XLMRobertaForSequenceClassification",
+                           {"type_vocab_size": 1}),
+    "rerank-modernbert": ("ModernBertConfig", "ModernBertForSequenceClassification", MODERN),
+    "rerank-gte": ("GteConfig", "GteForSequenceClassification", {}),
+    "splade-bert": ("BertConfig", "BertForMaskedLM", {}),
+    "splade-xlm-roberta": ("XLMRobertaConfig", "XLMRobertaForMaskedLM", {}),
+    "splade-modernbert": ("ModernBertConfig", "ModernBertForMaskedLM", {"local_attention": 6}),
+    "splade-gte": ("GteConfig", "GteForMaskedLM", {}),
+    "embed-nomic": ("NomicBertConfig", "NomicBertModel", {}),
+    "embed-modernbert": ("ModernBertConfig", "ModernBertModel", {"local_attention": 6}),
+    "embed-gte": ("GteConfig", "GteModel", {}),
+}
+T5S: dict[str, dict[str, Any]] = {"t5": {}, "flan-t5": FLAN}
+NAMES = [*ENCODERS, *T5S]
+
+
+def row(name: str, tokens: int) -> tuple[str, float, str | bool, bool | None]:
+    """(model type, largest difference over the largest size, whether tokens are the same, whether
+    a text in a padded batch gives what it gives alone)."""
+    with tempfile.TemporaryDirectory() as folder:
+        if name in T5S:
+            return _t5(Path(folder), T5S[name], tokens)
+        return _encoder(Path(folder), name)
+
+
+def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:
+    config, model_class, more = ENCODERS[name]
+    model = made(directory, config, model_class, **more)
+    pairs = [(TEXTS[1], text) for text in TEXTS] if name.startswith("rerank") else TEXTS
+    inputs = given(directory, pairs, config == "BertConfig")
+    real = inputs["attention_mask"].unsqueeze(-1)
+    with torch.no_grad():
+        out = model(**inputs)
+    if name.startswith("rerank"):
+        reranker, wanted = Reranker(directory, threads=1), out.logits[:, 0]
+        found = reranker.score(TEXTS[1], TEXTS)
+        alone = np.concatenate([reranker.score(TEXTS[1], [text]) for text in TEXTS])
+    else:
+        sparse = name.startswith("splade")
+        kind: Any = SparseEncoder if sparse else SentenceEncoder
+        encoder = kind(directory, threads=1)
+        found = encoder.encode(TEXTS)
+        alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+        if sparse:
+            wanted = torch.log1p(torch.relu(out.logits) * real).amax(1)
+        else:
+            wanted = (out.last_hidden_state * real).sum(1) / real.sum(1)
+    size = float(wanted.abs().max())
+    off = float(np.abs(found - wanted.numpy()).max()) / size
+    return model.config.model_type, off, "none", float(np.abs(found - alone).max()) < 1e-5 * size
+
+
+def _t5(directory: Path, more: dict[str, Any], tokens: int) -> tuple[str, float, bool, None]:
+    model = tiny(directory, more)
+    t5, ids = T5(directory, context=100, threads=1), list(range(3, 40))
+    t5.ends = ()
+    rest = np.random.default_rng(0).integers(2, T5_SIZES["vocab_size"], 50).tolist()
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *rest]])).logits[0]
+        greedy = model.generate(
+            torch.tensor([ids]), max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False,
+            eos_token_id=None,
+        )  # fmt: skip
+    off = float(np.abs(t5.logits(ids, rest) - wanted.numpy()).max() / wanted.abs().max())
+    return "t5", off, t5.complete(ids, tokens) == greedy[0, 1:].tolist(), None
+
+
+transformers.logging.set_verbosity_error()
