@@ -114,7 +114,7 @@ def test_examples_of_docstrings_print_what_they_say():
     runner = doctest.DocTestRunner(verbose=False)
     names = {test.name for test in examples() if runner.run(test, out=said.append).attempted}
     assert not runner.failures, "".join(said)
-    assert len(names) > 55
+    assert len(names) > 85
 
 
 def test_figures_are_those_of_the_stored_results():

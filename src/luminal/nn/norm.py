@@ -39,7 +39,11 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x over its root mean square along the last dimensions, then scale."""
+    """x over its root mean square along the last dimensions, then scale.
+
+    >>> nn.RMSNorm(cx, 8)(cx.tensor(("s", 8))).shape
+    (s, 8)
+    """
 
     def __init__(
         self, graph: Graph, normalized_shape: int | Sequence[int], eps: float | None = None,
@@ -54,7 +58,11 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Mean 0 and variance 1 over groups of channels."""
+    """Mean 0 and variance 1 over groups of channels.
+
+    >>> nn.GroupNorm(cx, 2, 8)(cx.tensor((2, 8, "s"))).shape
+    (2, 8, s)
+    """
 
     def __init__(
         self, graph: Graph, num_groups: int, num_channels: int, eps: float = 1e-5,
@@ -132,7 +140,11 @@ class InstanceNorm(_Statistics):
 
 class BatchNorm(_Statistics):
     """Each channel (dimension 1) normalised by running statistics; in training mode, or without
-    such, by those of the batch."""
+    such, by those of the batch.
+
+    >>> nn.BatchNorm2d(cx, 8)(cx.tensor((2, 8, 4, 4))).shape
+    (2, 8, 4, 4)
+    """
 
     def __init__(
         self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,

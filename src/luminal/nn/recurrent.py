@@ -183,7 +183,12 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent layers."""
+    """Gated recurrent layers.
+
+    >>> y, h = nn.GRU(cx, 4, 8)(cx.tensor(("s", 2, 4)))
+    >>> y.shape, h.shape
+    ((s, 2, 8), (1, 2, 8))
+    """
 
     def __init__(
         self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,

@@ -66,7 +66,12 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self attention and a feed-forward part."""
+    """Self attention and a feed-forward part.
+
+    >>> layer = nn.TransformerEncoderLayer(cx, 16, 4, 32, batch_first=True)
+    >>> layer(cx.tensor((2, "s", 16))).shape
+    (2, s, 16)
+    """
 
     parts = 2
 

@@ -98,7 +98,12 @@ def logsigmoid(x: Tensor) -> Tensor:
 
 @floating
 def silu(x: Tensor) -> Tensor:
-    """x sigmoid(x)."""
+    """x sigmoid(x).
+
+    >>> y = ops.silu(cx.constant([-1.0, 0.0, 1.0])).output()
+    >>> cx.compile()().round(4)
+    array([-0.2689,  0.    ,  0.7311], dtype=float32)
+    """
     return mul(x, sigmoid(x))
 
 

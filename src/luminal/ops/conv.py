@@ -78,7 +78,12 @@ def conv1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
     padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """x: (batch, in, length), weight: (out, in / groups, kernel)."""
+    """x: (batch, in, length), weight: (out, in / groups, kernel).
+
+    >>> y = ops.conv1d(cx.constant([[[1.0, 2.0, 3.0]]]), cx.constant([[[1.0, 1.0]]])).output()
+    >>> cx.compile()()
+    array([[[3., 5.]]], dtype=float32)
+    """
     return _conv(1, x, weight, bias, stride, padding, dilation, groups)
 
 

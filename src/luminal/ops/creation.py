@@ -19,7 +19,12 @@ from .powers import pow
 
 
 def full(graph: Graph, shape: Size | Sequence[Size], value: Number, dtype: Any = None) -> Tensor:
-    """One value everywhere; the dtype by default that of the Python number."""
+    """One value everywhere; the dtype by default that of the Python number.
+
+    >>> y = ops.full(cx, (2,), 3.0).output()
+    >>> cx.compile()()
+    array([3., 3.], dtype=float32)
+    """
     kind = number_dtype(value) if dtype is None else dtype_of(dtype)
     return literal(graph, value, kind).expand(graph.shape(shape))
 
@@ -77,7 +82,12 @@ def _arange_float(graph: Graph, start: float, end: float, step: float, dtype: An
 
 def linspace(graph: Graph, start: float, end: float, steps: int, dtype: Any = "f32") -> Tensor:
     """`steps` numbers from start to end, both included; counted from the nearer end. Integers are
-    the whole parts of the f64 numbers."""
+    the whole parts of the f64 numbers.
+
+    >>> y = ops.linspace(cx, 0.0, 1.0, 5).output()
+    >>> cx.compile()()
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
     kind = dtype_of(dtype)
     if not kind.is_float:
         return linspace(graph, start, end, steps, f64).cast(kind)

@@ -58,7 +58,12 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def take_along_dim(x: Tensor, index: Tensor, dim: int | None = None) -> Tensor:
-    """As gather, with broadcasting of the other dimensions; without dim in the flattened x."""
+    """As gather, with broadcasting of the other dimensions; without dim in the flattened x.
+
+    >>> y = ops.take_along_dim(cx.constant([[3.0, 1.0]]), cx.constant([[1, 0]]), 1).output()
+    >>> cx.compile()()
+    array([[1., 3.]], dtype=float32)
+    """
     if dim is None:
         return gather(x.flatten(), 0, index.flatten())
     dim = dim_of(x, dim)
@@ -194,7 +199,13 @@ def _neutral(x: Tensor, reduce: str) -> Tensor:
 
 
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
-    """x with slices of source added at a vector of indices."""
+    """x with slices of source added at a vector of indices.
+
+    >>> x, i = cx.constant([0.0, 0.0]), cx.constant([1, 1])
+    >>> y = ops.index_add(x, 0, i, cx.constant([5.0, 6.0])).output()
+    >>> cx.compile()()
+    array([ 0., 11.], dtype=float32)
+    """
     source = source if alpha == 1 else mul(source, alpha)
     return _scatter(x, dim, _along(index, source, dim_of(x, dim)), source, "sum")
 

@@ -66,7 +66,11 @@ def mm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    """The products of two batches of matrices."""
+    """The products of two batches of matrices.
+
+    >>> ops.bmm(cx.tensor(("b", 2, 3)), cx.tensor(("b", 3, 4))).shape
+    (b, 2, 4)
+    """
     return _ranked("bmm", a, b, 3, 3)
 
 
@@ -90,7 +94,13 @@ vdot = dot  # nothing is complex
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
-    """The products of all pairs of elements of two vectors."""
+    """The products of all pairs of elements of two vectors.
+
+    >>> y = ops.outer(cx.constant([1.0, 2.0]), cx.constant([3.0, 4.0])).output()
+    >>> cx.compile()()
+    array([[3., 4.],
+           [6., 8.]], dtype=float32)
+    """
     return mul(a.unsqueeze(1), b.unsqueeze(0))
 
 

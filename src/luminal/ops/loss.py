@@ -56,7 +56,12 @@ def mse_loss(
 def l1_loss(
     x: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    """|x - target|; with weights the mean is over them."""
+    """|x - target|; with weights the mean is over them.
+
+    >>> y = ops.l1_loss(cx.constant([1.0, 2.0]), cx.constant([0.0, 0.0])).output()
+    >>> float(cx.compile()())
+    1.5
+    """
     return _by_weight(abs(sub(x, target)), weight, reduction)
 
 

@@ -60,7 +60,11 @@ def transpose(x: Tensor, first: int, second: int) -> Tensor:
 
 
 def movedim(x: Tensor, source: int, destination: int) -> Tensor:
-    """One dimension at another place."""
+    """One dimension at another place.
+
+    >>> ops.movedim(cx.tensor((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     source, target = x.dim_of(source), x.dim_of(destination)
     order = [dim for dim in range(x.ndim) if dim != source]
     return permute(x, order[:target] + [source] + order[target:])
@@ -147,7 +151,11 @@ view = reshape
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the dimensions start_dim .. end_dim into one."""
+    """Merge the dimensions start_dim .. end_dim into one.
+
+    >>> ops.flatten(cx.tensor((2, 3, 4)), 1).shape
+    (2, 12)
+    """
     if not x.ndim:
         return reshape(x, 1)
     first, last, shape = x.dim_of(start_dim), x.dim_of(end_dim), x.node.shape

@@ -81,7 +81,11 @@ def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
-    """Mean 0 and variance 1 over each group of channels (dimension 1) and all that follows."""
+    """Mean 0 and variance 1 over each group of channels (dimension 1) and all that follows.
+
+    >>> ops.group_norm(cx.tensor((2, 8, "s")), 4).shape
+    (2, 8, s)
+    """
     split = x.unflatten(1, (num_groups, -1))
     result = moments(split, tuple(range(2, split.ndim)), eps)[0].flatten(1, 2)
     return affine(result, per_channel(x, weight), per_channel(x, bias))

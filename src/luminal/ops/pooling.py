@@ -202,7 +202,11 @@ def adaptive_avg_pool1d(x: Tensor, output_size: int) -> Tensor:
 
 @floating
 def adaptive_avg_pool2d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Means over windows that give the size wanted."""
+    """Means over windows that give the size wanted.
+
+    >>> ops.adaptive_avg_pool2d(cx.tensor((1, 8, 7, 9)), 1).shape
+    (1, 8, 1, 1)
+    """
     return _adaptive(2, x, output_size)
 
 

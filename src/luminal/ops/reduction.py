@@ -158,7 +158,14 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 
 
 def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
-    """As `torch.min`: the smallest; (values, indices) along a dim; minimum of two tensors."""
+    """As `torch.min`: the smallest; (values, indices) along a dim; minimum of two tensors.
+
+    >>> x = cx.constant([[1.0, 2.0], [3.0, 0.0]])
+    >>> values, indices = ops.min(x, 1)
+    >>> y, i = values.output(), indices.output()
+    >>> cx.compile()()
+    (array([1., 0.], dtype=float32), array([0, 1]))
+    """
     if isinstance(dim, Tensor):
         return minimum(x, dim)
     if dim is None:
@@ -177,7 +184,12 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Where the smallest element (or a NaN) stands first; without dim, in the flattened x."""
+    """Where the smallest element (or a NaN) stands first; without dim, in the flattened x.
+
+    >>> y = ops.argmin(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).output()
+    >>> cx.compile()()
+    array([0, 1])
+    """
     return _first_extreme("min", x, dim, keepdim)
 
 
@@ -212,7 +224,12 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
-    """How many elements are not zero."""
+    """How many elements are not zero.
+
+    >>> y = ops.count_nonzero(cx.constant([0, 3, 0, 5])).output()
+    >>> int(cx.compile()())
+    2
+    """
     return reduce("sum", truth(x).cast(i64), dim)
 
 
@@ -250,7 +267,12 @@ def std(
     x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
     correction: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The square root of the variance."""
+    """The square root of the variance.
+
+    >>> y = ops.std(cx.constant([1.0, 2.0, 3.0])).output()
+    >>> float(cx.compile()())
+    1.0
+    """
     return _deviation(x, *_spread(dim, unbiased, correction), keepdim)
 
 

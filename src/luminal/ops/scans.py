@@ -33,7 +33,12 @@ def cumsum(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 
 def cumprod(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """The product of all elements up to each; integers in i64."""
+    """The product of all elements up to each; integers in i64.
+
+    >>> y = ops.cumprod(cx.constant([1.0, 2.0, 3.0]), 0).output()
+    >>> cx.compile()()
+    array([1., 2., 6.], dtype=float32)
+    """
     return _running("prod", x, dim, dtype)
 
 
@@ -74,7 +79,12 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 
 
 def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
-    """Differences of neighbours, n times."""
+    """Differences of neighbours, n times.
+
+    >>> y = ops.diff(cx.constant([1.0, 4.0, 9.0])).output()
+    >>> cx.compile()()
+    array([3., 5.], dtype=float32)
+    """
     dim = dim_of(x, dim)
     for _ in range(n):
         size = extent(x, dim) - 1

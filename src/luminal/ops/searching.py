@@ -34,6 +34,10 @@ def searchsorted(
 
     sorted_sequence: (n,) or (..., n); values: any shape, or (..., m). The result has the shape of
     the values, in i64 (i32 with out_int32). sorter: (..., n), the order that sorts the sequence.
+
+    >>> y = ops.searchsorted(cx.constant([1.0, 3.0, 5.0]), cx.constant([0.0, 4.0])).output()
+    >>> cx.compile()()
+    array([0, 2])
     """
     rows = sorted_sequence
     if sorter is not None:

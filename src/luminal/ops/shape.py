@@ -116,7 +116,13 @@ def _pieces(x: Tensor, sizes: Sequence[Index], dim: int) -> list[Tensor]:
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    """At most `chunks` pieces of equal size (the last may be smaller)."""
+    """At most `chunks` pieces of equal size (the last may be smaller).
+
+    >>> first, last = ops.chunk(cx.constant([1.0, 2.0, 3.0]), 2)
+    >>> y = first.output()
+    >>> cx.compile()()
+    array([1., 2.], dtype=float32)
+    """
     dim = dim_of(x, dim)
     size = extent(x, dim)
     if size.is_constant:
@@ -229,12 +235,24 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """Zero below a diagonal of the last two dimensions."""
+    """Zero below a diagonal of the last two dimensions.
+
+    >>> y = ops.triu(cx.constant([[1, 2], [3, 4]])).output()
+    >>> cx.compile()()
+    array([[1, 2],
+           [0, 4]])
+    """
     return _triangle(x, diagonal, lower=False)
 
 
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
-    """A matrix with this diagonal, or the diagonal of a matrix."""
+    """A matrix with this diagonal, or the diagonal of a matrix.
+
+    >>> y = ops.diag(cx.constant([1, 2])).output()
+    >>> cx.compile()()
+    array([[1, 0],
+           [0, 2]])
+    """
     return x.diagonal(diagonal) if x.ndim == 2 else diag_embed(x, diagonal)
 
 

@@ -63,7 +63,12 @@ def inverse(a: Tensor) -> Tensor:
 
 
 def det(a: Tensor) -> Tensor:
-    """The determinant of matrices (..., n, n), n fixed."""
+    """The determinant of matrices (..., n, n), n fixed.
+
+    >>> y = ops.det(cx.constant([[2.0, 0.0], [1.0, 3.0]])).output()
+    >>> round(float(cx.compile()()), 4)
+    6.0
+    """
     sign_part, logarithms = _pivots(a)
     return mul(prod(logarithms, -1), sign_part)
 

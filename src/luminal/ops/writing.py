@@ -88,7 +88,14 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 
 def nonzero(x: Tensor, *, size: int | None = None, fill: int = -1) -> Tensor:
-    """As nonzero_static. Raises Unsupported without `size`: a graph has no shape for it."""
+    """As nonzero_static. Raises Unsupported without `size`: a graph has no shape for it.
+
+    >>> y = ops.nonzero(cx.constant([0, 3, 0, 5]), size=3).output()
+    >>> cx.compile()()
+    array([[ 1],
+           [ 3],
+           [-1]])
+    """
     if size is None:
         raise Unsupported(
             "nonzero: how many elements are not zero is data; give size=, or use where()"
