@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from ..errors import Illegal
 from ..graph.dtype import DType, i64
@@ -21,13 +20,13 @@ from ..kernel.program import Val, When
 from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
-from .place import Lanes, Place, lane_name
+from .place import Lanes, Place
 from .shuffles import between, every_second, turned
+from .strides import Steps, contiguous, in_tile, lanes_of
 
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
-Steps = list[tuple[str, int, int]]  # (axis, size, stride in elements)
 
 
 @dataclass
@@ -143,7 +142,7 @@ class Access:
         dimensions = zip(load.index, at, memory.storage.extents, memory.storage.units)
         return all(
             self.space.inside(here, extent)
-            or (plain.names() == {plain.text} and _in_tile(here, unit, lanes))
+            or (plain.names() == {plain.text} and in_tile(here, unit, lanes))
             for plain, here, extent, unit in dimensions
         )
 
@@ -176,7 +175,7 @@ class Access:
         if parts is None:
             return self._load_at(memory, offset, place.lanes, mask)
         base, steps = parts
-        lanes = _lanes(steps)
+        lanes = lanes_of(steps)
         if mask is not None:
             still = {a for a, _ in mask.lanes} - {a for a, _ in lanes}
             if still:  # a condition keeps the index inside in a row's lanes, not in those behind it
@@ -212,7 +211,7 @@ class Access:
         maskable = mask is None or memory.dtype.bytes in MASKABLE
         if self.build.shuffles and steps[0][2] == 2 and maskable:
             return self._every_second(memory, base, *steps[0][:2], mask)
-        return self._lanes_from(memory, base, _lanes(steps), mask, steps[0][2])
+        return self._lanes_from(memory, base, lanes_of(steps), mask, steps[0][2])
 
     def _load_at(self, memory: Memory, offset: Index, order: Lanes, mask: Val | None) -> Val:
         """Arbitrary lanes: a vector of numbers of elements, or how far apart they lie."""
@@ -394,26 +393,3 @@ class Access:
             step = self.indexing.scalar(Index.build(levels[depth]))
             found = self.build.offset(found, step)
         return found
-
-
-def contiguous(steps: Steps) -> bool:
-    """Whether the lanes lie side by side, the innermost fastest."""
-    stride = 1
-    for _, size, step in reversed(steps):
-        if step != stride:
-            return False
-        stride *= size
-    return True
-
-
-def _in_tile(index: Index, unit: int, lanes: Lanes) -> bool:
-    """Whether lanes along an axis end in the tile in which they start, and such tiles divide the
-    unit to a multiple of which memory is padded: the tile begins inside, or it would not run."""
-    widths = {(lane_name(axis, size),): size for axis, size in lanes}
-    tile = gcd(*(c for m, c in index.terms if m and m not in widths))
-    reach = sum((widths[m] - 1) * c for m, c in index.terms if m in widths)
-    return tile > 1 and unit % tile == 0 and index.constant % tile + reach < tile
-
-
-def _lanes(steps: Steps) -> Lanes:
-    return tuple((axis, size) for axis, size, _ in steps)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import gcd
 
 from ..kernel.program import Instruction, Val
-from .place import Lanes
 
 
 class Multiples:
@@ -34,17 +33,6 @@ class Multiples:
         if ins.op == "select":
             return gcd(*map(self.of, ins.args[1:]))
         return self.of(ins.args[0]) if ins.op == "cast" else 1
-
-
-def strides(ins: Instruction, lanes: Lanes) -> Sequence[int]:
-    """How far apart the lanes of each axis are in a load or store."""
-    if len(ins.attrs) > 1:
-        return ins.attrs[1:]
-    found, step = list[int](), 1
-    for _, size in reversed(lanes):
-        found.append(step)
-        step *= size
-    return found[::-1]
 
 
 def together(places: list[int], aligned: int, most: int) -> Iterator[tuple[int, int]]:

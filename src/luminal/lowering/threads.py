@@ -27,16 +27,15 @@ from ..kernel.program import (
     start_of,
 )
 from ..kernel.target import Fragment, Target
-from .aligned import Multiples, strides, together
+from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .builder import integer
+from .owners import THREAD, Owners, Row, Way, wide
 from .place import Lanes
+from .strides import strides
 from .verify import LOADS, STORES, instructions, is_matrix, parted
 
-THREAD = Val("%thread", i64)
 NONE: frozenset[str] = frozenset()
-Way = Lanes  # the lanes of a matrix, as its fragment has them; () for lane by lane
-Row = tuple[Val, ...]  # the numbers that a thread has of a vector
 
 
 def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> Program:
@@ -86,91 +85,22 @@ def _fragments(body: list[Statement], target: Target) -> dict[Way, Fragment]:
     return found
 
 
-class _Lanes:
+class _Lanes(Owners):
     """What one of the threads does."""
 
     def __init__(
         self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples
     ) -> None:
-        self.threads = max([target.group, *(way.threads for way in fragments.values())])
+        super().__init__(target, fragments, multiples)
         self.exchanges, self.wide, self.warp = target.exchanges, target.wide, target.group
-        self.fragments, self.multiples = fragments, multiples
         self.tiles: dict[tuple[DType, int], Tile] = {}
-        self.names: dict[tuple[str, Way], Row] = {}  # of vectors
-        self.starts: dict[tuple[str, int], Val] = {}  # where a thread stands along an axis
-        self.head: list[Statement] = []  # what a thread computes once for a unit
-        self.known: dict[object, Val] = {}
-        self.out: list[Statement] = []
-        self.made = 0
-
-    # ---- who has what
-
-    def ways(self, lanes: Lanes) -> list[Way]:
-        """As what vectors of these lanes are wanted: parts of matrices, or lane by lane."""
-        return [w for w in self.fragments if lanes and {*lanes} <= {*w}] or [()]
-
-    def alone(self, lanes: Lanes) -> bool:
-        """Whether each element of a vector has one thread, always the same of its lanes."""
-        width, (way, *others) = _wide(lanes), self.ways(lanes)
-        count = len(self.fragments[way].elements) if way else width // self.threads
-        return not others and width == self.threads * count
-
-    def places(self, lane: tuple[str, int], lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
-        """Which of the lanes of an axis a thread has: its first, and how much further on each of
-        its numbers is."""
-        if not way:
-            start = self.lane[_wide(lanes)]
-            inside = _wide(lanes[lanes.index(lane) + 1 :])
-            start = start if inside == 1 else self.once("floor_div", start, inside)
-            return start if lane == lanes[0] else self.once("mod", start, lane[1]), [0]
-        side, fragment = way.index(lane), self.fragments[way]
-        total = integer(0)
-        for digit, factor in zip(self.digits(fragment), (fragment.rows, fragment.columns)[side]):
-            total = self.once("add", total, self.once("mul", digit, factor)) if factor else total
-        return total, [element[side] for element in fragment.elements]
-
-    def digits(self, fragment: Fragment) -> list[Val]:
-        """Of the thread's number."""
-        rest, found = THREAD, list[Val]()
-        for number, digit in enumerate(fragment.digits):
-            last = number == len(fragment.digits) - 1
-            found.append(rest if last else self.once("mod", rest, digit))
-            rest = rest if last else self.once("floor_div", rest, digit)
-        return found
-
-    def once(self, op: str, value: Val, other: Val | int) -> Val:
-        """An index that a thread computes once for a unit."""
-        other = integer(other) if isinstance(other, int) else other
-        if (op, other.name) == ("mul", "1") or (op, value.name) == ("add", "0"):
-            return other if op == "add" else value
-        key = op, value.name, other.name
-        if key not in self.known:
-            outer, self.out = self.out, self.head
-            self.known[key] = self.emit(op, (value, other), i64)
-            self.out = outer
-        return self.known[key]
-
-    def first(self, lanes: Lanes, way: Way) -> list[Val]:
-        """Conditions under which a thread is the first that has its lanes."""
-        width = 1
-        for _, size in lanes:
-            width *= size
-        if not way:
-            return [self.few[width]] if width < self.threads else []
-        fragment = self.fragments[way]
-        moving = [f for lane, f in zip(way, (fragment.rows, fragment.columns)) if lane in lanes]
-        still = [not any(factors) for factors in zip(*moving)]
-        return [self.emit("less", (digit, integer(1)), boolean)
-                for digit, same in zip(self.digits(fragment), still) if same]  # fmt: skip
 
     # ---- statements
 
     def whole(self, body: list[Statement]) -> list[Statement]:
         """The body of a unit."""
-        self.lane = {self.threads: THREAD, 1: integer(0)}
-        self.few: dict[int, Val] = {}
         vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
-        widths = {_wide(lanes) for lanes in vectors if self.ways(lanes) == [()]} - set(self.lane)
+        widths = {wide(lanes) for lanes in vectors if self.ways(lanes) == [()]} - set(self.lane)
         for width in sorted(widths):
             if self.threads % width:
                 raise Illegal(f"vectors of {width} lanes in {self.threads} threads")
@@ -180,29 +110,6 @@ class _Lanes:
             self.few[width] = self.emit("less", (THREAD, integer(width)), boolean)
         made = self.scope(body)
         return self.head + made
-
-    def emit(
-        self, op: str, args: Row, dtype: DType | None, attrs: tuple[int, ...] = (),
-        lanes: Lanes = (),
-    ) -> Val:  # fmt: skip
-        made = self.fresh(dtype, lanes, "" if dtype else args[0].memory)
-        ins = self.multiples.made[made.name] = Instruction(made, op, args, attrs)
-        self.out.append(ins)
-        return made
-
-    def fresh(self, dtype: DType | None, lanes: Lanes = (), memory: str = "") -> Val:
-        self.made += 1
-        return Val(f"%w{self.made}", dtype, lanes, memory=memory)
-
-    def row(self, val: Val, way: Way) -> Row:
-        """The numbers that a thread has of a value, as part of a matrix."""
-        count = len(self.fragments[way].elements) if way else 1
-        if val.lanes and not val.literal:
-            return self.names[val.name, way]
-        return (self.names.get((val.name, ()), (replace(val, lanes=()),))[0],) * count
-
-    def scalar(self, val: Val) -> Val:
-        return self.row(val, ())[0]
 
     def scope(self, body: list[Statement]) -> list[Statement]:
         outer, self.out = self.out, []
@@ -251,7 +158,7 @@ class _Lanes:
             if self.ways(ins.args[0].lanes) != [()]:
                 raise Illegal("elements of a matrix are added up")
             assert out.dtype is not None
-            value = self.scalar_of(ins.args[0])
+            value = self.scalar(ins.args[0])
             return (self.across(COMBINE[ins.op[7:]], value, out.dtype, ins.args[0].width),)
         if ins.op == "iota":
             start, further = self.places(out.lanes[0], out.lanes, way)
@@ -266,10 +173,6 @@ class _Lanes:
         if ins.op in SCALARS or ins.op in ("fma", "offset"):
             return tuple(self.emit(ins.op, args, out.dtype, ins.attrs) for args in rows)
         raise Illegal(f"{ins.op} by the threads of a unit")
-
-    def scalar_of(self, vector: Val) -> Val:
-        """The one number that a thread has of a vector."""
-        return self.row(vector, ())[0]
 
     def check_expand(self, inner: Lanes, lanes: Lanes) -> None:
         if inner and lanes[len(lanes) - len(inner) :] != inner:
@@ -402,10 +305,3 @@ class _Lanes:
     def tile(self, dtype: DType, number: int) -> Tile:
         made = Tile(f"{dtype} exchange {number}", dtype, self.threads, "shared")
         return self.tiles.setdefault((dtype, number), made)
-
-
-def _wide(lanes: Lanes) -> int:
-    width = 1
-    for _, size in lanes:
-        width *= size
-    return width
