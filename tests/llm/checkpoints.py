@@ -181,7 +181,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 # their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
 ALIKE = {
     "falcon-mamba", "mamba", "mamba2", "ministral3", "granite4-dense", "bamba", "lfm2-moe",
-    "qwen3.5", "gemma4-wide",
+    "qwen3.5", "gemma4", "gemma4-wide",
 }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def given(directory: Path, texts: list[Any], kinds: bool) -> dict[str, torch.Ten
         ("XLMRobertaConfig", "XLMRobertaForSequenceClassification", {"type_vocab_size": 1}),
         ("ModernBertConfig", "ModernBertForSequenceClassification",
          {"local_attention": 6, "classifier_pooling": "mean"}),
-        ("GteConfig", "GteForSequenceClassification", {}),
+        pytest.param("GteConfig", "GteForSequenceClassification", {}, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_rerankers(tmp_path: Path, config: str, model: str, more: dict[str, Any]) -> None:
@@ -79,7 +79,10 @@ def test_rerankers(tmp_path: Path, config: str, model: str, more: dict[str, Any]
 
 @pytest.mark.parametrize(
     ("config", "model"),
-    [("BertConfig", "BertForMaskedLM"), ("ModernBertConfig", "ModernBertForMaskedLM")],
+    [
+        pytest.param("BertConfig", "BertForMaskedLM", marks=pytest.mark.slow),
+        ("ModernBertConfig", "ModernBertForMaskedLM"),
+    ],
 )
 def test_sparse_vectors(tmp_path: Path, config: str, model: str) -> None:
     more = {"local_attention": 4} if config == "ModernBertConfig" else {}

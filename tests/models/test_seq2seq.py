@@ -36,7 +36,10 @@ def tiny(directory: Path, more: dict[str, Any]) -> T5ForConditionalGeneration:
 
 @pytest.mark.parametrize(
     "more",
-    [{"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, {}],
+    [
+        {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
     ids=["flan", "first"],
 )
 def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]) -> None:
