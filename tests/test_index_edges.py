@@ -120,11 +120,14 @@ def test_lanes_far_apart(device):
 def test_a_gather_clamps_the_upper_half_of_u64_to_the_end(device):
     graph = Graph()
     x, at = graph.tensor((6,)), graph.tensor((4,), "u64")
-    y = x._gather(at, 0).output()
+    rows = ops.embedding(at, x.unsqueeze(1)).squeeze(1)
+    read = [y.output() for y in (x._gather(at, 0), ops.index_select(x, 0, at), rows)]
+    written = ops.scatter(x, 0, at, ops.full(graph, (4,), 9.0)).output()
     rt = graph.compile(device=device)
     rt[x], rt[at] = np.arange(6, dtype=np.float32), np.uint64([1, 1 << 63, (1 << 64) - 1, 5])
     rt.run()
-    assert rt[y].tolist() == [1.0, 5.0, 5.0, 5.0]
+    assert [rt[y].tolist() for y in read] == [[1.0, 5.0, 5.0, 5.0]] * 3
+    assert rt[written].tolist() == [0.0, 9.0, 2.0, 3.0, 4.0, 9.0]
 
 
 @DEVICES

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError, Unsupported
-from ..graph.dtype import boolean, i64
+from ..graph.dtype import boolean, i64, u64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from ..graph.values import array_of
 from .base import Value, broadcast, count, dim_of, extent, full_like, size_value, tensor_of
-from .elementwise import add, div, eq, lt, mul, where
+from .elementwise import add, div, eq, lt, minimum, mul, where
 from .movement import basic
 from .slicing import is_basic
 
@@ -28,10 +28,15 @@ def wrap(index: Tensor, size: Index) -> Tensor:
     if index.dtype is boolean or index.dtype.is_float:
         raise DTypeError(f"indices must be integers, got {index.dtype}")
     signed = index.dtype.is_signed
-    index = index.cast(i64)
+    index = _as_i64(index)
     if not signed:
         return index
     return where(lt(index, 0), add(index, size_value(index.graph, size, i64)), index)
+
+
+def _as_i64(index: Tensor) -> Tensor:
+    """What is outside stays outside: the upper half of u64 does not become negative."""
+    return (minimum(index, i64.highest) if index.dtype is u64 else index).cast(i64)
 
 
 # ---- along one dimension
@@ -110,7 +115,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
            [0. , 0.5],
            [1. , 1.5]], dtype=float32)
     """
-    flat = index.cast(i64).flatten()
+    flat = _as_i64(index).flatten()
     return _select(weight, 0, flat).reshape((*index.shape, *weight.shape[1:]))
 
 
