@@ -11,11 +11,15 @@ from safetensors.numpy import load_file, save_file
 from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImageProcessorPil
 
+import luminal
 from luminal.cli import main
 from luminal.errors import ShapeError, Unsupported, WeightsError
 from luminal.models.vision.draw import drawn
 from luminal.models.vision.images import prepared
 from luminal.models.vision.looker import Looker
+from luminal.models.vision.named import Named
+from luminal.models.vision.rtdetr import _deformable
+from luminal.weights.fields import Fields
 
 from .tiny_vision import detr, picture, rt_detr, saved
 
@@ -137,3 +141,25 @@ def test_wrong_folders(made, tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(WeightsError, match=r"no weight 'model\.encoder\.pan_blocks\.0\.conv1"):
         Looker(tmp_path, 64, device="reference")(picture())
+
+
+def test_points_at_the_width_of_published_models():
+    """300 queries of 8 heads: kernels that small ones do not have."""
+    rng, width, sizes = np.random.default_rng(0), 256, [(8, 8), (4, 4), (2, 2)]
+    rows = {"value_proj": width, "sampling_offsets": 192, "attention_weights": 96,
+            "output_proj": width}  # fmt: skip
+    state = {f"{n}.weight": rng.standard_normal((count, width)) / 16 for n, count in rows.items()}
+    shapes = (1, 300, width), (1, 84, width), (1, 300, 4)
+    arrays = [rng.random(shape, np.float32) for shape in shapes]
+    found = []
+    for device in ("cpu", "reference"):
+        graph = luminal.Graph()
+        given = [graph.tensor(array.shape) for array in arrays]
+        w = Named(graph, state)
+        out = _deformable(w, given[0], given[1], sizes, given[2], 8, Fields({}, "none")).output()
+        program = graph.compile(device=device, threads=2)
+        for tensor, array in zip(given, arrays):
+            program[tensor] = array
+        program.run()
+        found.append(np.array(program[out]))
+    np.testing.assert_allclose(*found, atol=1e-4)

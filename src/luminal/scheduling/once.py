@@ -181,6 +181,8 @@ def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
     """An image with its padding, if the operand is windows of such a one and nothing else."""
     if not (isinstance(body, Guard) and isinstance(body.body, Load) and not body.body.slots):
         return None
+    if any(isinstance(e, (Load, Read)) or any(indices(e)) for e in walk(body.other)):
+        return None  # where the image ends, another one begins
     load, shape, space = body.body, kernel.buffer(body.body.buffer).shape, kernel.space()
     ends = [(i, size - 1 - i) for i, size in zip(load.index, shape)]
     inside = {c for both in ends for c in both}
