@@ -83,9 +83,7 @@ def late(draft: Draft, v: Value) -> float:
     path = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant]
     for loop, after in pairwise(path):
         run = loop.step if loop.axis == lane and after.axis != lane else run
-    known = {b.name for b in facts.kernel.buffers if b.constant}  # lie as the loops walk them
-    touched = [(x.name, x.dtype, x.stride) for x in facts.accesses(v)
-               if x.load and x.name not in known]  # fmt: skip
+    touched = [(x.name, x.dtype, x.stride) for x in facts.accesses(v) if x.load]
     if v.store is not None:
         touched.append((v.store.buffer, v.dtype, partial(facts.store_stride, v)))
     late = sum(

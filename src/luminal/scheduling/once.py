@@ -81,11 +81,14 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
 
 def _streams_apart(kernel: Kernel, draft: Draft) -> tuple[Kernel, ...]:
     """The kernel, or its product and behind it what is made of that: where it walks long arrays a
-    few lines at a time, in the product's tiles (a weight's gradient, and its update)."""
+    few lines at a time, in the product's tiles (a weight's gradient, and its update). What sums the
+    product up again keeps it in registers."""
     target, whole = draft.target, estimate(draft)
     beside = [v for v in draft.found.values if v not in draft.found.group]
     cold = sum(late(draft, v) * draft.facts.points(v) for v in beside)
-    if draft.found.streams or cold / target.clock / target.threads < (1 - GAIN) * whole:
+    summed = any(v.reduction and {u.name for u in draft.found.group} & v.reads() for v in beside)
+    little = cold / target.clock / target.threads < (1 - GAIN) * whole
+    if draft.found.streams or summed or little:
         return (kernel,)
     halves = divided(kernel)
     try:
