@@ -95,14 +95,15 @@ class _Bridge:
         return self._is_input(c) and self.classes.leaf(c).constant
 
     def _place_roots(self) -> None:
-        """Others copy an output only if it has no axes beyond those of its value: along such axes
-        it may have no elements. Nor can a scatter write along them."""
-        scattered = {piece.roots[0] for piece in self.plan.pieces if piece.scatter is not None}
+        """Others read or copy an output only if it has no axes beyond those of its value: along
+        such axes it may have no elements. Nor can a scatter write along them."""
+        taken = {piece.roots[0] for piece in self.plan.pieces if piece.scatter is not None}
+        taken |= {self._final(read) for piece in self.plan.pieces for read in piece.reads}
         wanted: dict[int, list[int]] = {}
         for number, root in enumerate(self.classes.roots):
             wanted.setdefault(self._final(self.plan.buffer_of(root)), []).append(number)
         for memory, numbers in wanted.items():
-            alone = len(numbers) == 1 and memory not in scattered
+            alone = len(numbers) == 1 and memory not in taken
             plain = [n for n in numbers if alone or self._is_plain(n)]
             if plain and not self._is_input(memory):
                 self.refs[memory] = Ref("output", plain[0])
