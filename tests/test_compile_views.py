@@ -68,6 +68,21 @@ def test_a_constant_part_of_what_varies(rows: slice | int) -> None:
     np.testing.assert_allclose(run(make, "cpu")["y"], run(make, "reference")["y"], 1e-6)
 
 
+def test_an_empty_output_is_no_memory_of_others() -> None:
+    """A value is repeated along no elements, and is what a scatter begins with."""
+
+    def make(graph: Graph) -> dict[str, np.ndarray]:
+        rows = graph.tensor((4,), "i64", "rows")
+        ops.ones(graph, (0, 3)).output("empty")
+        ones = ops.ones(graph, (4, 3))
+        index = rows.unsqueeze(1).expand(4, 3)
+        ops.scatter_add(ones, 0, index, ones).output("counts")
+        return {"rows": np.array([0, 0, 1, 1])}
+
+    counts = run(make, "cpu")["counts"]
+    np.testing.assert_array_equal(counts, np.repeat([3, 3, 1, 1], 3).reshape(4, 3))
+
+
 def test_a_product_of_unbounded_length_whose_result_is_turned() -> None:
     """Its tile may not hold all of an axis whose length nobody knows."""
     graph = Graph()

@@ -41,7 +41,8 @@ int cuMemAlloc(uint64_t* address, size_t size)
   if (held + size > most) return NO_MEMORY;
   for (int n = 0; n < MANY; n++)
     if (!memories[n].start) {
-      memories[n].start = malloc(size), memories[n].size = size, held += size;
+      memories[n].start = aligned_alloc(256, (size + 255) / 256 * 256);  // as a driver does
+      memories[n].size = size, held += size;
       memset(memories[n].start, 0xFF, size);
       return *address = (uint64_t)memories[n].start, 0;
     }

@@ -111,6 +111,7 @@ def test_a_library_multiplies(facts: dict[str, Any]) -> None:
 
 def test_tensors_of_others_are_not_copied(facts: dict[str, Any]) -> None:
     assert facts["borrowed"] == [True] * 3 and facts["memory of"] == "cuda"
+    assert "multiple of 64 bytes" in facts["astray"]
 
 
 def test_another_architecture_is_refused(facts: dict[str, Any]) -> None:

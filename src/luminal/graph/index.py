@@ -115,10 +115,10 @@ class Index:
         return _multiply(self, other if other.__class__ is Index else Index.of(other))
 
     def __neg__(self) -> Index:
-        return _multiply(self, _MINUS)
+        return _multiply(self, _constant(-1))
 
     def __sub__(self, other: IndexLike) -> Index:
-        return _add(self, _multiply(Index.of(other), _MINUS))
+        return _add(self, _multiply(Index.of(other), _constant(-1)))
 
     def __rsub__(self, other: IndexLike) -> Index:
         return _add(Index.of(other), -self)
@@ -304,9 +304,6 @@ def _multiply(a: Index, b: Index) -> Index:
                 key = tuple(sorted(key, key=str))
             total[key] = total.get(key, 0) + x * y
     return Index.build(total)
-
-
-_MINUS = _constant(-1)
 
 
 def _divides(divisor: Index, monomial: Monomial, coefficient: int) -> tuple[Monomial, int] | None:

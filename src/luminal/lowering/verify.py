@@ -41,7 +41,7 @@ class _Verifier:
         _require(len(units) == 1, f"a program has one loop over units, not {len(units)}")
         _require(units[0] in self.program.body, "the loop over units stands at the top")
         self._threads(units[0], [s for s in loops if s.level != "units"])
-        stores = [s for s in statements(outside) if isinstance(s, Instruction) and s.out is None]
+        stores = [s for s in instructions(outside) if s.out is None]
         _require(not stores, "a store stands outside the loop over units")
         self._body(self.program.body)
 
@@ -57,7 +57,7 @@ class _Verifier:
         _require(threads in units.body, "the loop over threads stands in that over units")
         _require(threads.count.literal, "the number of threads is known")
         beside: list[Statement] = [s for s in units.body if s is not threads]
-        writes = [s for s in statements(beside) if isinstance(s, Instruction) and s.out is None]
+        writes = [s for s in instructions(beside) if s.out is None]
         _require(not writes, "a store stands outside the loop over threads")
         _require(not parted(threads), "a barrier that some threads may not come to")
 

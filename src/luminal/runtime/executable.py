@@ -49,15 +49,10 @@ class Executable:
     """A compiled program. Built by `Graph.compile()`."""
 
     def __init__(
-        self,
-        engine: Engine,
-        interface: Interface,
-        report: Report,
-        save: Save | None = None,
-        sources: Sequence[Node] = (),
-        results: Mapping[Node | str, int] | None = None,
+        self, engine: Engine, interface: Interface, report: Report, save: Save | None = None,
+        sources: Sequence[Node] = (), results: Mapping[Node | str, int] | None = None,
         program: Program | Callable[[], Program] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """save: writes a file. sources: the nodes of all ports, where there is a graph; results:
         of all that the engine computes, with their numbers there. program: what was compiled,
         where there is a graph; or what records it."""
@@ -241,10 +236,10 @@ class Executable:
         stream: int | None = None,
     ) -> None:  # fmt: skip
         """Run on memory of the caller's, at which nothing looks: addresses of all inputs in order,
-        row-major, of which 64 bytes may be read; of all outputs, row-major, at multiples of 64.
-        stream: the handle of a device's, in which the run is queued, and not waited for.
+        row-major, of which 64 bytes may be read; of all outputs, row-major, at multiples of 64, as
+        inputs are on a device. stream: of a device, in which the run is queued, and not waited for.
 
-        An executable that is launched is not run in another way. Raises DimError.
+        An executable that is launched is not run in another way. Raises DimError, InputError.
         """
         with self._lock:
             if sizes != self._launched:

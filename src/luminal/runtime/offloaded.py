@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..backend.contract import Accelerator
+from ..errors import InputError
 from ..kernel.layout import laid_out
 from ..search.compare import Difference
-from .arena import round_up
+from .arena import ALIGNMENT, round_up
 from .contract import Copying, Spill
 from .inspection import sources
 from .order import marked
@@ -148,6 +149,8 @@ class Offloaded(Copying):
             memory = self._plan.ports[port]
             assert memory is not None
             places[memory] = address
+        if any(address % ALIGNMENT for address in places.values()):
+            raise InputError(f"memory of a device that begins at no multiple of {ALIGNMENT} bytes")
         with self._device.queued_in(stream):
             self._write()
             for memory, address in places.items():

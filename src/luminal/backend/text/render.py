@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-import numpy as np
-
 from ...errors import Unsupported
 from ...graph.dtype import DType, f16, f32, f64
 from ...kernel.program import LINE, Instruction, Program, Val
 from .dialect import Dialect
 from .helpers import helper, unsigned
 from .registers import Registers
-from .writer import HALF, OF_BOOLS
+from .writer import HALF, OF_BOOLS, half_bits, single
 
 BINARY = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "and": "&", "or": "|",
           "xor": "^"}  # fmt: skip
@@ -131,9 +129,7 @@ class _Text(Registers):
     def number(self, text: str, dtype: DType) -> str:
         """A literal, exactly."""
         if dtype.name in HALF:
-            with np.errstate(over="ignore"):
-                rounded = np.float32(float(text)).astype(dtype.numpy)
-            return f"((u16){int(rounded.view(np.uint16))})"
+            return f"((u16){half_bits(text, dtype)})"
         if dtype.is_float:
             return self._float(float(text), dtype)
         if dtype.kind == "bool":
@@ -149,9 +145,7 @@ class _Text(Registers):
         kind = self.type(dtype)
         if math.isnan(number):
             return f"(({kind})({self.dialect.infinity} - {self.dialect.infinity}))"
-        if dtype is f32:
-            with np.errstate(over="ignore"):
-                number = float(np.float32(number))
+        number = single(number) if dtype is f32 else number
         if math.isinf(number):
             return f"(({kind}){'-' if number < 0 else ''}{self.dialect.infinity})"
         return f"({number!r}{'f' if dtype is f32 else ''})"

@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-import numpy as np
-
 from ...errors import Unsupported
 from ...graph.dtype import DType, f16, f32, f64
 from ...kernel.program import LINE, Instruction, Program, Tile, Val
 from .render import BINARY, kernel_name
 from .wgsl_helpers import helper
-from .writer import HALF, OF_BOOLS, Writer, written
+from .writer import HALF, OF_BOOLS, Writer, half_bits, single, written
 
 GROUP = 64  # workers of a group, each on units of its own
 PRIVATE = 4096  # bytes of tiles that a worker has as variables
@@ -207,9 +205,7 @@ class _Text(Writer):
     def number(self, text: str, dtype: DType) -> str:
         kind = self.type(dtype)
         if dtype.name in HALF:
-            with np.errstate(over="ignore"):
-                rounded = np.float32(float(text)).astype(dtype.numpy)
-            return f"{int(rounded.view(np.uint16))}u"
+            return f"{half_bits(text, dtype)}u"
         if dtype.is_float:
             return self._float(float(text), dtype)
         if dtype.kind == "bool":
@@ -221,9 +217,7 @@ class _Text(Writer):
         return f"{number}{end}" if number >= 0 else f"({number}{end})"
 
     def _float(self, number: float, dtype: DType) -> str:
-        if dtype is f32:
-            with np.errstate(over="ignore"):
-                number = float(np.float32(number))
+        number = single(number) if dtype is f32 else number
         if math.isfinite(number):
             return f"({number!r}{'f' if dtype is f32 else 'lf'})"
         special = "bitcast<f32>(infinity | 0x400000u)" if math.isnan(number) else \

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 
+import numpy as np
+
 from ...errors import Unsupported
 from ...graph.dtype import DType
 from ...graph.scalars import SCALARS
 from ...kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
-from ...lowering.verify import statements
+from ...lowering.verify import instructions
 
 HALF = ("f16", "bf16")
 OF_BOOLS = {"add": "|", "max": "|", "mul": "&", "min": "&"}
@@ -27,8 +29,20 @@ def is_shift(amount: Val) -> bool:
 
 def written(program: Program) -> frozenset[str]:
     """The memories that it stores to."""
-    found = [s for s in statements(program.body) if isinstance(s, Instruction)]
+    found = instructions(program.body)
     return frozenset(a.memory for s in found if s.out is None for a in s.args if a.dtype is None)
+
+
+def half_bits(text: str, dtype: DType) -> int:
+    """The bits of a literal of f16 or bf16, rounded by way of f32."""
+    with np.errstate(over="ignore"):
+        return int(np.float32(float(text)).astype(dtype.numpy).view(np.uint16))
+
+
+def single(number: float) -> float:
+    """Rounded to f32."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 class Writer(ABC):

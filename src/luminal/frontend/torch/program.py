@@ -341,12 +341,14 @@ def _array(tensor: torch.Tensor, spec: InSpec) -> np.ndarray:
 
 def _laid(tensor: torch.Tensor, spec: InSpec) -> torch.Tensor:
     """The tensor as a program may read it: row-major in the order of memory, with a cache
-    line to read even where it has less: on the same page, or it is copied to where that is so."""
+    line to read even where it has less: on the same page, or it is copied to where that is so.
+    Threads of a GPU load several elements at once, from where a line may begin."""
     laid = tensor if spec.plain else tensor.permute(spec.order)
     if not laid.is_contiguous() or laid.is_neg() or laid.is_conj():
         laid = laid.resolve_neg().resolve_conj().contiguous()
     close = laid.nbytes < LINE and laid.data_ptr() % PAGE > PAGE - LINE
-    return laid.clone() if close else laid
+    astray = laid.device.type != "cpu" and laid.data_ptr() % LINE
+    return laid.clone() if close or astray else laid
 
 
 def _tensor(array: np.ndarray, spec: OutSpec) -> torch.Tensor:

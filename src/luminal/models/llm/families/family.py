@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -37,6 +38,16 @@ def renamed(state: State, parts: Mapping[str, str]) -> State:
         ".".join(parts.get(part, part) for part in name.split(".")): value
         for name, value in state.items()
     }
+
+
+def substituted(state: State, patterns: Iterable[tuple[str, str]]) -> State:
+    """Patterns in names replaced, one after the other: (what `re.sub` finds, what it puts)."""
+    found: State = {}
+    for name, value in state.items():
+        for theirs, ours in patterns:
+            name = re.sub(theirs, ours, name)
+        found[name] = value
+    return found
 
 
 def split_rows(state: State, name: str, parts: Mapping[str, int]) -> None:

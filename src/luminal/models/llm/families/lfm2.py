@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ....weights.fields import Fields
 from ..config import DecoderConfig, Experts, common
 from ..mixers import ShortConvolution
-from .family import Family, State, defaults, stack_experts
+from .family import Family, State, defaults, substituted
 from .mamba import inner_layers
+from .qwen import adapt_experts
 
 PARTS = (
     (r"\.conv\.(conv|in_proj|out_proj)\.", r".mixer.\1."), (r"\.feed_forward\.", ".mlp."),
@@ -66,16 +66,8 @@ def _mixture(values: Fields) -> DecoderConfig:
 
 
 def _adapt(state: State, config: DecoderConfig) -> State:
-    found: State = {}
-    for name, value in state.items():
-        for theirs, ours in PARTS:
-            name = re.sub(theirs, ours, name)
-        found[name] = value
-    names = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
-    for layer in range(config.layers):
-        if config.experts is not None and config.has_experts(layer):
-            stack_experts(found, f"model.layers.{layer}.mlp.", config.experts.count, names)
-    return found
+    found = substituted(state, PARTS)
+    return found if config.experts is None else adapt_experts(found, config)
 
 
 LFM2 = Family("lfm2", _dense, _adapt)

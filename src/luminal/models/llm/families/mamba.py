@@ -4,13 +4,13 @@ with attention in some layers."""
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from ....weights.fields import Fields
 from ..config import DecoderConfig, Experts, Mixer, common
 from ..mixers import Mamba, Mamba2
-from .family import Family, State, defaults, stack_experts
+from .family import Family, State, defaults, substituted
+from .qwen import adapt_experts
 
 NO_END = 1 << 20  # tokens of models that no position limits
 PARTS = (
@@ -129,16 +129,8 @@ def _bamba(values: Fields) -> DecoderConfig:
 
 
 def _adapt(state: State, config: DecoderConfig) -> State:
-    found: State = {}
-    for name, value in state.items():
-        for theirs, ours in PARTS:
-            name = re.sub(theirs, ours, name)
-        found[name] = value
-    names = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
-    for layer in range(config.layers):
-        if config.experts is not None and config.has_experts(layer):
-            stack_experts(found, f"model.layers.{layer}.mlp.", config.experts.count, names)
-    return found
+    found = substituted(state, PARTS)
+    return found if config.experts is None else adapt_experts(found, config)
 
 
 MAMBA = Family("mamba", _mamba, _adapt)
