@@ -31,6 +31,11 @@ WIDTH = 96
 KEPT = "\0"  # a space at which no line ends
 
 
+def _origin(module: str) -> str:
+    first = module.partition(".")[0]
+    return first if first in ("numpy", "luminal") else "python"
+
+
 class Stub:
     """The text of the stub, and what it must import."""
 
@@ -39,10 +44,10 @@ class Stub:
 
     def text(self) -> str:
         rows = [line for name in sorted(_public()) for line in self._method(name)]
-        imports = sorted(f"import {module}" for module in self.modules)
-        imports.sort(key=lambda line: "luminal" in line)
-        own = next(n for n, line in enumerate(imports) if "luminal" in line)
-        lines = [HEAD, *imports[:own], "", *imports[own:], TENSOR, "", "class Methods:", *rows]
+        imports = {origin: [f"import {m}" for m in sorted(self.modules) if _origin(m) == origin]
+                   for origin in ("python", "numpy", "luminal")}  # fmt: skip
+        known = [line for group in imports.values() if group for line in ("", *group)][1:]
+        lines = [HEAD, *known, TENSOR, "", "class Methods:", *rows]
         return "\n".join([*lines, ""])
 
     def _method(self, name: str) -> Iterator[str]:

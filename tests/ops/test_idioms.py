@@ -145,6 +145,7 @@ REFUSED = {
     "sizes one by one": (lambda: Graph().tensor(3, 4), ShapeError, "a shape is one argument"),
     "no module": (lambda: nn.Sequential(nn.ReLU(), 3), InputError, "entry 1 is no Module: 3"),
     "value": (lambda: Graph().tensor(3).item(), Unsupported, "has no value"),
+    "values": (lambda: (Graph().tensor(3) + 1.0).numpy(), InputError, "input0"),
     "list": (lambda: Graph().tensor(3) + [1, 2, 3], InputError, "graph.constant"),
     "ufunc": (lambda: np.spacing(Graph().tensor(3)), TypeError, "numpy.spacing"),
     "array function": (lambda: np.stack([Graph().tensor(3)]), TypeError, "numpy.stack needs"),

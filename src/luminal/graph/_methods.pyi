@@ -4,6 +4,8 @@ import builtins
 import collections.abc
 import typing
 
+import numpy
+
 import luminal.graph.index
 import luminal.graph.node
 import luminal.graph.parse
@@ -955,8 +957,9 @@ class Methods:
         """Not a = b: true for NaN."""
     def numel(self) -> builtins.int | luminal.graph.index.Index:
         """How many elements."""
-    def numpy(self) -> typing.Any:
-        ...
+    def numpy(self) -> numpy.ndarray:
+        """The value, computed node by node in NumPy: for looking, not for speed. What was `set`
+        counts."""
     def one_hot(self, num_classes: builtins.int) -> Tensor:
         """1 at the index along a new last dimension, else 0."""
     def ones_like(self, dtype: typing.Any = ...) -> Tensor:

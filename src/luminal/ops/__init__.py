@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from . import fft, methods, movement, random, spelling
 from .elementwise import (
-    abs, add, addcdiv, addcmul, cast, ceil, clamp, div, eq, floor, floor_divide, fmax, fmin, frac,
-    ge, gt, isclose, isfinite, isinf, isnan, isneginf, isposinf, le, lerp, logical_and,
-    logical_not, logical_or, logical_xor, lt, masked_fill, maximum, minimum, mul, nan_to_num, ne,
-    neg, reciprocal, round, rsub, sign, square, sub, trunc, where,
+    abs, add, addcdiv, addcmul, ceil, clamp, div, floor, floor_divide, fmax, fmin, frac,
+    isclose, isfinite, isinf, lerp, maximum, minimum, mul, nan_to_num, neg, reciprocal, round,
+    rsub, sign, square, sub, trunc,
+)  # fmt: skip
+from .logic import (
+    cast, eq, ge, gt, isnan, isneginf, isposinf, le, logical_and, logical_not, logical_or,
+    logical_xor, lt, masked_fill, ne, where,
 )  # fmt: skip
 from .bits import (
     bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor,
@@ -21,9 +24,10 @@ from .bits import (
 from .remainders import fmod, remainder
 from .powers import pow
 from .math import (
-    acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, erf, erfc, exp, exp2, expm1, log,
-    log10, log1p, log2, logaddexp, logit, rsqrt, sin, sinh, sqrt, tan, tanh,
+    acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, exp, exp2, expm1, log, log10,
+    log1p, log2, logaddexp, logit, rsqrt, sin, sinh, sqrt, tan, tanh,
 )  # fmt: skip
+from .erf import erf, erfc
 from .activation import (
     celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid,
     mish, prelu, relu, relu6, selu, sigmoid, silu, softplus, softshrink, softsign, swiglu,

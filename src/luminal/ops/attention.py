@@ -9,8 +9,9 @@ from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import Size, Value, composite, extent, floating, literal, same_size, size_value
-from .elementwise import add, eq, lt, mul, neg, where
+from .elementwise import add, mul, neg
 from .linalg import matmul
+from .logic import eq, lt, where
 from .logits import softmax
 from .math import rsqrt
 from .noise import dropout
@@ -116,7 +117,12 @@ def attention_scale(query: Tensor, scale: float | None = None) -> Value:
 
 
 def causal(scores: Tensor, offset: Size = 0) -> Tensor:
-    """True where key position <= query position + offset, for scores (..., queries, keys)."""
+    """True where key position <= query position + offset, for scores (..., queries, keys).
+
+    >>> ops.causal(ops.zeros(cx, (2, 3)), offset=1).numpy()
+    array([[ True,  True, False],
+           [ True,  True,  True]])
+    """
     graph, n = scores.graph, scores.ndim
     ahead = Index.of(f"i{n - 1}") - Index.of(f"i{n - 2}") - graph.size(offset)
     return lt(graph.iota(scores.shape, ahead, i64), 1)
@@ -151,7 +157,11 @@ def _grouped(
 
 
 def rotate_half(x: Tensor) -> Tensor:
-    """(-x2, x1) of the two halves of the last dimension."""
+    """(-x2, x1) of the two halves of the last dimension.
+
+    >>> ops.rotate_half(cx.constant([1.0, 2.0, 3.0, 4.0])).numpy()
+    array([-3., -4.,  1.,  2.], dtype=float32)
+    """
     half = extent(x, x.ndim - 1) // 2
     first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
     return cat([neg(second), first], -1)
@@ -160,13 +170,27 @@ def rotate_half(x: Tensor) -> Tensor:
 @floating
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x cos + rotate_half(x) sin, the halves layout of Hugging Face models; cos and sin broadcast
-    against (..., positions, width)."""
+    against (..., positions, width).
+
+    >>> a = cx.constant([[1.0, 2.0]])
+    >>> b = cx.constant([[0.0, 0.0]])
+    >>> c = cx.constant([[1.0, 1.0]])
+    >>> ops.apply_rotary(a, b, c).numpy()
+    array([[-2.,  1.]], dtype=float32)
+    """
     return add(mul(x, cos), mul(rotate_half(x), sin))
 
 
 @floating
 def apply_rotary_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """The same rotation of neighbouring pairs; cos and sin: (positions, width / 2)."""
+    """The same rotation of neighbouring pairs; cos and sin: (positions, width / 2).
+
+    >>> a = cx.constant([[1.0, 2.0, 3.0, 4.0]])
+    >>> b = cx.constant([[1.0, 0.0]])
+    >>> c = cx.constant([[0.0, 1.0]])
+    >>> ops.apply_rotary_pairs(a, b, c).numpy()
+    array([[ 1.,  2., -4.,  3.]], dtype=float32)
+    """
     pairs = x.unflatten(-1, (-1, 2))
     even, odd = pairs.select(-1, 0), pairs.select(-1, 1)
     first = add(mul(even, cos), neg(mul(odd, sin)))
@@ -175,7 +199,11 @@ def apply_rotary_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def alibi_slopes(graph_like: Tensor, heads: int) -> Tensor:
-    """2^(-8 (h + 1) / heads) for each head (a power of two of them)."""
+    """2^(-8 (h + 1) / heads) for each head (a power of two of them).
+
+    >>> ops.alibi_slopes(cx.constant([0.0]), 4).numpy()
+    array([0.25      , 0.0625    , 0.015625  , 0.00390625], dtype=float32)
+    """
     step = literal(graph_like.graph, -8 / heads, graph_like.dtype)
     number = graph_like.graph.iota((heads,), Index.of("i0") + 1, i64).cast(graph_like.dtype)
     return graph_like.graph.apply("exp2", [mul(number, step)])

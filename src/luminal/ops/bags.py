@@ -7,8 +7,9 @@ from ..graph.dtype import f32, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import count, extent, full_like, literal, positions
-from .elementwise import clamp, div, eq, ge, mul, ne, sub, where
+from .elementwise import clamp, div, mul, sub
 from .indexing import embedding, scatter_add, scatter_reduce
+from .logic import eq, ge, ne, where
 from .reduction import reduce
 
 
@@ -21,6 +22,10 @@ def embedding_bag(
 
     index: (bags, each), or a vector whose bags start at offsets (bags,), with include_last_offset
     (bags + 1,). per_sample_weights: like index, for sums. padding_idx does not count.
+
+    >>> ops.embedding_bag(cx.constant([[0, 1], [1, 1]]), cx.constant([[1.0], [3.0]])).numpy()
+    array([[2.],
+           [3.]], dtype=float32)
     """
     if index.ndim == 2:
         each = extent(index, 1)

@@ -10,22 +10,9 @@ from __future__ import annotations
 from ..graph.dtype import f32
 from ..graph.tensor import Tensor
 from .base import Value, operands, result_type
-from .elementwise import (
-    abs,
-    div,
-    eq,
-    ge,
-    gt,
-    lt,
-    maximum,
-    minimum,
-    modulo,
-    mul,
-    sub,
-    trunc,
-    where,
-)
+from .elementwise import abs, div, maximum, minimum, modulo, mul, sub, trunc
 from .gamma import doubled
+from .logic import eq, ge, gt, lt, where
 from .math import acos, acosh, cos, cosh, sin, sinh
 
 

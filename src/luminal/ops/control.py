@@ -14,7 +14,7 @@ from ..graph.loops import parts_of, substituted
 from ..graph.node import Loop, Node
 from ..graph.tensor import Tensor
 from .base import Size, graph_of, literal, number_dtype
-from .elementwise import where
+from .logic import where
 
 Tree: TypeAlias = Any  # a tensor, None, or a tuple, list or dict of trees
 
@@ -32,6 +32,11 @@ def scan(
     x comes first, and ys stand in the order of xs. f is called once, and recorded: one body serves
     any number of steps, and what it draws at random is drawn once for all of them: let xs bring
     what differs. Raises ShapeError, DTypeError, InputError.
+
+    >>> a, b = cx.constant(0.0), cx.constant([1.0, 2.0, 3.0])
+    >>> total, sums = ops.scan(lambda s, x: (s + x, s + x), a, b)
+    >>> float(total.numpy()), sums.numpy()
+    (6.0, array([1., 3., 6.], dtype=float32))
     """
     stacks, _ = _flat(xs)
     graph = _graph(init, xs)
@@ -52,7 +57,11 @@ def while_loop(
     max_steps: Size | None = None,
 ) -> Any:  # fmt: skip
     """The carry after `carry = body(carry)` as long as cond(carry), one bool, holds: as
-    `jax.lax.while_loop`. max_steps: at most so many steps are made. Raises as `scan`."""
+    `jax.lax.while_loop`. max_steps: at most so many steps are made. Raises as `scan`.
+
+    >>> ops.while_loop(lambda n: n < 100, lambda n: n * 2, cx.constant(3)).numpy()
+    array(192)
+    """
     graph = _graph(init, None)
     count = None if max_steps is None else _length(graph, [], max_steps)
     initial, rebuild = _flat(init, graph)
@@ -72,6 +81,10 @@ def cond(
 ) -> Any:
     """true_fn(*operands) where pred, one bool, holds, else false_fn(*operands): as `jax.lax.cond`,
     but both are computed, as by `where`. Raises ShapeError, InputError where they differ in kind.
+
+    >>> a, b = cx.constant(True), cx.constant([1.0])
+    >>> ops.cond(a, lambda x: x + 1.0, lambda x: x - 1.0, b).numpy()
+    array([2.], dtype=float32)
     """
     holds, graph = _condition(pred), pred.graph
     yes, no = true_fn(*operands), false_fn(*operands)

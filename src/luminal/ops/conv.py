@@ -95,8 +95,7 @@ def conv2d(
 
     >>> image = cx.constant(np.ones((1, 1, 3, 3), "f"))
     >>> kernel = cx.constant(np.ones((1, 1, 2, 2), "f"))
-    >>> y = ops.conv2d(image, kernel).output()
-    >>> cx.compile()()
+    >>> ops.conv2d(image, kernel).numpy()
     array([[[[4., 4.],
              [4., 4.]]]], dtype=float32)
     """
@@ -107,7 +106,11 @@ def conv3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
     padding: Numbers | str = 0, dilation: Numbers = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """x: (batch, in, depth, height, width), weight: (out, in / groups, *kernel)."""
+    """x: (batch, in, depth, height, width), weight: (out, in / groups, *kernel).
+
+    >>> ops.conv3d(ops.ones(cx, (1, 1, 3, 3, 3)), ops.ones(cx, (1, 1, 3, 3, 3))).numpy().item()
+    27.0
+    """
     return _conv(3, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -156,7 +159,12 @@ def conv_transpose1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
     padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
 ) -> Tensor:  # fmt: skip
-    """x: (batch, in, length), weight: (in, out / groups, kernel)."""
+    """x: (batch, in, length), weight: (in, out / groups, kernel).
+
+    >>> a, b = cx.constant([[[1.0, 2.0]]]), cx.constant([[[1.0, 10.0]]])
+    >>> ops.conv_transpose1d(a, b, stride=2).numpy()
+    array([[[ 1., 10.,  2., 20.]]], dtype=float32)
+    """
     return _conv_transpose(1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -164,7 +172,11 @@ def conv_transpose2d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
     padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
 ) -> Tensor:  # fmt: skip
-    """x: (batch, in, height, width), weight: (in, out / groups, kernel height, kernel width)."""
+    """x: (batch, in, height, width), weight: (in, out / groups, kernel height, kernel width).
+
+    >>> ops.conv_transpose2d(ops.ones(cx, (1, 4, 5, 5)), ops.ones(cx, (4, 2, 3, 3))).shape
+    (1, 2, 7, 7)
+    """
     return _conv_transpose(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -172,7 +184,11 @@ def conv_transpose3d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Numbers = 1,
     padding: Numbers = 0, output_padding: Numbers = 0, groups: int = 1, dilation: Numbers = 1,
 ) -> Tensor:  # fmt: skip
-    """x: (batch, in, depth, height, width), weight: (in, out / groups, *kernel)."""
+    """x: (batch, in, depth, height, width), weight: (in, out / groups, *kernel).
+
+    >>> ops.conv_transpose3d(ops.ones(cx, (1, 4, 5, 5, 5)), ops.ones(cx, (4, 2, 3, 3, 3))).shape
+    (1, 2, 7, 7, 7)
+    """
     return _conv_transpose(3, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -180,7 +196,11 @@ def unfold(
     x: Tensor, kernel_size: Numbers, dilation: Numbers = 1, padding: Numbers = 0,
     stride: Numbers = 1,
 ) -> Tensor:  # fmt: skip
-    """Patches as columns, as `torch.nn.functional.unfold`: (batch, c kernel, positions)."""
+    """Patches as columns, as `torch.nn.functional.unfold`: (batch, c kernel, positions).
+
+    >>> ops.unfold(ops.ones(cx, (1, 3, 8, 8)), 3).shape
+    (1, 27, 36)
+    """
     kernel = per_dim(kernel_size, 2, "kernel_size")
     spread, steps = per_dim(dilation, 2, "dilation"), per_dim(stride, 2, "stride")
     x = pad_spatial(x, _padding(padding, kernel, spread))
@@ -193,7 +213,11 @@ def fold(
     padding: Numbers = 0, stride: Numbers = 1,
 ) -> Tensor:  # fmt: skip
     """Columns back as patches that are added up where they overlap, the transpose of `unfold`:
-    (batch, c kernel, positions), or without batch, to (batch, c, *output_size)."""
+    (batch, c kernel, positions), or without batch, to (batch, c, *output_size).
+
+    >>> ops.fold(ops.ones(cx, (1, 2, 2)), (1, 3), (1, 2)).numpy()
+    array([[[[1., 2., 1.]]]], dtype=float32)
+    """
     sizes, kernel = per_dim(output_size, 2, "output_size"), per_dim(kernel_size, 2, "kernel_size")
     spread, steps = per_dim(dilation, 2, "dilation"), per_dim(stride, 2, "stride")
     sides = per_dim(padding, 2, "padding")
@@ -216,7 +240,12 @@ def fold(
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
-    """(..., c r r, h, w) to (..., c, h r, w r)."""
+    """(..., c r r, h, w) to (..., c, h r, w r).
+
+    >>> ops.pixel_shuffle(cx.constant([[[1]], [[2]], [[3]], [[4]]]), 2).numpy()
+    array([[[1, 2],
+            [3, 4]]])
+    """
     r = upscale_factor
     split = x.unflatten(-3, (-1, r, r))  # (..., c, r, r, h, w)
     n = split.ndim
@@ -225,7 +254,11 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
-    """(..., c, h r, w r) to (..., c r r, h, w)."""
+    """(..., c, h r, w r) to (..., c r r, h, w).
+
+    >>> ops.pixel_unshuffle(cx.constant([[[1, 2], [3, 4]]]), 2).numpy().ravel()
+    array([1, 2, 3, 4])
+    """
     r = downscale_factor
     split = x.unflatten(-1, (-1, r)).unflatten(-3, (-1, r))  # (..., c, h, r, w, r)
     n = split.ndim
@@ -234,5 +267,9 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """(batch, g c, ...) to (batch, c g, ...)."""
+    """(batch, g c, ...) to (batch, c g, ...).
+
+    >>> ops.channel_shuffle(cx.constant([[[1], [2], [3], [4]]]), 2).numpy().ravel()
+    array([1, 3, 2, 4])
+    """
     return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)

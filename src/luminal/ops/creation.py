@@ -14,15 +14,15 @@ from ..graph.index import Index
 from ..graph.node import Number
 from ..graph.tensor import Tensor
 from .base import Size, full_like, literal, number_dtype
-from .elementwise import add, eq, mul, sub, where
+from .elementwise import add, mul, sub
+from .logic import eq, where
 from .powers import pow
 
 
 def full(graph: Graph, shape: Size | Sequence[Size], value: Number, dtype: Any = None) -> Tensor:
     """One value everywhere; the dtype by default that of the Python number.
 
-    >>> y = ops.full(cx, (2,), 3.0).output()
-    >>> cx.compile()()
+    >>> ops.full(cx, (2,), 3.0).numpy()
     array([3., 3.], dtype=float32)
     """
     kind = number_dtype(value) if dtype is None else dtype_of(dtype)
@@ -30,22 +30,40 @@ def full(graph: Graph, shape: Size | Sequence[Size], value: Number, dtype: Any =
 
 
 def zeros(graph: Graph, shape: Size | Sequence[Size], dtype: Any = "f32") -> Tensor:
-    """0 everywhere."""
+    """0 everywhere.
+
+    >>> ops.zeros(cx, (2, 3)).numpy()
+    array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
     return full(graph, shape, 0, dtype)
 
 
 def ones(graph: Graph, shape: Size | Sequence[Size], dtype: Any = "f32") -> Tensor:
-    """1 everywhere."""
+    """1 everywhere.
+
+    >>> ops.ones(cx, (2, 3)).numpy()
+    array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    """
     return full(graph, shape, 1, dtype)
 
 
 def zeros_like(x: Tensor, dtype: Any = None) -> Tensor:
-    """0, with the shape and dtype of x."""
+    """0, with the shape and dtype of x.
+
+    >>> ops.zeros_like(cx.constant([5.0, 6.0])).numpy()
+    array([0., 0.], dtype=float32)
+    """
     return full_like(x, 0, dtype)
 
 
 def ones_like(x: Tensor, dtype: Any = None) -> Tensor:
-    """1, with the shape and dtype of x."""
+    """1, with the shape and dtype of x.
+
+    >>> ops.ones_like(cx.constant([5.0, 6.0])).numpy()
+    array([1., 1.], dtype=float32)
+    """
     return full_like(x, 1, dtype)
 
 
@@ -55,8 +73,7 @@ def arange(
 ) -> Tensor:  # fmt: skip
     """start, start + step, ... before end. Integers may be sizes; floats are numbers.
 
-    >>> y = ops.arange(cx, 1, 10, 3).output()
-    >>> cx.compile()()
+    >>> ops.arange(cx, 1, 10, 3).numpy()
     array([1, 4, 7])
     """
     if end is None:
@@ -84,8 +101,7 @@ def linspace(graph: Graph, start: float, end: float, steps: int, dtype: Any = "f
     """`steps` numbers from start to end, both included; counted from the nearer end. Integers are
     the whole parts of the f64 numbers.
 
-    >>> y = ops.linspace(cx, 0.0, 1.0, 5).output()
-    >>> cx.compile()()
+    >>> ops.linspace(cx, 0.0, 1.0, 5).numpy()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     kind = dtype_of(dtype)
@@ -104,33 +120,56 @@ def linspace(graph: Graph, start: float, end: float, steps: int, dtype: Any = "f
 def logspace(
     graph: Graph, start: float, end: float, steps: int, base: float = 10.0, dtype: Any = "f32"
 ) -> Tensor:
-    """base to the powers of linspace. Integers are the whole parts of the f64 numbers."""
+    """base to the powers of linspace. Integers are the whole parts of the f64 numbers.
+
+    >>> ops.logspace(cx, 0, 2, 3).numpy().round(3)
+    array([  1.,  10., 100.], dtype=float32)
+    """
     kind = dtype_of(dtype)
     exponents = linspace(graph, start, end, steps, kind if kind.is_float else f64)
     return pow(full_like(exponents, base), exponents).cast(kind)
 
 
 def eye(graph: Graph, n: Size, m: Size | None = None, dtype: Any = "f32") -> Tensor:
-    """1 on the diagonal of an n by m matrix, else 0."""
+    """1 on the diagonal of an n by m matrix, else 0.
+
+    >>> ops.eye(cx, 2, 3).numpy()
+    array([[1., 0., 0.],
+           [0., 1., 0.]], dtype=float32)
+    """
     shape = graph.shape((n, n if m is None else m))
     return eq(graph.iota(shape, Index.of("i1") - Index.of("i0")), 0).cast(dtype_of(dtype))
 
 
 def tri(graph: Graph, n: Size, m: Size | None = None, diagonal: int = 0) -> Tensor:
-    """True on and below a diagonal of an n by m matrix."""
+    """True on and below a diagonal of an n by m matrix.
+
+    >>> ops.tri(cx, 2, 3).numpy()
+    array([[ True, False, False],
+           [ True,  True, False]])
+    """
     shape = graph.shape((n, n if m is None else m))
     return graph.iota(shape, Index.of("i1") - Index.of("i0") - diagonal) < 1
 
 
 def tril_indices(graph: Graph, rows: int, columns: int, offset: int = 0) -> Tensor:
-    """(2, count): the places on and below a diagonal, row by row."""
+    """(2, count): the places on and below a diagonal, row by row.
+
+    >>> ops.tril_indices(cx, 2, 2).numpy()
+    array([[0, 1, 1],
+           [0, 0, 1]])
+    """
     import numpy as np
 
     return graph.constant(np.stack(np.tril_indices(rows, offset, columns)).astype(np.int64))
 
 
 def size_tensor(graph: Graph, size: Size, dtype: Any = "i64") -> Tensor:
-    """A run-time size as a scalar tensor."""
+    """A run-time size as a scalar tensor.
+
+    >>> ops.size_tensor(cx, 5).numpy()
+    array(5)
+    """
     kind = dtype_of(dtype)
     if not kind.is_integer and not kind.is_float:
         raise ShapeError(f"a size has a number dtype, not {kind}")

@@ -9,22 +9,9 @@ import numpy as np
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .base import extent, full_like, literal, static
-from .elementwise import (
-    add,
-    clamp,
-    div,
-    eq,
-    floor_divide,
-    isinf,
-    logical_and,
-    lt,
-    mul,
-    ne,
-    neg,
-    sub,
-    where,
-)
+from .elementwise import add, clamp, div, floor_divide, isinf, mul, neg, sub
 from .indexing import gather, take
+from .logic import eq, logical_and, lt, ne, where
 from .loss import reduced
 from .math import logaddexp
 from .reduction import mean
@@ -41,6 +28,10 @@ def ctc_loss(
 
     log_probs: (steps, batch, classes) or (steps, classes), steps fixed; targets: (batch, longest),
     or all targets in a row; lengths: (batch,). "mean" is over losses divided by target lengths.
+
+    >>> log_probs = ops.log_softmax(ops.zeros(cx, (2, 1, 3)), -1)  # 2 frames, 1 text, 3 classes
+    >>> round(float(ops.ctc_loss(log_probs, cx.constant([[1]]), (2,), (1,)).numpy()), 3)
+    1.099
     """
     if log_probs.ndim == 2:
         alone = targets.reshape((1, -1))

@@ -19,24 +19,16 @@ from .elementwise import (
     add,
     clamp,
     div,
-    eq,
     floor,
-    gt,
     isinf,
-    isnan,
-    le,
-    logical_and,
-    logical_or,
-    lt,
     mul,
-    ne,
     neg,
     reciprocal,
     round,
     square,
     sub,
-    where,
-)
+)  # fmt: skip
+from .logic import eq, gt, isnan, le, logical_and, logical_or, lt, ne, where
 from .math import exp, log, log1p, polynomial, sin, sqrt, tan
 from .powers import pow
 
@@ -72,7 +64,11 @@ def _sin_pi(x: Tensor) -> Tensor:
 @doubled
 def lgamma(x: Tensor) -> Tensor:
     """log |gamma(x)|: Stirling's series at x + 8, less the log of x (x + 1) ... (x + 7); for
-    x < 1/2 the reflection log(pi / |sin pi x|) - lgamma(1 - x)."""
+    x < 1/2 the reflection log(pi / |sin pi x|) - lgamma(1 - x).
+
+    >>> ops.lgamma(cx.constant([3.0, 5.0])).numpy().round(3)
+    array([0.693, 3.178], dtype=float32)
+    """
     low = lt(x, 0.5)
     z = where(low, sub(1, x), x)
     near = lt(z, 32)
@@ -91,7 +87,11 @@ def lgamma(x: Tensor) -> Tensor:
 
 @doubled
 def digamma(x: Tensor) -> Tensor:
-    """The derivative of lgamma, by the same shift and reflection; -+inf at +-0, NaN at -1, ..."""
+    """The derivative of lgamma, by the same shift and reflection; -+inf at +-0, NaN at -1, ...
+
+    >>> ops.digamma(cx.constant([1.0, 2.0])).numpy().round(3)
+    array([-0.577,  0.423], dtype=float32)
+    """
     low = lt(x, 0)
     z = where(low, sub(1, x), x)
     steps = full_like(z, 0)
@@ -129,7 +129,11 @@ def zeta(s: Tensor, q: Tensor) -> Tensor:
 
 
 def polygamma(n: int, x: Tensor) -> Tensor:
-    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x)."""
+    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x).
+
+    >>> ops.polygamma(1, cx.constant([1.0])).numpy().round(3)
+    array([1.645], dtype=float32)
+    """
     if n == 0:
         return digamma(x)
     return _derivative(x, n)

@@ -14,7 +14,8 @@ from ..graph.index import Index
 from ..graph.tensor import Tensor
 from ..graph.values import array_of
 from .base import Value, broadcast, count, dim_of, extent, full_like, size_value, tensor_of
-from .elementwise import add, div, eq, lt, minimum, mul, where
+from .elementwise import add, div, minimum, mul
+from .logic import eq, lt, where
 from .movement import basic
 from .slicing import is_basic
 
@@ -46,8 +47,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """out[.., i, ..] = x[.., index[.., i, ..], ..]; index may be smaller in other dimensions.
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
-    >>> y = ops.gather(x, 1, cx.constant([[1], [0]])).output()
-    >>> cx.compile()()
+    >>> ops.gather(x, 1, cx.constant([[1], [0]])).numpy()
     array([[2.],
            [3.]], dtype=float32)
     """
@@ -84,8 +84,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of x at a vector of indices along a dimension.
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
-    >>> y = ops.index_select(x, 0, cx.constant([1, 1])).output()
-    >>> cx.compile()()
+    >>> ops.index_select(x, 0, cx.constant([1, 1])).numpy()
     array([[3., 4.],
            [3., 4.]], dtype=float32)
     """
@@ -109,8 +108,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training only.)
 
     >>> table = cx.constant([[0.0, 0.5], [1.0, 1.5]])
-    >>> y = ops.embedding(cx.constant([1, 0, 1]), table).output()
-    >>> cx.compile()()
+    >>> ops.embedding(cx.constant([1, 0, 1]), table).numpy()
     array([[1. , 1.5],
            [0. , 0.5],
            [1. , 1.5]], dtype=float32)
@@ -120,15 +118,18 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """Elements of the flattened x."""
+    """Elements of the flattened x.
+
+    >>> ops.take(cx.constant([[1, 2], [3, 4]]), cx.constant([0, 3])).numpy()
+    array([1, 4])
+    """
     return gather(x.flatten(), 0, index.flatten()).reshape(index.shape)
 
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """1 at the index along a new last dimension, else 0.
 
-    >>> y = ops.one_hot(cx.constant([2, 0]), 3).output()
-    >>> cx.compile()()
+    >>> ops.one_hot(cx.constant([2, 0]), 3).numpy()
     array([[0, 0, 1],
            [1, 0, 0]])
     """
@@ -171,22 +172,31 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Value, reduce: str | None =
     """x with src written at index along a dimension; of several at one place the last stays.
 
     >>> x = cx.constant([0.0, 0.0, 0.0])
-    >>> y = ops.scatter(x, 0, cx.constant([2, 0]), cx.constant([5.0, 6.0])).output()
-    >>> cx.compile()()
+    >>> ops.scatter(x, 0, cx.constant([2, 0]), cx.constant([5.0, 6.0])).numpy()
     array([6., 0., 5.], dtype=float32)
     """
     return _scatter(x, dim, index, src, "set" if reduce is None else SCATTER_MODES[reduce])
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """x with src added at index along a dimension."""
+    """x with src added at index along a dimension.
+
+    >>> a, b, c = cx.constant([0.0, 0.0]), cx.constant([0, 0, 1]), cx.constant([1.0, 2.0, 3.0])
+    >>> ops.scatter_add(a, 0, b, c).numpy()
+    array([3., 3.], dtype=float32)
+    """
     return _scatter(x, dim, index, src, "sum")
 
 
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
 ) -> Tensor:
-    """x with src combined in: sum, prod, mean, amax or amin."""
+    """x with src combined in: sum, prod, mean, amax or amin.
+
+    >>> a, b, c = cx.constant([1.0, 1.0]), cx.constant([0, 0]), cx.constant([5.0, 3.0])
+    >>> ops.scatter_reduce(a, 0, b, c, "amax").numpy()
+    array([5., 1.], dtype=float32)
+    """
     if not include_self:
         touched = _scatter(full_like(x, 0), dim, index, full_like(src, 1), "max")
         x = where(eq(touched, 0), x, _neutral(x, reduce))
@@ -207,8 +217,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float =
     """x with slices of source added at a vector of indices.
 
     >>> x, i = cx.constant([0.0, 0.0]), cx.constant([1, 1])
-    >>> y = ops.index_add(x, 0, i, cx.constant([5.0, 6.0])).output()
-    >>> cx.compile()()
+    >>> ops.index_add(x, 0, i, cx.constant([5.0, 6.0])).numpy()
     array([ 0., 11.], dtype=float32)
     """
     source = source if alpha == 1 else mul(source, alpha)
@@ -216,12 +225,21 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float =
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """x with slices of source written at a vector of indices."""
+    """x with slices of source written at a vector of indices.
+
+    >>> a, b, c = cx.constant([1, 2, 3]), cx.constant([2, 0]), cx.constant([30, 10])
+    >>> ops.index_copy(a, 0, b, c).numpy()
+    array([10,  2, 30])
+    """
     return _scatter(x, dim, _along(index, source, dim_of(x, dim)), source, "set")
 
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Value) -> Tensor:
-    """x with a value in the slices at a vector of indices."""
+    """x with a value in the slices at a vector of indices.
+
+    >>> ops.index_fill(cx.constant([1, 2, 3]), 0, cx.constant([0, 2]), 9).numpy()
+    array([9, 2, 9])
+    """
     dim = dim_of(x, dim)
     slices = [*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]]
     values = tensor_of(x.graph, value, x.dtype).expand(slices)
@@ -229,7 +247,12 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Value) -> Tensor:
 
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """x with one slice along a dimension replaced."""
+    """x with one slice along a dimension replaced.
+
+    >>> ops.select_scatter(cx.constant([[1, 2], [3, 4]]), cx.constant([9, 9]), 0, 1).numpy()
+    array([[1, 2],
+           [9, 9]])
+    """
     place = x.graph.constant(np.asarray([index], np.int64))
     return index_copy(x, dim, place, src.unsqueeze(dim_of(x, dim)))
 
@@ -239,7 +262,11 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 def index(x: Tensor, key: Any) -> Tensor:
     """x[key], as NumPy and PyTorch read it; keys may contain integer tensors, arrays, and bool
-    masks whose values are known."""
+    masks whose values are known.
+
+    >>> ops.index(cx.constant([[1, 2], [3, 4]]), (slice(None), -1)).numpy()
+    array([2, 4])
+    """
     key = key if is_basic(key) else _masks_as_places(key)
     if is_basic(key):
         return basic(x, key)
@@ -256,7 +283,12 @@ def index(x: Tensor, key: Any) -> Tensor:
 
 
 def index_put(x: Tensor, key: Any, values: Value, accumulate: bool = False) -> Tensor:
-    """x with values written (or added) at x[key]. A single bool mask takes a scalar value."""
+    """x with values written (or added) at x[key]. A single bool mask takes a scalar value.
+
+    >>> a, b, c = cx.constant([1, 2, 3]), cx.constant([0, 2]), cx.constant([10, 30])
+    >>> ops.index_put(a, (b,), c, accumulate=True).numpy()
+    array([11,  2, 33])
+    """
     items = key if isinstance(key, (tuple, list)) else (key,)
     if len(items) == 1 and isinstance(items[0], Tensor) and items[0].dtype is boolean:
         return _masked_put(x, items[0], values, accumulate)

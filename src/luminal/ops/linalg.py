@@ -20,7 +20,8 @@ from .base import (
     same_size,
     static,
 )
-from .elementwise import add, eq, logical_and, mul, reciprocal, sub, where
+from .elementwise import add, mul, reciprocal, sub
+from .logic import eq, logical_and, where
 from .reduction import norm, reduce
 
 
@@ -42,8 +43,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product over the last two dimensions; vectors and batches as in PyTorch.
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
-    >>> y = ops.matmul(x, cx.constant([[1.0], [10.0]])).output()
-    >>> cx.compile()()
+    >>> ops.matmul(x, cx.constant([[1.0], [10.0]])).numpy()
     array([[21.],
            [43.]], dtype=float32)
     """
@@ -61,7 +61,11 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    """The product of two matrices."""
+    """The product of two matrices.
+
+    >>> ops.mm(cx.constant([[1.0, 2.0]]), cx.constant([[3.0], [4.0]])).numpy()
+    array([[11.]], dtype=float32)
+    """
     return _ranked("mm", a, b, 2, 2)
 
 
@@ -75,12 +79,20 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def mv(a: Tensor, b: Tensor) -> Tensor:
-    """A matrix times a vector."""
+    """A matrix times a vector.
+
+    >>> ops.mv(cx.constant([[1, 2], [3, 4]]), cx.constant([1, 10])).numpy()
+    array([21, 43])
+    """
     return _ranked("mv", a, b, 2, 1)
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    """The inner product of two vectors."""
+    """The inner product of two vectors.
+
+    >>> ops.dot(cx.constant([1.0, 2.0]), cx.constant([3.0, 4.0])).numpy()
+    array(11., dtype=float32)
+    """
     return _ranked("dot", a, b, 1, 1)
 
 
@@ -96,8 +108,7 @@ vdot = dot  # nothing is complex
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """The products of all pairs of elements of two vectors.
 
-    >>> y = ops.outer(cx.constant([1.0, 2.0]), cx.constant([3.0, 4.0])).output()
-    >>> cx.compile()()
+    >>> ops.outer(cx.constant([1.0, 2.0]), cx.constant([3.0, 4.0])).numpy()
     array([[3., 4.],
            [6., 8.]], dtype=float32)
     """
@@ -106,7 +117,14 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 def addmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta x + alpha (a @ b), narrow floats in f32 and rounded once; x does not count, not even as
-    NaN, where beta is 0. Integers take the whole part of both factors."""
+    NaN, where beta is 0. Integers take the whole part of both factors.
+
+    >>> a = cx.constant([1.0, 2.0])
+    >>> b = cx.constant([[1.0, 0.0]])
+    >>> c = cx.constant([[3.0, 4.0], [5.0, 6.0]])
+    >>> ops.addmm(a, b, c, alpha=10).numpy()
+    array([[31., 42.]], dtype=float32)
+    """
     kind = result_type(a, b)
     if kind.is_float and kind.bytes < 4:
         x, a, b = x.cast(f32), a.cast(f32), b.cast(f32)
@@ -123,13 +141,24 @@ baddbmm = addmv = addmm
 
 
 def addbmm(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha times the sum of the products of two batches of matrices."""
+    """beta x + alpha times the sum of the products of two batches of matrices.
+
+    >>> a = cx.constant([[1.0]])
+    >>> b = cx.constant([[[2.0]], [[3.0]]])
+    >>> c = cx.constant([[[10.0]], [[100.0]]])
+    >>> ops.addbmm(a, b, c).numpy()
+    array([[321.]], dtype=float32)
+    """
     rows = a.transpose(0, 1).flatten(1, 2)
     return addmm(x, rows, b.flatten(0, 1), beta, alpha)
 
 
 def addr(x: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta x + alpha times the products of all pairs of elements of two vectors."""
+    """beta x + alpha times the products of all pairs of elements of two vectors.
+
+    >>> ops.addr(cx.constant([[0.0, 1.0]]), cx.constant([2.0]), cx.constant([3.0, 4.0])).numpy()
+    array([[6., 9.]], dtype=float32)
+    """
     return addmm(x, a.unsqueeze(1), b.unsqueeze(0), beta, alpha)
 
 
@@ -137,8 +166,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight^T + bias. x: (..., in), weight: (out, in), bias: (out,).
 
     >>> weight = cx.constant([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]])
-    >>> y = ops.linear(cx.constant([[1.0, 1.0]]), weight).output()
-    >>> cx.compile()()
+    >>> ops.linear(cx.constant([[1.0, 1.0]]), weight).numpy()
     array([[3., 1., 3.]], dtype=float32)
     """
     _check_inner("linear", x, weight, extent(x, x.ndim - 1), extent(weight, weight.ndim - 1))
@@ -150,13 +178,22 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a^T W_o b for each output o. a: (..., m), b: (..., n), weight: (out, m, n)."""
+    """a^T W_o b for each output o. a: (..., m), b: (..., n), weight: (out, m, n).
+
+    >>> a, b, c = cx.constant([1.0, 2.0]), cx.constant([3.0]), cx.constant([[[10.0], [1.0]]])
+    >>> ops.bilinear(a, b, c).numpy()
+    array([36.], dtype=float32)
+    """
     product = einsum("...m,omn,...n->...o", a, weight, b)
     return product if bias is None else add(product, bias)
 
 
 def tensordot(a: Tensor, b: Tensor, dims: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """The sum over pairs of dimensions: the last of a with the first of b, or those listed."""
+    """The sum over pairs of dimensions: the last of a with the first of b, or those listed.
+
+    >>> ops.tensordot(cx.constant([[1, 2], [3, 4]]), cx.constant([[1, 0], [0, 1]])).numpy()
+    array(5)
+    """
     if isinstance(dims, int):
         dims = (range(a.ndim - dims, a.ndim), range(dims))
     first, second = [dim_of(a, d) for d in dims[0]], [dim_of(b, d) for d in dims[1]]
@@ -174,12 +211,20 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[Sequence[int], Sequence[in
 
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs of rows: (..., n, d), (..., m, d)
-    to (..., n, m)."""
+    to (..., n, m).
+
+    >>> ops.cdist(cx.constant([[0.0, 0.0]]), cx.constant([[3.0, 4.0], [0.0, 1.0]])).numpy()
+    array([[5., 1.]], dtype=float32)
+    """
     return norm(sub(a.unsqueeze(-2), b.unsqueeze(-3)), p, -1)
 
 
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
-    """The p-norms of the differences of all pairs of rows (n, d), n fixed: (n (n - 1) / 2,)."""
+    """The p-norms of the differences of all pairs of rows (n, d), n fixed: (n (n - 1) / 2,).
+
+    >>> ops.pdist(cx.constant([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).numpy().round(3)
+    array([5.   , 1.   , 4.243], dtype=float32)
+    """
     pairs = np.triu_indices(static(extent(x, 0), "the number of rows"), 1)
     if not pairs[0].size:
         return reduce("sum", x, 1).narrow(0, 0, 0)
@@ -188,7 +233,11 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
 
 
 def kron(a: Tensor, b: Tensor) -> Tensor:
-    """The Kronecker product; the tensor of lower rank has dimensions of size 1 at the front."""
+    """The Kronecker product; the tensor of lower rank has dimensions of size 1 at the front.
+
+    >>> ops.kron(cx.constant([1, 10]), cx.constant([1, 2])).numpy()
+    array([ 1,  2, 10, 20])
+    """
     x = a.reshape((*(1,) * (b.ndim - a.ndim), *a.shape))
     y = b.reshape((*(1,) * (a.ndim - b.ndim), *b.shape))
     rank = x.ndim
@@ -201,7 +250,11 @@ def kron(a: Tensor, b: Tensor) -> Tensor:
 
 
 def cross(a: Tensor, b: Tensor, dim: int | None = None) -> Tensor:
-    """The vector product along a dimension of size 3, by default the first of that size."""
+    """The vector product along a dimension of size 3, by default the first of that size.
+
+    >>> ops.cross(cx.constant([1.0, 0.0, 0.0]), cx.constant([0.0, 1.0, 0.0])).numpy()
+    array([0., 0., 1.], dtype=float32)
+    """
     x, y = operands(a, b)
     if dim is None:
         dim = next((d for d in range(x.ndim) if extent(x, d) == 3), 0)
@@ -246,8 +299,7 @@ def einsum(equation: str, *tensors: Tensor) -> Tensor:
     """Einstein summation, as `torch.einsum`: "bhqd,bhkd->bhqk", "...ij,...jk", "ii->i".
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
-    >>> y = ops.einsum("ij,kj->ik", x, x).output()
-    >>> cx.compile()()
+    >>> ops.einsum("ij,kj->ik", x, x).numpy()
     array([[ 5., 11.],
            [11., 25.]], dtype=float32)
     """

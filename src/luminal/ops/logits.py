@@ -28,8 +28,7 @@ def chosen(x: Tensor, dim: int | None) -> int:
 def softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """e^x / sum e^x along a dimension.
 
-    >>> y = ops.softmax(cx.constant([[0.0, 1.0], [2.0, 2.0]]), -1).output()
-    >>> cx.compile()().round(3)
+    >>> ops.softmax(cx.constant([[0.0, 1.0], [2.0, 2.0]]), -1).numpy().round(3)
     array([[0.269, 0.731],
            [0.5  , 0.5  ]], dtype=float32)
     """
@@ -46,8 +45,7 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
 def log_softmax(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """log(softmax(x)) without underflow.
 
-    >>> y = ops.log_softmax(cx.constant([0.0, 1.0]), 0).output()
-    >>> cx.compile()().round(3)
+    >>> ops.log_softmax(cx.constant([0.0, 1.0]), 0).numpy().round(3)
     array([-1.313, -0.313], dtype=float32)
     """
     return _log_softmax(x if dtype is None else x.cast(dtype_of(dtype)), chosen(x, dim))
@@ -62,7 +60,11 @@ def _log_softmax(x: Tensor, dim: int) -> Tensor:
 
 
 def softmin(x: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
-    """softmax(-x)."""
+    """softmax(-x).
+
+    >>> ops.softmin(cx.constant([0.0, 1.0]), 0).numpy().round(3)
+    array([0.731, 0.269], dtype=float32)
+    """
     return softmax(neg(x), dim, dtype=dtype)
 
 
@@ -70,12 +72,20 @@ def gumbel_softmax(
     x: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     seed: Seed = None, stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is unused.)"""
+    """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is unused.)
+
+    >>> ops.gumbel_softmax(cx.constant([0.0, 100.0]), hard=True).numpy()
+    array([0., 1.], dtype=float32)
+    """
     noise = gumbel(x.graph, x.shape, seed=seed, stream=stream).cast(x.dtype)
     soft = softmax((x + noise) / tau, dim)
     return hardmax(soft, dim) if hard else soft
 
 
 def hardmax(x: Tensor, dim: int = -1) -> Tensor:
-    """1 at the first maximum along a dimension, else 0."""
+    """1 at the first maximum along a dimension, else 0.
+
+    >>> ops.hardmax(cx.constant([1.0, 3.0, 3.0])).numpy()
+    array([0., 1., 0.], dtype=float32)
+    """
     return (positions(x, dim_of(x, dim)) == argmax(x, dim, keepdim=True)).cast(x.dtype)

@@ -10,23 +10,9 @@ from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .activation import logsigmoid
 from .base import extent, floating, magnitude, positions, tensor_of
-from .elementwise import (
-    add,
-    div,
-    eq,
-    gt,
-    logical_and,
-    logical_not,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    square,
-    sub,
-    where,
-)
+from .elementwise import add, div, maximum, minimum, mul, neg, square, sub
 from .indexing import gather
+from .logic import eq, gt, logical_and, logical_not, lt, where
 from .loss import cosine_similarity, pairwise_distance, reduced
 from .math import exp, log, log1p
 from .reduction import mean, reduce
@@ -36,7 +22,12 @@ from .reduction import mean, reduce
 def cosine_embedding_loss(
     a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1.
+
+    >>> a, b, c = cx.constant([[1.0, 0.0]]), cx.constant([[0.0, 1.0]]), cx.constant([1.0])
+    >>> ops.cosine_embedding_loss(a, b, c).numpy()
+    array(1., dtype=float32)
+    """
     cos = cosine_similarity(a, b, dim=a.ndim - 1, eps=1e-8)
     same, other = sub(1.0, cos), maximum(sub(cos, margin), 0.0)
     return reduced(where(eq(target, 1), same, other), reduction)
@@ -46,7 +37,12 @@ def cosine_embedding_loss(
 def margin_ranking_loss(
     a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Tensor:
-    """max(0, -target (a - b) + margin)."""
+    """max(0, -target (a - b) + margin).
+
+    >>> a, b = cx.constant([1.0]), cx.constant([3.0])
+    >>> ops.margin_ranking_loss(a, b, a).numpy()
+    array(2., dtype=float32)
+    """
     return reduced(maximum(add(neg(mul(target, sub(a, b))), margin), 0.0), reduction)
 
 
@@ -54,7 +50,11 @@ def margin_ranking_loss(
 def hinge_embedding_loss(
     x: Tensor, target: Tensor, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Tensor:
-    """x where the target is 1, max(0, margin - x) where it is -1."""
+    """x where the target is 1, max(0, margin - x) where it is -1.
+
+    >>> ops.hinge_embedding_loss(cx.constant([0.5, 0.25]), cx.constant([1.0, -1.0])).numpy()
+    array(0.625, dtype=float32)
+    """
     far = maximum(sub(margin, x), 0.0)
     return reduced(where(eq(target, 1), x, far), reduction)
 
@@ -65,7 +65,12 @@ def triplet_margin_loss(
     eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """max(0, |anchor - positive| - |anchor - negative| + margin); with swap the distance from the
-    positive to the negative counts where it is less."""
+    positive to the negative counts where it is less.
+
+    >>> a, b, c = cx.constant([[0.0]]), cx.constant([[1.0]]), cx.constant([[1.5]])
+    >>> round(float(ops.triplet_margin_loss(a, b, c).numpy()), 3)
+    0.5
+    """
 
     def distance(one: Tensor, other: Tensor) -> Tensor:
         return pairwise_distance(one, other, p, eps)
@@ -78,7 +83,12 @@ def triplet_margin_with_distance_loss(
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
     swap: bool = False, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
-    """triplet_margin_loss of any distance, by default the pairwise one."""
+    """triplet_margin_loss of any distance, by default the pairwise one.
+
+    >>> a, b, c = cx.constant([[0.0]]), cx.constant([[1.0]]), cx.constant([[1.5]])
+    >>> round(float(ops.triplet_margin_with_distance_loss(a, b, c).numpy()), 3)
+    0.5
+    """
     distance = distance_function or pairwise_distance
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
@@ -94,7 +104,12 @@ def _triplet(
 
 @floating
 def soft_margin_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
-    """log(1 + e^(-target x))."""
+    """log(1 + e^(-target x)).
+
+    >>> a, b = cx.constant([0.0, 2.0]), cx.constant([1.0, 1.0])
+    >>> round(float(ops.soft_margin_loss(a, b).numpy()), 3)
+    0.41
+    """
     y = neg(mul(target, x))
     each = add(maximum(y, 0.0), log1p(exp(neg(magnitude(y)))))
     return reduced(each, reduction)
@@ -106,7 +121,11 @@ def poisson_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """e^x - target x for logarithms x, else x - target log(x + eps); full adds Stirling's formula
-    for log target! where the target is above 1."""
+    for log target! where the target is above 1.
+
+    >>> ops.poisson_nll_loss(cx.constant([0.0]), cx.constant([2.0])).numpy()
+    array(1., dtype=float32)
+    """
     first = sub(exp(x), mul(target, x))
     each = first if log_input else sub(x, mul(target, log(add(x, eps))))
     if full:
@@ -122,7 +141,12 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """(log var + (x - target)^2 / var) / 2; full adds log(2 pi) / 2. var: like x, or with 1 for, or
-    without, the last dimension, or a number."""
+    without, the last dimension, or a number.
+
+    >>> a, b, c = cx.constant([1.0]), cx.constant([3.0]), cx.constant([4.0])
+    >>> round(float(ops.gaussian_nll_loss(a, b, c).numpy()), 3)
+    1.193
+    """
     var = tensor_of(x.graph, var, x.dtype)
     if var.ndim == x.ndim - 1 and var.ndim:
         var = var.unsqueeze(-1)
@@ -140,7 +164,11 @@ def multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """The mean over the other classes of max(0, margin - x[target] + x)^p, times the weight of the
-    target. x: (batch, classes) or (classes,)."""
+    target. x: (batch, classes) or (classes,).
+
+    >>> ops.multi_margin_loss(cx.constant([[0.25, 0.5]]), cx.constant([1])).numpy()
+    array(0.375, dtype=float32)
+    """
     at = target.cast(i64).unsqueeze(-1)
     gap = maximum(add(sub(x, gather(x, -1, at)), margin), 0.0)
     gap = square(gap) if p == 2 else gap
@@ -154,7 +182,11 @@ def multi_margin_loss(
 @floating
 def multilabel_margin_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """The sum over targets j and other classes i of max(0, 1 - x[j] + x[i]), over the number of
-    classes. target: like x, classes in front, then -1."""
+    classes. target: like x, classes in front, then -1.
+
+    >>> ops.multilabel_margin_loss(cx.constant([[0.25, 0.5]]), cx.constant([[1, -1]])).numpy()
+    array(0.375, dtype=float32)
+    """
     last = x.ndim - 1
     classes = target.cast(i64)
     real = eq(lt(classes, 0).cast(i64).scan("sum", last), 0)  # before the first -1
@@ -171,7 +203,12 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, *, reduction: str = "mean"
 def multilabel_soft_margin_loss(
     x: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
-    """The mean over classes of the binary cross entropy of logits x."""
+    """The mean over classes of the binary cross entropy of logits x.
+
+    >>> a, b = cx.constant([[0.0, 0.0]]), cx.constant([[1.0, 0.0]])
+    >>> round(float(ops.multilabel_soft_margin_loss(a, b).numpy()), 3)
+    0.693
+    """
     each = neg(add(mul(target, logsigmoid(x)), mul(sub(1.0, target), logsigmoid(neg(x)))))
     each = each if weight is None else mul(each, weight)
     return reduced(mean(each, -1), reduction)

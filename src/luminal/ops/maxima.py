@@ -14,8 +14,9 @@ from ..graph.tensor import Tensor
 from .base import extent, full_like, literal, per_dim, static
 from .conv import Numbers
 from .creation import arange
-from .elementwise import add, eq, isnan, logical_or, mul, sub, where
+from .elementwise import add, mul, sub
 from .indexing import gather, scatter
+from .logic import eq, isnan, logical_or, where
 from .pooling import adaptive_sizes, adaptive_windows, pool_windows
 from .random import Seed, rand
 from .reduction import reduce
@@ -63,7 +64,11 @@ def max_pool1d(
     x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
     dilation: Numbers = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """The largest element of each window; NaN wins. x: (..., length)."""
+    """The largest element of each window; NaN wins. x: (..., length).
+
+    >>> ops.max_pool1d(cx.constant([[1.0, 3.0, 5.0, 7.0]]), 2).numpy()
+    array([[3., 7.]], dtype=float32)
+    """
     return _max_pool(1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -74,8 +79,7 @@ def max_pool2d(
     """The largest element of each window; NaN wins. x: (..., height, width).
 
     >>> x = cx.constant(np.arange(16.0, dtype="f").reshape(1, 1, 4, 4))
-    >>> y = ops.max_pool2d(x, 2).output()
-    >>> cx.compile()()
+    >>> ops.max_pool2d(x, 2).numpy()
     array([[[[ 5.,  7.],
              [13., 15.]]]], dtype=float32)
     """
@@ -86,7 +90,11 @@ def max_pool3d(
     x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
     dilation: Numbers = 1, ceil_mode: bool = False, return_indices: bool = False,
 ) -> Any:  # fmt: skip
-    """The largest element of each window; NaN wins. x: (..., depth, height, width)."""
+    """The largest element of each window; NaN wins. x: (..., depth, height, width).
+
+    >>> ops.max_pool3d(ops.ones(cx, (1, 2, 4, 4, 4)), 2).shape
+    (1, 2, 2, 2, 2)
+    """
     return _max_pool(3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -111,21 +119,33 @@ def _adaptive(
 def adaptive_max_pool1d(
     x: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """Maxima over windows that give the size wanted."""
+    """Maxima over windows that give the size wanted.
+
+    >>> ops.adaptive_max_pool1d(cx.constant([[1.0, 3.0, 5.0, 7.0]]), 2).numpy()
+    array([[3., 7.]], dtype=float32)
+    """
     return _adaptive(1, x, output_size, return_indices)
 
 
 def adaptive_max_pool2d(
     x: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """Maxima over windows that give the size wanted."""
+    """Maxima over windows that give the size wanted.
+
+    >>> ops.adaptive_max_pool2d(cx.constant([[[1.0, 2.0], [3.0, 4.0]]]), 1).numpy()
+    array([[[4.]]], dtype=float32)
+    """
     return _adaptive(2, x, output_size, return_indices)
 
 
 def adaptive_max_pool3d(
     x: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
 ) -> Any:
-    """Maxima over windows that give the size wanted."""
+    """Maxima over windows that give the size wanted.
+
+    >>> ops.adaptive_max_pool3d(ops.ones(cx, (1, 2, 4, 4, 4)), (1, 2, 2)).shape
+    (1, 2, 1, 2, 2)
+    """
     return _adaptive(3, x, output_size, return_indices)
 
 
@@ -157,7 +177,11 @@ def max_unpool1d(
     x: Tensor, indices: Tensor, kernel_size: Numbers, stride: Numbers | None = None,
     padding: Numbers = 0, output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Maxima back at the places that max_pool1d gave, 0 elsewhere."""
+    """Maxima back at the places that max_pool1d gave, 0 elsewhere.
+
+    >>> ops.max_unpool1d(cx.constant([[3.0, 7.0]]), cx.constant([[1, 3]]), 2).numpy()
+    array([[0., 3., 0., 7.]], dtype=float32)
+    """
     return _unpool(1, x, indices, kernel_size, stride, padding, output_size)
 
 
@@ -165,7 +189,12 @@ def max_unpool2d(
     x: Tensor, indices: Tensor, kernel_size: Numbers, stride: Numbers | None = None,
     padding: Numbers = 0, output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Maxima back at the places that max_pool2d gave, 0 elsewhere."""
+    """Maxima back at the places that max_pool2d gave, 0 elsewhere.
+
+    >>> ops.max_unpool2d(cx.constant([[[4.0]]]), cx.constant([[[3]]]), 2).numpy()
+    array([[[0., 0.],
+            [0., 4.]]], dtype=float32)
+    """
     return _unpool(2, x, indices, kernel_size, stride, padding, output_size)
 
 
@@ -173,7 +202,11 @@ def max_unpool3d(
     x: Tensor, indices: Tensor, kernel_size: Numbers, stride: Numbers | None = None,
     padding: Numbers = 0, output_size: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Maxima back at the places that max_pool3d gave, 0 elsewhere."""
+    """Maxima back at the places that max_pool3d gave, 0 elsewhere.
+
+    >>> ops.max_unpool3d(ops.ones(cx, (1, 1, 1, 1)), cx.constant([[[[7]]]]), 2).shape
+    (1, 2, 2, 2)
+    """
     return _unpool(3, x, indices, kernel_size, stride, padding, output_size)
 
 
@@ -240,7 +273,11 @@ def fractional_max_pool2d(
     output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
     _random_samples: Tensor | None = None, *, seed: Seed = None,
 ) -> Any:  # fmt: skip
-    """Maxima of windows at drawn distances. _random_samples: (batch, channels, 2) in 0 .. 1."""
+    """Maxima of windows at drawn distances. _random_samples: (batch, channels, 2) in 0 .. 1.
+
+    >>> ops.fractional_max_pool2d(ops.ones(cx, (1, 1, 7, 7)), 2, output_size=3).shape
+    (1, 1, 3, 3)
+    """
     options = kernel_size, output_size, output_ratio, return_indices, _random_samples, seed
     return _fractional((1, 0), x, *options)
 
@@ -250,7 +287,11 @@ def fractional_max_pool3d(
     output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
     _random_samples: Tensor | None = None, *, seed: Seed = None,
 ) -> Any:  # fmt: skip
-    """Maxima of windows at drawn distances. _random_samples: (batch, channels, 3) in 0 .. 1."""
+    """Maxima of windows at drawn distances. _random_samples: (batch, channels, 3) in 0 .. 1.
+
+    >>> ops.fractional_max_pool3d(ops.ones(cx, (1, 1, 7, 7, 7)), 2, output_size=3).shape
+    (1, 1, 3, 3, 3)
+    """
     options = kernel_size, output_size, output_ratio, return_indices, _random_samples, seed
     return _fractional((0, 1, 2), x, *options)
 

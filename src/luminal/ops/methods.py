@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..errors import Unsupported
 from ..graph.dtype import DType, bf16, boolean, dtype, f16, f32, f64, i8, i16, i32, i64, u8
 from ..graph.index import Index
 from ..graph.tensor import Tensor, register_method
 from . import movement
 from .base import Value, count
-from .elementwise import where
+from .logic import where
 from .spelling import parameters, understands
 
 DTYPE_METHODS = {
@@ -55,7 +57,7 @@ def register(operations: Mapping[str, Any], movements: Mapping[str, Any]) -> Non
         register_method(name, method)
     for name in ("conj", "conj_physical", "resolve_conj", "resolve_neg", "cpu"):
         register_method(name, _same)
-    for name in ("item", "tolist", "numpy", "is_nonzero"):
+    for name in ("item", "tolist", "is_nonzero"):
         register_method(name, _valueless(name))
 
 
@@ -83,6 +85,19 @@ def _where_method(x: Tensor, condition: Tensor, other: Value) -> Tensor:
 def to(x: Tensor, kind: Any) -> Tensor:
     """x in another dtype (of ours, NumPy's or PyTorch's), or in that of another tensor."""
     return x.cast(kind.dtype if isinstance(kind, Tensor) else dtype(kind))
+
+
+def numpy(x: Tensor) -> np.ndarray:
+    """The value, computed node by node in NumPy: for looking, not for speed. What was `set` counts.
+
+    Raises InputError where it depends on an input that has no value.
+
+    >>> (cx.constant([1.0, 2.0]) * 3.0).numpy()
+    array([3., 6.], dtype=float32)
+    """
+    from ..backend.reference import evaluate
+
+    return evaluate(x.graph, [x.node])[x.node]
 
 
 def type_as(x: Tensor, other: Tensor) -> Tensor:
@@ -140,5 +155,5 @@ def detach(x: Tensor) -> Tensor:
 
 
 EXTRA: tuple[Callable[..., Any], ...] = (
-    to, type_as, size, numel, dim, t, adjoint, contiguous, detach,
+    to, type_as, numpy, size, numel, dim, t, adjoint, contiguous, detach,
 )  # fmt: skip

@@ -6,7 +6,8 @@ from ..errors import DTypeError
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .activation import leaky_relu
-from .elementwise import add, ge, lt, mul, where
+from .elementwise import add, mul
+from .logic import ge, lt, where
 from .random import Seed, rand
 
 SELU_FLOOR = -1.7580993408473766  # where selu ends on the left: - its alpha times its scale
@@ -40,7 +41,11 @@ def dropout(
     x: Tensor, p: float = 0.5, training: bool = True, *, seed: Seed = None,
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """In training 0 with probability p, else x / (1 - p); otherwise x."""
+    """In training 0 with probability p, else x / (1 - p); otherwise x.
+
+    >>> ops.dropout(cx.constant([1.0, 2.0]), training=False).numpy()
+    array([1., 2.], dtype=float32)
+    """
     return _dropped(x, x.ndim, _probability(p), training, seed, stream)
 
 
@@ -48,7 +53,11 @@ def dropout1d(
     x: Tensor, p: float = 0.5, training: bool = True, *, seed: Seed = None,
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Dropout of whole channels of x (batch, channels, length) or (channels, length)."""
+    """Dropout of whole channels of x (batch, channels, length) or (channels, length).
+
+    >>> ops.dropout1d(ops.ones(cx, (2, 4, 8)), p=0.5).shape
+    (2, 4, 8)
+    """
     return _dropped(x, x.ndim - 1, p, training, seed, stream)
 
 
@@ -56,7 +65,11 @@ def dropout2d(
     x: Tensor, p: float = 0.5, training: bool = True, *, seed: Seed = None,
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Dropout of whole channels of x (batch, channels, ...)."""
+    """Dropout of whole channels of x (batch, channels, ...).
+
+    >>> ops.dropout2d(ops.ones(cx, (2, 4, 8, 8)), p=0.5).shape
+    (2, 4, 8, 8)
+    """
     return _dropped(x, 2, p, training, seed, stream)
 
 
@@ -64,7 +77,11 @@ def dropout3d(
     x: Tensor, p: float = 0.5, training: bool = True, *, seed: Seed = None,
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Dropout of whole channels of x (batch, channels, depth, height, width), or without batch."""
+    """Dropout of whole channels of x (batch, channels, depth, height, width), or without batch.
+
+    >>> ops.dropout3d(ops.ones(cx, (2, 4, 8, 8, 8)), p=0.5).shape
+    (2, 4, 8, 8, 8)
+    """
     return _dropped(x, x.ndim - 3, p, training, seed, stream)
 
 
@@ -84,7 +101,11 @@ def alpha_dropout(
     x: Tensor, p: float = 0.5, training: bool = False, *, seed: Seed = None,
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """Dropout to selu's lowest value that keeps mean and variance (Klambauer et al. 2017)."""
+    """Dropout to selu's lowest value that keeps mean and variance (Klambauer et al. 2017).
+
+    >>> ops.alpha_dropout(cx.constant([1.0, 2.0])).numpy()
+    array([1., 2.], dtype=float32)
+    """
     return _alpha_dropped(x, x.ndim, p, training, seed, stream)
 
 
@@ -92,7 +113,11 @@ def feature_alpha_dropout(
     x: Tensor, p: float = 0.5, training: bool = False, *, seed: Seed = None,
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """alpha_dropout of whole channels of x (batch, channels, ...)."""
+    """alpha_dropout of whole channels of x (batch, channels, ...).
+
+    >>> ops.feature_alpha_dropout(ops.ones(cx, (2, 4, 8)), training=True).shape
+    (2, 4, 8)
+    """
     return _alpha_dropped(x, 2, p, training, seed, stream)
 
 
@@ -100,7 +125,11 @@ def rrelu(
     x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *,
     seed: Seed = None, stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """x, or below 0 a slope times x: drawn from lower .. upper in training, else their mean."""
+    """x, or below 0 a slope times x: drawn from lower .. upper in training, else their mean.
+
+    >>> ops.rrelu(cx.constant([-1.0, 2.0])).numpy().round(3)
+    array([-0.229,  2.   ], dtype=float32)
+    """
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
     slope = add(mul(rand(x.graph, x.shape, seed=seed, stream=stream), upper - lower), lower)

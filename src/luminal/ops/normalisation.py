@@ -53,8 +53,7 @@ def layer_norm(
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over the last dimensions, then scale and shift.
 
-    >>> y = ops.layer_norm(cx.constant([[1.0, 2.0, 3.0, 4.0]]), (4,)).output()
-    >>> cx.compile()().round(3)
+    >>> ops.layer_norm(cx.constant([[1.0, 2.0, 3.0, 4.0]]), (4,)).numpy().round(3)
     array([[-1.342, -0.447,  0.447,  1.342]], dtype=float32)
     """
     return affine(moments(x, _last_dims(x, normalized_shape), eps)[0], weight, bias)
@@ -67,8 +66,7 @@ def rms_norm(
 ) -> Tensor:  # fmt: skip
     """x over its root mean square along the last dimensions; eps by default the dtype's.
 
-    >>> y = ops.rms_norm(cx.constant([[3.0, 4.0]]), (2,)).output()
-    >>> cx.compile()().round(3)
+    >>> ops.rms_norm(cx.constant([[3.0, 4.0]]), (2,)).numpy().round(3)
     array([[0.849, 1.131]], dtype=float32)
     """
     dims = _last_dims(x, normalized_shape)
@@ -98,7 +96,11 @@ def instance_norm(
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over the spatial dimensions of each channel; without use_input_stats by
-    the running statistics. (These stay as they are: momentum is for modules, which update them.)"""
+    the running statistics. (These stay as they are: momentum is for modules, which update them.)
+
+    >>> ops.instance_norm(cx.constant([[[1.0, 3.0]]])).numpy().round(3)
+    array([[[-1.,  1.]]], dtype=float32)
+    """
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
     result = moments(x, tuple(range(2, x.ndim)), eps)[0]
@@ -112,7 +114,13 @@ def batch_norm(
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Normalise each channel (dimension 1): by the running statistics, or by those of the batch.
-    (They stay as they are: momentum is for modules, which update them.)"""
+    (They stay as they are: momentum is for modules, which update them.)
+
+    >>> a, b, c = cx.constant([[1.0], [3.0]]), cx.constant([1.0]), cx.constant([4.0])
+    >>> ops.batch_norm(a, b, c).numpy().round(3)
+    array([[0.],
+           [1.]], dtype=float32)
+    """
     scale, shift = per_channel(x, weight), per_channel(x, bias)
     if training or running_mean is None or running_var is None:
         dims = (0, *range(2, x.ndim))
@@ -128,7 +136,12 @@ def batch_norm(
 def local_response_norm(
     x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
+    """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta.
+
+    >>> ops.local_response_norm(cx.constant([[[1.0], [2.0]]]), 2, alpha=1.0).numpy().round(3)
+    array([[[0.738],
+            [0.782]]], dtype=float32)
+    """
     from .powers import pow
 
     before = size // 2

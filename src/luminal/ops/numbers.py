@@ -14,69 +14,91 @@ from .elementwise import (
     add,
     clamp,
     div,
-    eq,
     floor,
-    ge,
     isfinite,
     isinf,
-    isnan,
-    logical_and,
-    logical_or,
-    lt,
     maximum,
     minimum,
     mul,
-    ne,
     neg,
     square,
     sub,
-    where,
-)
+)  # fmt: skip
+from .erf import erf, erfc
 from .gamma import lgamma
-from .math import erf, erfc, exp, exp2, log1p, log2, sqrt
+from .logic import eq, ge, isnan, logical_and, logical_or, lt, ne, where
+from .math import exp, exp2, log1p, log2, sqrt
 from .powers import pow
 from .remainders import remainder
 from .special import copysign
 
 
 def positive(x: Tensor) -> Tensor:
-    """+x."""
+    """+x.
+
+    >>> ops.positive(cx.constant([-1.0])).numpy()
+    array([-1.], dtype=float32)
+    """
     return x
 
 
 def isreal(x: Tensor) -> Tensor:
-    """True: there are no complex tensors."""
+    """True: there are no complex tensors.
+
+    >>> ops.isreal(cx.constant([1.0])).numpy()
+    array([ True])
+    """
     return full_like(x, True, boolean)
 
 
 @floating
 def angle(x: Tensor) -> Tensor:
-    """Of a real number: 0, or pi below 0; NaN stays."""
+    """Of a real number: 0, or pi below 0; NaN stays.
+
+    >>> ops.angle(cx.constant([2.0, -2.0])).numpy().round(3)
+    array([0.   , 3.142], dtype=float32)
+    """
     return where(isnan(x), x, where(lt(x, 0), full_like(x, math.pi), 0.0))
 
 
 def float_power(base: Value, exponent: Value) -> Tensor:
-    """base^exponent in f64."""
+    """base^exponent in f64.
+
+    >>> ops.float_power(cx.constant([2, 3]), 0.5).numpy().round(3)
+    array([1.414, 1.732])
+    """
     x, y = operands(base, exponent, kind=f64)
     return pow(x, y)
 
 
 def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
-    """x 2^exponent."""
+    """x 2^exponent.
+
+    >>> ops.ldexp(cx.constant([1.5]), cx.constant([3])).numpy()
+    array([12.], dtype=float32)
+    """
     kind = x.dtype if x.dtype.is_float else f32
     return mul(x, exp2(exponent.cast(kind)))
 
 
 @floating
 def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
-    """log2(2^a + 2^b) without overflow."""
+    """log2(2^a + 2^b) without overflow.
+
+    >>> ops.logaddexp2(cx.constant([1.0]), cx.constant([1.0])).numpy().round(3)
+    array([2.], dtype=float32)
+    """
     high, low = maximum(a, b), minimum(a, b)
     near = add(high, mul(log1p(exp2(sub(low, high))), 1 / math.log(2)))
     return where(logical_and(isinf(high), eq(a, b)), high, near)
 
 
 def mvlgamma(x: Tensor, p: int) -> Tensor:
-    """The log of the multivariate gamma function of dimension p."""
+    """The log of the multivariate gamma function of dimension p.
+
+    >>> ops.mvlgamma(cx.constant([2.0]), 2).numpy().round(3)
+    array([0.452], dtype=float32)
+    """
     total = full_like(x if x.dtype.is_float else x.cast(f32), p * (p - 1) / 4 * math.log(math.pi))
     for i in range(p):
         total = add(total, lgamma(sub(x, i / 2)))
@@ -85,7 +107,11 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
 
 @floating
 def erfinv(x: Tensor) -> Tensor:
-    """Winitzki's start (0.2% off), then Newton's steps: erf'(y) = 2 / sqrt(pi) e^(-y^2)."""
+    """Winitzki's start (0.2% off), then Newton's steps: erf'(y) = 2 / sqrt(pi) e^(-y^2).
+
+    >>> ops.erfinv(cx.constant([0.0, 0.5])).numpy().round(3)
+    array([0.   , 0.477], dtype=float32)
+    """
     x64 = x.cast(f64)
     y = _winitzki(x64)
     for _ in range(3 if x.dtype is f64 else 2):
@@ -114,7 +140,11 @@ SPACING = {"f32": (23, -149, 127), "f16": (10, -24, 15), "bf16": (7, -133, 127)}
 
 
 def nextafter(x: Tensor, y: Tensor) -> Tensor:
-    """The neighbour of x on the side of y: a step of 0.7 to 1.4 spacings, in f64, rounded."""
+    """The neighbour of x on the side of y: a step of 0.7 to 1.4 spacings, in f64, rounded.
+
+    >>> ops.nextafter(cx.constant([0.0]), cx.constant([1.0])).numpy()
+    array([1.e-45], dtype=float32)
+    """
     if x.dtype.name not in SPACING:
         raise Unsupported(f"the neighbour of {x.dtype}")
     bits, smallest, greatest = SPACING[x.dtype.name]
@@ -129,7 +159,12 @@ def nextafter(x: Tensor, y: Tensor) -> Tensor:
 
 
 def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(fractions from 1/2 to 1, exponents of 2, i32); x and 0 where x is 0 or not finite."""
+    """(fractions from 1/2 to 1, exponents of 2, i32); x and 0 where x is 0 or not finite.
+
+    >>> fraction, exponent = ops.frexp(cx.constant([6.0]))
+    >>> fraction.numpy(), exponent.numpy()
+    (array([0.75], dtype=float32), array([3], dtype=int32))
+    """
     if x.dtype is f64:
         raise Unsupported("the exponent of f64")
     plain = logical_and(isfinite(x), ne(x, 0))
@@ -146,7 +181,11 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
 def gcd(a: Tensor, b: Tensor) -> Tensor:
     """Euclid's: the last remainder that is not 0, of as many as the slowest pair of the dtype
     (Fibonacci's numbers) has. Each has the sign of its dividend, so that two signs take turns: they
-    matter for the most negative number, whose absolute value is itself."""
+    matter for the most negative number, whose absolute value is itself.
+
+    >>> ops.gcd(cx.constant([12, 7]), 18).numpy()
+    array([6, 1])
+    """
     parts = [abs(part) for part in operands(a, b)]
     kind = parts[0].dtype
     rests = [part.cast(dtype(kind.name.replace("i", "u"))) for part in parts]
@@ -161,7 +200,11 @@ def gcd(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lcm(a: Tensor, b: Tensor) -> Tensor:
-    """|a / gcd b|; 0 where one is 0."""
+    """|a / gcd b|; 0 where one is 0.
+
+    >>> ops.lcm(cx.constant([4, 0]), 6).numpy()
+    array([12,  0])
+    """
     x, y = operands(a, b)
     divisor = gcd(x, y)
     part = div(x, where(eq(divisor, 0), 1, divisor), rounding_mode="trunc")

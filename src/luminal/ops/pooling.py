@@ -81,7 +81,11 @@ def avg_pool1d(
     x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window."""
+    """The mean of each window.
+
+    >>> ops.avg_pool1d(cx.constant([[1.0, 3.0, 5.0, 7.0]]), 2).numpy()
+    array([[2., 6.]], dtype=float32)
+    """
     return _avg_pool(
         x, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -94,8 +98,7 @@ def avg_pool2d(
     """The mean of each window.
 
     >>> x = cx.constant(np.arange(16.0, dtype="f").reshape(1, 1, 4, 4))
-    >>> y = ops.avg_pool2d(x, 2).output()
-    >>> cx.compile()()
+    >>> ops.avg_pool2d(x, 2).numpy()
     array([[[[ 2.5,  4.5],
              [10.5, 12.5]]]], dtype=float32)
     """
@@ -108,7 +111,11 @@ def avg_pool3d(
     x: Tensor, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window."""
+    """The mean of each window.
+
+    >>> ops.avg_pool3d(ops.ones(cx, (1, 2, 4, 4, 4)), 2).shape
+    (1, 2, 2, 2, 2)
+    """
     return _avg_pool(
         x, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -136,7 +143,11 @@ def lp_pool1d(
     x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
+    """The p-norm of each window (without absolute values, as PyTorch has it for even p).
+
+    >>> ops.lp_pool1d(cx.constant([[3.0, 4.0]]), 2, 2).numpy().round(3)
+    array([[5.]], dtype=float32)
+    """
     return _lp_pool(x, 1, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -144,7 +155,11 @@ def lp_pool2d(
     x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
+    """The p-norm of each window (without absolute values, as PyTorch has it for even p).
+
+    >>> ops.lp_pool2d(cx.constant([[[3.0, 4.0]]]), 2, (1, 2)).numpy().round(3)
+    array([[[5.]]], dtype=float32)
+    """
     return _lp_pool(x, 2, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -152,7 +167,11 @@ def lp_pool3d(
     x: Tensor, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The p-norm of each window (without absolute values, as PyTorch has it for even p)."""
+    """The p-norm of each window (without absolute values, as PyTorch has it for even p).
+
+    >>> ops.lp_pool3d(ops.ones(cx, (1, 4, 4, 4)), 2, 2).shape
+    (1, 2, 2, 2)
+    """
     return _lp_pool(x, 3, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -196,7 +215,11 @@ def _adaptive(n: int, x: Tensor, output_size: Sequence[int | None] | int | None)
 
 @floating
 def adaptive_avg_pool1d(x: Tensor, output_size: int) -> Tensor:
-    """Means over windows that give the size wanted."""
+    """Means over windows that give the size wanted.
+
+    >>> ops.adaptive_avg_pool1d(cx.constant([[1.0, 3.0, 5.0, 7.0]]), 2).numpy()
+    array([[2., 6.]], dtype=float32)
+    """
     return _adaptive(1, x, output_size)
 
 
@@ -212,5 +235,9 @@ def adaptive_avg_pool2d(x: Tensor, output_size: int | Sequence[int | None]) -> T
 
 @floating
 def adaptive_avg_pool3d(x: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
-    """Means over windows that give the size wanted."""
+    """Means over windows that give the size wanted.
+
+    >>> ops.adaptive_avg_pool3d(ops.ones(cx, (1, 2, 4, 4, 4)), 2).shape
+    (1, 2, 2, 2, 2)
+    """
     return _adaptive(3, x, output_size)

@@ -8,30 +8,17 @@ from ..graph.dtype import f64, u8
 from ..graph.tensor import Tensor
 from .base import Value, composite, floating, full_like, literal, operands, result_type
 from .bits import bitwise_and, bitwise_or
-from .elementwise import (
-    abs,
-    eq,
-    floor,
-    ge,
-    isinf,
-    logical_and,
-    logical_not,
-    logical_or,
-    lt,
-    modulo,
-    mul,
-    ne,
-    neg,
-    reciprocal,
-    round,
-    square,
-    where,
-)
+from .elementwise import abs, floor, isinf, modulo, mul, neg, reciprocal, round, square
+from .logic import eq, ge, logical_and, logical_not, logical_or, lt, ne, where
 from .math import exp2, rsqrt, sign_of, sqrt
 
 
 def pow(base: Value, exponent: Value) -> Tensor:
-    """base^exponent: integers exactly, negative bases for whole exponents, else NaN."""
+    """base^exponent: integers exactly, negative bases for whole exponents, else NaN.
+
+    >>> ops.pow(cx.constant([2.0, -2.0]), 3).numpy()
+    array([ 8., -8.], dtype=float32)
+    """
     kind = result_type(base, exponent)
     if isinstance(base, Tensor) and not isinstance(exponent, Tensor):
         return _pow_number(base.cast(kind), exponent)

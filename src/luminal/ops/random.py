@@ -24,14 +24,8 @@ from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import Size, full_like, literal
 from .bits import bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
-from .elementwise import (
-    add,
-    lt,
-    mul,
-    neg,
-    sub,
-    where,
-)
+from .elementwise import add, mul, neg, sub
+from .logic import lt, where
 from .math import LN_2, cos, log, sqrt
 from .reduction import argmax
 from .sorting import argsort, topk
@@ -46,7 +40,13 @@ _seeds: WeakKeyDictionary[Graph, int] = WeakKeyDictionary()
 
 
 def manual_seed(graph: Graph, seed: int) -> None:
-    """What the graph's calls without a seed, from here on, start from; 0 where nothing is said."""
+    """What the graph's calls without a seed, from here on, start from; 0 where nothing is said.
+
+    >>> other = luminal.Graph()
+    >>> _ = [ops.manual_seed(graph, 3) for graph in (cx, other)]
+    >>> bool((ops.rand(cx, 2).numpy() == ops.rand(other, 2).numpy()).all())
+    True
+    """
     _seeds[graph] = seed
 
 
@@ -126,7 +126,11 @@ def _halves(number: Tensor) -> tuple[Tensor, Tensor]:
 def random_bits(
     graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None
 ) -> Tensor:
-    """Random u32."""
+    """Random u32.
+
+    >>> ops.random_bits(cx, 3).dtype
+    u32
+    """
     return random_words(graph, shape, seed, stream)[0]
 
 
@@ -147,7 +151,12 @@ def _unit(words: tuple[Tensor, Tensor], kind: Any) -> Tensor:
 def rand(
     graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
 ) -> Tensor:
-    """Uniform in [0, 1)."""
+    """Uniform in [0, 1).
+
+    >>> draws = ops.rand(cx, (2, 3)).numpy()
+    >>> draws.shape, bool(((0 <= draws) & (draws < 1)).all())
+    ((2, 3), True)
+    """
     kind = dtype_of(dtype)
     if not kind.is_float:
         raise DTypeError(f"rand gives floats, not {kind}; see randint")
@@ -165,14 +174,22 @@ def uniform(
     graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, *, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
-    """Uniform in [low, high)."""
+    """Uniform in [low, high).
+
+    >>> ops.uniform(cx, (2, 3), -1.0, 1.0).shape
+    (2, 3)
+    """
     return add(mul(rand(graph, shape, seed=seed, stream=stream, dtype=dtype), high - low), low)
 
 
 def randn(
     graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None, dtype: Any = "f32"
 ) -> Tensor:
-    """Normal with mean 0 and variance 1, by Box and Muller."""
+    """Normal with mean 0 and variance 1, by Box and Muller.
+
+    >>> ops.randn(cx, ("batch", 4)).shape
+    (batch, 4)
+    """
     kind = dtype_of(dtype)
     first, second = random_words(graph, shape, seed, stream)
     radius_unit = add(_unit((first, first), f32), 2.0**-25)  # in (0, 1)
@@ -184,7 +201,11 @@ def normal(
     graph: Graph, mean: float, std: float, size: Shape, *, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
-    """Normal with a mean and a standard deviation."""
+    """Normal with a mean and a standard deviation.
+
+    >>> ops.normal(cx, 0.0, 1.0, (2, 3)).shape
+    (2, 3)
+    """
     noise = randn(graph, size, seed=seed, stream=stream, dtype=dtype)
     return add(mul(noise, std), mean)
 
@@ -192,13 +213,21 @@ def normal(
 def exponential(
     graph: Graph, shape: Shape, rate: float = 1.0, *, seed: Seed = None, stream: int | None = None
 ) -> Tensor:
-    """Exponential, of a rate."""
+    """Exponential, of a rate.
+
+    >>> ops.exponential(cx, (2, 3), rate=2.0).shape
+    (2, 3)
+    """
     unit = rand(graph, shape, seed=seed, stream=stream)
     return mul(graph.apply("log2", [sub(1.0, unit)]), -LN_2 / rate)
 
 
 def gumbel(graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None) -> Tensor:
-    """Gumbel noise: -log(-log u)."""
+    """Gumbel noise: -log(-log u).
+
+    >>> ops.gumbel(cx, (2, 3)).shape
+    (2, 3)
+    """
     unit = add(rand(graph, shape, seed=seed, stream=stream), 2.0**-25)
     return neg(log(neg(log(unit))))
 
@@ -207,7 +236,12 @@ def randint(
     graph: Graph, low: int, high: int, size: Shape, *, seed: Seed = None, stream: int | None = None,
     dtype: Any = "i64",
 ) -> Tensor:  # fmt: skip
-    """Integers low .. high - 1. high - low < 2^32; the bias is below (high - low) / 2^32."""
+    """Integers low .. high - 1. high - low < 2^32; the bias is below (high - low) / 2^32.
+
+    >>> draws = ops.randint(cx, 0, 6, (100,)).numpy()
+    >>> draws.dtype, bool(((0 <= draws) & (draws < 6)).all())
+    (dtype('int64'), True)
+    """
     if not 0 < high - low < 1 << 32:
         raise DTypeError(f"randint: {low} .. {high - 1} must have 1 .. 2^32 - 1 members")
     wide = random_bits(graph, size, seed=seed, stream=stream).cast(u64)
@@ -216,13 +250,21 @@ def randint(
 
 
 def bernoulli(p: Tensor, *, seed: Seed = None, stream: int | None = None) -> Tensor:
-    """1 with probability p, else 0."""
+    """1 with probability p, else 0.
+
+    >>> ops.bernoulli(cx.constant([0.0, 1.0])).numpy()
+    array([0., 1.], dtype=float32)
+    """
     unit = rand(p.graph, p.shape, seed=seed, stream=stream, dtype=f64 if p.dtype is f64 else f32)
     return lt(unit, p.cast(unit.dtype)).cast(p.dtype)
 
 
 def randperm(graph: Graph, n: int, *, seed: Seed = None, stream: int | None = None) -> Tensor:
-    """A random order of 0 .. n - 1."""
+    """A random order of 0 .. n - 1.
+
+    >>> sorted(ops.randperm(cx, 4).numpy().tolist())
+    [0, 1, 2, 3]
+    """
     return argsort(random_bits(graph, (n,), seed=seed, stream=stream))
 
 
@@ -231,7 +273,11 @@ def multinomial(
     stream: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Indices drawn for each row of weights (not negative, need not add up to 1): (..., samples),
-    none twice unless with replacement. By the largest of log w + Gumbel noise."""
+    none twice unless with replacement. By the largest of log w + Gumbel noise.
+
+    >>> ops.multinomial(cx.constant([[0.0, 0.0, 5.0]])).numpy()
+    array([[2]])
+    """
     shape = list(weights.shape)
     if replacement and num_samples != 1:
         shape.insert(-1, num_samples)

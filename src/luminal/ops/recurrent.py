@@ -9,8 +9,8 @@ from ..graph.tensor import Tensor
 from .activation import relu, sigmoid
 from .control import scan
 from .creation import arange, zeros
-from .elementwise import lt, where
 from .linalg import linear
+from .logic import lt, where
 from .math import tanh
 from .noise import dropout as drop
 from .shape import cat, chunk, stack

@@ -20,30 +20,19 @@ from .base import (
     reciprocal_of_size,
     size_value,
 )
-from .elementwise import (
-    abs,
-    add,
-    eq,
-    isinf,
-    isnan,
-    logical_not,
-    logical_or,
-    maximum,
-    minimum,
-    mul,
-    ne,
-    reciprocal,
-    square,
-    sub,
-    truth,
-    where,
-)
+from .elementwise import abs, add, isinf, maximum, minimum, mul, reciprocal, square, sub
+from .logic import eq, isnan, logical_not, logical_or, ne, truth, where
 from .math import LOG2_E, log, sqrt
 from .powers import pow
 
 
 class Extreme(NamedTuple):
-    """What max, min, cummax, sort, topk ... along a dimension give."""
+    """What max, min, cummax, sort, topk ... along a dimension give.
+
+    >>> best = ops.max(cx.constant([1.0, 5.0]), 0)
+    >>> best.values.numpy(), best.indices.numpy()
+    (array(5., dtype=float32), array(1))
+    """
 
     values: Tensor
     indices: Tensor
@@ -70,8 +59,7 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -
     """The sum; integers and bools add up in i64.
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
-    >>> y = ops.sum(x, 0).output()
-    >>> cx.compile()()
+    >>> ops.sum(x, 0).numpy()
     array([4., 6.], dtype=float32)
     """
     return reduce("sum", _wide(x, dtype), dim, keepdim)
@@ -80,15 +68,18 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -
 def prod(x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The product; integers and bools multiply in i64.
 
-    >>> y = ops.prod(cx.constant([[1, 2], [3, 4]]), 1).output()
-    >>> cx.compile()()
+    >>> ops.prod(cx.constant([[1, 2], [3, 4]]), 1).numpy()
     array([ 2, 12])
     """
     return reduce("prod", _wide(x, dtype), dim, keepdim)
 
 
 def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The sum of what is no NaN."""
+    """The sum of what is no NaN.
+
+    >>> ops.nansum(cx.constant([1.0, float("nan"), 3.0])).numpy()
+    array(4., dtype=float32)
+    """
     return sum(where(isnan(x), 0, x) if x.dtype.is_float else x, dim, keepdim)
 
 
@@ -97,8 +88,7 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The sum over the number of elements.
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 4.0]])
-    >>> y = ops.mean(x, -1, keepdim=True).output()
-    >>> cx.compile()()
+    >>> ops.mean(x, -1, keepdim=True).numpy()
     array([[1.5],
            [3.5]], dtype=float32)
     """
@@ -108,7 +98,11 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @floating
 def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The mean of what is no NaN."""
+    """The mean of what is no NaN.
+
+    >>> ops.nanmean(cx.constant([1.0, float("nan"), 3.0])).numpy()
+    array(2., dtype=float32)
+    """
     present = logical_not(isnan(x)).cast(x.dtype)
     return nansum(x, dim, keepdim) / reduce("sum", present, dim, keepdim)
 
@@ -122,8 +116,7 @@ def _check_extreme(name: str, x: Tensor, dims: Dims) -> None:
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The largest element; NaN if there is one.
 
-    >>> y = ops.amax(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).output()
-    >>> cx.compile()()
+    >>> ops.amax(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).numpy()
     array([5., 7.], dtype=float32)
     """
     _check_extreme("amax", x, dim)
@@ -131,13 +124,22 @@ def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The smallest element; NaN if there is one."""
+    """The smallest element; NaN if there is one.
+
+    >>> ops.amin(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).numpy()
+    array([1., 2.], dtype=float32)
+    """
     _check_extreme("amin", x, dim)
     return reduce("min", x, dim, keepdim)
 
 
 def aminmax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """(amin, amax)."""
+    """(amin, amax).
+
+    >>> least, most = ops.aminmax(cx.constant([3.0, 1.0, 2.0]))
+    >>> float(least.numpy()), float(most.numpy())
+    (1.0, 3.0)
+    """
     return amin(x, dim, keepdim), amax(x, dim, keepdim)
 
 
@@ -146,8 +148,7 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 
     >>> x = cx.constant([[1.0, 5.0], [7.0, 2.0]])
     >>> values, indices = ops.max(x, 1)
-    >>> y, i = values.output(), indices.output()
-    >>> cx.compile()()
+    >>> values.numpy(), indices.numpy()
     (array([5., 7.], dtype=float32), array([1, 0]))
     """
     if isinstance(dim, Tensor):
@@ -162,8 +163,7 @@ def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 
     >>> x = cx.constant([[1.0, 2.0], [3.0, 0.0]])
     >>> values, indices = ops.min(x, 1)
-    >>> y, i = values.output(), indices.output()
-    >>> cx.compile()()
+    >>> values.numpy(), indices.numpy()
     (array([1., 0.], dtype=float32), array([0, 1]))
     """
     if isinstance(dim, Tensor):
@@ -176,8 +176,7 @@ def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Where the largest element (or a NaN) stands first; without dim, in the flattened x.
 
-    >>> y = ops.argmax(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).output()
-    >>> cx.compile()()
+    >>> ops.argmax(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).numpy()
     array([1, 0])
     """
     return _first_extreme("max", x, dim, keepdim)
@@ -186,8 +185,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Where the smallest element (or a NaN) stands first; without dim, in the flattened x.
 
-    >>> y = ops.argmin(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).output()
-    >>> cx.compile()()
+    >>> ops.argmin(cx.constant([[1.0, 5.0], [7.0, 2.0]]), 1).numpy()
     array([0, 1])
     """
     return _first_extreme("min", x, dim, keepdim)
@@ -211,23 +209,25 @@ def _first_extreme(op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """One element is not zero.
 
-    >>> y = ops.any(cx.constant([[0, 0], [0, 4]]), 1).output()
-    >>> cx.compile()()
+    >>> ops.any(cx.constant([[0, 0], [0, 4]]), 1).numpy()
     array([False,  True])
     """
     return reduce("max", truth(x), dim, keepdim)
 
 
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """No element is zero."""
+    """No element is zero.
+
+    >>> ops.all(cx.constant([[1, 2], [0, 3]]), 1).numpy()
+    array([ True, False])
+    """
     return reduce("min", truth(x), dim, keepdim)
 
 
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
     """How many elements are not zero.
 
-    >>> y = ops.count_nonzero(cx.constant([0, 3, 0, 5])).output()
-    >>> int(cx.compile()())
+    >>> int(ops.count_nonzero(cx.constant([0, 3, 0, 5])).numpy())
     2
     """
     return reduce("sum", truth(x).cast(i64), dim)
@@ -256,8 +256,7 @@ def var(
     """The mean square distance to the mean, with n - correction (1, or 0 if not unbiased) in place
     of n.
 
-    >>> y = ops.var(cx.constant([1.0, 2.0, 3.0, 4.0]), correction=0).output()
-    >>> float(cx.compile()())
+    >>> float(ops.var(cx.constant([1.0, 2.0, 3.0, 4.0]), correction=0).numpy())
     1.25
     """
     return _variance(x, *_spread(dim, unbiased, correction), keepdim)
@@ -269,8 +268,7 @@ def std(
 ) -> Tensor:  # fmt: skip
     """The square root of the variance.
 
-    >>> y = ops.std(cx.constant([1.0, 2.0, 3.0])).output()
-    >>> float(cx.compile()())
+    >>> float(ops.std(cx.constant([1.0, 2.0, 3.0])).numpy())
     1.0
     """
     return _deviation(x, *_spread(dim, unbiased, correction), keepdim)
@@ -285,7 +283,12 @@ def var_mean(
     x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
     correction: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(variance, mean)."""
+    """(variance, mean).
+
+    >>> spread, middle = ops.var_mean(cx.constant([1.0, 2.0, 3.0]))
+    >>> float(spread.numpy()), float(middle.numpy())
+    (1.0, 2.0)
+    """
     dim, number = _spread(dim, unbiased, correction)
     return _variance(x, dim, number, keepdim), mean(x, dim, keepdim)
 
@@ -294,7 +297,12 @@ def std_mean(
     x: Tensor, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, *,
     correction: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(standard deviation, mean)."""
+    """(standard deviation, mean).
+
+    >>> spread, middle = ops.std_mean(cx.constant([1.0, 2.0, 3.0]))
+    >>> float(spread.numpy()), float(middle.numpy())
+    (1.0, 2.0)
+    """
     dim, number = _spread(dim, unbiased, correction)
     return _deviation(x, dim, number, keepdim), mean(x, dim, keepdim)
 
@@ -303,8 +311,7 @@ def std_mean(
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """log(sum e^x) without overflow; exact for infinite maxima.
 
-    >>> y = ops.logsumexp(cx.constant([0.0, 0.0]), 0).output()
-    >>> round(float(cx.compile()()), 4)
+    >>> round(float(ops.logsumexp(cx.constant([0.0, 0.0]), 0).numpy()), 4)
     0.6931
     """
     dims = dims_of(x, dim)
@@ -324,7 +331,11 @@ def squeeze_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 @floating
 def norm(x: Tensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """(sum |x|^p)^(1/p); for p infinite the largest |x|, for 0 how many are not zero."""
+    """(sum |x|^p)^(1/p); for p infinite the largest |x|, for 0 how many are not zero.
+
+    >>> ops.norm(cx.constant([3.0, 4.0])).numpy()
+    array(5., dtype=float32)
+    """
     if p == "fro" or p == 2:
         return sqrt(reduce("sum", square(x), dim, keepdim))
     if not isinstance(p, (int, float)):
@@ -340,11 +351,19 @@ def norm(x: Tensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = Fa
 
 @floating
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x / max(norm(x), eps)."""
+    """x / max(norm(x), eps).
+
+    >>> ops.normalize(cx.constant([[3.0, 4.0]])).numpy().round(3)
+    array([[0.6, 0.8]], dtype=float32)
+    """
     return mul(x, reciprocal(maximum(norm(x, p, dim, keepdim=True), eps)))
 
 
 @floating
 def dist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
-    """The norm of a - b."""
+    """The norm of a - b.
+
+    >>> ops.dist(cx.constant([0.0, 0.0]), cx.constant([3.0, 4.0])).numpy()
+    array(5., dtype=float32)
+    """
     return norm(sub(a, b), p)

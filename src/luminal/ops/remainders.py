@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from ..graph.tensor import Tensor
 from .base import Value, composite, operands
-from .elementwise import abs, eq, logical_and, lt, modulo, mul, ne, neg, sub, where
+from .elementwise import abs, modulo, mul, neg, sub
+from .logic import eq, logical_and, lt, ne, where
 
 
 def remainder(a: Value, b: Value) -> Tensor:
-    """a modulo b with the sign of b, as Python's %; a zero has the sign of a."""
+    """a modulo b with the sign of b, as Python's %; a zero has the sign of a.
+
+    >>> ops.remainder(cx.constant([7.0, -7.0]), 3.0).numpy()
+    array([1., 2.], dtype=float32)
+    """
     x, y = operands(a, b)
     return _remainder(x, y) if x.dtype.is_float else modulo(x, y)
 
@@ -20,7 +25,11 @@ def _remainder(x: Tensor, y: Tensor) -> Tensor:
 
 
 def fmod(a: Value, b: Value) -> Tensor:
-    """a modulo b with the sign of a, as in C."""
+    """a modulo b with the sign of a, as in C.
+
+    >>> ops.fmod(cx.constant([7.0, -7.0]), 3.0).numpy()
+    array([ 1., -1.], dtype=float32)
+    """
     x, y = operands(a, b)
     if x.dtype.is_float:
         return _fmod(x, y)

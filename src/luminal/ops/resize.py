@@ -27,8 +27,7 @@ def interpolate(
     with `size` or recompute_scale_factor, n / size apart.
 
     >>> x = cx.constant([[[1.0, 2.0]]])
-    >>> y = ops.interpolate(x, scale_factor=2).output()
-    >>> cx.compile()()
+    >>> ops.interpolate(x, scale_factor=2).numpy()
     array([[[1., 1., 2., 2.]]], dtype=float32)
     """
     n = x.ndim - 2
@@ -55,7 +54,11 @@ def upsample(
     scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """interpolate, under its older name."""
+    """interpolate, under its older name.
+
+    >>> ops.upsample(ops.ones(cx, (1, 3, 8, 8)), scale_factor=2).shape
+    (1, 3, 16, 16)
+    """
     return interpolate(x, size, scale_factor, mode, align_corners)
 
 
@@ -63,7 +66,11 @@ def upsample_nearest(
     x: Tensor, size: Size | Sequence[Size] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:  # fmt: skip
-    """interpolate by the nearest element."""
+    """interpolate by the nearest element.
+
+    >>> ops.upsample_nearest(cx.constant([[[[1.0, 3.0]]]]), size=(1, 4)).numpy()
+    array([[[[1., 1., 3., 3.]]]], dtype=float32)
+    """
     return interpolate(x, size, scale_factor, "nearest")
 
 
@@ -71,7 +78,11 @@ def upsample_bilinear(
     x: Tensor, size: Size | Sequence[Size] | None = None,
     scale_factor: float | Sequence[float] | None = None,
 ) -> Tensor:  # fmt: skip
-    """interpolate linearly in both dimensions, corners on corners."""
+    """interpolate linearly in both dimensions, corners on corners.
+
+    >>> ops.upsample_bilinear(cx.constant([[[[1.0, 3.0]]]]), size=(1, 3)).numpy()
+    array([[[[1., 2., 3.]]]], dtype=float32)
+    """
     return interpolate(x, size, scale_factor, "bilinear", True)
 
 

@@ -13,28 +13,10 @@ from ..errors import ShapeError, Unsupported
 from ..graph.dtype import boolean, i64
 from ..graph.tensor import Tensor
 from .base import extent, full_like, static
-from .elementwise import (
-    abs,
-    add,
-    clamp,
-    div,
-    eq,
-    floor,
-    ge,
-    gt,
-    logical_and,
-    logical_xor,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    round,
-    sub,
-    where,
-)
+from .elementwise import abs, add, clamp, div, floor, maximum, minimum, mul, neg, round, sub
 from .indexing import gather
 from .linalg import matmul
+from .logic import eq, ge, gt, logical_and, logical_xor, lt, where
 from .remainders import fmod
 from .resize import cubic_shares
 
@@ -49,7 +31,13 @@ def grid_sample(
 ) -> Tensor:  # fmt: skip
     """x (batch, channels, *spatial) at points (batch, ..., n) between -1 and 1, the last coordinate
     first: (batch, channels, ...). mode: bilinear, nearest, bicubic (images only); padding_mode:
-    zeros, border, reflection. align_corners: -1 and 1 are the middles of the last elements."""
+    zeros, border, reflection. align_corners: -1 and 1 are the middles of the last elements.
+
+    >>> a, b = cx.constant([[[[1.0, 2.0]]]]), cx.constant([[[[0.0, 0.0], [1.0, 0.0]]]])
+    >>> picture, points = a, b
+    >>> ops.grid_sample(picture, points, align_corners=True).numpy()
+    array([[[[1.5, 2. ]]]], dtype=float32)
+    """
     if padding_mode not in PADDING or mode not in ("bilinear", "nearest", "bicubic"):
         raise Unsupported(f"grid_sample: mode {mode!r}, padding_mode {padding_mode!r}")
     if x.ndim not in (4, 5) or grid.ndim != x.ndim or extent(grid, grid.ndim - 1) != x.ndim - 2:
@@ -71,7 +59,13 @@ def grid_sample(
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The points that a matrix (batch, n, n + 1) maps a regular grid to, for grid_sample: (batch,
-    *spatial, n). size: (batch, channels, *spatial)."""
+    *spatial, n). size: (batch, channels, *spatial).
+
+    >>> a = cx.constant([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]]])
+    >>> ops.affine_grid(a, (1, 1, 1, 2), align_corners=True).numpy()
+    array([[[[-1. ,  0.5],
+             [ 1. ,  0.5]]]], dtype=float32)
+    """
     spatial, lines = list(size[2:]), []
     for length in spatial:
         ends = np.linspace(-1, 1, length) if length > 1 else np.zeros(1)

@@ -9,7 +9,8 @@ from ..graph.dtype import i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import dim_of, extent, floating, full_like, positions
-from .elementwise import add, eq, isinf, isnan, logical_or, lt, sub, where
+from .elementwise import add, isinf, sub
+from .logic import eq, isnan, logical_or, lt, where
 from .math import exp, log
 from .reduction import Extreme, reduce
 
@@ -25,8 +26,7 @@ def _running(op: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
 def cumsum(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The sum of all elements up to each; integers in i64.
 
-    >>> y = ops.cumsum(cx.constant([1.0, 2.0, 3.0]), 0).output()
-    >>> cx.compile()()
+    >>> ops.cumsum(cx.constant([1.0, 2.0, 3.0]), 0).numpy()
     array([1., 3., 6.], dtype=float32)
     """
     return _running("sum", x, dim, dtype)
@@ -35,20 +35,29 @@ def cumsum(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
 def cumprod(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The product of all elements up to each; integers in i64.
 
-    >>> y = ops.cumprod(cx.constant([1.0, 2.0, 3.0]), 0).output()
-    >>> cx.compile()()
+    >>> ops.cumprod(cx.constant([1.0, 2.0, 3.0]), 0).numpy()
     array([1., 2., 6.], dtype=float32)
     """
     return _running("prod", x, dim, dtype)
 
 
 def cummax(x: Tensor, dim: int) -> Extreme:
-    """The largest element up to each, and where it stands last."""
+    """The largest element up to each, and where it stands last.
+
+    >>> values, indices = ops.cummax(cx.constant([1.0, 3.0, 2.0]), 0)
+    >>> values.numpy(), indices.numpy()
+    (array([1., 3., 3.], dtype=float32), array([0, 1, 1]))
+    """
     return _extreme_so_far("max", x, dim)
 
 
 def cummin(x: Tensor, dim: int) -> Extreme:
-    """The smallest element up to each, and where it stands last."""
+    """The smallest element up to each, and where it stands last.
+
+    >>> values, indices = ops.cummin(cx.constant([2.0, 3.0, 1.0]), 0)
+    >>> values.numpy(), indices.numpy()
+    (array([2., 2., 1.], dtype=float32), array([0, 0, 2]))
+    """
     return _extreme_so_far("min", x, dim)
 
 
@@ -66,7 +75,11 @@ def _extreme_so_far(op: str, x: Tensor, dim: int) -> Extreme:
 @floating
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """log of the running sum of e^x: for each element a sum over those up to it, relative to the
-    largest of them."""
+    largest of them.
+
+    >>> ops.logcumsumexp(cx.constant([0.0, 0.0, 0.0]), 0).numpy().round(3)
+    array([0.   , 0.693, 1.099], dtype=float32)
+    """
     dim = dim_of(x, dim)
     last = x.movedim(dim, -1)
     highest = last.scan("max", last.ndim - 1)
@@ -81,8 +94,7 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
 def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
     """Differences of neighbours, n times.
 
-    >>> y = ops.diff(cx.constant([1.0, 4.0, 9.0])).output()
-    >>> cx.compile()()
+    >>> ops.diff(cx.constant([1.0, 4.0, 9.0])).numpy()
     array([3., 5.], dtype=float32)
     """
     dim = dim_of(x, dim)

@@ -5,23 +5,9 @@ from __future__ import annotations
 from ..graph.dtype import i32, i64
 from ..graph.tensor import Tensor
 from .base import Value, extent, full_like, graph_of, literal, result_type, tensor_of
-from .elementwise import (
-    add,
-    clamp,
-    div,
-    eq,
-    floor_divide,
-    ge,
-    gt,
-    le,
-    logical_and,
-    logical_not,
-    minimum,
-    mul,
-    sub,
-    where,
-)
+from .elementwise import add, clamp, div, floor_divide, minimum, mul, sub
 from .indexing import gather, scatter_add
+from .logic import eq, ge, gt, le, logical_and, logical_not, where
 from .reduction import amax, amin, reduce
 
 
@@ -76,13 +62,21 @@ def _count_before(rows: Tensor, values: Tensor, right: bool) -> Tensor:
 def bucketize(
     values: Value, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """Which interval between the sorted boundaries (n,) each value falls into."""
+    """Which interval between the sorted boundaries (n,) each value falls into.
+
+    >>> ops.bucketize(cx.constant([0.5, 1.0, 9.0]), cx.constant([1.0, 2.0])).numpy()
+    array([0, 0, 2])
+    """
     return searchsorted(boundaries, values, out_int32=out_int32, right=right)
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0 .. minlength - 1 occurs in a vector, or the sum of their weights; the
-    static size must be said."""
+    static size must be said.
+
+    >>> ops.bincount(cx.constant([0, 2, 2]), minlength=4).numpy()
+    array([1, 0, 2, 0])
+    """
     counted = full_like(x, 1, i64) if weights is None else weights
     start = literal(x.graph, 0, counted.dtype).expand((minlength,))
     return start._scatter(x.cast(i64), counted, 0, "sum")
@@ -90,7 +84,11 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
 
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of equal bins between min and max (of the data, if equal), in
-    the dtype of x. (bins,)"""
+    the dtype of x. (bins,)
+
+    >>> ops.histc(cx.constant([0.1, 0.2, 0.9]), 2, 0, 1).numpy()
+    array([2., 1.], dtype=float32)
+    """
     flat = x.flatten()
     first, last = (literal(x.graph, end, x.dtype) for end in (min, max))
     if min == max:

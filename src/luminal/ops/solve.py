@@ -8,9 +8,10 @@ from ..graph.dtype import f64, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import extent, full_like, positions, static
-from .elementwise import abs, add, div, eq, lt, maximum, mul, ne, neg, sign, sub, where
+from .elementwise import abs, add, div, maximum, mul, neg, sign, sub
 from .indexing import gather
 from .linalg import inverse_of_lower, matmul
+from .logic import eq, lt, ne, where
 from .math import log, rsqrt
 from .reduction import argmax, prod, reduce
 from .shape import cat
@@ -46,7 +47,12 @@ def _reduced_rows(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
-    """x with a x = b. a: (..., n, n), n fixed; b: (..., n, m) or, like the rows of a, (..., n)."""
+    """x with a x = b. a: (..., n, n), n fixed; b: (..., n, m) or, like the rows of a, (..., n).
+
+    >>> a, b = cx.constant([[2.0, 0.0], [0.0, 4.0]]), cx.constant([2.0, 2.0])
+    >>> ops.solve(a, b).numpy().round(3)
+    array([1. , 0.5], dtype=float32)
+    """
     vector = b.ndim == a.ndim - 1
     right = b.unsqueeze(-1) if vector else b
     batch = [*a.shape[:-2]]
@@ -56,7 +62,12 @@ def solve(a: Tensor, b: Tensor) -> Tensor:
 
 
 def inverse(a: Tensor) -> Tensor:
-    """The inverse of matrices (..., n, n), n fixed; infinite or NaN for singular ones."""
+    """The inverse of matrices (..., n, n), n fixed; infinite or NaN for singular ones.
+
+    >>> ops.inverse(cx.constant([[2.0, 0.0], [0.0, 4.0]])).numpy().round(3)
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     row, column = Index.of(f"i{a.ndim - 2}"), Index.of(f"i{a.ndim - 1}")
     unit = eq(a.graph.iota(a.shape, row - column, i64), 0).cast(a.dtype)
     return _reduced_rows(a, unit)[0]
@@ -65,8 +76,7 @@ def inverse(a: Tensor) -> Tensor:
 def det(a: Tensor) -> Tensor:
     """The determinant of matrices (..., n, n), n fixed.
 
-    >>> y = ops.det(cx.constant([[2.0, 0.0], [1.0, 3.0]])).output()
-    >>> round(float(cx.compile()()), 4)
+    >>> round(float(ops.det(cx.constant([[2.0, 0.0], [1.0, 3.0]])).numpy()), 4)
     6.0
     """
     sign_part, logarithms = _pivots(a)
@@ -82,19 +92,33 @@ def _pivots(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor]:
-    """(sign of the determinant, log of its absolute value)."""
+    """(sign of the determinant, log of its absolute value).
+
+    >>> sign, size = ops.slogdet(cx.constant([[0.0, 2.0], [1.0, 0.0]]))
+    >>> float(sign.numpy()), round(float(size.numpy()), 3)
+    (-1.0, 0.693)
+    """
     turned, pivots = _pivots(a)
     return mul(turned, prod(sign(pivots), -1)), reduce("sum", log(abs(pivots)), pivots.ndim - 1)
 
 
 def logdet(a: Tensor) -> Tensor:
-    """The log of the determinant; NaN where that is below 0."""
+    """The log of the determinant; NaN where that is below 0.
+
+    >>> round(float(ops.logdet(cx.constant([[2.0, 0.0], [0.0, 4.0]])).numpy()), 3)
+    2.079
+    """
     sign_part, logarithm = slogdet(a)
     return where(lt(sign_part, 0), float("nan"), logarithm)
 
 
 def matrix_power(a: Tensor, n: int) -> Tensor:
-    """a a ... a, n times; of the inverse for n < 0; the unit matrix for 0."""
+    """a a ... a, n times; of the inverse for n < 0; the unit matrix for 0.
+
+    >>> ops.matrix_power(cx.constant([[1.0, 1.0], [0.0, 1.0]]), 5).numpy()
+    array([[1., 5.],
+           [0., 1.]], dtype=float32)
+    """
     size = _square(a, "matrix_power")
     if n < 0:
         return matrix_power(inverse(a), -n)
@@ -110,7 +134,12 @@ def matrix_power(a: Tensor, n: int) -> Tensor:
 
 
 def matrix_exp(a: Tensor) -> Tensor:
-    """1 + a + a^2 / 2 + ..., of a / 2^16 with 8 terms, then squared sixteen times, in f64."""
+    """1 + a + a^2 / 2 + ..., of a / 2^16 with 8 terms, then squared sixteen times, in f64.
+
+    >>> ops.matrix_exp(cx.constant([[0.0, 1.0], [0.0, 0.0]])).numpy().round(3)
+    array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
     wide = div(a.cast(f64), 2.0**16)
     total = term = matrix_power(wide, 0)
     for k in range(1, 8):
@@ -123,7 +152,12 @@ def matrix_exp(a: Tensor) -> Tensor:
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = a, for symmetric positive definite (..., n, n), n fixed;
-    its transpose if upper. NaN where a is not positive definite."""
+    its transpose if upper. NaN where a is not positive definite.
+
+    >>> ops.cholesky(cx.constant([[4.0, 2.0], [2.0, 5.0]])).numpy().round(3)
+    array([[2., 0.],
+           [1., 2.]], dtype=float32)
+    """
     n = _square(a, "cholesky")
     rows, left, columns = positions(a, a.ndim - 2).narrow(-1, 0, 1), a, []
     for k in range(n):
@@ -136,18 +170,33 @@ def cholesky(a: Tensor, upper: bool = False) -> Tensor:
 
 
 def cholesky_inverse(a: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of L L^T from the triangle L, or U^T U from U."""
+    """The inverse of L L^T from the triangle L, or U^T U from U.
+
+    >>> ops.cholesky_inverse(cx.constant([[2.0, 0.0], [0.0, 4.0]])).numpy().round(3)
+    array([[0.25 , 0.   ],
+           [0.   , 0.062]], dtype=float32)
+    """
     inverted = inverse_of_lower(a.transpose(-1, -2) if upper else a)
     return matmul(inverted.transpose(-1, -2), inverted)
 
 
 def cholesky_solve(b: Tensor, a: Tensor, upper: bool = False) -> Tensor:
-    """x with L L^T x = b for the triangle a = L, or U^T U for a = U."""
+    """x with L L^T x = b for the triangle a = L, or U^T U for a = U.
+
+    >>> a, b = cx.constant([[4.0], [32.0]]), cx.constant([[2.0, 0.0], [0.0, 4.0]])
+    >>> ops.cholesky_solve(a, b).numpy().round(3)
+    array([[1.],
+           [2.]], dtype=float32)
+    """
     return matmul(cholesky_inverse(a, upper), b)
 
 
 def pinverse(a: Tensor) -> Tensor:
-    """The pseudo-inverse of matrices of full rank: (a^T a)^-1 a^T, or a^T (a a^T)^-1."""
+    """The pseudo-inverse of matrices of full rank: (a^T a)^-1 a^T, or a^T (a a^T)^-1.
+
+    >>> ops.pinverse(cx.constant([[2.0], [0.0]])).numpy().round(3)
+    array([[0.5, 0. ]], dtype=float32)
+    """
     wide = static(extent(a, a.ndim - 1), "columns") > static(extent(a, a.ndim - 2), "rows")
     turned = a.transpose(-1, -2)
     if wide:
@@ -157,7 +206,13 @@ def pinverse(a: Tensor) -> Tensor:
 
 def qr(a: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     """(Q, R): orthonormal columns and an upper triangle, by Gram and Schmidt, twice. PyTorch's
-    signs may differ column by column: here the diagonal of R is positive. Takes rows >= columns."""
+    signs may differ column by column: here the diagonal of R is positive. Takes rows >= columns.
+
+    >>> q, r = ops.qr(cx.constant([[3.0, 1.0], [4.0, 2.0]]))
+    >>> (q @ r).numpy().round(3)
+    array([[3., 1.],
+           [4., 2.]], dtype=float32)
+    """
     rows = static(extent(a, a.ndim - 2), "rows")
     n = static(extent(a, a.ndim - 1), "columns")
     if not some or rows < n:

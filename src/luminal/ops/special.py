@@ -7,43 +7,48 @@ import math
 from ..graph.dtype import f32
 from ..graph.tensor import Tensor
 from .base import Value, composite, floating, full_like, operands
-from .elementwise import (
-    abs,
-    div,
-    eq,
-    logical_and,
-    logical_or,
-    lt,
-    mul,
-    neg,
-    reciprocal,
-    square,
-    where,
-)
+from .elementwise import abs, div, mul, neg, reciprocal, square
+from .logic import eq, logical_and, logical_or, lt, where
 from .math import log, log1p, sin, sqrt
 
 
 def signbit(x: Tensor) -> Tensor:
-    """Whether the sign bit is set, also of -0 (1 / -0 is minus infinity)."""
+    """Whether the sign bit is set, also of -0 (1 / -0 is minus infinity).
+
+    >>> ops.signbit(cx.constant([-0.0, 0.0])).numpy()
+    array([ True, False])
+    """
     if not x.dtype.is_float:
         return lt(x, 0)
     return logical_or(lt(x, 0), logical_and(eq(x, 0), lt(reciprocal(x), 0)))
 
 
 def copysign(size: Tensor, sign: Value) -> Tensor:
-    """|size| with the sign of the other, also of -0; of integers in f32."""
+    """|size| with the sign of the other, also of -0; of integers in f32.
+
+    >>> ops.copysign(cx.constant([1.0, 2.0]), cx.constant([-1.0, 3.0])).numpy()
+    array([-1.,  2.], dtype=float32)
+    """
     x, y = operands(size, sign)
     x, y = (x, y) if x.dtype.is_float else (x.cast(f32), y.cast(f32))
     return where(signbit(y), neg(abs(x)), abs(x))
 
 
 def heaviside(x: Tensor, values: Tensor) -> Tensor:
-    """1 above 0, `values` at 0, else 0."""
+    """1 above 0, `values` at 0, else 0.
+
+    >>> ops.heaviside(cx.constant([-1.0, 0.0, 2.0]), cx.constant([0.5])).numpy()
+    array([0. , 0.5, 1. ], dtype=float32)
+    """
     return where(eq(x, 0), values, lt(0, x).cast(x.dtype))
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """sqrt(x^2 + y^2) without overflow."""
+    """sqrt(x^2 + y^2) without overflow.
+
+    >>> ops.hypot(cx.constant([3.0]), cx.constant([4.0])).numpy()
+    array([5.], dtype=float32)
+    """
     a, b = operands(abs(x), abs(y))
     high, low = a.graph.apply("max", [a, b]), a.graph.apply("min", [a, b])
     ratio = where(eq(high, low), full_like(high, 1), div(low, high))
@@ -53,12 +58,20 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
-    """x log y, and 0 where x is 0 and y is a number."""
+    """x log y, and 0 where x is 0 and y is a number.
+
+    >>> ops.xlogy(cx.constant([0.0, 1.0]), cx.constant([5.0, np.e])).numpy().round(3)
+    array([0., 1.], dtype=float32)
+    """
     return _product_of_log(x, y, log(y))
 
 
 def xlog1py(x: Tensor, y: Tensor) -> Tensor:
-    """x log(1 + y), and 0 where x is 0 and y is a number."""
+    """x log(1 + y), and 0 where x is 0 and y is a number.
+
+    >>> ops.xlog1py(cx.constant([0.0, 1.0]), cx.constant([5.0, 1.0])).numpy().round(3)
+    array([0.   , 0.693], dtype=float32)
+    """
     return _product_of_log(x, y, log1p(y))
 
 
@@ -70,25 +83,41 @@ def _product_of_log(x: Tensor, y: Tensor, logarithm: Tensor) -> Tensor:
 @floating
 @composite
 def sinc(x: Tensor) -> Tensor:
-    """sin(pi x) / (pi x), 1 at 0."""
+    """sin(pi x) / (pi x), 1 at 0.
+
+    >>> ops.sinc(cx.constant([0.0, 0.5])).numpy().round(3)
+    array([1.   , 0.637], dtype=float32)
+    """
     angle = mul(x, math.pi)
     return where(eq(x, 0.0), 1.0, div(sin(angle), angle))
 
 
 @floating
 def deg2rad(x: Tensor) -> Tensor:
-    """Degrees to radians."""
+    """Degrees to radians.
+
+    >>> ops.deg2rad(cx.constant([180.0])).numpy().round(3)
+    array([3.142], dtype=float32)
+    """
     return mul(x, math.pi / 180)
 
 
 @floating
 def rad2deg(x: Tensor) -> Tensor:
-    """Radians to degrees."""
+    """Radians to degrees.
+
+    >>> ops.rad2deg(cx.constant([np.pi])).numpy()
+    array([180.], dtype=float32)
+    """
     return mul(x, 180 / math.pi)
 
 
 @floating
 def entr(x: Tensor) -> Tensor:
-    """-x log x; 0 at 0, minus infinity below."""
+    """-x log x; 0 at 0, minus infinity below.
+
+    >>> ops.entr(cx.constant([0.0, 0.5, -1.0])).numpy().round(3)
+    array([0.   , 0.347,  -inf], dtype=float32)
+    """
     value = where(eq(x, 0.0), 0.0, neg(mul(x, log(x))))
     return where(lt(x, 0.0), float("-inf"), value)

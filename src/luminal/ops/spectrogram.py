@@ -18,7 +18,11 @@ from .shape import pad, stack
 
 
 def hann_window(graph: Graph, window_length: int, periodic: bool = True) -> Tensor:
-    """sin^2 (pi i / n), f32; n: the length, or one less for a window that ends as it begins."""
+    """sin^2 (pi i / n), f32; n: the length, or one less for a window that ends as it begins.
+
+    >>> ops.hann_window(cx, 4).numpy().round(3)
+    array([0. , 0.5, 1. , 0.5], dtype=float32)
+    """
     n = window_length if periodic else max(1, window_length - 1)
     values = np.sin(np.pi * np.arange(window_length) / n) ** 2
     if window_length == 1:
@@ -33,7 +37,11 @@ def stft(
 ) -> Complex | Tensor:  # fmt: skip
     """Spectra of windows of n_fft samples, one every hop_length (n_fft // 4): x (samples) or
     (batch, samples) to (..., frequencies, frames). return_complex=False: real and imaginary parts
-    as a last dimension."""
+    as a last dimension.
+
+    >>> ops.stft(ops.zeros(cx, 400), 16, hop_length=4, return_complex=False).shape
+    (9, 101, 2)
+    """
     hop, window = _steps(x, n_fft, hop_length, win_length, window)
     if center:
         x = pad(x.unsqueeze(0), (n_fft // 2, n_fft // 2), pad_mode).squeeze(0)
@@ -51,7 +59,12 @@ def istft(
     onesided: bool | None = None, length: int | None = None, return_complex: bool = False,
 ) -> Tensor:  # fmt: skip
     """The inverse of `stft`: windows are added up and divided by the sum of the squares of the
-    window. x: (..., frequencies, frames) of constant size. length: of the result."""
+    window. x: (..., frequencies, frames) of constant size. length: of the result.
+
+    >>> spectrum = ops.stft(cx.constant([1.0, 2.0, 3.0, 4.0]), 4, 1)
+    >>> ops.istft(spectrum, 4, 1, length=4).numpy().round(3)
+    array([1., 2., 3., 4.], dtype=float32)
+    """
     if return_complex:
         raise ShapeError("istft gives real numbers")
     hop, window = _steps(x.real, n_fft, hop_length, win_length, window)

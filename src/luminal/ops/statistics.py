@@ -8,32 +8,22 @@ from ..errors import Unsupported
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .base import Value, dim_of, extent, full_like, literal, positions, static, tensor_of
-from .elementwise import (
-    add,
-    clamp,
-    div,
-    eq,
-    floor_divide,
-    isclose,
-    isnan,
-    logical_not,
-    logical_or,
-    lt,
-    minimum,
-    mul,
-    ne,
-    sub,
-    where,
-)
+from .elementwise import add, clamp, div, floor_divide, isclose, minimum, mul, sub
 from .indexing import gather, scatter
 from .linalg import matmul
+from .logic import eq, isnan, logical_not, logical_or, lt, ne, where
 from .math import sqrt
 from .reduction import Extreme, amax, amin, mean, norm, reduce
 from .sorting import sort
 
 
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
-    """(the smallest of the most frequent elements along a dimension, where it stands last)."""
+    """(the smallest of the most frequent elements along a dimension, where it stands last).
+
+    >>> value, place = ops.mode(cx.constant([2, 1, 2]))
+    >>> int(value.numpy()), int(place.numpy())
+    (2, 2)
+    """
     if not x.ndim:
         return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)
@@ -48,7 +38,11 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
 
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle one (the lower of two) of the numbers; NaN, and where the first stands, if there
-    is none. With dim: (values, indices)."""
+    is none. With dim: (values, indices).
+
+    >>> ops.nanmedian(cx.constant([1.0, float("nan"), 3.0])).numpy()
+    array(1., dtype=float32)
+    """
     if dim is None:
         return nanmedian(x.flatten(), 0).values
     if not x.ndim:
@@ -62,7 +56,11 @@ def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def nanquantile(x: Tensor, q: float, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The q-quantile of the numbers, interpolated linearly; NaN if there is none."""
+    """The q-quantile of the numbers, interpolated linearly; NaN if there is none.
+
+    >>> ops.nanquantile(cx.constant([1.0, float("nan"), 3.0]), 0.5).numpy()
+    array(2., dtype=float32)
+    """
     if dim is None:
         return nanquantile(x.flatten(), q, 0)
     dim = dim_of(x, dim)
@@ -77,7 +75,12 @@ def nanquantile(x: Tensor, q: float, dim: int | None = None, keepdim: bool = Fal
 
 
 def cov(x: Tensor, *, correction: int = 1) -> Tensor:
-    """The covariances of the rows of a matrix: (rows, rows); of a vector its variance."""
+    """The covariances of the rows of a matrix: (rows, rows); of a vector its variance.
+
+    >>> ops.cov(cx.constant([[1.0, 2.0, 3.0], [1.0, 1.0, 4.0]])).numpy().round(3)
+    array([[1. , 1.5],
+           [1.5, 3. ]], dtype=float32)
+    """
     rows = x if x.ndim == 2 else x.reshape((1, -1))
     centred = sub(rows, mean(rows, 1, keepdim=True))
     number = static(extent(rows, 1), "the number of observations") - correction
@@ -86,7 +89,12 @@ def cov(x: Tensor, *, correction: int = 1) -> Tensor:
 
 
 def corrcoef(x: Tensor) -> Tensor:
-    """The correlations of the rows of a matrix, in -1 .. 1."""
+    """The correlations of the rows of a matrix, in -1 .. 1.
+
+    >>> ops.corrcoef(cx.constant([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])).numpy().round(3)
+    array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     found = cov(x)
     if not found.ndim:
         return div(found, found)
@@ -95,7 +103,12 @@ def corrcoef(x: Tensor) -> Tensor:
 
 
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """The slices along a dimension, scaled down to a norm of maxnorm where theirs is larger."""
+    """The slices along a dimension, scaled down to a norm of maxnorm where theirs is larger.
+
+    >>> ops.renorm(cx.constant([[3.0, 4.0], [0.0, 0.5]]), 2, 0, 1.0).numpy().round(3)
+    array([[0.6, 0.8],
+           [0. , 0.5]], dtype=float32)
+    """
     dim = dim_of(x, dim)
     others = tuple(d for d in range(x.ndim) if d != dim)
     length = norm(x, p, others, keepdim=True)
@@ -112,7 +125,11 @@ def unique(
 ) -> Any:  # fmt: skip
     """The distinct elements, ascending: (size,), with `fill` after the last; NaN is distinct from
     all. With return_inverse also where each element of x is among them, with return_counts how
-    often each occurs. Raises Unsupported without `size`: a graph has no shape for it."""
+    often each occurs. Raises Unsupported without `size`: a graph has no shape for it.
+
+    >>> ops.unique(cx.constant([3, 1, 3]), size=3, fill=-1).numpy()
+    array([ 1,  3, -1])
+    """
     if dim is not None:
         raise Unsupported("unique along a dimension")
     ordered = sort(x.flatten())
@@ -129,7 +146,11 @@ def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None,
     *, size: int | None = None, fill: Value = 0,
 ) -> Any:  # fmt: skip
-    """The first of each run of equal elements, as `unique`."""
+    """The first of each run of equal elements, as `unique`.
+
+    >>> ops.unique_consecutive(cx.constant([1, 1, 2, 1]), size=4, fill=-1).numpy()
+    array([ 1,  2,  1, -1])
+    """
     if dim is not None:
         raise Unsupported("unique_consecutive along a dimension")
     values, number = _distinct(x.flatten(), size, fill)
@@ -159,7 +180,11 @@ def _counts(number: Tensor, size: int | None) -> Tensor:
 
 
 def equal(a: Tensor, b: Tensor) -> Tensor:
-    """One shape and all elements equal, as a bool tensor ()."""
+    """One shape and all elements equal, as a bool tensor ().
+
+    >>> ops.equal(cx.constant([1, 2]), cx.constant([1, 2])).numpy()
+    array(True)
+    """
     if a.node.shape != b.node.shape:
         return literal(a.graph, False, a.graph.literal(True).dtype)
     return reduce("min", eq(a, b))
@@ -168,5 +193,9 @@ def equal(a: Tensor, b: Tensor) -> Tensor:
 def allclose(
     a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
-    """All elements are close, as a bool tensor ()."""
+    """All elements are close, as a bool tensor ().
+
+    >>> ops.allclose(cx.constant([1.0]), cx.constant([1.0 + 1e-7])).numpy()
+    array(True)
+    """
     return reduce("min", isclose(a, b, rtol, atol, equal_nan))
