@@ -9,6 +9,8 @@ import torch
 import luminal
 from luminal import nn, ops
 from luminal.errors import Unsupported
+from luminal.graph.loops import parts
+from luminal.graph.order import post_order
 from luminal.train import backward, jvp
 
 torch.manual_seed(0)
@@ -16,13 +18,12 @@ torch.manual_seed(0)
 
 def compared(cx, loss, wrt, given, wanted, threads=2):
     """given: arrays of the inputs; wanted: PyTorch's gradients, after the loss."""
-    loss.output()
-    for gradient in backward(loss, wrt):
-        gradient.output()
+    results = [loss.output(), *(g.output() for g in backward(loss, wrt))]
     for device in ("reference", "cpu"):
-        found = cx.compile(device, threads=threads, cache=False)(*given)
-        for mine, right in zip(found, wanted):
-            np.testing.assert_allclose(mine, right.detach().numpy(), rtol=2e-4, atol=2e-4)
+        rt = cx.compile(device, threads=threads, cache=False)
+        rt(*given)
+        for mine, right in zip(results, wanted, strict=True):
+            np.testing.assert_allclose(rt[mine], right.detach().numpy(), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -94,6 +95,31 @@ def test_states_that_a_gradient_needs_are_made_by_the_same_loop():
     backward((last * rows.sum(0)).sum(), [x])[0].output()
     last.output()
     assert len(cx.compile()._report.plan.loops) == 2
+
+
+def test_what_a_step_backwards_need_not_do():
+    """Products of the steps are kept, and the gradients of what all steps read are products over
+    all of them, behind the loop."""
+    cx = luminal.Graph()
+    x, w, b, h = (cx.tensor(s) for s in (("s", 2, 16), (16, 16), (16,), (2, 16)))
+    cx.dim("s", 1, 64)
+
+    def step(state, row):
+        return ops.tanh(ops.linear(state, w, b) + row), None
+
+    last, _ = ops.scan(step, h, x)
+    loss = (last**2).sum()
+    given = [torch.randn(*shape) * 0.3 for shape in ((5, 2, 16), (16, 16), (16,), (2, 16))]
+    xs, weight, bias, state = leaves = [value.clone().requires_grad_() for value in given]
+    for row in xs:
+        state = torch.tanh(torch.nn.functional.linear(state, weight, bias) + row)
+    right = (state**2).sum()
+    wanted = right, *torch.autograd.grad(right, leaves)
+    compared(cx, loss, [x, w, b, h], [value.numpy() for value in given], wanted)
+    back = parts([node for node in cx.nodes if node.op == "loop"][-1])
+    assert len(back.carried) == 1  # neither the gradient of w nor that of b
+    inside = post_order(back.made, lambda node: node.inputs)
+    assert sum(n.op == "sum" for n in inside) == 1  # the gradient of the state
 
 
 def test_what_loops_have_no_derivative_for():

@@ -30,8 +30,10 @@ def join_loops(program: Program) -> Program:
         if row is not None and _joins(node, home) and row not in rows[home]:
             rows[home].append(row)
     made: dict[Node, Node] = {}  # of each loop
+    became: dict[Node, Node] = {}  # of all that was read so far: also inside of steps
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+        became.update(zip(node.inputs, inputs))
         home = first[_key(node.inputs[0])] if node.op == "result" else None
         if home is not None and _joins(node, home):
             row, carried = _row(node), home.attribute.carried
@@ -40,7 +42,6 @@ def join_loops(program: Program) -> Program:
         if node.op != "loop":
             return None
         if rows.get(node) or (node in rows and node.attribute.carried):
-            became = dict(zip(node.inputs, inputs))
             kept = (*node.inputs[: len(inputs) - node.attribute.rows], *rows[node])
             loop = replace(node.attribute, rows=len(rows[node]))
             made[node] = graph.add("loop", tuple(became[source] for source in kept), loop)

@@ -1,22 +1,25 @@
 """Derivatives of loops: a loop over the same steps, backwards for gradients.
 
 Gradients want what was carried into each step: the loop is recorded once more with these as rows,
-which `graph.join` makes one loop with the first. A step backwards computes its step anew.
+which `graph.join` makes one loop with the first. A step backwards computes its step anew, but for
+products, which are rows too. What all steps read has the sum of their gradients: where that is of
+products, their factors are rows, and one product behind the loop sums over all steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import Unsupported
 from ..graph.graph import Graph
 from ..graph.loops import Nodes, Parts, parts, substituted
 from ..graph.node import Loop, Node
-from ..graph.order import post_order
+from ..graph.order import post_order, reachable
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
+from .totals import Total, is_product
 
 if TYPE_CHECKING:
     from .autograd import Walk
@@ -45,6 +48,17 @@ def pulled(
     yield from step.run(graph, loop)
 
 
+@dataclass
+class _Step:
+    """A step backwards. new: gradients of what was carried. wanted: gradients of what lies around.
+    parts: gradients of slices. kept: products of the step forwards that it reads, as slices."""
+
+    new: list[Node]
+    wanted: list[Node]
+    parts: list[Node]
+    kept: dict[Node, Node]
+
+
 class _Backwards:
     """floats: numbers of carried values that have gradients. rows: those that are given one."""
 
@@ -58,39 +72,55 @@ class _Backwards:
                        if stack in walk.active and stack.dtype.is_float]  # fmt: skip
 
     def run(self, graph: Graph, loop: Node) -> Iterator[tuple[Node, Tensor]]:
-        made, wrap = self.made, graph.wrap
+        made, wrap, length = self.made, graph.wrap, self.made.loop.length
         count = made.loop.carried
-        with_states = replace(made.loop, rows=made.loop.rows + count)
-        states = graph.loop((*loop.inputs, *made.carried), with_states)[-count:] if count else []
-        stacks = [*states, *map(wrap, made.stacks), *(self.gradients[count + n] for n in self.rows)]
+        assert length is not None  # that of while_loop is not known
         ends = [self._end(graph, n) for n in self.floats]
-        sums = [full_like(wrap(node), 0.0) for node in self.wanted]
-        carried = [graph.variable(t.node.shape, t.dtype) for t in (*ends, *sums)]
-        slices = [graph.variable(t.node.shape[1:], t.dtype) for t in stacks]
-        new, rows = self._step(graph, carried, slices)
-        back = Loop(made.loop.length, len(carried), len(slices), len(rows), not made.loop.reverse)
-        initial = (t.node for t in (*ends, *sums))
-        inputs = (*initial, *(t.node for t in stacks), *carried, *slices, *new, *rows)
+        given = [graph.variable(t.node.shape, t.dtype) for t in ends]
+        kinds = [*made.carried, *made.slices, *(made.rows[n] for n in self.rows)]
+        slices = [graph.variable(node.shape, node.dtype) for node in kinds]
+        step = self._step(graph, given, slices)
+        extra = (*made.carried, *step.kept)
+        more = replace(made.loop, rows=made.loop.rows + len(extra))
+        states = graph.loop((*loop.inputs, *extra), more)[-len(extra) :] if extra else []
+        stacks = [*states[:count], *map(wrap, made.stacks),
+                  *(self.gradients[count + n] for n in self.rows), *states[count:]]  # fmt: skip
+        slices += step.kept.values()
+        stacked = dict(zip(slices, stacks))
+        inside = {*given, *slices}
+        known = {*slices, *step.parts}
+        sums = {n: Total(graph, g, known, inside) for n, g in zip(self.wanted, step.wanted)}
+        apart = {n: total for n, total in sums.items() if total.pays}
+        ends += [full_like(wrap(n), 0.0) for n in self.wanted if n not in apart]
+        own = [(n, g) for n, g in zip(self.wanted, step.wanted) if n not in apart]
+        given += [graph.variable(n.shape, n.dtype) for n, _ in own]
+        added = [(wrap(s) + wrap(g)).node for s, (_, g) in zip(given[len(self.floats) :], own)]
+        rows = dict.fromkeys([*step.parts, *(x for total in apart.values() for x in total.rows)])
+        back = Loop(length, len(given), len(slices), len(rows), not made.loop.reverse)
+        inputs = (*(t.node for t in (*ends, *stacks)), *given, *slices, *step.new, *added, *rows)
         found = graph.loop(inputs, back)
-        nodes = [*(made.initial[n] for n in self.floats), *self.wanted]
-        nodes += [made.stacks[n] for n in self.slices]
+        nodes = [*(made.initial[n] for n in self.floats), *(n for n, _ in own)]
         yield from zip(nodes, found)
+        made_rows = dict(zip(rows, found[len(nodes) :]))
+        for n, row in zip(self.slices, step.parts):
+            yield made.stacks[n], made_rows[row]
+        for node, total in apart.items():
+            yield node, total.of(length, stacked | made_rows)
 
     def _end(self, graph: Graph, number: int) -> Tensor:
         """The gradient of a last carried value."""
         known = self.gradients.get(number)
         return full_like(graph.wrap(self.made.initial[number]), 0.0) if known is None else known
 
-    def _step(
-        self, graph: Graph, carried: Sequence[Node], slices: Sequence[Node]
-    ) -> tuple[list[Node], list[Node]]:
-        """Gradients of a step from those of what it makes: (carried on, rows)."""
+    def _step(self, graph: Graph, carried: Sequence[Node], slices: Sequence[Node]) -> _Step:
+        """Gradients of a step from those of what it makes."""
         made, wrap = self.made, graph.wrap
         count, given = made.loop.carried, len(made.variables)
         names = dict(zip(made.variables, slices))  # old states, then slices of the stacks
-        again = substituted(graph, made.made, names)
+        products = self._products()
+        again = substituted(graph, (*made.made, *products), names)
         results = [*(again[n] for n in self.floats), *(again[count + n] for n in self.rows)]
-        gradients = [*carried[: len(self.floats)], *slices[given:]]
+        gradients = [*carried, *slices[given:]]
         states = [slices[n] for n in self.floats]
         parts_of = [slices[count + n] for n in self.slices]
         walk = type(self.walk)(
@@ -98,10 +128,22 @@ class _Backwards:
         )
         found = walk.reverse((n, wrap(g)) for n, g in zip(results, gradients))
 
-        def of(node: Node) -> Tensor:
+        def of(node: Node) -> Node:
             known = found.get(node)
-            return full_like(wrap(node), 0.0) if known is None else known
+            return (full_like(wrap(node), 0.0) if known is None else known).node
 
-        sums = [wrap(s) + of(n) for s, n in zip(carried[len(self.floats) :], self.wanted)]
-        new = [*(of(n) for n in states), *sums]
-        return [t.node for t in new], [of(n).node for n in parts_of]
+        every = [of(n) for n in (*states, *self.wanted, *parts_of)]
+        used = set(reachable(every))
+        kept = {p: a for p, a in zip(products, again[len(made.made) :]) if a in used}
+        names = {a: graph.variable(a.shape, a.dtype) for a in kept.values()}
+        every = list(substituted(graph, every, names))
+        first, last = len(states), len(states) + len(self.wanted)
+        return _Step(every[:first], every[first:last], every[last:],
+                     {p: names[a] for p, a in kept.items()})  # fmt: skip
+
+    def _products(self) -> list[Node]:
+        """The products of a step: what is dear to compute again."""
+        made, mine = self.made, self.walk.scopes.variables
+        inside = set(made.variables)
+        found = post_order(made.made, lambda n: n.inputs if inside & mine[n] else ())
+        return [n for n in found if inside & mine[n] and is_product(n)]
