@@ -84,18 +84,23 @@ class Job:
 
 
 def operations(facts: Facts, group: list[Value]) -> list[Work]:
-    """The operations of a group, equal ones once; the product under a sum is part of its fma."""
+    """The operations of a group, equal ones once and those over the same axes together; the
+    product under a sum is part of its fma."""
     seen: dict[Apply, None] = {}
-    found: list[Work] = []
+    costs: dict[tuple[frozenset[str], bool], float] = {}
+
+    def charge(cost: float, axes: frozenset[str], cast: bool) -> None:
+        costs[axes, cast] = costs.get((axes, cast), 0.0) + cost
+
     for v in group:
         skipped = v.body if is_product_sum(v) else None
         if v.reduction is not None:
-            found.append((1.0, frozenset(v.points), False))
+            charge(1.0, frozenset(v.points), False)
         seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
     for e in seen:
-        cost = CAST if e.op == "cast" else SCALARS[e.op].cost
-        found.append((cost, facts.axes_of(e), e.op == "cast"))
-    return found
+        cast = e.op == "cast"
+        charge(CAST if cast else SCALARS[e.op].cost, facts.axes_of(e), cast)
+    return [(cost, axes, cast) for (axes, cast), cost in costs.items()]
 
 
 class Score:
@@ -141,11 +146,11 @@ class Score:
         )  # fmt: skip
 
     def _vectors(self, axes: frozenset[str]) -> float:
-        if self.rows:
-            return prod(t for a, t in self.sizes.items() if a in axes) / self.width
-        return prod(
-            t / self.width if a == self.lane else t for a, t in self.sizes.items() if a in axes
-        )
+        found = 1.0 / self.width if self.rows or self.lane in axes else 1.0
+        for a, t in self.sizes.items():
+            if a in axes:
+                found *= t
+        return found
 
     def _partial(self, accumulators: float) -> int:
         """Accumulators of each vector that hide the latency of reduced lanes."""
@@ -194,10 +199,10 @@ class Score:
         """Part of its loads that is left where a tile walks the positions of a window that is
         written out: neighbours share elements."""
         left = 1.0
-        for a, t in self.sizes.items():
-            along = (self.span[b] for b in x.axes & self.over
-                     if x.load and t > 1 and x.stride(b) == x.stride(a))  # fmt: skip
-            wide = max((n for n in along if n <= WINDOW), default=1)
+        short = [b for b in x.axes & self.over if x.load and 1 < self.span[b] <= WINDOW]
+        for a, t in self.sizes.items() if short else ():
+            along = (self.span[b] for b in short if t > 1 and x.stride(b) == x.stride(a))
+            wide = max(along, default=1)
             left *= (t + wide - 1) / (t * wide)
         return left
 
@@ -283,13 +288,15 @@ class Score:
 
     def _crowds_ways(self, x: Access) -> bool:
         """Rows far apart fight for the ways of the first cache."""
-        ways, fixed = self.target.l1_ways, x.load is not None and not x.packable
-        rows = [a for a in self.sizes if fixed and a != self.lane and a in x.axes]
-        far = [(a, x.stride(a) * x.dtype.bytes) for a in rows]
-        return any(
-            step >= 512 and self.sizes[a] > ways * (1.0 if step % self.target.page else 0.75)
-            for a, step in far
-        )
+        if x.load is None or x.packable:
+            return False
+        ways = self.target.l1_ways
+        for a, t in self.sizes.items():
+            if t > 0.75 * ways and a != self.lane and a in x.axes:
+                step = x.stride(a) * x.dtype.bytes
+                if step >= 512 and t > ways * (1.0 if step % self.target.page else 0.75):
+                    return True
+        return False
 
     # ---- registers and cycles
 
