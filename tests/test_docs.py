@@ -20,8 +20,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import luminal
+import luminal.onnx
+import luminal.torch
+import luminal.view
 from luminal import LLM, Graph
 from luminal.errors import DISTRIBUTION
 from luminal.runtime.executable import Executable
@@ -95,26 +99,52 @@ def test_every_public_name_is_documented():
         assert not bare, f"{name}: {bare}"
 
 
+NAMES = {"luminal": luminal, "np": np, "ops": luminal.ops, "nn": luminal.nn, "train": luminal.train}
+BUILT = (ROOT / "src" / "luminal" / "view" / "viewer.html").is_file()  # that needs npm
+
+
 def examples():
-    """The doctests of what is public: those of models need files of other people's."""
+    """(public name, its doctests): those of models need files of other people's."""
     hooks = runpy.run_path(str(ROOT / "scripts" / "docs_hooks.py"))
-    parts = ("luminal.ops", "luminal.nn", "luminal.train")
-    named = [("luminal.Graph", Graph)]
-    named += [(f"{part}.{name}", value) for part in parts for name, value in hooks["public"](part)]
     finder = doctest.DocTestFinder(recurse=False, exclude_empty=True)
-    for name, value in named:
-        yield from finder.find(value, name, globs={
-            "luminal": luminal, "np": np, "cx": Graph(), "ops": luminal.ops, "nn": luminal.nn,
-            "train": luminal.train,
-        })  # fmt: skip
+    shown = set()
+    for module in hooks["KNOWN"]["MODULES"]:
+        for name, value in hooks["public"](module):
+            if value not in shown:
+                shown.add(value)
+                names = NAMES | {"cx": Graph(), "torch": torch}
+                yield f"{module}.{name}", finder.find(value, name, globs=names)
 
 
-def test_examples_of_docstrings_print_what_they_say():
-    said: list[str] = []
-    runner = doctest.DocTestRunner(verbose=False)
-    names = {test.name for test in examples() if runner.run(test, out=said.append).attempted}
-    assert not runner.failures, "".join(said)
-    assert len(names) > 85
+@pytest.fixture
+def run_example(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runner, said = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS), []
+
+    def run(example):
+        if runner.run(example, out=said.append).failed:
+            pytest.fail("".join(said))
+
+    return run
+
+
+def test_examples_of_docstrings_print_what_they_say(run_example):
+    for name, found in examples():
+        assert any(test.examples for test in found), f"{name} has no example"
+        for test in found:
+            if BUILT or not name.startswith("luminal.view."):
+                run_example(test)
+
+
+def test_methods_of_graphs_and_programs_by_example(run_example):
+    """Every one is shown on the page, whose sessions print what they say."""
+    text = (ROOT / "docs/api/graph.md").read_text()
+    blocks = re.findall(r"```pycon\n(.*?)```", text, re.S)
+    session = "\n".join(block for block in blocks if BUILT or ".view(" not in block)
+    run_example(doctest.DocTestParser().get_doctest(session, dict(NAMES), "graph.md", None, 0))
+    for kind in (Graph, Executable, LLM):
+        for name in vars(kind):
+            assert name[0] == "_" or re.search(rf"\.{name}\b", text), f"{kind.__name__}.{name}"
 
 
 def test_figures_are_those_of_the_stored_results():

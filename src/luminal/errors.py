@@ -28,7 +28,11 @@ def to_install(extra: str) -> str:
 
 class LuminalError(Exception):
     """Base of all errors of this package. Messages can be printed: half a surrogate pair, which
-    names in files may hold, is shown as its number."""
+    names in files may hold, is shown as its number.
+
+    >>> issubclass(luminal.ShapeError, luminal.LuminalError)
+    True
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message.encode("utf-8", "backslashreplace").decode())
@@ -45,19 +49,44 @@ class Located(LuminalError):
 
 
 class ShapeError(Located, ValueError):
-    """Shapes of an operation do not fit together."""
+    """Shapes of an operation do not fit together.
+
+    >>> cx.tensor((2, 3)) @ cx.tensor((2, 3))
+    Traceback (most recent call last):
+        ...
+    luminal.errors.ShapeError: matmul: inner sizes 3 and 2 differ, of Tensor(%0: f32(2, ...
+    """
 
 
 class DTypeError(Located, TypeError):
-    """An operation is not defined for these dtypes."""
+    """An operation is not defined for these dtypes.
+
+    >>> cx.constant([True]) - cx.constant([False])
+    Traceback (most recent call last):
+        ...
+    luminal.errors.DTypeError: sub is not defined for bool; use logical_not or cast it ...
+    """
 
 
 class DimError(Located, ValueError):
-    """A symbolic size is unknown, missing, or outside its bounds."""
+    """A symbolic size is unknown, missing, or outside its bounds.
+
+    >>> cx.dim("s", 8, 4)
+    Traceback (most recent call last):
+        ...
+    luminal.errors.DimError: dim s: bounds 8 .. 4 are not 0 <= low <= high...
+    """
 
 
 class InputError(Located, ValueError):
-    """An array given to a program is missing or does not fit its tensor."""
+    """An array given to a program is missing or does not fit its tensor.
+
+    >>> y = cx.tensor(2, name="x").exp().output()
+    >>> cx.compile(device="reference").run()
+    Traceback (most recent call last):
+        ...
+    luminal.errors.InputError: missing input 'x': set rt[tensor] = array before run()...
+    """
 
 
 class LossyInput(InputError, DTypeError):
@@ -65,23 +94,55 @@ class LossyInput(InputError, DTypeError):
 
 
 class DeviceError(LuminalError, ValueError):
-    """The device does not exist on this machine."""
+    """The device does not exist on this machine.
+
+    >>> y = cx.tensor(2).exp().output()
+    >>> cx.compile(device="abacus")
+    Traceback (most recent call last):
+        ...
+    luminal.errors.DeviceError: there is no device 'abacus'; there are 'auto', 'cpu', ...
+    """
 
 
 class WeightsError(LuminalError, ValueError):
-    """A weight file is truncated, mistyped, or does not fit the model."""
+    """A weight file is truncated, mistyped, or does not fit the model.
+
+    >>> from luminal.weights.safetensors import Safetensors
+    >>> open("cut.safetensors", "w").close()
+    >>> Safetensors("cut.safetensors")
+    Traceback (most recent call last):
+        ...
+    luminal.errors.WeightsError: cut.safetensors: not a safetensors file, or truncated ...
+    """
 
 
 class ArtifactError(LuminalError, ValueError):
-    """A saved program is damaged, of another version, or for another machine."""
+    """A saved program is damaged, of another version, or for another machine.
+
+    >>> open("broken.luminal", "w").close()
+    >>> luminal.load("broken.luminal")
+    Traceback (most recent call last):
+        ...
+    luminal.errors.ArtifactError: broken.luminal: not a file of this kind of luminal's
+    """
 
 
 class Unsupported(LuminalError, NotImplementedError):
-    """What was asked for is not built yet; the message says what."""
+    """What was asked for is not built yet; the message says what.
+
+    >>> ops.unique(cx.tensor(3))
+    Traceback (most recent call last):
+        ...
+    luminal.errors.Unsupported: unique: how many elements are distinct is data; give ...
+    """
 
 
 class CompileError(LuminalError, RuntimeError):
-    """The compiler failed on a valid program: a fault of the compiler."""
+    """The compiler failed on a valid program: a fault of the compiler.
+
+    >>> issubclass(luminal.CompileError, RuntimeError)
+    True
+    """
 
 
 class Illegal(CompileError):
@@ -93,7 +154,11 @@ class WrongResult(LuminalError, RuntimeError):
 
 
 class NotFinite(LuminalError, ArithmeticError):
-    """A value of a training became NaN or infinite."""
+    """A value of a training became NaN or infinite.
+
+    >>> issubclass(luminal.NotFinite, ArithmeticError)
+    True
+    """
 
 
 class OutOfMemory(LuminalError, MemoryError):

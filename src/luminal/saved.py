@@ -26,6 +26,11 @@ def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Ex
     compile the graph in the file anew, on whatever machine this is (parameters that were given by
     `set_parameters` must then be set again). Raises ArtifactError for a file that is damaged or not
     for this machine, OSError.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> cx.compile().save("double.luminal")
+    >>> luminal.load("double.luminal")(np.float32([1, 2]))
+    array([2., 4.], dtype=float32)
     """
     if not trust:
         return _recompiled(Path(path), threads)

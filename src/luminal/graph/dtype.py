@@ -13,7 +13,12 @@ from ..errors import DTypeError
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `kind`: "float", "int", "uint" or "bool"."""
+    """An element type. `kind`: "float", "int", "uint" or "bool".
+
+    >>> x = cx.tensor(2, "bf16")
+    >>> x.dtype, x.dtype.bytes, x.dtype.is_float
+    (bf16, 2, True)
+    """
 
     name: str
     bytes: int

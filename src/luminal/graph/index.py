@@ -3,10 +3,8 @@
 An `Index` is kept in normal form: a sum of integer coefficients times products of atoms. An atom
 is a variable, `floor(index / index)`, or the minimum or maximum of two indices. `x mod n` is not an
 atom but `x - n floor(x / n)`, so that `n floor(x / n) + x mod n = x` is plain cancellation. Indices
-are interned: equal expressions are one object, so comparing and hashing are free.
-
-What needs to know how large a variable can be (proofs, simplifying a floor) is in `space.py`.
-"""
+are interned: equal expressions are one object, so comparing and hashing are free. What is
+known of how large variables can be (proofs, simplifying a floor) is in `space.py`."""
 
 from __future__ import annotations
 
@@ -54,6 +52,8 @@ class Index:
     """An integer expression in normal form; build it with `Index.of` and arithmetic.
 
     terms: ((monomial, coefficient), ...). is_constant: no variables. constant: the constant term.
+    >>> cx.tensor((cx.dim("s", 1, 512) * 2 + 1, 8)).shape
+    (2*s + 1, 8)
     """
 
     __slots__ = ("_hash", "_names", "_text", "constant", "is_constant", "terms")

@@ -85,6 +85,10 @@ class Tensor(Methods):
     """A value of a graph: `shape` (ints where constant, else Index), `dtype`; no data of its own.
 
     There is one Tensor for each node, so tensors can be keys of a dict; `==` is elementwise.
+
+    >>> x = cx.tensor(("s", 8), name="x")
+    >>> (x.softmax(-1) + 1.0)[:, :4]
+    Tensor(%20: f32(s, 4))
     """
 
     __slots__ = ("graph", "node")

@@ -41,7 +41,11 @@ LogSoftmax = function_module("LogSoftmax", ops.log_softmax, dim=None)
 
 
 def _over_channels(x: Tensor) -> Tensor:
-    """Softmax over the channels of images: dimension -3."""
+    """Softmax over the channels of images: dimension -3.
+
+    >>> nn.Softmax2d()(ops.ones(cx, (1, 4, 1, 1))).numpy().ravel()
+    array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
     return ops.softmax(x, -3)
 
 
@@ -49,7 +53,11 @@ Softmax2d = function_module("Softmax2d", _over_channels)
 
 
 class PReLU(Module):
-    """x, or weight x below 0, with one slope or one for each channel (dimension 1)."""
+    """x, or weight x below 0, with one slope or one for each channel (dimension 1).
+
+    >>> nn.PReLU(cx)(cx.constant([-1.0, 2.0])).numpy()
+    array([-0.25,  2.  ], dtype=float32)
+    """
 
     def __init__(
         self, graph: Graph, num_parameters: int = 1, init: float = 0.25, dtype: Any = "f32"

@@ -24,6 +24,9 @@ class RotaryEmbedding(Module):
 
     Features i and i + width / 2 are a pair, as in Hugging Face models. `frequencies` replaces the
     usual theta^(-2 i / width) (for scaled variants).
+
+    >>> nn.RotaryEmbedding(cx, 8)(cx.tensor((2, "s", 8)), position=5).shape
+    (2, s, 8)
     """
 
     def __init__(
@@ -51,6 +54,11 @@ class KVCache:
     """Keys and values of earlier tokens: two states of the graph, kept in place between runs.
 
     keys and values: (batch, kv heads, capacity, width). Not a module: it holds no weights.
+
+    >>> cache, new = nn.KVCache(cx, 1, 2, 64, 8), cx.tensor((1, 2, "s", 8))
+    >>> keys, values = cache.update(new, new, position=0)
+    >>> keys.shape
+    (1, 2, s, 8)
     """
 
     def __init__(
@@ -84,6 +92,10 @@ class CachedAttention(Module):
 
     kv_heads: fewer key and value heads than query heads (grouped or multi query attention).
     rotary: applied to queries and keys.
+
+    >>> layer, x = nn.CachedAttention(cx, 16, 4), cx.tensor((2, "s", 16))
+    >>> layer(x).shape
+    (2, s, 16)
     """
 
     def __init__(

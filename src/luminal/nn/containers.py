@@ -84,7 +84,12 @@ class _Sequence(Module):
 
 
 class ModuleList(_Sequence):
-    """Modules under the names "0", "1", ..."""
+    """Modules under the names "0", "1", ...
+
+    >>> layers = nn.ModuleList(nn.Linear(cx, 4, 4) for _ in range(3))
+    >>> len(layers), list(layers.state_dict())[:2]
+    (3, ['0.weight', '0.bias'])
+    """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
@@ -92,7 +97,11 @@ class ModuleList(_Sequence):
 
 
 class ParameterList(_Sequence):
-    """Parameters under the names "0", "1", ..."""
+    """Parameters under the names "0", "1", ...
+
+    >>> len(nn.ParameterList([cx.parameter(4), cx.parameter(2)]))
+    2
+    """
 
     _kind = Tensor
 
@@ -181,7 +190,12 @@ class _Dict(Module):
 
 
 class ModuleDict(_Dict):
-    """Modules under names of the user's."""
+    """Modules under names of the user's.
+
+    >>> parts = nn.ModuleDict({"up": nn.Linear(cx, 2, 8), "down": nn.Linear(cx, 8, 2)})
+    >>> parts["down"](parts["up"](cx.tensor(2))).shape
+    (2,)
+    """
 
     def __init__(self, modules: Named = ()) -> None:
         super().__init__()
@@ -189,7 +203,11 @@ class ModuleDict(_Dict):
 
 
 class ParameterDict(_Dict):
-    """Parameters under names of the user's."""
+    """Parameters under names of the user's.
+
+    >>> nn.ParameterDict({"scale": cx.parameter(4)})["scale"].shape
+    (4,)
+    """
 
     _kind = Tensor
 

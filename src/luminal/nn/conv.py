@@ -63,7 +63,11 @@ def _check_groups(in_channels: int, out_channels: int, groups: int) -> None:
 
 
 class Conv1d(_Convolution):
-    """(batch, in, length) to (batch, out, new length)."""
+    """(batch, in, length) to (batch, out, new length).
+
+    >>> nn.Conv1d(cx, 3, 8, 5)(cx.tensor((2, 3, 32))).shape
+    (2, 8, 28)
+    """
 
     spatial, function = 1, staticmethod(ops.conv1d)
 
@@ -79,7 +83,11 @@ class Conv2d(_Convolution):
 
 
 class Conv3d(_Convolution):
-    """(batch, in, depth, height, width) to (batch, out, new sizes)."""
+    """(batch, in, depth, height, width) to (batch, out, new sizes).
+
+    >>> nn.Conv3d(cx, 1, 4, 3)(cx.tensor((2, 1, 8, 8, 8))).shape
+    (2, 4, 6, 6, 6)
+    """
 
     spatial, function = 3, staticmethod(ops.conv3d)
 
@@ -114,18 +122,30 @@ class _Transposed(Module):
 
 
 class ConvTranspose1d(_Transposed):
-    """The transposed convolution over one dimension."""
+    """The transposed convolution over one dimension.
+
+    >>> nn.ConvTranspose1d(cx, 3, 8, 4, stride=2)(cx.tensor((2, 3, 16))).shape
+    (2, 8, 34)
+    """
 
     spatial, function = 1, staticmethod(ops.conv_transpose1d)
 
 
 class ConvTranspose2d(_Transposed):
-    """The transposed convolution over two dimensions."""
+    """The transposed convolution over two dimensions.
+
+    >>> nn.ConvTranspose2d(cx, 3, 8, 2, stride=2)(cx.tensor((2, 3, 16, 16))).shape
+    (2, 8, 32, 32)
+    """
 
     spatial, function = 2, staticmethod(ops.conv_transpose2d)
 
 
 class ConvTranspose3d(_Transposed):
-    """The transposed convolution over three dimensions."""
+    """The transposed convolution over three dimensions.
+
+    >>> nn.ConvTranspose3d(cx, 3, 8, 2, stride=2)(cx.tensor((2, 3, 4, 4, 4))).shape
+    (2, 8, 8, 8, 8)
+    """
 
     spatial, function = 3, staticmethod(ops.conv_transpose3d)

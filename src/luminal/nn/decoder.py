@@ -15,7 +15,11 @@ from .norm import RMSNorm
 
 
 class MLP(Module):
-    """Widen, activate, narrow. Gated as in Llama: activation(gate_proj x) * up_proj x between."""
+    """Widen, activate, narrow. Gated as in Llama: activation(gate_proj x) * up_proj x between.
+
+    >>> nn.MLP(cx, 8, 32)(cx.tensor(("s", 8))).shape
+    (s, 8)
+    """
 
     def __init__(
         self, graph: Graph, width: int, hidden: int, activation: str = "silu", gated: bool = True,
@@ -36,7 +40,12 @@ class MLP(Module):
 
 class DecoderBlock(Module):
     """A block of a decoder-only model under Llama's names: RMS norm, causal attention with rotary
-    positions and grouped heads, RMS norm, gated MLP; residuals around both."""
+    positions and grouped heads, RMS norm, gated MLP; residuals around both.
+
+    >>> rotary = nn.RotaryEmbedding(cx, 8)
+    >>> nn.DecoderBlock(cx, 32, 4, 2, 64, rotary)(cx.tensor((1, "s", 32))).shape
+    (1, s, 32)
+    """
 
     def __init__(
         self, graph: Graph, width: int, heads: int, kv_heads: int, hidden: int,

@@ -25,7 +25,13 @@ def seed(graph: Graph, value: int) -> None:
 
 @contextmanager
 def uninitialised() -> Iterator[None]:
-    """Inside, parameters have no values and no memory: for models whose weights are loaded."""
+    """Inside, parameters have no values and no memory: for models whose weights are loaded.
+
+    >>> with nn.uninitialised(): layer = nn.Linear(cx, 4, 3)
+    ...
+    >>> layer.weight.shape
+    (3, 4)
+    """
     global _skip
     before, _skip = _skip, True
     try:

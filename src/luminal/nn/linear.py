@@ -36,7 +36,11 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """a^T W_o b + bias for each output o."""
+    """a^T W_o b + bias for each output o.
+
+    >>> nn.Bilinear(cx, 4, 5, 3)(cx.tensor(("s", 4)), cx.tensor(("s", 5))).shape
+    (s, 3)
+    """
 
     def __init__(
         self, graph: Graph, in1_features: int, in2_features: int, out_features: int,
@@ -72,7 +76,11 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """The sum, mean or maximum of the rows of a table in each bag of indices."""
+    """The sum, mean or maximum of the rows of a table in each bag of indices.
+
+    >>> nn.EmbeddingBag(cx, 100, 8)(cx.tensor((4, 6), "i64")).shape
+    (4, 8)
+    """
 
     def __init__(
         self, graph: Graph, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",

@@ -71,6 +71,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     with narrower features (Grave et al. 2017).
 
     cutoffs: where each cluster ends, ascending. Gives (log-probability of each target, mean loss).
+
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(cx, 16, 100, [10, 50])
+    >>> output, loss = layer(cx.tensor((8, 16)), cx.tensor(8, "i64"))
+    >>> output.shape, loss.shape
+    ((8,), ())
     """
 
     def __init__(

@@ -31,6 +31,16 @@ class Module:
 
     Modules start in inference mode (unlike PyTorch's): `train()` switches dropout and batch
     statistics on, for what is recorded from then on.
+
+    >>> class Residual(nn.Module):
+    ...     def __init__(self, graph, width):
+    ...         super().__init__()
+    ...         self.inner = nn.Linear(graph, width, width)
+    ...     def forward(self, x):
+    ...         return x + self.inner(x).relu()
+    >>> model = Residual(cx, 8)
+    >>> model(cx.tensor(("batch", 8))).shape, list(model.state_dict())
+    ((batch, 8), ['inner.weight', 'inner.bias'])
     """
 
     training: bool

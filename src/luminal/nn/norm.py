@@ -119,7 +119,11 @@ class _Statistics(Module):
 
 
 class InstanceNorm(_Statistics):
-    """Mean 0 and variance 1 over the spatial dimensions of each channel."""
+    """Mean 0 and variance 1 over the spatial dimensions of each channel.
+
+    >>> nn.InstanceNorm1d(cx, 1)(cx.constant([[[1.0, 3.0]]])).numpy().round(3)
+    array([[[-1.,  1.]]], dtype=float32)
+    """
 
     def __init__(
         self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
@@ -164,7 +168,11 @@ class BatchNorm(_Statistics):
 
 
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm: a program runs in one process, whose batch is the whole."""
+    """BatchNorm: a program runs in one process, whose batch is the whole.
+
+    >>> nn.SyncBatchNorm(cx, 8)(cx.tensor((2, 8, 4, 4))).shape
+    (2, 8, 4, 4)
+    """
 
     def __init__(
         self, graph: Graph, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,

@@ -44,7 +44,11 @@ class _Recurrent(Module):
 
 
 class RNNCellBase(_Recurrent):
-    """One step of a recurrent layer."""
+    """One step of a recurrent layer.
+
+    >>> isinstance(nn.GRUCell(cx, 4, 8), nn.RNNCellBase)
+    True
+    """
 
     kind = "tanh"
 
@@ -66,7 +70,11 @@ class RNNCellBase(_Recurrent):
 
 
 class RNNCell(RNNCellBase):
-    """h' = tanh(W x + U h), or relu."""
+    """h' = tanh(W x + U h), or relu.
+
+    >>> nn.RNNCell(cx, 4, 8)(cx.tensor((2, 4))).shape
+    (2, 8)
+    """
 
     def __init__(
         self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True,
@@ -77,7 +85,12 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of a long short-term memory."""
+    """One step of a long short-term memory.
+
+    >>> h, c = nn.LSTMCell(cx, 4, 8)(cx.tensor((2, 4)))
+    >>> h.shape, c.shape
+    ((2, 8), (2, 8))
+    """
 
     def __init__(
         self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = "f32"
@@ -87,7 +100,11 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of a gated recurrent unit."""
+    """One step of a gated recurrent unit.
+
+    >>> nn.GRUCell(cx, 4, 8)(cx.tensor((2, 4))).shape
+    (2, 8)
+    """
 
     def __init__(
         self, graph: Graph, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = "f32"
@@ -97,7 +114,11 @@ class GRUCell(RNNCellBase):
 
 
 class RNNBase(_Recurrent):
-    """Layers of recurrent cells. Between them, in training, dropout."""
+    """Layers of recurrent cells. Between them, in training, dropout.
+
+    >>> isinstance(nn.LSTM(cx, 4, 8), nn.RNNBase)
+    True
+    """
 
     def _build(
         self, graph: Graph, inputs: int, hidden: int, layers: int, bias: bool, batch_first: bool,
@@ -148,7 +169,12 @@ class RNNBase(_Recurrent):
 
 
 class RNN(RNNBase):
-    """Plain recurrent layers."""
+    """Plain recurrent layers.
+
+    >>> y, h = nn.RNN(cx, 4, 8)(cx.tensor(("s", 2, 4)))
+    >>> y.shape, h.shape
+    ((s, 2, 8), (1, 2, 8))
+    """
 
     def __init__(
         self, graph: Graph, input_size: int, hidden_size: int, num_layers: int = 1,

@@ -12,12 +12,20 @@ from .function import function_module
 
 
 def _same(x: Tensor) -> Tensor:
-    """x."""
+    """x.
+
+    >>> nn.Identity()(cx.constant([1, 2])).numpy()
+    array([1, 2])
+    """
     return x
 
 
 def _unflatten(x: Tensor, dim: int, unflattened_size: Sequence[int]) -> Tensor:
-    """A dimension split into several."""
+    """A dimension split into several.
+
+    >>> nn.Unflatten(1, (2, 3))(cx.tensor(("batch", 6))).shape
+    (batch, 2, 3)
+    """
     return x.unflatten(dim, unflattened_size)
 
 
@@ -115,7 +123,12 @@ def _padding(name: str, mode: str) -> Any:
     def pad(x: Tensor, padding: int | Sequence[int], value: float = 0.0) -> Tensor:
         return ops.pad(x, per_dim(padding, 2 * n, "padding"), mode, value)
 
-    pad.__doc__ = f"The last {n} dimensions, padded: {PADDED[mode]}. {_padding.__doc__}"
+    shape, given = (1, *(4,) * n), "1, 0.0" if constant else "1"
+    pad.__doc__ = f"""The last {n} dimensions, padded: {PADDED[mode]}. {_padding.__doc__}
+
+    >>> nn.{name}({given})(ops.ones(cx, {shape})).shape
+    {(1, *(6,) * n)}
+    """
     return function_module(name, pad, "padding", *(("value",) if constant else ()))
 
 

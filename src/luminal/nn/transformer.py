@@ -86,7 +86,12 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self attention, attention to an encoder's output, a feed-forward part."""
+    """Self attention, attention to an encoder's output, a feed-forward part.
+
+    >>> layer = nn.TransformerDecoderLayer(cx, 16, 4, 32, batch_first=True)
+    >>> layer(cx.tensor((2, "t", 16)), cx.tensor((2, "s", 16))).shape
+    (2, t, 16)
+    """
 
     parts = 3
 
@@ -119,7 +124,12 @@ class _Stack(Module):
 
 
 class TransformerEncoder(_Stack):
-    """Copies of an encoder layer."""
+    """Copies of an encoder layer.
+
+    >>> layer = nn.TransformerEncoderLayer(cx, 16, 4, 32, batch_first=True)
+    >>> nn.TransformerEncoder(layer, 2)(cx.tensor((2, "s", 16))).shape
+    (2, s, 16)
+    """
 
     def __init__(
         self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
@@ -136,7 +146,13 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """Copies of a decoder layer."""
+    """Copies of a decoder layer.
+
+    >>> layer = nn.TransformerDecoderLayer(cx, 16, 4, 32, batch_first=True)
+    >>> x, memory = cx.tensor((2, "t", 16)), cx.tensor((2, "s", 16))
+    >>> nn.TransformerDecoder(layer, 2)(x, memory).shape
+    (2, t, 16)
+    """
 
     def __init__(
         self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
@@ -156,7 +172,12 @@ class TransformerDecoder(_Stack):
 
 
 class Transformer(Module):
-    """An encoder, and a decoder that attends to what it gives."""
+    """An encoder, and a decoder that attends to what it gives.
+
+    >>> model = nn.Transformer(cx, 16, 4, 1, 1, 32, batch_first=True)
+    >>> model(cx.tensor((2, "s", 16)), cx.tensor((2, "t", 16))).shape
+    (2, t, 16)
+    """
 
     def __init__(
         self, graph: Graph, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,

@@ -1,16 +1,4 @@
-"""What a user holds after `compile()`: arrays in, run, arrays out.
-
-    rt[x] = array           an input or parameter; checked now, read when the program runs
-    rt.run(s=17)            sizes that no input tells are named here
-    rt[y]                   an output of the last run; x and y: tensors, or their names
-    rt.save(path)           the program with its parameters in a file, for `luminal.load`
-
-An output array belongs to the caller for as long as the caller keeps it: a later run writes to new
-memory instead, and to the same memory again once nobody holds the array. An input that needed no
-conversion is not copied: the program reads the caller's own memory at each run. One executable
-serves one run at a time: `run`, `rt[...]` and `rt(...)` take a lock, and `rt(...)` (set, run, fetch
-as one) holds it throughout, so that several threads may call it.
-"""
+"""What a user holds after `compile()`: arrays in, run, arrays out."""
 
 from __future__ import annotations
 
@@ -28,13 +16,7 @@ from ..errors import InputError, Unsupported
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..graph.space import Range
-from ..graph.values import (
-    as_array,
-    check_requirements,
-    check_shape,
-    implied_sizes,
-    settle_sizes,
-)
+from ..graph.values import as_array, check_requirements, check_shape, implied_sizes, settle_sizes
 from ..search.compare import Difference
 from ..search.profile import Profiled, profiled
 from .contract import Engine, Interface, Load, Piece, Spill
@@ -46,7 +28,21 @@ Save: TypeAlias = Callable[[Interface, Arrays, Arrays, Path], None]  # by port; 
 
 
 class Executable:
-    """A compiled program. Built by `Graph.compile()`."""
+    """A compiled program. Built by `Graph.compile()`.
+
+    >>> x = cx.tensor(3, name="x")
+    >>> y = (x * 2.0).output("y")
+    >>> rt = cx.compile()
+    >>> rt[x] = [1.0, 2.0, 3.0]  # checked now, read when the program runs; or by name: rt["x"]
+    >>> rt.run()  # sizes that no input tells are named here: rt.run(s=17)
+    >>> rt[y]
+    array([2., 4., 6.], dtype=float32)
+
+    An output belongs to the caller for as long as the caller keeps it: a later run writes to new
+    memory, and to the same again once nobody holds the array. An input that needs no conversion is
+    not copied: each run reads the caller's own memory. `run`, `rt[...]` and `rt(...)` take a lock,
+    and `rt(...)` (set, run, fetch as one) holds it throughout: several threads may call it.
+    """
 
     def __init__(
         self, engine: Engine, interface: Interface, report: Report, save: Save | None = None,

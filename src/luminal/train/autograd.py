@@ -55,6 +55,10 @@ def vjp(
     """Gradients of `wrt` from those of the results: the transposed Jacobian times a vector.
 
     Each gradient has the shape and dtype of its result. Raises ShapeError, DTypeError.
+
+    >>> x = cx.constant([1.0, 2.0])
+    >>> train.vjp([x * x], [cx.constant([1.0, 10.0])], [x])[0].numpy()
+    array([ 2., 40.], dtype=float32)
     """
     for result, gradient in zip(results, gradients, strict=True):
         _check_like("the gradient", gradient, result)
@@ -69,6 +73,10 @@ def jvp(
     """How the results change with a change of `wrt` along the tangents: forward mode.
 
     Each tangent has the shape and dtype of its tensor. Raises ShapeError, DTypeError.
+
+    >>> x = cx.constant([1.0, 2.0])
+    >>> train.jvp([x * x], [x], [cx.constant([1.0, 10.0])])[0].numpy()
+    array([ 2., 40.], dtype=float32)
     """
     for x, tangent in zip(wrt, tangents, strict=True):
         _check_like("the tangent", tangent, x)
@@ -77,7 +85,12 @@ def jvp(
 
 
 def stop_gradient(x: Tensor) -> Tensor:
-    """x, as a constant to every derivative: a cast to its own dtype, which none passes."""
+    """x, as a constant to every derivative: a cast to its own dtype, which none passes.
+
+    >>> x = cx.constant([1.0, 2.0])
+    >>> train.backward((x * train.stop_gradient(x)).sum(), [x])[0].numpy()
+    array([1., 2.], dtype=float32)
+    """
     node = x.node
     plain = node.op == "cast" and node not in x.graph.composites
     if plain and node.inputs[0].dtype is x.dtype:

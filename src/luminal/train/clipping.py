@@ -14,7 +14,11 @@ Clip: TypeAlias = Callable[[Sequence[Tensor]], list[Tensor]]
 
 def clip_norm(most: float) -> Clip:
     """All gradients scaled by one number, so that their common norm is at most this. The sum of
-    squares is in f32; NaN and infinity stay, as in torch.nn.utils.clip_grad_norm_."""
+    squares is in f32; NaN and infinity stay, as in torch.nn.utils.clip_grad_norm_.
+
+    >>> train.clip_norm(1.0)([cx.constant([3.0, 4.0])])[0].numpy().round(3)
+    array([0.6, 0.8], dtype=float32)
+    """
 
     def clip(gradients: Sequence[Tensor]) -> list[Tensor]:
         scale = ops.minimum(most / (norm(gradients) + 1e-6), 1.0)
@@ -24,12 +28,20 @@ def clip_norm(most: float) -> Clip:
 
 
 def clip_value(most: float) -> Clip:
-    """Every element in -most .. most."""
+    """Every element in -most .. most.
+
+    >>> train.clip_value(1.0)([cx.constant([3.0, -0.5])])[0].numpy()
+    array([ 1. , -0.5], dtype=float32)
+    """
     return lambda gradients: [ops.clamp(g, -most, most) for g in gradients]
 
 
 def norm(gradients: Sequence[Tensor]) -> Tensor:
-    """The root of the sum of all squares: a scalar."""
+    """The root of the sum of all squares: a scalar.
+
+    >>> train.norm([cx.constant([3.0]), cx.constant([4.0])]).numpy()
+    array(5., dtype=float32)
+    """
     kind = f64 if any(g.dtype is f64 for g in gradients) else f32
     wide = [g.cast(kind) for g in gradients]
     total = (wide[0] * wide[0]).sum()

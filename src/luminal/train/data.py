@@ -26,6 +26,9 @@ class Batches:
 
     arrays: one, or several of equal length; a batch is a tuple of their rows. shuffle=False: in
     order. Rows that fill no batch are left out, unless drop_last=False. Raises InputError.
+
+    >>> [rows.tolist() for (rows,) in train.Batches(np.arange(5), size=2, shuffle=False)]
+    [[0, 1], [2, 3]]
     """
 
     def __init__(

@@ -17,6 +17,11 @@ def linear_cross_entropy(
 
     x: (tokens, width), weight: (classes, width), target: (tokens,), integers. The logits of a part
     are computed again for its gradient. Raises InputError.
+
+    >>> x, weight = cx.constant([[1.0, 0.0]]), cx.constant([[2.0, 0.0], [0.0, 2.0]])
+    >>> a = cx.constant([0])
+    >>> round(float(train.linear_cross_entropy(x, weight, a, chunks=1).numpy()), 3)
+    0.127
     """
     tokens = x.shape[0]
     if x.ndim != 2 or not isinstance(tokens, int) or not 1 <= chunks <= tokens:
@@ -40,7 +45,12 @@ def focal_loss(
     x: Tensor, target: Tensor, *, alpha: float = 0.25, gamma: float = 2.0, reduction: str = "mean"
 ) -> Tensor:
     """Binary cross-entropy of logits x, less where they are right (arXiv 1708.02002). alpha: the
-    weight of the class 1, that of 0 is 1 - alpha; negative for none."""
+    weight of the class 1, that of 0 is 1 - alpha; negative for none.
+
+    >>> a, b = cx.constant([0.0, 2.0]), cx.constant([1.0, 1.0])
+    >>> round(float(train.focal_loss(a, b).numpy()), 3)
+    0.022
+    """
     target = target.cast(x.dtype)
     each = ops.binary_cross_entropy_with_logits(x, target, reduction="none")
     p = ops.sigmoid(x)
@@ -52,7 +62,12 @@ def focal_loss(
 
 def dice_loss(x: Tensor, target: Tensor, *, smooth: float = 1.0, reduction: str = "mean") -> Tensor:
     """1 - (2 |x y| + smooth) / (|x| + |y| + smooth) of each sample (arXiv 1606.04797). x:
-    probabilities (batch, ...), target: of the same shape."""
+    probabilities (batch, ...), target: of the same shape.
+
+    >>> a, b = cx.constant([[1.0, 0.0]]), cx.constant([[1.0, 1.0]])
+    >>> round(float(train.dice_loss(a, b).numpy()), 3)
+    0.25
+    """
     p, y = x.flatten(1), target.cast(x.dtype).flatten(1)
     shared, whole = (p * y).sum(1), p.sum(1) + y.sum(1)
     return _reduced(1.0 - (2.0 * shared + smooth) / (whole + smooth), reduction)
@@ -60,7 +75,12 @@ def dice_loss(x: Tensor, target: Tensor, *, smooth: float = 1.0, reduction: str 
 
 def contrastive_loss(a: Tensor, b: Tensor, temperature: float = 0.07) -> Tensor:
     """Row i of a belongs to row i of b and to no other, and the other way round: the mean of both
-    cross-entropies of cosine similarities (CLIP, arXiv 2103.00020). a, b: (batch, width)."""
+    cross-entropies of cosine similarities (CLIP, arXiv 2103.00020). a, b: (batch, width).
+
+    >>> a = cx.constant([[1.0, 0.0], [0.0, 1.0]])
+    >>> round(float(train.contrastive_loss(a, a, 1.0).numpy()), 3)
+    0.313
+    """
     a, b = (x * ops.rsqrt((x * x).sum(-1, keepdim=True)) for x in (a, b))
     scores = (a @ b.T) / temperature
     own = a.graph.iota((a.shape[0],), "i0")

@@ -20,6 +20,11 @@ class Adafactor(Optimizer):
 
     A matrix (..., rows, columns) is remembered as (..., rows, 1) and (..., 1, columns); a vector
     whole. eps: of the second moment (None: that of the dtype) and of the parameter's size.
+
+    >>> w = cx.parameter((1, 3)).set([[1.0, 2.0, 3.0]])
+    >>> step = train.Step((w * w).sum(), [w], train.Adafactor())
+    >>> dict(cx.states)[w].numpy().round(3)
+    array([[0.978, 1.978, 2.978]], dtype=float32)
     """
 
     lr: float | Schedule = 1e-2
@@ -62,6 +67,12 @@ class Adafactor(Optimizer):
 class Muon(Optimizer):
     """A running mean of a matrix's gradients, made orthogonal by Newton and Schulz's iteration
     (https://kellerjordan.github.io/posts/muon). For hidden matrices; give others another optimizer.
+
+    >>> w = cx.parameter((2, 2)).set(np.eye(2, dtype="f"))
+    >>> step = train.Step((w * w).sum(), [w], train.Muon(lr=0.1))
+    >>> dict(cx.states)[w].numpy().round(3)
+    array([[0.879, 0.   ],
+           [0.   , 0.879]], dtype=float32)
     """
 
     lr: float | Schedule = 1e-3

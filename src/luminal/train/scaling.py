@@ -16,7 +16,12 @@ from ..graph.tensor import Tensor
 @dataclass(frozen=True)
 class LossScale:
     """The factor of the loss, as torch.amp.GradScaler has it: a step whose gradients are not finite
-    is left out, and the factor falls; after `interval` good ones in a row it grows."""
+    is left out, and the factor falls; after `interval` good ones in a row it grows.
+
+    >>> w = cx.parameter(1, "f16").set([1.0])
+    >>> loss = (w * w).sum().cast("f32")
+    >>> step = train.Step(loss, [w], train.SGD(), masters=True, scaling=train.LossScale())
+    """
 
     initial: float = 65536.0
     growth: float = 2.0

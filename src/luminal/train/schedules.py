@@ -19,24 +19,40 @@ Schedule: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def constant(rate: float) -> Schedule:
-    """The same rate at every step."""
+    """The same rate at every step.
+
+    >>> train.constant(0.1)(cx.constant([0.0, 5.0])).numpy().round(3)
+    array([0.1, 0.1], dtype=float32)
+    """
     return lambda step: full_like(step, rate)
 
 
 def linear(first: float, last: float, steps: int) -> Schedule:
-    """From first to last in so many steps, then last."""
+    """From first to last in so many steps, then last.
+
+    >>> train.linear(1.0, 0.0, 10)(cx.constant([0.0, 5.0, 20.0])).numpy().round(3)
+    array([1. , 0.5, 0. ], dtype=float32)
+    """
     _check(steps)
     return lambda step: first + (last - first) * _share(step, steps)
 
 
 def cosine(rate: float, steps: int, last: float = 0.0) -> Schedule:
-    """Half a cosine from rate down to last in so many steps, then last (arXiv 1608.03983)."""
+    """Half a cosine from rate down to last in so many steps, then last (arXiv 1608.03983).
+
+    >>> train.cosine(1.0, 10)(cx.constant([0.0, 5.0, 10.0])).numpy().round(3)
+    array([1. , 0.5, 0. ], dtype=float32)
+    """
     _check(steps)
     return lambda step: last + (rate - last) * 0.5 * (1.0 + ops.cos(_share(step, steps) * math.pi))
 
 
 def warm_up(schedule: Schedule, steps: int) -> Schedule:
-    """1/n, 2/n, ... of the schedule's first rate in n steps; then the schedule from its start."""
+    """1/n, 2/n, ... of the schedule's first rate in n steps; then the schedule from its start.
+
+    >>> train.warm_up(train.constant(1.0), 4)(cx.constant([0.0, 1.0, 9.0])).numpy().round(3)
+    array([0.25, 0.5 , 1.  ], dtype=float32)
+    """
     _check(steps)
 
     def rate(step: Tensor) -> Tensor:
@@ -50,7 +66,11 @@ def one_cycle(
     rate: float, steps: int, rise: float = 0.3, first: float = 25.0, last: float = 1e4
 ) -> Schedule:
     """Up from rate / first in the share `rise` of the steps, then down to rate / (first last), both
-    along half a cosine (arXiv 1708.07120)."""
+    along half a cosine (arXiv 1708.07120).
+
+    >>> train.one_cycle(1.0, 11)(cx.constant([0.0, 2.3, 10.0])).numpy().round(3)
+    array([0.04, 1.  , 0.  ], dtype=float32)
+    """
     top = rise * steps - 1.0
     if not 0.0 < top < steps - 1.0:
         raise InputError(f"one_cycle: {rise} of {steps} steps leaves no step to rise or to fall")

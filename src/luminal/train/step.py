@@ -44,6 +44,11 @@ class Step:
     parameters have been updated (a scalar i64). slots: what optimizers remember, by its name in the
     program. averages: the running mean of each parameter. Raises ShapeError, DTypeError,
     InputError.
+
+    >>> w = cx.parameter(1, name="w").set([1.0])
+    >>> step = train.Step((w * w).sum(), [w], train.SGD(lr=0.1), clip=train.clip_norm(1.0))
+    >>> [state.node.attribute.name for state, new in cx.states]
+    ['w', 'steps']
     """
 
     def __init__(

@@ -46,6 +46,13 @@ class Trainer:
 
     find_nan: keeps all states of the step before (slow), and where the loss is not finite raises
     NotFinite with the step and the first tensor that was not.
+
+    >>> x, w = cx.tensor((4, 2)), cx.parameter(2).set([0.0, 0.0])
+    >>> loss = (x @ w - 1.0).square().mean()
+    >>> trainer = train.Trainer(loss, [x], [w], train.SGD(0.1))
+    >>> records = trainer.fit(train.Batches(np.ones((8, 2), "f"), size=4), steps=3)
+    >>> [round(record.loss, 3) for record in records]
+    [1.0, 0.36, 0.13]
     """
 
     def __init__(

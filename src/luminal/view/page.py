@@ -28,6 +28,10 @@ def page(
     listings: with every kernel's loop program, LLVM IR and assembly; None: where there are at most
     150 kernels. A program that has run is shown with its sizes, measured times and memory. Raises
     InputError for a graph without outputs; Unsupported where the page was not built.
+
+    >>> y = cx.tensor(3).exp().output()
+    >>> luminal.view.page(cx).startswith("<!doctype html>")
+    True
     """
     several = list(shown) if isinstance(shown, Sequence) else [shown]
     plans = [made for made in several if isinstance(made, Executable)]
@@ -58,7 +62,12 @@ def write_page(
     path: str | Path, shown: Graph | Program | Executable | Sequence[Executable],
     listings: bool | None = None,
 ) -> Path:  # fmt: skip
-    """Write the page of `shown` to a file; see `page`."""
+    """Write the page of `shown` to a file; see `page`.
+
+    >>> y = cx.tensor(3).exp().output()
+    >>> luminal.view.write_page("graph.html", cx).name
+    'graph.html'
+    """
     path = Path(path)
     path.write_text(page(shown, listings), encoding="utf-8")
     return path

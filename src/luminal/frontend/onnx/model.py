@@ -45,6 +45,11 @@ class Model:
     """An ONNX model, compiled when it first runs on inputs of a kind.
 
     inputs, outputs: ports by name, in the order of the file.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> model = luminal.onnx.load(luminal.onnx.export(cx))
+    >>> list(model.inputs), list(model.outputs)
+    (['x'], ['y'])
     """
 
     def __init__(
@@ -158,12 +163,22 @@ def load(
 
     Other options are those of `Graph.compile`. Raises WeightsError for a damaged file or one whose
     weights are missing, Unsupported for an operator without a rule, OSError.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> model = luminal.onnx.load(luminal.onnx.export(cx))
+    >>> model.run({"x": np.float32([1, 2])})
+    [array([2., 4.], dtype=float32)]
     """
     return Model(source, {"threads": threads, "precision": precision, **options}, dynamic)
 
 
 def prepare(model: Source, device: str = "cpu", **options: Any) -> Model:
-    """As `onnx.backend` calls `load`. Raises Unsupported for a device other than the CPU."""
+    """As `onnx.backend` calls `load`. Raises Unsupported for a device other than the CPU.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> luminal.onnx.prepare(luminal.onnx.export(cx)).run([np.float32([1, 2])])
+    [array([2., 4.], dtype=float32)]
+    """
     if device.upper().partition(":")[0] != "CPU":
         raise Unsupported(f"device {device!r}: ONNX models run on the CPU")
     return load(model, **options)

@@ -51,7 +51,11 @@ def tensor_of(array: np.ndarray, kind: DType | Pairs) -> torch.Tensor:
 
 def from_array(array: np.ndarray) -> torch.Tensor:
     """A tensor over an array's memory, of any dtype that programs have, bf16 among them. Raises
-    TypeError for others."""
+    TypeError for others.
+
+    >>> luminal.torch.from_array(np.float32([1, 2]))
+    tensor([1., 2.])
+    """
     return tensor_of(np.ascontiguousarray(array), dtype(array.dtype))
 
 

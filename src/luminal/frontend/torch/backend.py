@@ -62,6 +62,10 @@ def backend(
 
     Raises InputError or Unsupported for an unknown option or mode. What cannot run natively runs in
     PyTorch; see `luminal.torch.report()`.
+
+    >>> double = torch.compile(lambda x: x * 2, backend="luminal")
+    >>> double(torch.ones(2))
+    tensor([2., 2.])
     """
     if mode not in MODES:
         raise InputError(f"there is no mode {mode!r}; options={{'search': '60s'}} searches longer")
@@ -82,7 +86,12 @@ def backend(
 
 
 def reset() -> None:
-    """Forget all compiled programs and the report; what is in use reads its weights anew."""
+    """Forget all compiled programs and the report; what is in use reads its weights anew.
+
+    >>> luminal.torch.reset()
+    >>> luminal.torch.report().graphs
+    0
+    """
     with _lock:
         _programs.clear()
         forget_weights()

@@ -31,6 +31,10 @@ def export(
     of forward's arguments, outputs are "output0", "output1", ... dynamic_shapes: as
     `torch.export.export` takes them. options: the fields of `Options`. Raises Unsupported for
     operations without a rule, and for a model that changes its buffers.
+
+    >>> program = luminal.torch.export(torch.nn.Linear(2, 1), torch.ones(3, 2))
+    >>> program.inputs
+    ('input',)
     """
     if isinstance(example_inputs, torch.Tensor):
         example_inputs = (example_inputs,)

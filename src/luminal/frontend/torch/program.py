@@ -44,6 +44,9 @@ class Options:
     first for each choice of sizes, are compared with PyTorch's; a wrong value raises CompileError.
     freeze: in inference, weights are packed once, and again when they have changed; False: they are
     read anew at each call, so that a change by any route is seen at once.
+
+    >>> luminal.torch.Options(strict=True).device
+    'auto'
     """
 
     search: int | str = 0

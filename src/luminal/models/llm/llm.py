@@ -64,6 +64,11 @@ class LLM:
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
     again; replies made at the same time are right, but compute their conversations anew in turns.
+
+    >>> llm = luminal.LLM("luminal-tiny")
+    >>> reply = llm.complete("Once upon a time", max_tokens=8)
+    >>> len(reply.tokens), reply.finish
+    (8, 'length')
     """
 
     def __init__(

@@ -26,7 +26,12 @@ SCATTERED = {"set": "none", "sum": "add", "prod": "mul", "max": "max", "min": "m
 def export(graph: Graph) -> onnx.ModelProto:
     """The outputs of a graph as a model: inputs and outputs by their names, parameters with the
     values that they were `set` to. Raises Unsupported for run-time sizes, states, loops and running
-    maxima and products; InputError for a parameter without a value."""
+    maxima and products; InputError for a parameter without a value.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> [node.op_type for node in luminal.onnx.export(cx).graph.node]
+    ['Reshape', 'Expand', 'Mul', 'Identity']
+    """
     if not graph.outputs or graph.states:
         what = "states" if graph.states else "no output"
         raise Unsupported(f"export of a graph with {what}")
@@ -39,7 +44,11 @@ def export(graph: Graph) -> onnx.ModelProto:
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """As `export`, in a file; weights of more than 2 GB lie beside it. Raises OSError."""
+    """As `export`, in a file; weights of more than 2 GB lie beside it. Raises OSError.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> luminal.onnx.save(cx, "double.onnx")
+    """
     model, path = export(graph), Path(path)
     large = sum(t.ByteSize() for t in model.graph.initializer) > onnx.checker.MAXIMUM_PROTOBUF // 2
     onnx.save(model, path, save_as_external_data=large, location=f"{path.name}.data")
