@@ -31,7 +31,7 @@ MODEL_OPTIONS = [
     click.option("--context", type=click.IntRange(1), default=None, help="Tokens in all."),
     click.option(
         "--kv",
-        type=click.Choice(["f32", "f16", "int8"]),
+        type=click.Choice(["f32", "f16", "int8", "fp8"]),
         default=None,
         help="Keys and values of earlier tokens. Default: f16 where weights are narrow too.",
     ),

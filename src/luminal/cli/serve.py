@@ -50,7 +50,7 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
               help="Requests that may wait; more are answered with 429.")  # fmt: skip
 @click.option("--cache-tokens", "cache", type=click.IntRange(1), default=None,
               help="Tokens that the cache holds for all (default: four contexts).")  # fmt: skip
-@click.option("--kv", type=click.Choice(["f32", "f16", "int8"]), default=None,
+@click.option("--kv", type=click.Choice(["f32", "f16", "int8", "fp8"]), default=None,
               help="Keys and values. Default: f16 where weights are narrow too.")  # fmt: skip
 @click.option("--chunk", type=click.IntRange(2), default=128, show_default=True,
               help="Tokens computed at once.")  # fmt: skip

@@ -14,12 +14,14 @@ from typing import Protocol
 from ... import ops
 from ...errors import Unsupported
 from ...graph import Graph, Tensor
+from ...graph.dtype import u8
 from ...graph.index import Index
 from ...ops.base import Size
 from .carry import Layout, OneCarry, SeatCarry, state_bytes
 from .config import DecoderConfig
+from .e4m3 import decoded, encoded
 
-KINDS = ("f32", "f16", "int8")
+KINDS = ("f32", "f16", "int8", "fp8")
 
 
 def cache_bytes(config: DecoderConfig, positions: int, kind: str = "f32") -> int:
@@ -33,7 +35,7 @@ def layer_bytes(config: DecoderConfig, kind: str, layer: int) -> int:
     kv_heads, size = config.shape(layer)
     if kind not in KINDS:
         raise Unsupported(f"kv={kind!r}; there are {', '.join(KINDS)}")
-    rows = {"f32": 4 * size, "f16": 2 * size, "int8": size + 4}
+    rows = {"f32": 4 * size, "f16": 2 * size, "int8": size + 4, "fp8": size}
     return (1 if config.latent is not None else 2) * kv_heads * rows[kind]
 
 
@@ -63,7 +65,8 @@ class Cache(Protocol):
 class Rows:
     """Keys or values of a layer: rows of head_dim numbers, of f32 ("f32") or rounded to f16
     ("f16"); or i8 with a scale for each row ("int8"): a row is q * s with whole q, s = its largest
-    size / 127, so that a number is off by s / 2 at most; a row of zeros stays so.
+    size / 127, so that a number is off by s / 2 at most; a row of zeros stays so; or bytes of E4M3
+    ("fp8"), off by a sixteenth of themselves at most, where they are below 448.
     """
 
     numbers: Tensor
@@ -72,7 +75,7 @@ class Rows:
     @staticmethod
     def of(graph: Graph, shape: tuple[int, ...], kind: str, name: str) -> Rows:
         if kind != "int8":
-            return Rows(graph.tensor(shape, kind, name), None)
+            return Rows(graph.tensor(shape, "u8" if kind == "fp8" else kind, name), None)
         scales = graph.tensor((*shape[:-1], 1), name=f"{name}.scales")
         return Rows(graph.tensor(shape, "i8", name), scales)
 
@@ -82,6 +85,8 @@ class Rows:
 
     def keep(self, new: Tensor, write: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """Write new rows, f32. write: (state, new numbers of it) -> what is to be read of it."""
+        if self.numbers.dtype is u8:
+            return decoded(write(self.numbers, encoded(new)))
         if self.scales is None:
             return write(self.numbers, new.cast(self.numbers.dtype)).cast("f32")
         scale = ops.amax(ops.abs(new), -1, True) * (1 / 127)
