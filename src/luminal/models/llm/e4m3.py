@@ -1,4 +1,4 @@
-"""Eight-bit floats, E4M3FN: a sign, four bits of exponent, three of mantissa, no infinity; as bytes.
+"""Eight-bit floats, E4M3FN, as bytes: a sign, four bits of exponent, three of mantissa.
 
 The format is of "FP8 formats for deep learning" (Micikevicius and others, 2022): sizes up to 448,
 normal from 2^-6 on, 2^-9 apart below, 0x7F is NaN.

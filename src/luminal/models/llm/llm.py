@@ -57,8 +57,9 @@ class LLM:
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
     kept (`cache.Rows`): "f32"; "f16", usual unless precision is "f32" or the weights are; or
-    "int8", which moves logits by about 1% of their size; or "fp8" (E4M3), by about 5%. lora: a folder or a name on the hub with
-    an adapter of `peft`, or a GGUF file of one, which is merged into the weights. draft: a smaller
+    "int8", which moves logits by about 1% of their size; or "fp8" (E4M3), by about 5%. lora: a
+    folder or a name on the hub with an adapter of `peft`, or a GGUF file of one, which is merged
+    into the weights. draft: a smaller
     model of the same vocabulary, which makes the guesses of `speculate`. search, seed, database: as
     in `Graph.compile`. Raises WeightsError, Unsupported or InputError before anything is run.
 
