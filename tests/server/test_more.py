@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +14,18 @@ import pytest
 import torch
 from click.testing import CliRunner
 from llm.checkpoints import TEMPLATE, checkpoint, reference_logits
+from models.test_encoders import TEXTS, made
 
 from luminal.cli.main import main
+from luminal.errors import WeightsError
+from luminal.models import Reranker
 from luminal.models.llm import Engine, Piece
 from luminal.models.llm.templates import Templates
 from luminal.server.forms import Parting
+from luminal.server.ranking import Ranker
 from luminal.server.requests import Responses
 from luminal.server.responses import ResponsesAnswer
+from luminal.server.run import Options, build
 from luminal.server.thinking import ThinkingForm, ThinkingReader
 
 from .conftest import CONTEXT, NAME, Running
@@ -232,6 +238,22 @@ def test_ranks(running: Running) -> None:
     assert first["relevance_score"] > second["relevance_score"] and found["usage"]["total_tokens"]
     bare = running.http().post("/v1/rerank", json={**body, "return_documents": False}).json()
     assert "document" not in bare["results"][0]
+
+
+def test_a_cross_encoder_ranks_beside_a_chat_model(start: Any, tmp_path: Path) -> None:
+    made(tmp_path, "BertConfig", "BertForSequenceClassification")
+    logits = Reranker(tmp_path, threads=1).score("w3", TEXTS)
+    with start(ranker=Ranker(tmp_path, threads=1)) as running:
+        listed = [each["id"] for each in running.http().get("/v1/models").json()["data"]]
+        assert listed[0] == NAME and tmp_path.name in listed
+        body = {"model": tmp_path.name, "query": "w3", "documents": TEXTS}
+        results = running.http().post("/v1/rerank", json=body).json()["results"]
+        assert [each["index"] for each in results] == np.argsort(-logits).tolist()
+        found = [each["relevance_score"] for each in results]
+        np.testing.assert_allclose(found, np.sort(1 / (1 + np.exp(-logits)))[::-1], rtol=1e-5)
+        assert running.http().post("/v1/rerank", json={**body, "model": NAME}).status_code == 404
+    with pytest.raises(WeightsError, match=r"no config\.json"):
+        build(None, Options(reranker=tmp_path / "none"))
 
 
 def test_serve_says_where_it_listens_in_one_line_of_json(

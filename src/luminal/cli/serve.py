@@ -64,6 +64,8 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
 @click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")
 @click.option("--embeddings", type=click.Path(path_type=Path), default=None,
               help="A BERT-like model (default: the packaged all-MiniLM-L6-v2).")  # fmt: skip
+@click.option("--reranker", type=click.Path(path_type=Path), default=None, metavar="DIR",
+              help="A cross-encoder for /v1/rerank; else vectors are compared.")  # fmt: skip
 @click.option("--speech", default=None, metavar="MODEL",
               help="A Whisper model (default: the packaged Whisper base).")  # fmt: skip
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,

@@ -84,9 +84,16 @@ class Reranker:
         self, query: str, documents: Sequence[str], batch_size: int = 32
     ) -> np.ndarray:
         """Logits (documents,) f32: the sigmoid of one is how likely the document fits."""
+        return self.scored(query, documents, batch_size)[0]
+
+    def scored(
+        self, query: str, documents: Sequence[str], batch_size: int = 32
+    ) -> tuple[np.ndarray, int]:
+        """As `score`, and how many tokens were read."""
         pairs = [(query, document) for document in documents]
         rows = self._reader.rows(pairs, batch_size)
-        return np.array([row[0] for row, _ in rows], np.float32)
+        scores = np.array([row[0] for row, _ in rows], np.float32)
+        return scores, sum(int(real.sum()) for _, real in rows)
 
 
 class SparseEncoder:

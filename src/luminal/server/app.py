@@ -19,6 +19,7 @@ from .embedding import Embedder
 from .faults import Fault
 from .guard import Guard
 from .hearing import Listener
+from .ranking import Ranker
 from .server import Handler, Server
 from .shelf import Shelf
 
@@ -26,13 +27,15 @@ from .shelf import Shelf
 def create_app(
     engine: Engine | Shelf, name: str, embedder: Embedder | None = None, api_key: str | None = None,
     hosts: Collection[str] = (), origins: Collection[str] = (), listener: Listener | None = None,
+    ranker: Ranker | None = None,
 ) -> Starlette:  # fmt: skip
     """The application. name: of the model, as clients ask for it; of several a shelf has their
     names. api_key: None asks for none.
-    hosts, origins: as for `Guard`. listener: hears speech (None: the packaged Whisper). The engine
-    is closed with it. Raises WeightsError for a model without a tokenizer."""
+    hosts, origins: as for `Guard`. listener: hears speech (None: the packaged Whisper). ranker:
+    scores documents. The engine is closed with it.
+    Raises WeightsError for a model without a tokenizer."""
     shelf = engine if isinstance(engine, Shelf) else Shelf(name, engine)
-    server = Server(shelf, embedder, listener)
+    server = Server(shelf, embedder, listener, ranker)
     paths: list[tuple[str, str, Handler]] = [
         ("POST", "/v1/chat/completions", server.chat),
         ("POST", "/v1/completions", server.complete),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import threading
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from .. import forks
 from ..models.sentence import SentenceEncoder, default_directory
 from .faults import Fault
+from .ranking import ranked
 
 
 class Embedder:
@@ -57,17 +57,9 @@ class Embedder:
     def rank(
         self, query: str, documents: Sequence[str], most: int | None, shown: Sequence[str] | None
     ) -> dict[str, Any]:
-        """The body for documents by their likeness to a query, the best first. shown: their texts,
-        if they are told. Raises Fault."""
+        """As `ranked`, by their likeness to the query. Raises Fault."""
         vectors, tokens = self.encode([query, *documents])
-        scores = vectors[1:] @ vectors[0]
-        results: list[dict[str, Any]] = []
-        for number in np.argsort(-scores, kind="stable")[:most].tolist():
-            result = {"index": number, "relevance_score": float(scores[number])}
-            text = {} if shown is None else {"document": {"text": shown[number]}}
-            results.append({**result, **text})
-        return {"id": f"rerank-{uuid.uuid4().hex}", "model": self.name, "results": results,
-                "usage": {"total_tokens": tokens}}  # fmt: skip
+        return ranked(self.name, vectors[1:] @ vectors[0], tokens, most, shown)
 
     def answer(self, texts: Sequence[str], packed: bool, size: int | None) -> dict[str, Any]:
         """The body for these texts. packed: little-endian f32 in base64. size: of the vectors, if

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from ..errors import InputError
+from ..errors import InputError, WeightsError
 from ..models.llm import Engine
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
@@ -20,6 +20,7 @@ from .app import create_app
 from .connections import Connection
 from .embedding import Embedder
 from .hearing import Listener
+from .ranking import Ranker
 from .shelf import Offer, Shelf
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close them
@@ -33,6 +34,7 @@ class Options:
     "int8"; None: as for `LLM`). precision, speculate, lora, prefixes: as for `Engine`. hosts,
     origins: as for `Guard`.
     embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
+    reranker: directory of a cross-encoder for /v1/rerank, where the model of embeddings ranks too.
     speech: a Whisper model (None: the packaged one, if it is installed). patience: seconds that
     running replies get when the server is told to stop.
     """
@@ -58,6 +60,7 @@ class Options:
     device: str = "auto"
     search: int = 0
     embeddings: Path | None = None
+    reranker: Path | None = None
     speech: str | None = None
     patience: int = 20
 
@@ -73,15 +76,26 @@ def build(
         raise InputError("name and lora are of one model, not of several")
     if len(set(names)) < len(names):
         raise InputError(f"models of the same name: {', '.join(names)}")
+    ranker = _ranker(options)
     offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
     shelf = Shelf(options.name or names[0], _load(model, options), offers if others else {}, memory)
     embedder = Embedder(options.embeddings, options.threads, options.device)
     hosts = (*options.hosts, options.host, socket.gethostname())
     listener = Listener(options.speech, options.threads, options.device)
     app = create_app(
-        shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener
+        shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener, ranker
     )
     return server(app, options)
+
+
+def _ranker(options: Options) -> Ranker | None:
+    """Raises WeightsError where there is no model."""
+    if options.reranker is None:
+        return None
+    if not (options.reranker / "config.json").is_file():
+        raise WeightsError(f"{options.reranker}: no config.json: a reranker is a directory as "
+                           "Hugging Face writes it")  # fmt: skip
+    return Ranker(options.reranker, options.threads, options.device)
 
 
 def _name(model: str | None) -> str:

@@ -23,6 +23,7 @@ from .faults import Fault, fault_of
 from .forms import Answer, ChatForm, Object, Parting, TextForm
 from .hearing import Listener
 from .metrics import Metrics
+from .ranking import Ranker
 from .requests import (
     MOST_CHOICES,
     Chat,
@@ -60,9 +61,10 @@ class Server:
     """The handlers of the paths. All work on texts is done by threads of its own."""
 
     def __init__(
-        self, shelf: Shelf, embedder: Embedder | None, listener: Listener | None = None
-    ) -> None:
-        self.shelf, self.embedder = shelf, embedder
+        self, shelf: Shelf, embedder: Embedder | None, listener: Listener | None = None,
+        ranker: Ranker | None = None,
+    ) -> None:  # fmt: skip
+        self.shelf, self.embedder, self.ranker = shelf, embedder, ranker
         self.listener = Listener() if listener is None else listener
         self.metrics = Metrics(shelf)
         self._started = int(time.time())
@@ -119,7 +121,11 @@ class Server:
         return JSONResponse(self._about(request.path_params["model"]))
 
     def _names(self) -> list[str]:
-        return [*self.shelf.names, *self._embedders(), *self.listener.names[:1]]
+        others = [*self._rankers(), *self.listener.names[:1]]
+        return [*self.shelf.names, *self._embedders(), *others]
+
+    def _rankers(self) -> list[str]:
+        return [] if self.ranker is None else [self.ranker.name]
 
     def _embedders(self) -> list[str]:
         embedder = self.embedder
@@ -157,9 +163,11 @@ class Server:
 
     async def rerank(self, request: Request) -> Response:
         given = await self._bodies.read(request, Rerank)
-        embedder = self._embedder_for(given.model)
+        self._check_model(given.model, [*self._rankers(), *self._embedders()])
+        by = self.ranker if given.model in self._rankers() else self.embedder
+        assert by is not None
         shown = given.texts if given.return_documents else None
-        rank = partial(embedder.rank, given.query, given.texts, given.top_n, shown)
+        rank = partial(by.rank, given.query, given.texts, given.top_n, shown)
         return JSONResponse(await asyncio.to_thread(rank))
 
     async def transcribe(self, request: Request) -> Response:
