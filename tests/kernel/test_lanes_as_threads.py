@@ -11,15 +11,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 import default_cases
 import numpy as np
 import pytest
-from lower_cases import TARGET, arrays_of, compare
+from lower_cases import TARGET, arrays_of, axes, buffer, cast, compare, ix, load, mul
 from oracles.program import interpret
 from test_lower import CASES
 
 from luminal.backend.cuda.shape import group_target
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
+from luminal.graph.dtype import f32, u8
+from luminal.kernel.kernel import Kernel, Reduction, Store, Value
 from luminal.kernel.layout import pack
 from luminal.kernel.program import For, Instruction, Program
+from luminal.kernel.schedule import Schedule
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import statements, verify
 from luminal.scheduling.default import default_schedule
@@ -36,9 +39,12 @@ NAMES = (
 )  # fmt: skip
 
 
+def inside(program: Program) -> list[Instruction]:
+    return [s for s in statements(program.body) if isinstance(s, Instruction)]
+
+
 def barriers(program: Program) -> list[Instruction]:
-    found = (s for s in statements(program.body) if isinstance(s, Instruction))
-    return [s for s in found if s.op == "barrier"]
+    return [s for s in inside(program) if s.op == "barrier"]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +64,45 @@ def test_meaning_in_any_order(name: str, exchanges: bool) -> None:
         interpret(program, got, case.sizes, order=order)
         for output in case.kernel.outputs:
             compare(output, got[output], want[output], case.tolerance)
+
+
+def blocks(rows: int, count: int, size: int) -> Kernel:
+    """y[n] = sum over b and j of x[b, j] w[n, b, j] s[n, b], w of bytes."""
+    quant = cast(f32, load("w", "n", "b", "j", dtype=u8))
+    body = mul(load("x", "b", "j"), mul(quant, load("s", "n", "b")))
+    made = Value("acc", ("n",), body, f32, Reduction("sum", ("b", "j")), Store("y", (ix("n"),)))
+    given = (buffer("x", f32, count, size), buffer("w", u8, rows, count, size, constant=True),
+             buffer("s", f32, rows, count, constant=True), buffer("y", f32, rows))  # fmt: skip
+    return Kernel("blocks", given, axes(n=rows, b=count, j=size), (made,))
+
+
+@pytest.mark.parametrize("exchanges", (False, True))
+def test_sums_in_lanes_outside_of_kept_lanes(exchanges: bool) -> None:
+    """Each warp adds up blocks of its own; what lies side by side is loaded at once."""
+    schedule = Schedule.parse(
+        "acc: n/32@ n/32 b/4 j/16 j/1! b/1# n/1#\nlayout w: 0/32 1/1 0/1 2/1\nregisters: 40"
+    )
+    kernel, target = blocks(64, 8, 16), replace(GPU, instructions=(), exchanges=exchanges)
+    program = lower(kernel, schedule, target)
+    verify(program)
+    assert program.threads == 4 * 32
+    widths = [s.out.width for s in inside(program) if s.op == "load" and s.out and s.out.width > 1]
+    assert widths == [4, 4, 4, 4, 16] or widths == [4, 16, 4, 4, 4]
+    rng = np.random.default_rng(0)
+    given = {"x": rng.standard_normal((8, 16)).astype(np.float32), "y": np.zeros(64, np.float32),
+             "w": rng.integers(0, 256, (64, 8, 16)).astype(np.uint8),
+             "s": rng.standard_normal((64, 8)).astype(np.float32)}  # fmt: skip
+    want = np.einsum("bj,nbj,nb->n", given["x"], given["w"], given["s"])
+    for order in (list, reversed, lambda running: rng.permutation(np.array(running, object))):
+        got = {n: pack(a.copy(), program.layouts.get(n, ())) for n, a in given.items()}
+        interpret(program, got, {}, order=order)
+        np.testing.assert_allclose(got["y"], want, rtol=1e-4, atol=1e-3)
+
+
+def test_a_quantised_vector_product_is_summed_up_by_many_warps() -> None:
+    """32 rows in lanes, blocks of the sum in further warps."""
+    text, program = scheduled(blocks(4096, 128, 32))
+    assert "b/1# n/1#" in text and program.threads is not None and program.threads >= 256
 
 
 def scheduled(kernel: object) -> tuple[str, Program]:

@@ -97,7 +97,8 @@ class Target:
 
     vector_bytes: width of a vector register. busy: threads that share a core, its ports and its
     caches, so that it never waits. group: on a GPU, the threads that work on a unit
-    together, each of them a lane of its vectors. shared: bytes of the tiles that they share.
+    together, each of them a lane of its vectors; several such, up to `crowd` threads, have wider
+    vectors. shared: bytes of the tiles that they share.
     exchanges: they hand each other numbers, without one. wide: bytes that one of them loads or
     stores at once.
     l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
@@ -127,6 +128,7 @@ class Target:
     hint: int = 128
     index_bits: int = 64
     group: int = 1
+    crowd: int = 1
     shared: int = 48 << 10
     exchanges: bool = False
     wide: int = 4

@@ -8,7 +8,7 @@ from math import prod
 
 from ..graph.dtype import DType, boolean, i64
 from ..kernel.program import Instruction, Statement, Val
-from ..kernel.target import Fragment, Target
+from ..kernel.target import Fragment
 from .aligned import Multiples
 from .builder import integer
 from .place import Lanes
@@ -19,13 +19,13 @@ Row = tuple[Val, ...]  # the numbers that a thread has of a vector
 
 
 class Owners:
-    """fragments: how matrices lie, by their lanes. Statements go to `out`; those that a thread
-    computes once for a unit to `head`."""
+    """threads: at least so many. fragments: how matrices lie, by their lanes. Statements go to
+    `out`; those that a thread computes once for a unit to `head`."""
 
     def __init__(
-        self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples
+        self, threads: int, fragments: Mapping[Way, Fragment], multiples: Multiples
     ) -> None:
-        self.threads = max([target.group, *(way.threads for way in fragments.values())])
+        self.threads = max([threads, *(way.threads for way in fragments.values())])
         self.fragments, self.multiples = fragments, multiples
         self.names: dict[tuple[str, Way], Row] = {}  # of vectors
         self.lane = {self.threads: THREAD, 1: integer(0)}  # width -> which lane a thread has

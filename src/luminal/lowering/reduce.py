@@ -160,17 +160,19 @@ class Accumulators:
         return total
 
     def _across(self, value: Value, combine: str, totals: list[Val]) -> list[Val]:
-        """All lanes of reduced axes in one."""
+        """All lanes of reduced axes in one; a group of threads may have others inside them."""
         assert value.reduction is not None
         lanes = totals[0].lanes
         if not any(axis in value.over for axis, _ in lanes):
             return totals
-        if any(axis not in value.over for axis, _ in lanes):
+        kept = tuple(lane for lane in lanes if lane[0] not in value.over)
+        if kept and (self.build.shuffles or lanes[-1:] != kept or len(lanes) != 2):
             raise Illegal(f"{value.name}: lanes of kept and reduced axes cannot be mixed")
         several = len(totals) > 1 and self.build.shuffles and groups_of(totals[0])
         if several and all(t.lanes == lanes for t in totals):
             return across(self.build, combine, totals)
-        return [self.build.emit(f"across.{value.reduction.op}", (t,), value.dtype) for t in totals]
+        op = f"across.{value.reduction.op}"
+        return [self.build.emit(op, (t,), value.dtype, kept) for t in totals]
 
     def _total(self, value: Value, home: Home, place: Place) -> Val:
         if home.registers:

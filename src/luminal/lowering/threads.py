@@ -4,12 +4,13 @@ are many threads that work on a unit together.
 Each thread has one lane of every vector, and of a matrix the elements that its instruction's
 fragment says; what has no lanes they all compute. Tiles are shared, and what one thread has is
 stored by one; barriers stand between (see `barriers`). Lanes are added up by exchanges with the
-thread 1, 2, 4 ... further: afterwards all have the sum.
+thread 1, 2, 4 ... further: afterwards all have the sum. There are as many threads as the widest
+vector has lanes; a vector of kept lanes inside reduced ones lies in them as a matrix does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..errors import Illegal
@@ -30,6 +31,7 @@ from ..kernel.target import Fragment, Target
 from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .builder import integer
+from .neighbours import side_by_side
 from .owners import THREAD, Owners, Row, Way, wide
 from .place import Lanes
 from .strides import strides
@@ -53,7 +55,9 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         if anywhere and s.args[1].memory in ordered:
             raise Illegal("threads of a unit store the same elements in an order")
     written = {s.args[1].memory for s in stores}
-    lanes = _Lanes(target, _fragments(body, target), Multiples(instructions(program.body)))
+    fragments = _fragments(body, target)
+    multiples = Multiples(instructions(program.body))
+    lanes = _Lanes(target, fragments, multiples, _widest(body), written)
     body = with_barriers(body, lanes.alone, written, ordered)
     together = Parallel(THREAD, integer(lanes.threads), lanes.whole(body), "threads")
     if parted(together):
@@ -80,18 +84,31 @@ def _fragments(body: list[Statement], target: Target) -> dict[Way, Fragment]:
             for val, fragment in zip(ins.args, known[ins.op], strict=True):
                 if found.setdefault(val.lanes, fragment) != fragment:
                     raise Illegal(f"{val.lanes} are rows here and columns there")
+        elif ins.op.startswith("across.") and ins.out and ins.out.lanes:
+            (_, outer), (_, inner) = ins.args[0].lanes
+            found[ins.args[0].lanes] = Fragment((inner, outer), (0, 1), (1, 0), ((0, 0),))
     if len({fragment.threads for fragment in found.values()}) > 1:
         raise Illegal("matrices of different numbers of threads")
     return found
 
 
+def _widest(body: list[Statement]) -> int:
+    """Lanes of the widest vector that no matrix instruction touches."""
+    matrices = {v.lanes for s in instructions(body) if is_matrix(s) for v in s.args}
+    vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
+    free = (wide(x) for x in vectors if not any({*x} <= {*way} for way in matrices))
+    return max(free, default=1)
+
+
 class _Lanes(Owners):
-    """What one of the threads does."""
+    """What one of the threads does. widest: lanes of a vector. written: memories that change."""
 
     def __init__(
-        self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples
-    ) -> None:
-        super().__init__(target, fragments, multiples)
+        self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples, widest: int,
+        written: Collection[str],
+    ) -> None:  # fmt: skip
+        super().__init__(max(target.group, widest), fragments, multiples)
+        self.written = written
         self.exchanges, self.wide, self.warp = target.exchanges, target.wide, target.group
         self.tiles: dict[tuple[DType, int], Tile] = {}
 
@@ -121,7 +138,12 @@ class _Lanes(Owners):
             elif isinstance(s, When):
                 self.out.append(When(self.scalar(s.condition), self.scope(s.body)))
         made, self.out = self.out, outer
-        return made
+        if self.wide <= 4:
+            return made
+        return side_by_side(made, self.written, self.multiples, self.wide, self.several)
+
+    def several(self, dtype: DType, count: int) -> Val:
+        return self.fresh(dtype, (("registers", count),))
 
     def loop(self, loop: For) -> None:
         ways = [(row, way) for row in loop.carried for way in self.ways(row[0].lanes)]
@@ -155,11 +177,12 @@ class _Lanes(Owners):
         if is_matrix(ins):
             return self.matrix(ins, out)
         if ins.op.startswith("across."):
-            if self.ways(ins.args[0].lanes) != [()]:
+            if self.ways(ins.args[0].lanes) != [way]:
                 raise Illegal("elements of a matrix are added up")
             assert out.dtype is not None
-            value = self.scalar(ins.args[0])
-            return (self.across(COMBINE[ins.op[7:]], value, out.dtype, ins.args[0].width),)
+            (value,) = self.row(ins.args[0], way)
+            steps = [1 << n for n in range(31) if out.width <= 1 << n < ins.args[0].width]
+            return (self.across(COMBINE[ins.op[7:]], value, out.dtype, steps),)
         if ins.op == "iota":
             start, further = self.places(out.lanes[0], out.lanes, way)
             return tuple(self.counted(ins, out, start, more) for more in further)
@@ -277,25 +300,25 @@ class _Lanes(Owners):
                 self.out.append(Instruction(None, "store", (numbers[at + n], begin), (at + n,)))
         return True
 
-    def across(self, op: str, value: Val, dtype: DType, width: int) -> Val:
-        """Exchanged through two tiles in turn: one barrier is enough for each step."""
+    def across(self, op: str, value: Val, dtype: DType, steps: list[int]) -> Val:
+        """Exchanged inside warps, then through two tiles in turn: one barrier is enough for each
+        step."""
         if dtype in (f16, bf16):
-            wide = self.across(op, self.emit("cast", (value,), f32), f32, width)
+            wide = self.across(op, self.emit("cast", (value,), f32), f32, steps)
             return self.emit("cast", (wide,), dtype)
-        steps = [1 << n for n in range(width.bit_length() - 1)]
-        if self.exchanges and width <= self.warp:
-            for step in steps:
-                found = self.emit("exchange", (value,), dtype, (step,))
-                value = self.emit(op, (value, found), dtype)
-            return value
-        for number, step in enumerate(steps):
+        near = [step for step in steps if self.exchanges and step < self.warp]
+        for step in near:
+            found = self.emit("exchange", (value,), dtype, (step,))
+            value = self.emit(op, (value, found), dtype)
+        far = steps[len(near) :]
+        for number, step in enumerate(far):
             tile = start_of(self.tile(dtype, number % 2).name)
             mine = self.emit("offset", (tile, THREAD), None)
             self.out += [Instruction(None, "store", (value, mine), (0,)), BARRIER]
             other = self.emit("offset", (tile, self.partner(step)), None)
             found = self.emit("load", (other,), dtype, (0,))
             value = self.emit(op, (value, found), dtype)
-        if len(steps) % 2:
+        if len(far) % 2:
             self.out.append(BARRIER)
         return value
 

@@ -91,6 +91,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     if lane in value.points:
         loops += [Loop(lane, width, "unroll")] if tile.sizes[lane] > width else []
         loops += [Loop(tile.rows, 1, "vector")] if tile.rows else []
+        loops += [Loop(tile.deep[0], 1, "vector")] if tile.deep[0] in value.over else []
         loops.append(Loop(lane, 1, "vector"))
     paired = tile.pair is not None and tile.pair[1] in value.over
     return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair and paired else loops
@@ -100,7 +101,8 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     """The loops over reduced axes that are not lanes: short ones are written out whole, the next
     one a little, from the innermost on. Neighbouring positions of a window share elements, digits
     of packed numbers whole vectors."""
-    over = [a for a in value.over if a != tile.lane and not room.point(a, facts)]
+    deep, parts = tile.deep
+    over = [a for a in value.over if a not in (tile.lane, deep) and not room.point(a, facts)]
     bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
     bounded = [a for a in over if a in bounds and a not in room.within]
     over = [a for a in over if a not in bounded]
@@ -121,6 +123,7 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
             serial = room.walk(a, many * step) + serial
         written = ([Loop(a, step, "unroll")] if many > 1 else []) + written
         body = body * many if whole else 0
+    serial = room.walk(deep, parts) * (deep in value.over) + serial
     return [loop for a in bounded for loop in room.walk(a, 1)] + serial + written
 
 
@@ -146,7 +149,8 @@ def _times(value: Value, facts: Facts, turns: int, body: int, each: int) -> int:
     """How often the body of a loop over a reduced axis is written out. turns: 0 if not known."""
     if not body:
         return 1
-    most = max(1, min(4, UNROLLED // body, LONGEST // (body * each)))
+    near = max(4, facts.target.costs.chains // body)  # loads that are waited for together
+    most = max(1, min(near, UNROLLED // body, LONGEST // (body * each)))
     if not turns:
         return most
     exact = next(n for n in range(most, 0, -1) if turns % n == 0)

@@ -33,7 +33,8 @@ class Tile:
     accumulators of each vector. across: an axis walked `lanes` at a time, for transposing in
     registers. copies: accesses that want to be copied into a better layout first. loads: a vector
     operation, where a repeated scalar is half a one: it never straddles lines. rows: the axis that
-    lies in the rows of a matrix instruction, whose columns are the lanes.
+    lies in the rows of a matrix instruction, whose columns are the lanes. deep: a reduced axis, of
+    which so many elements lie in further lanes, outside of the others.
     """
 
     lane: str
@@ -47,6 +48,7 @@ class Tile:
     cycles: float = 0.0
     loads: float = 0.0
     rows: str = ""
+    deep: tuple[str, int] = ("", 1)
 
     def unit(self, axis: str) -> int:
         """Elements of an axis in a vector, or in a matrix in registers."""
@@ -67,6 +69,7 @@ class Tile:
         """ "a1/64# a0/6": the lane axis is marked as in a path."""
         mark = {self.lane: "#"}
         sizes = [f"{axis}/{n}{mark.get(axis, '')}" for axis, n in self.sizes.items()]
+        sizes += ["{}/{}#".format(*self.deep)] if self.deep[0] else []
         return " ".join(sizes + ([self.pair[0].name] if self.pair else [])) or "scalar"
 
 
@@ -107,9 +110,11 @@ class Score:
     """The cost of one tile shape for a job."""
 
     def __init__(
-        self, job: Job, lane: str, sizes: dict[str, int], pair: Pair | None, rows: str = ""
-    ) -> None:
+        self, job: Job, lane: str, sizes: dict[str, int], pair: Pair | None, rows: str = "",
+        deep: tuple[str, int] = ("", 1),
+    ) -> None:  # fmt: skip
         self.job, self.lane, self.sizes, self.pair, self.rows = job, lane, sizes, pair, rows
+        self.deep = deep
         self.span, self.target, self.width = job.span, job.facts.target, job.facts.lanes
         value = job.group[0]
         self.reduces, self.reduced = value.reduction is not None, lane in value.over
@@ -137,12 +142,12 @@ class Score:
             self._charge(x)
         if (accumulators * partial + self._registers()) / warps + 1 > self.target.registers:
             return None
-        cycles = self._steps(steps, accumulators) * share * self._idle(warps)
+        cycles = self._steps(steps, accumulators) * share * self._idle(warps * self.deep[1])
         width = self.pair[0].columns if self.rows and self.pair else self.width
         return Tile(
             self.lane, self.reduced, self.sizes, width, self.pair, partial, self.across,
             tuple(self.copied), cycles, (self.loads - self.repeated / 2) / max(work, 1e-9),
-            self.rows,
+            self.rows, self.deep,
         )  # fmt: skip
 
     def _vectors(self, axes: frozenset[str]) -> float:
@@ -333,6 +338,9 @@ class Score:
         if self.reduced:
             rounds = max(1.0, self.span[self.lane] / self.width)
             steps += self.target.costs.across * accumulators / rounds / self.target.fma_ports
+        if self.deep[0]:
+            rounds = prod(self.span[a] for a in self.over) / self.deep[1]
+            steps += self.target.costs.across * accumulators / rounds
         return steps + self.waits
 
     def _waste(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
-from math import inf
+from math import inf, prod
 
 from ..kernel.kernel import Value
 from .facts import Access, Facts, round_up
@@ -18,6 +18,7 @@ from .score import Job, Score, Tile, operations
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
 TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
+DEEP = (2, 4, 8, 16, 32)  # parts of a sum in lanes
 MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
 
 
@@ -41,6 +42,7 @@ class Solver:
         found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
         if matrices and width is None:
             found += [t for a in axes for t in self._matrices(group, accesses, a)]
+            found += [t for a in axes for t in self._deep(group, accesses, a)]
         found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
         least = min(t.cycles for t in found)
         near = [t for t in found if t.cycles <= 1.02 * least]  # equal for all we know
@@ -95,6 +97,24 @@ class Solver:
                 if tile is not None:
                     turned = self._storable(a) and not self._storable(lane)
                     yield replace(tile, cycles=tile.cycles * (TURNED if turned else 1.0))
+
+    def _deep(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
+        """Tiles of a group of threads whose lanes are positions of a sum too: added up at its
+        end, where units are fewer than the machine wants."""
+        value, facts = group[0], self.facts
+        if lane not in value.axes or len(value.over) < 2:
+            return
+        job = Job(facts, group, accesses, operations(facts, group), self.span, False)
+        known = [a for a in value.over[:-1] if facts.static[a] and a not in facts.domain(value)]
+        panel = facts.panel(value, lane) or 2 * self.lanes
+        for axis, parts, width in product(known, DEEP, (self.lanes, 2 * self.lanes)):
+            units = facts.points(value) // prod(self.span[a] for a in value.over) // width
+            few = units * parts <= 2 * self.target.threads
+            few = few and parts * self.target.group <= self.target.crowd
+            if few and self.span[axis] % parts == 0 and panel % width == 0:
+                tile = Score(job, lane, {lane: width}, None, deep=(axis, parts)).tile()
+                if tile is not None:
+                    yield tile
 
     def _storable(self, axis: str) -> bool:
         return any(v.store and self.facts.store_stride(v, axis) == 1 for v in self.facts.values)

@@ -11,6 +11,7 @@ from .. import text
 
 WARP = 32
 BLOCK = text.WORKERS  # threads of a block, each a worker of its own
+CROWD = 1024  # threads of a block at most
 BLOCKS = 8  # of a multiprocessor
 BUSY = 16  # warps that keep a multiprocessor busy
 BANDWIDTH = 2e10  # bytes a second of memory for each multiprocessor, roughly
@@ -39,7 +40,7 @@ def group_target(
         l1_ways=256, l2=48 << 20, l2_rate=64, l3=1 << 30, page=1 << 21,
         threads=multiprocessors * BUSY, busy=BUSY, clock=clock,
         bandwidth=bandwidth or multiprocessors * BANDWIDTH,
-        index_bits=32, group=WARP, exchanges=True, wide=16, instructions=instructions,
+        index_bits=32, group=WARP, crowd=CROWD, exchanges=True, wide=16, instructions=instructions,
         libraries=libraries,
         costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0,
                     chains=16),
