@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -191,7 +192,7 @@ class Repeating:
 
     def stream(self, messages: list[Any], limit: int, **options: Any) -> Iterator[str]:
         yield "you *said*:\n\n- "
-        yield messages[-1]["content"].replace("\n", "\n- ")
+        yield str(messages[-1]["content"]).replace("\n", "\n- ")
 
 
 def test_a_full_terminal_takes_several_lines_and_shows_markdown(
@@ -238,6 +239,39 @@ def test_facts_as_json(tmp_path: Path) -> None:
     machine = json.loads(run("info", "--json")[1])
     assert {"instruction set", "cores"} <= set(machine) and "none" not in run("info")[1][:5]
     assert json.loads(run("cache", "info", "--json")[1])
+    database = tmp_path / "database"
+    cleared = json.loads(run("cache", "clear", "--database", database, "--json")[1])
+    assert cleared == {"emptied": str(database)}
+    talk = run("chat", directory, *options[:-1], "--json", input="the fox\nthe dog\n")[1]
+    replies = [json.loads(line) for line in talk.splitlines()]
+    assert [reply["role"] for reply in replies] == ["assistant", "assistant"]
+
+
+def test_every_command_has_json() -> None:
+    def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+        if not isinstance(command, click.Group):
+            yield name, command
+            return
+        for part, inner in command.commands.items():
+            yield from leaves(inner, f"{name} {part}")
+
+    for name, command in leaves(main, "luminal"):
+        known = [word for option in command.params for word in option.opts]
+        assert "--json" in known, name
+
+
+def test_a_picture_goes_with_the_next_message(tmp_path: Path) -> None:
+    talk = Conversation(Repeating(), 8, {}, None)  # type: ignore[arg-type]
+    picture = tmp_path / "cat.png"
+    picture.touch()
+    for line in (f"/image {picture}", "what is it?", "and now?", f"/save {tmp_path / 'talk'}"):
+        talk.turn(line)
+    asked = [message["content"] for message in talk.messages if message["role"] == "user"]
+    assert asked == [[{"type": "image", "image": str(picture)},
+                      {"type": "text", "text": "what is it?"}], "and now?"]  # fmt: skip
+    again = Conversation(Repeating(), 8, {}, None)  # type: ignore[arg-type]
+    again.turn(f"/load {tmp_path / 'talk'}")
+    assert again.messages == talk.messages
 
 
 def test_shells_complete_the_commands() -> None:

@@ -198,8 +198,9 @@ def test_a_trace_is_end_to_end():
 def test_the_command_writes_a_page(ran, tmp_path):
     ran.save(tmp_path / "m.luminal")
     out = tmp_path / "page.html"
-    told = CliRunner().invoke(main, ["view", str(tmp_path / "m.luminal"), "-o", str(out)])
-    assert told.exit_code == 0 and SLOT not in out.read_text()
+    words = ["view", str(tmp_path / "m.luminal"), "-o", str(out), "--json"]
+    told = json.loads(CliRunner().invoke(main, words).output)
+    assert told == {"path": str(out), "bytes": out.stat().st_size} and SLOT not in out.read_text()
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -7,7 +7,6 @@ import { Group, reveal, seen } from "./tree.js";
 
 const READABLE = 5; // pixels a line of text must have
 const SMALL = 0.4, LARGER = 0.6; // scales: below the first, a drawing begins at the second
-const BAR = 40; // pixels of the buttons above
 const TINY = 3; // pixels below which a box's inside is not drawn
 
 export class Pane {
@@ -49,7 +48,7 @@ export class Pane {
 
   /** The whole drawing; `readable`: where it would be too small to read, its beginning. */
   fit(readable = false) {
-    const { clientWidth: w, clientHeight } = this.canvas, h = clientHeight - BAR;
+    const { clientWidth: w, clientHeight: h } = this.canvas;
     if (!w || !this.tree) return;
     const box = layOut(this.tree.root);
     const first = box.boxes.reduce((a, b) => (b.y < a.y ? b : a), box.boxes[0]);
@@ -57,7 +56,7 @@ export class Pane {
     const cut = readable && whole < SMALL && first;
     const scale = Math.min(1.2, cut ? LARGER : whole);
     const middle = cut && box.width * scale > w ? first.x + first.width / 2 : box.width / 2;
-    const top = BAR + Math.max(0, (h - box.height * scale) / 2);
+    const top = Math.max(8, (h - box.height * scale) / 2);
     this.move(zoomIdentity.translate(w / 2 - middle * scale, top).scale(scale));
   }
 

@@ -161,7 +161,7 @@ export function rooflinePlot(plan, width, height) {
     <line class="axis" x1="${left}" x2="${right}" y1="${bottom}" y2="${bottom}"/>
     <line class="axis" x1="${left}" x2="${left}" y1="${top}" y2="${bottom}"/>
     <text x="4" y="${y(peak) + 4}">${count(peak, "flop/s")}</text>
-    <text x="${x(knee) + 6}" y="${y(peak) + 16}">${count(read, "B/s")} of memory</text>
+    <text x="${x(start) + 8}" y="${y(start * read) - 14}">${count(read, "B/s")} of memory</text>
     <text x="${right}" y="${height - 10}" text-anchor="end">flop a byte: ${low.toPrecision(2)} to ${high.toPrecision(2)}</text>
     ${dots}</svg>`;
 }

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError, LuminalError
+from .answers import json_option
 from .faults import clear_errors, tell
 from .llm import LOADING, SAMPLING, loaded, split_options, with_options
-from .terminal import Plain, Terminal, here
+from .terminal import Lines, Plain, Terminal, here
 
 if TYPE_CHECKING:
     from ..models.llm import LLM
@@ -24,6 +25,7 @@ COMMANDS = {
     "/system TEXT": "start again with a system message",
     "/retry": "another reply to the last message",
     "/history": "the conversation so far",
+    "/image FILE": "a picture that the next message is about",
     "/save FILE": "write the conversation and its settings as JSON",
     "/load FILE": "go on with a conversation that was saved",
     "/set NAME VALUE": "temperature, top_k, top_p, min_p, repetition_penalty, seed ...",
@@ -38,9 +40,11 @@ HELP = "".join(f"{name:16} {text}\n" for name, text in COMMANDS.items())
 @with_options(SAMPLING)
 @click.option("--system", default=None, help="A system message to begin with.")
 @click.option("--plain", is_flag=True, help="No colours, no Markdown, no history on disk.")
+@json_option("Each reply as a line of JSON: role, content.")
 def chat(
-    model: str | None, max_tokens: int, system: str | None, plain: bool, **options: Any
-) -> None:
+    model: str | None, max_tokens: int, system: str | None, plain: bool, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Talk with MODEL (without one the packaged SmolLM2). /help lists the commands; Ctrl-C stops
     a reply, Ctrl-D leaves. With prompt_toolkit and rich installed: Esc then Enter begins a new
     line, the arrows go through earlier messages, replies are shown as Markdown."""
@@ -48,7 +52,8 @@ def chat(
     with clear_errors():
         llm = loaded(model, loading)
         llm.tokenizer.render([{"role": "user", "content": ""}])  # fails early without a template
-    terminal = Plain() if plain else here([name.split()[0] for name in COMMANDS])
+    names = [name.split()[0] for name in COMMANDS]
+    terminal: Terminal = Lines() if as_json else Plain() if plain else here(names)
     Conversation(llm, max_tokens, sampling, system, terminal).talk()
 
 
@@ -61,7 +66,8 @@ class Conversation:
     ) -> None:  # fmt: skip
         self.llm, self.max_tokens, self.sampling = llm, max_tokens, sampling
         self.terminal = terminal or Plain()
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
+        self.images: list[str] = []  # of the next message
         self._restart(system)
 
     def _restart(self, system: str | None) -> None:
@@ -87,14 +93,20 @@ class Conversation:
             if line.startswith("/"):
                 self._command(*line[1:].split(None, 2))
             elif line:
-                self._reply(line)
+                self._reply(self._said(line))
         except LuminalError as error:
             tell(error)
 
-    def _reply(self, text: str) -> None:
+    def _said(self, text: str) -> Any:
+        """A message's content: the text, with the pictures before it if there are any."""
+        shown = [{"type": "image", "image": path} for path in self.images]
+        self.images = []
+        return [*shown, {"type": "text", "text": text}] if shown else text
+
+    def _reply(self, content: Any) -> None:
         """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none."""
         before = list(self.messages)
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append({"role": "user", "content": content})
         pieces: list[str] = []
         try:
             self.terminal.show(self._pieces(pieces))
@@ -123,13 +135,21 @@ class Conversation:
             del self.messages[-2:]
             self._reply(last)
         elif name == "history":
-            click.echo("\n".join(f"{m['role']}: {m['content']}" for m in self.messages))
+            click.echo("\n".join(f"{m['role']}: {_shown(m['content'])}" for m in self.messages))
+        elif name == "image" and text:
+            self._image(Path(text).expanduser())
         elif name in ("save", "load") and text:
             (self._save if name == "save" else self._load)(Path(text).expanduser())
         elif name == "set" and len(words) == 2:
             self._set(words[0].replace("-", "_"), words[1])
         else:
             click.echo(HELP, nl=False)
+
+    def _image(self, path: Path) -> None:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+        self.images.append(str(path))
+        click.echo(f"{path}: with your next message")
 
     def _save(self, path: Path) -> None:
         kept = {"messages": self.messages, "sampling": self.sampling}
@@ -144,7 +164,8 @@ class Conversation:
 
         try:
             kept = json.loads(path.read_text("utf-8"))
-            messages = [{n: str(m[n]) for n in ("role", "content")} for m in kept["messages"]]
+            messages = [{"role": str(m["role"]), "content": _content(m["content"])}
+                        for m in kept["messages"]]  # fmt: skip
             sampling = dict(kept["sampling"])
             given = {f.name: sampling[f.name] for f in fields(Sampling) if f.name in sampling}
             Sampling(**given)
@@ -168,3 +189,16 @@ class Conversation:
         chosen: dict[str, Any] = {name: number}
         Sampling(**chosen)  # refuses what is out of range
         self.sampling[name] = number
+
+
+def _content(kept: Any) -> Any:
+    """A text, or parts of texts and pictures."""
+    if not isinstance(kept, list):
+        return str(kept)
+    return [{str(name): str(value) for name, value in part.items()} for part in kept]
+
+
+def _shown(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return " ".join(part.get("text") or f"[{part['image']}]" for part in content)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..progress import Line, showing
+from .answers import echo_json, json_option
 from .faults import clear_errors
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -34,9 +35,10 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--progress/--no-progress", default=None, help="Default: on a terminal.")
+@json_option("Of the picture: path, width, height, seconds.")
 def imagine(
     prompt: str, model: Path, output: Path, device: str, threads: int | None, progress: bool | None,
-    **wishes: Any,
+    as_json: bool, **wishes: Any,
 ) -> None:  # fmt: skip
     """Make a picture of PROMPT."""
     from ..models.diffusion import Pipeline
@@ -56,4 +58,8 @@ def imagine(
         write_image(output, picture)
         height, width = picture.shape[:2]
         seconds = time.perf_counter() - started
+    if as_json:
+        facts = {"path": str(output), "width": width, "height": height, "seconds": seconds}
+        echo_json(facts)
+    else:
         click.echo(f"{output}: {width} x {height}, {seconds:.1f} s", err=True)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import click
 
 from ..folders import make_private, user_folder
+from .answers import echo_json
 
 PROMPT, MORE = ">>> ", "... "
 FRAMES = 12  # a second, of a reply that grows
@@ -50,6 +51,16 @@ class Plain:
             click.echo(piece, nl=False)
             sys.stdout.flush()
         click.echo()
+
+
+class Lines:
+    """Lines in, a line of JSON for each reply."""
+
+    def ask(self) -> str:
+        return input()
+
+    def show(self, pieces: Iterable[str]) -> None:
+        echo_json({"role": "assistant", "content": "".join(pieces)})
 
 
 class Full:

@@ -185,7 +185,8 @@ def cache_info(database: Path | None, as_json: bool) -> None:
 
 @cache.command("clear")
 @DATABASE_OPTION
-def cache_clear(database: Path | None) -> None:
+@json_option()
+def cache_clear(database: Path | None, as_json: bool) -> None:
     """Forget all of it; with --database only that file."""
     from ..search import Database, user_path
     from ..store import Store
@@ -197,4 +198,7 @@ def cache_clear(database: Path | None) -> None:
         stores = Store.of(None), Store.of_weights(), Store.of_prefixes(), Store.of_machine()
         for store in stores:
             store.clear()
-    click.echo(f"{chosen}: emptied")
+    if as_json:
+        echo_json({"emptied": str(chosen)})
+    else:
+        click.echo(f"{chosen}: emptied")

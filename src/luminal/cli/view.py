@@ -35,13 +35,15 @@ THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="
 @click.option("--serve", is_flag=True, help="Write no file: serve the page, measured anew at each "
               "load, until Ctrl-C.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
+@json_option("Of the page: path and bytes; with --serve its url.")
 @TOKENS
 @THREADS
 @with_options(MODEL_OPTIONS)
 @DATABASE_OPTION
 def view(
     model: str | None, output: Path, listings: bool | None, beside: Path | None, serve: bool,
-    port: int, tokens: int, threads: int | None, database: Path | None, **loading: Any,
+    port: int, as_json: bool, tokens: int, threads: int | None, database: Path | None,
+    **loading: Any,
 ) -> None:  # fmt: skip
     from ..view import page, write_page
 
@@ -52,10 +54,14 @@ def view(
             program = _ran(Subject.of(model, loading, threads=threads, database=database), tokens)
         shown = [program] if beside is None else [program, saved(beside)]
         if serve:
-            _serve(lambda: page(shown, listings), port)
+            _serve(lambda: page(shown, listings), port, as_json)
             return
         write_page(output, shown, listings)
-    click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB; open it in a browser")
+    size = output.stat().st_size
+    if as_json:
+        echo_json({"path": str(output), "bytes": size})
+    else:
+        click.echo(f"{output}: {size / 1e6:.1f} MB; open it in a browser")
 
 
 def saved(path: Path) -> Executable:
@@ -65,14 +71,18 @@ def saved(path: Path) -> Executable:
     return load(path)
 
 
-def _serve(make: Callable[[], str], port: int) -> None:
+def _serve(make: Callable[[], str], port: int, as_json: bool) -> None:
     from ..view.serve import server
 
     try:
         running = server(make, port)
     except OSError as error:
         raise InputError(f"port {port}: {error.strerror}; --port takes another") from error
-    click.echo(f"http://localhost:{running.server_port}/ (Ctrl-C ends it)")
+    url = f"http://localhost:{running.server_port}/"
+    if as_json:
+        echo_json({"url": url})
+    else:
+        click.echo(f"{url} (Ctrl-C ends it)")
     with contextlib.suppress(KeyboardInterrupt), running:
         running.serve_forever()
 
