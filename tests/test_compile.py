@@ -301,6 +301,20 @@ def test_nan_weights_stay_nan() -> None:
     assert np.isnan(rt[y][:, 5]).all() and (np.delete(rt[y], 5, 1) == 8).all()
 
 
+def test_scales_that_a_program_states_are_not_moved_or_dropped() -> None:
+    """0 * inf is NaN under a sum; what scales one side of a product keeps it from overflowing."""
+    cx = Graph()
+    x = cx.tensor((4, 4))
+    none, gram = (x * 0.0).sum(0).output(), ((x * 1e-20) @ x.T).output()
+    rt = cx.compile(threads=1)
+    rt[x] = np.full((4, 4), np.inf, np.float32)
+    rt.run()
+    assert np.isnan(rt[none]).all()
+    rt[x] = np.full((4, 4), 1e25, np.float32)
+    rt.run()
+    assert np.allclose(rt[gram], 4e30)
+
+
 # ---- options and errors
 
 

@@ -209,7 +209,8 @@ class Values:
     # ---- reductions
 
     def is_identity(self, expression: Expression, op: str, place: Place) -> bool:
-        """Proven from ranges: the summand is the identity of the reduction here."""
+        """Proven from ranges: the summand is the identity of the reduction here. A factor that a
+        mask excludes makes it so (contract of `domains.py`), a number 0 does not: 0 * inf."""
         if isinstance(expression, Constant):
             return _is_identity(expression, op)
         if isinstance(expression, Guard):
@@ -221,7 +222,8 @@ class Values:
         if expression.op == "cast":
             return self.is_identity(expression.args[0], op, place)
         factors = expression.op == "mul" and expression.args
-        return any(self.is_identity(a, op, place) for a in factors or ())
+        masked = [a for a in factors or () if any(isinstance(e, Guard) for e in walk(a))]
+        return any(self.is_identity(a, op, place) for a in masked)
 
     def accumulate(self, value: Value, old: Val, place: Place) -> Val:
         """The accumulator with the body combined in; the old one where a condition fails."""

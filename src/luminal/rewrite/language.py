@@ -66,6 +66,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "axT": ("T", "&"),
     "fixed": ("E", ""),  # known before the program runs
     "fixedT": ("T", ""),
+    "scale": ("E", ""),  # fixed, and no number that makes a sum overflow or vanish by itself
     "varies": ("E", ""),  # some leaf below it is another one at each run
     "variesT": ("T", ""),
     "under": ("iE", ""),  # a factor somewhere inside a sum over these axes
@@ -77,6 +78,7 @@ TABLES: dict[str, tuple[str, str]] = {
 # ---- what is known of every class: its axes, and whether it is fixed or varies
 
 _MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
+MODERATE = "(!= 0.0 {0}) (< -1e15 {0}) (< {0} 1e15) (< 1e-15 (* {0} {0}))"
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
 _FIXED_OPS = (
     "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Log2",
@@ -111,6 +113,10 @@ def knowledge() -> Iterator[tuple[str, str]]:
         if op in _FIXED_OPS:
             facts = [f"({_FIXED[k]} x{i})" for i, k in enumerate(kinds) if k in _FIXED]
             yield " ".join([fact, *facts]), f"({_FIXED[own]} e)"
+            if own == "E" and facts:
+                yield " ".join([fact, *facts]), "(scale e)"
+        if op == "Const":
+            yield f"{fact} {MODERATE.format('x1')}", "(scale e)"
         varying = [f"({VARIES[k]} x{i})" for i, k in enumerate(kinds) if k in VARIES]
         for found in ["(= 1 (given x0))"] if op == "Input" else varying:
             yield f"{fact} {found}", f"({VARIES[own]} e)"

@@ -12,14 +12,14 @@ from itertools import product
 from typing import TypeAlias
 
 from ..errors import CompileError
-from .language import FUNCTIONS, OPERATIONS, TABLES
+from .language import FUNCTIONS, MODERATE, OPERATIONS, TABLES
 from .matching import PRIMITIVES, Rule, Tree, parse
 
 SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands for
     "inv": ("k x", "(= 0 (& k (ax x)))"),
     "dep": ("k x", "(!= 0 (& k (ax x)))"),
     "weight": ("x", "(fixed x) (!= 0 (ax x))"),
-    "moderate": ("c", "(!= 0.0 c) (< -1e15 c) (< c 1e15) (< 1e-15 (* c c))"),
+    "moderate": ("c", MODERATE.format("c")),
     "positive": ("c", "(moderate c) (< 0.0 c)"),
     "minus": ("x", "(Mul x (Const d -1.0))"),
     "below": ("k x", "(Add x (minus (Max k x)))"),  # x less its maximum

@@ -15,12 +15,13 @@ held together by it proves false equalities.
 A law in `read`, `push` and `exact` holds for every value, inf, NaN and -0.0 included.
 `algebra`, `fold` and `online` are exact in real arithmetic and re-associate roundings. None of them
 undoes scaling that a program computes: a factor leaves a sum only if it is a load-time constant in
-a contraction (kernels of quantised products do the same), or divides weights of at most 1 (flash
-attention). What may overflow where the program as written does not: products and sums with such
-constants (a folded batch norm), and sums of weighted values near the largest number. `online` makes
-weights of zero in a row of minus infinities alone, where the program as written has NaN. Shares of
-powers (`share`) are taken for online ones under a sum only: beside an infinite score a single one
-is 0, but their sum is NaN. No law loses digits (variance as E[x^2] - m^2 would).
+a contraction (kernels of quantised products do the same; `(scale r)`: a number only from 3e-8 to
+1e15), or divides weights of at most 1 (flash attention). What may overflow where the program as
+written does not: products and sums with such constants (a folded batch norm), and sums of weighted
+values near the largest number. `online` makes weights of zero in a row of minus infinities alone,
+where the program as written has NaN. Shares of powers (`share`) are taken for online ones under a
+sum only: beside an infinite score a single one is 0, but their sum is NaN. No law loses digits
+(variance as E[x^2] - m^2 would).
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ EXACT = """
 
 ALGEBRA = """
 (Mul (Mul x (Const d p)) (Const d q)) --> (Mul x (Const d (* p q)))  if (moderate p) (moderate q)
-(Sum k (Mul (Mul p q) r)) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
-(Sum k (Div (Mul p q) r)) --> (Div (Sum k (Mul p q)) r)  if (inv k r) (fixed r) (dep k p) (dep k q)
+(Sum k (Mul (Mul p q) r)) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (scale r) (dep k p) (dep k q)
+(Sum k (Div (Mul p q) r)) --> (Div (Sum k (Mul p q)) r)  if (inv k r) (scale r) (dep k p) (dep k q)
 (Sum k x) asks (under k x)  if (varies x)
 (Mul p q) asks (under k p)  if (under k e) (dep k p) (varies p)
-(Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
-(Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (fixed r) (dep k q) (dep k p)
+(Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (scale r) (dep k q) (dep k p)
+(Mul (Div p r) q) --> (Div (Mul p q) r)  if (under k e) (inv k r) (scale r) (dep k q) (dep k p)
 """
 
 FOLD = """
