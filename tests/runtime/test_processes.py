@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 
 import luminal
-from luminal import forks, ops
+from luminal import collecting, forks, ops
 from luminal.backend.cpu.target import _asked_elsewhere
 from luminal.children import Child, calling_main, safe_path
 from luminal.errors import CompileError, LuminalError
@@ -279,3 +280,13 @@ def test_a_program_goes_with_its_code(tmp_path: Path) -> None:
 def _size(line: str) -> int:
     start, end = line.split(" ", 1)[0].split("-")
     return int(end, 16) - int(start, 16)
+
+
+def test_cycles_that_compilations_leave_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "_settled", 1)
+    with collecting.collected_later():
+        graph = luminal.Graph()
+        graph.itself = graph  # type: ignore[attr-defined]
+        left = weakref.ref(graph)
+        del graph
+    assert left() is None and collecting._settled > 1
