@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 _settled = 0  # blocks of memory after the last collection made here
 
 
