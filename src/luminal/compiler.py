@@ -56,9 +56,8 @@ from .runtime.recorded import executable_of_graph, known_values
 from .runtime.report import Report
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
-from .scheduling.divide import divided
+from .scheduling.divide import divided, plain_schedule
 from .scheduling.laid_out import laid_out, makers_apart
-from .scheduling.plain import plain_schedule
 from .scheduling.ranges import Settled
 from .search import Budget, Chosen, Tuning
 from .search.compare import check_results

@@ -13,7 +13,7 @@ from luminal.backend.cuda.shape import group_target
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph import Graph, Tensor
 from luminal.kernel.kernel import Buffer, Kernel
-from luminal.scheduling import split_online
+from luminal.scheduling import split
 from luminal.scheduling.prepare import prepare
 
 HEADS, DEEP, MOST = 2, 8, 100
@@ -44,7 +44,7 @@ def attention(name: str) -> Kernel:
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_parts_come_to_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = attention(name)
-    monkeypatch.setattr(split_online, "LEAST_WORK", 1)
+    monkeypatch.setattr(split, "LEAST_WORK", 1)
     first, second = prepare(kernel, group_target(132))
     for n in (1, 2, 31, 33, 64, MOST):
         rng = np.random.default_rng(n)
@@ -71,7 +71,7 @@ def _filled(rng: np.random.Generator, buffer: Buffer, n: int) -> np.ndarray:
 
 
 def test_it_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_online, "LEAST_WORK", 1)
+    monkeypatch.setattr(split, "LEAST_WORK", 1)
     cx, inputs, y = recorded("attention")
     rt = cx.compile(device="cuda:sim", cache=False, database=False)
     assert len(rt.report.kernels) == 2

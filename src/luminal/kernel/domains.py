@@ -64,7 +64,7 @@ def _without_proven(e: Expression, space: Space) -> Expression:
 
 def _of_reduction(value: Value, found: Outside, space: Space) -> dict[str, Ends]:
     """Bounds of each reduced axis from conditions without which the body is the identity."""
-    if value.reduction is None or value.reduction.scan:
+    if value.reduction is None or value.scans:
         return dict(value.domain)
     neutral = identity(value.reduction.op, value.dtype)
     domain: dict[str, Ends] = dict(value.domain)
@@ -132,8 +132,7 @@ def _narrow_running(values: dict[str, Value]) -> None:
     """What is computed in each step of an online reduction is not needed in steps left out."""
     for v in values.values():
         seen = sorted(v.reads(so_far=True))
-        seen += [u.name for u in values.values() if u.reduction and u.reduction.rescale
-                 and u.reduction.rescale.value == v.name]  # fmt: skip
+        seen += [u.name for u in values.values() if v.name in u.rescale]
         for name in seen:
             other = values[name]
             domain = {a: other.domain[a] for a in other.over if a in other.domain}

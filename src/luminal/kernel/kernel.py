@@ -143,6 +143,35 @@ class Value:
         return self.reduction.over if self.reduction else ()
 
     @property
+    def scans(self) -> bool:
+        """Whether it is a running reduction."""
+        return self.reduction is not None and self.reduction.scan
+
+    @property
+    def rescale(self) -> frozenset[str]:
+        """The value by which its sum is rescaled, if it is an online one."""
+        factor = self.reduction.rescale if self.reduction else None
+        return frozenset() if factor is None else frozenset((factor.value,))
+
+    @property
+    def beside(self) -> frozenset[str]:
+        """What it looks at, or is rescaled by, while a stream runs."""
+        return self.reads(so_far=True) | self.rescale
+
+    @property
+    def serial(self) -> frozenset[str]:
+        """Axes that must be walked one by one: of a scan, and where later stores win."""
+        scanned = self.over if self.scans else ()
+        return frozenset((*scanned, *(self.store.ordered if self.store else ())))
+
+    @property
+    def factors(self) -> tuple[Expression, ...]:
+        """The two factors of a sum of products; of anything else none."""
+        sums = self.reduction is not None and self.reduction.op == "sum" and not self.scans
+        product = sums and isinstance(self.body, Apply) and self.body.op == "mul"
+        return children(self.body) if product else ()
+
+    @property
     def points(self) -> tuple[str, ...]:
         """All axes that the body walks."""
         return self.axes + tuple(a for a in self.over if a not in self.axes)

@@ -118,8 +118,8 @@ def _accesses(kernel: Kernel) -> Iterator[Load | Store]:
 def _squeeze(kernel: Kernel) -> Kernel:
     single = {a for a, n in kernel.axes.items() if n == 1}
     for v in kernel.values:
-        single -= set(v.store.ordered if v.store else ())
-        if v.reduction and (v.reduction.scan or v.reduction.rescale or set(v.over) <= single):
+        single -= v.serial
+        if v.reduction and (v.rescale or set(v.over) <= single):
             single -= set(v.over)
     zero = {a: Index.of(0) for a in single}
     flat = {b.name: _single_dims(kernel, b) for b in kernel.buffers}
@@ -204,13 +204,8 @@ def _pairs(kernel: Kernel) -> Iterator[tuple[str, str]]:
     )
     for a, b in seen:
         together = all(_together(v.axes, a, b) and _together(v.over, a, b) for v in kernel.values)
-        if together and not any({a, b} & {*v.domain, *_serial(v)} for v in kernel.values):
+        if together and not any({a, b} & {*v.domain, *v.serial} for v in kernel.values):
             yield a, b
-
-
-def _serial(v: Value) -> tuple[str, ...]:
-    scanned = v.over if v.reduction and v.reduction.scan else ()
-    return scanned + (v.store.ordered if v.store else ())
 
 
 def _together(axes: tuple[str, ...], a: str, b: str) -> bool:

@@ -57,7 +57,7 @@ class Homes:
         path = self.tree.paths[value.name]
         readers = [self.tree.paths[v.name] for v in self.tree.readers(value.name)]
         depth = min([shared_depth(path, p) for p in readers] + [len(path)])
-        if value.reduction is not None and not value.reduction.scan:
+        if value.reduction is not None and not value.scans:
             depth = min(depth, self.tree.first(value))
         if value.name in self.schedule.homes:
             return Home(depth, lent=self._lent(value))
@@ -82,7 +82,7 @@ class Homes:
         self, value: Value, path: list[Node], readers: list[list[Node]], depth: int
     ) -> bool:
         """Written out below the home, in the same lanes everywhere, and few enough vectors."""
-        inner = value.over if value.reduction and not value.reduction.scan else ()
+        inner = () if value.scans else value.over
         if not all(n.loop.constant or n.loop.axis in inner for n in path[depth:]):
             return False
         below = [n for p in [path, *readers] for n in p[depth:] if n.loop.axis in value.axes]

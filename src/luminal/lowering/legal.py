@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ..errors import Illegal
 from ..graph.index import Index
-from ..kernel.kernel import Kernel, Read, Store, Value
+from ..kernel.kernel import Kernel, Store, Value
 from ..kernel.layout import check_layout
 from ..kernel.schedule import TAILS, Schedule
 from .library import libraries
@@ -211,8 +211,7 @@ def _streams(tree: Tree, value: Value) -> Iterator[str]:
     for name in value.reads(so_far=True) - {value.name}:
         if name in values and _shares_steps(tree, values[name], value):
             yield f"{value.name}: reads {name} in the middle of a step"
-    rescale = _name(value.reduction.rescale) if value.reduction else None
-    if rescale in values and _shares_steps(tree, value, values[rescale]):
+    if any(_shares_steps(tree, value, values[name]) for name in value.rescale & values.keys()):
         yield f"{value.name}: is rescaled in the middle of a step"
 
 
@@ -226,18 +225,13 @@ def _shares_steps(tree: Tree, running: Value, other: Value) -> bool:
 def _running(values: dict[str, Value], value: Value, seen: set[str]) -> set[str]:
     """Running reductions on whose momentary value this one depends."""
     found = set(value.reads(so_far=True))
-    rescale = value.reduction.rescale if value.reduction else None
     for name in value.reads(so_far=False):
         other = values.get(name)
-        if other is None or name in seen or (other.reduction and name != _name(rescale)):
+        if other is None or name in seen or (other.reduction and name not in value.rescale):
             continue
         seen.add(name)
         found |= _running(values, other, seen)
     return found - {value.name}
-
-
-def _name(read: Read | None) -> str | None:
-    return read.value if read is not None else None
 
 
 def _claims(tree: Tree, value: Value) -> Iterator[str]:

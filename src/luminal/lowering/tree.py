@@ -90,10 +90,8 @@ class Tree:
 
     def running(self, name: str) -> bool:
         """Whether the reduction is looked at, or rescaled, while it runs."""
-        value = next(v for v in self.values if v.name == name)
-        if value.reduction is not None and value.reduction.rescale is not None:
-            return True
-        return any(name in v.reads(so_far=True) for v in self.values)
+        return any(name in v.reads(so_far=True) or (v.name == name and v.rescale)
+                   for v in self.values)  # fmt: skip
 
 
 def shared_depth(first: list[Node], second: list[Node]) -> int:
@@ -146,8 +144,7 @@ def _insert(
 def _unfinished(tree: Tree, node: Node, needed: list[Value]) -> bool:
     """Whether a value read in full is still being reduced inside this loop."""
     return any(
-        node.loop.axis in v.over
-        and not (v.reduction is not None and v.reduction.scan)
+        node.loop.axis in v.over and not v.scans
         and any(n is node for n in tree.paths[v.name])
         for v in needed
     )
@@ -175,9 +172,8 @@ def scheduled(kernel: Kernel, schedule: Schedule) -> tuple[tuple[Value, ...], di
     for value in kernel.values:
         if value.name not in schedule.paths and (value.reduction or value.store):
             raise Illegal(f"{value.name} is reduced or stored and has no path")
-        rescale = value.reduction and value.reduction.rescale
-        if rescale and rescale.value not in schedule.paths:
-            raise Illegal(f"the rescaling {rescale.value} has no path")
+        for rescale in value.rescale - schedule.paths.keys():
+            raise Illegal(f"the rescaling {rescale} has no path")
     bodies = {v.name: v.body for v in kernel.values if v.name not in schedule.paths}
     inline = inliner(bodies)
     values: list[Value] = []
@@ -200,6 +196,6 @@ def _apart(value: Value, path: Path) -> list[tuple[Value, Path]]:
         f"{value.name}.stored", value.axes, Read(value.name, value.dtype), value.dtype,
         store=value.store, domain={a: d for a, d in value.domain.items() if a in value.axes},
     )  # fmt: skip
-    over = () if value.reduction.scan else value.over
+    over = () if value.scans else value.over
     kept = tuple(loop for loop in path if loop.axis not in over)
     return [(replace(value, store=None), path), (copy, kept)]

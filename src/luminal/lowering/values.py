@@ -34,7 +34,7 @@ class Registers:
     def key(value: Value, role: str, place: Place) -> Key:
         partial: object = place.partial if role == "sum" else ()
         axes = value.axes
-        if role == "sum" and value.reduction is not None and value.reduction.scan:
+        if role == "sum" and value.scans:
             axes = tuple(a for a in axes if a not in value.over)
         return (value.name, role, partial, *(place.scalar(a) for a in axes))
 

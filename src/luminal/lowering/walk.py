@@ -89,7 +89,7 @@ class Walk:
         if key not in held:
             raise Illegal(f"{value.name} is accumulated where its accumulators are not open")
         held[key] = self.values.accumulate(value, held[key], place)
-        if value.reduction is not None and value.reduction.scan:
+        if value.scans:
             self._keep(value, place, held[key])
 
     # ---- loops

@@ -65,7 +65,7 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
 def _choose(draft: Draft) -> None:
     """Fill the draft by the frame that fits."""
     found = draft.found
-    scans = any(v.reduction and v.reduction.scan for v in found.values)
+    scans = any(v.scans for v in found.values)
     if found.streams:
         stream_frame(draft)
     elif scans or found.main is None or found.tile is None or not found.tile.lane:

@@ -1,5 +1,5 @@
-"""What takes the place of a kernel that no schedule of ours can walk: two kernels, with what the
-second needs of the first in memory between them; for one stream the same in several passes.
+"""Two kernels in the place of one, with what the second needs of the first in memory between them;
+and what takes the place of a kernel that no schedule of ours can walk.
 
 The last resort. A plan prices how values fuse, not whether our frames have loops for all of them
 together; a kernel of one value always has. `explain()` says where a kernel was divided.
@@ -7,25 +7,76 @@ together; a kernel of one value always has. `explain()` says where a kernel was 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
 from ..graph.index import Index
 from ..kernel.kernel import Buffer, Expression, Kernel, Load, Read, Rewriter, Store, Value
+from ..kernel.schedule import Loop, Schedule
 from ..kernel.work import usual_sizes
-from .split import trimmed
+from ..lowering.legal import problems
+
+
+def apart(
+    kernel: Kernel, first: Sequence[Value], second: Iterable[Value], passed: Iterable[Value]
+) -> tuple[Kernel, Kernel]:
+    """Kernels of these values: those of `passed`, which the first makes and the second reads, go
+    through buffers of their own. `kernel`: whose buffers and axes they have."""
+    loads: dict[str, Load] = {}
+    made = {v.name: v for v in first}
+    read = {name for v in first for name in {*v.reads(), *v.beside} - {v.name}}
+    buffers = list(kernel.buffers)
+    for v in passed:
+        name, index = f"kept{kernel.name}_{v.name}", tuple(map(Index.of, v.axes))
+        buffers.append(Buffer(name, v.dtype, tuple(kernel.axes[a] for a in v.axes)))
+        loads[v.name] = Load(name, index, v.dtype)
+        if v.reduction and v.name not in read and not v.beside:
+            made[v.name] = replace(v, store=Store(name, index))
+        else:
+            made[name] = _copy(v, Store(name, index))
+
+    def loaded(e: Expression) -> Expression:
+        return loads.get(e.value, e) if isinstance(e, Read) else e
+
+    whole, reading = replace(kernel, buffers=tuple(buffers)), Rewriter(loaded)
+    one = trimmed(replace(whole, name=f"{kernel.name}_first", values=tuple(made.values())))
+    return one, trimmed(replace(whole, values=tuple(map(reading.value, second))))
+
+
+def _copy(v: Value, store: Store) -> Value:
+    domain = {a: ends for a, ends in v.domain.items() if a in v.axes}
+    return Value(f"{v.name}_kept", v.axes, Read(v.name, v.dtype), v.dtype, None, store, domain)
+
+
+def trimmed(kernel: Kernel) -> Kernel:
+    """Without values, buffers and axes that nothing needs."""
+    values, wanted = list[Value](), set[str]()
+    for v in reversed(kernel.values):
+        if v.store or v.name in wanted:
+            values.insert(0, v)
+            wanted |= {*v.reads(), *v.beside}
+    used = {e.buffer for v in values for e in (*v.loads, v.store) if e}
+    axes = {a for v in values for a in v.points}
+    return replace(
+        kernel,
+        buffers=tuple(b for b in kernel.buffers if b.name in used),
+        axes={a: n for a, n in kernel.axes.items() if a in axes},
+        values=tuple(values),
+    )
+
+
+# ---- where no schedule is found
 
 
 def divided(kernel: Kernel) -> tuple[Kernel, ...]:
-    """What runs in place of a kernel; nothing where it is one value."""
+    """What runs in place of a kernel: two, or one in several passes; nothing for one value."""
     return _halves(kernel) or _passes(kernel)
 
 
 def _halves(kernel: Kernel) -> tuple[Kernel, ...]:
     """Two kernels, cut where fewest elements pass from one to the other."""
-    values = kernel.values
-    sizes = usual_sizes(kernel)
+    values, sizes = kernel.values, usual_sizes(kernel)
 
     def passing(at: int) -> int:
         return sum(
@@ -37,33 +88,17 @@ def _halves(kernel: Kernel) -> tuple[Kernel, ...]:
     if not places:
         return ()
     at = min(places, key=lambda at: (passing(at), abs(2 * at - len(values))))
-    loads: dict[str, Load] = {}
-    buffers: list[Buffer] = []
-    copies: list[Value] = []
-    for v in _read(values, at):
-        name, index = f"kept{kernel.name}_{v.name}", tuple(map(Index.of, v.axes))
-        buffers.append(Buffer(name, v.dtype, tuple(kernel.axes[a] for a in v.axes)))
-        loads[v.name] = Load(name, index, v.dtype)
-        copies.append(_stored(v, Store(name, index)))
-    first = replace(kernel, values=(*values[:at], *copies))
-    second = replace(kernel, values=_reading(values[at:], loads))
-    parts = (replace(part, buffers=(*kernel.buffers, *buffers)) for part in (first, second))
-    one, two = map(trimmed, parts)
-    return replace(one, name=f"{kernel.name}_first"), two
+    return apart(kernel, values[:at], values[at:], _read(values, at))
 
 
 def _passes(kernel: Kernel) -> tuple[Kernel, ...]:
-    """A stream as passes: what looked at a maximum so far waits for its end; no sum is rescaled."""
-    if not any(map(_beside, kernel.values)):
+    """A stream as passes: what looked at a maximum so far waits for its end; no sum is rescaled, so
+    that nobody reads now what stood in front of a maximum for that only."""
+    if not any(v.beside for v in kernel.values):
         return ()
     plain = Rewriter(lambda e: replace(e, so_far=False) if isinstance(e, Read) else e)
-    values = [_without_rescale(plain.value(v)) for v in kernel.values]
-    # what stood in front of a maximum, for the rescaling only, is read by nobody now
-    for n in range(len(values) - 1, -1, -1):
-        wanted = {name for v in values[n + 1 :] for name in v.reads()}
-        if values[n].store is None and values[n].name not in wanted:
-            del values[n]
-    return (replace(kernel, values=tuple(values)),)
+    values = (_without_rescale(plain.value(v)) for v in kernel.values)
+    return (trimmed(replace(kernel, values=tuple(values))),)
 
 
 def _without_rescale(v: Value) -> Value:
@@ -73,12 +108,7 @@ def _without_rescale(v: Value) -> Value:
 def _separable(values: Sequence[Value], at: int) -> bool:
     """A stream, whose values look at each other while it runs, lies on one side."""
     before = {v.name for v in values[:at]}
-    return all((name in before) == (v.name in before) for v in values for name in _beside(v))
-
-
-def _beside(v: Value) -> Collection[str]:
-    rescale = v.reduction.rescale if v.reduction else None
-    return v.reads(so_far=True) | ({rescale.value} if rescale else set())
+    return all((name in before) == (v.name in before) for v in values for name in v.beside)
 
 
 def _read(values: Sequence[Value], at: int) -> list[Value]:
@@ -91,14 +121,17 @@ def _is_copy(v: Value) -> bool:
     return isinstance(v.body, Read) and not v.body.so_far and v.reduction is None
 
 
-def _stored(v: Value, store: Store) -> Value:
-    domain = {a: ends for a, ends in v.domain.items() if a in v.axes}
-    return Value(f"{v.name}_kept", v.axes, Read(v.name, v.dtype), v.dtype, None, store, domain)
-
-
-def _reading(values: Sequence[Value], loads: dict[str, Load]) -> tuple[Value, ...]:
-    def change(e: Expression) -> Expression:
-        return loads.get(e.value, e) if isinstance(e, Read) else e
-
-    rewriter = Rewriter(change)
-    return tuple(map(rewriter.value, values))
+def plain_schedule(kernel: Kernel) -> Schedule:
+    """Each value at one point after another, the outermost axis shared out where that is legal.
+    For a kernel that cannot be divided: one value, and copies of it."""
+    order: dict[str, None] = {}
+    for value in kernel.values:  # a scan goes on along the last of its axes
+        over = value.over
+        order.update(dict.fromkeys([*(a for a in value.axes if a not in over), *over]))
+    for kind in ("parallel", "serial"):
+        loops = [Loop(a, 1, kind if n == 0 else "serial") for n, a in enumerate(order)]
+        paths = {v.name: tuple(x for x in loops if x.axis in v.points) for v in kernel.values}
+        schedule = Schedule(paths, {b.name: b.layout for b in kernel.buffers if b.layout})
+        if not any(problems(kernel, schedule)):
+            break
+    return schedule

@@ -14,7 +14,7 @@ from .outline import Outline
 from .panels import panels
 from .paths import Room, fitted, inner
 from .score import Tile
-from .solver import Solver, unlaned
+from .solver import Solver
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
 
@@ -69,7 +69,7 @@ class Draft:
         self, value: Value, room: Room, lane: str | None = None, width: int | None = None
     ) -> None:
         """A value with its own best tile inside the room."""
-        if lane in unlaned(value):
+        if lane in value.serial:
             lane = width = None
         axis = self.paired(value)
         if value.reduction is None and axis is not None:

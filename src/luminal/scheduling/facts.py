@@ -82,8 +82,7 @@ class Facts:
         self.single = {a for a, e in kernel.axes.items() if e == 1}
         self.static = {a: e.is_constant for a, e in kernel.axes.items()}
         self.buffers = {b.name: b for b in kernel.buffers}
-        self.rescales = {v.reduction.rescale.value for v in kernel.values
-                         if v.reduction and v.reduction.rescale}  # fmt: skip
+        self.rescales = {name for v in kernel.values for name in v.rescale}
         self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
@@ -294,13 +293,12 @@ class Facts:
         return self._pairs[value.name]
 
     def _find_pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
-        if not is_product_sum(value):
+        if not value.factors:
             return None
-        assert isinstance(value.body, Apply)
         for instruction in self.target.instructions:
             if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
                 continue
-            for x, y in (value.body.args, value.body.args[::-1]):
+            for x, y in (value.factors, value.factors[::-1]):
                 if operands(instruction, x, y, self.by_name) is None:
                     continue
                 for axis in value.over[::-1]:
@@ -322,16 +320,14 @@ class Facts:
     def apart(self, value: Value, row: str, column: str) -> bool:
         """Of the factors of a sum of products one has the first of these axes, the other the
         second, and neither both."""
-        assert isinstance(value.body, Apply)
-        sides = [self.axes_of(arg) & {row, column} for arg in value.body.args]
+        sides = [self.axes_of(arg) & {row, column} for arg in value.factors]
         return sorted(map(sorted, sides)) == sorted([[row], [column]])
 
     def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
         if not self.static[axis] or self.size[axis] % instruction.collapse:
             return False
-        assert isinstance(value.body, Apply)
         sides = 0
-        for side in value.body.args:
+        for side in value.factors:
             found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
             found = [x for x in found if axis in x.axes]
             sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
@@ -355,11 +351,3 @@ def guarded(
         return
     for child in children(expression):
         yield from guarded(child, guards)
-
-
-def is_product_sum(value: Value) -> bool:
-    reduction, body = value.reduction, value.body
-    return (
-        reduction is not None and reduction.op == "sum" and not reduction.scan
-        and isinstance(body, Apply) and body.op == "mul"
-    )  # fmt: skip

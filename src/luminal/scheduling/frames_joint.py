@@ -39,7 +39,7 @@ def sum_of_sums(found: Outline) -> list[Value]:
     early, inner, sums = _early(found, found.tile.lane), found.main, list[Value]()
     for v in found.values:
         later = v is not inner and inner.name in v.reads()
-        if later and v.reduction and not v.reduction.scan and set(v.axes) < set(inner.axes):
+        if later and v.reduction and not v.scans and set(v.axes) < set(inner.axes):
             shared = [a for a in inner.axes if a not in v.axes]
             own = [a for a in v.over if a not in inner.axes]
             inside = [u for u in found.values if set(shared) <= set(u.points)]

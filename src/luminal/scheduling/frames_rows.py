@@ -57,7 +57,7 @@ def row_frame(draft: Draft) -> None:
 def _own_row(draft: Draft, v: Value, row: Room) -> None:
     """A value in its own tile; a reader of a running total stands in the loops of the total."""
     for scan in draft.found.values:
-        if scan.reduction and scan.reduction.scan and scan.name in v.reads():
+        if scan.scans and scan.name in v.reads():
             tile = draft.tiles[scan.name]
             alike = v.reduction is None and set(v.axes) == set(scan.axes)
             if alike and (not tile.lane or draft.storable(v, tile.lane)):

@@ -37,12 +37,10 @@ from ..kernel.merge import merge_axes
 from ..kernel.target import Target
 from ..kernel.work import extents_at, usual_sizes
 from .default import drafted
-from .divide import divided
+from .divide import divided, trimmed
 from .draft import Draft
 from .estimate import estimate, late
-from .facts import is_product_sum
 from .laid_out import laid_out
-from .split import trimmed
 
 LEAST_SECONDS = 2e-5  # of a kernel: below, another one before it does not pay
 LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
@@ -111,10 +109,8 @@ def _makes_operands(draft: Draft) -> bool:
 def _sides(kernel: Kernel, name: str) -> Iterator[tuple[int, ...]]:
     """The operands of a product that could be made before: alone, and together."""
     value = next((v for v in kernel.values if v.name == name), None)
-    if value is None or not is_product_sum(value):
-        return
-    assert isinstance(value.body, Apply)
-    free = [n for n, side in enumerate(value.body.args) if _movable(kernel, side)]
+    sides = value.factors if value is not None else ()
+    free = [n for n, side in enumerate(sides) if _movable(kernel, side)]
     yield from (some for count in (1, 2) for some in combinations(free, count))
 
 
@@ -150,8 +146,7 @@ def _apart(
 ) -> tuple[list[Kernel], Kernel] | None:
     """A kernel for each of the operands, and the one that reads them. None where none of them are
     windows, though they shall be padded."""
-    assert isinstance(value.body, Apply)
-    args, buffers, makers = list(value.body.args), list(kernel.buffers), list[Kernel]()
+    args, buffers, makers = list(value.factors), list(kernel.buffers), list[Kernel]()
     for n in sides:
         body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
         windows = _padded(kernel, body, name) if padded else None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from ..kernel.narrow import operands
-from .facts import Facts, is_product_sum, weight
+from .facts import Facts, weight
 from .outline import Outline
 from .score import AGAIN, Tile
 from .solver import Solver
@@ -29,7 +29,7 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
         return found.kernel, set()
     values, names = list(found.kernel.values), set[str]()
     for v in found.heavy:
-        if not is_product_sum(v):
+        if not v.factors:
             continue
         group = found.group if v in found.group else [v]
         decided = found.tile if v in found.group else None
@@ -45,9 +45,8 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
 
 def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) -> list[Value | None]:
     """For each side of the product the value that takes its place, if any."""
-    assert isinstance(value.body, Apply)
     result: list[Value | None] = []
-    for side, arg in zip("ab", value.body.args):
+    for side, arg in zip("ab", value.factors):
         made = _operand(found, f"{value.name}_{side}", arg, value, tile)
         same = [u for u in before if made and (u.body, u.axes) == (made.body, made.axes)]
         result.append(same[0] if same else made)
@@ -55,9 +54,8 @@ def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) ->
 
 
 def _reader(value: Value, args: list[Value | None]) -> Value:
-    assert isinstance(value.body, Apply)
     sides = tuple(
-        arg if made is None else _widened(made, arg) for made, arg in zip(args, value.body.args)
+        arg if made is None else _widened(made, arg) for made, arg in zip(args, value.factors)
     )
     return replace(value, body=Apply("mul", sides, value.body.dtype))
 
@@ -106,10 +104,9 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
 
 def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:
     """The argument as the tile's instruction takes it."""
-    assert isinstance(value.body, Apply)
     if tile.pair is None:
         return arg
-    x, y = value.body.args
+    x, y = value.factors
     for first, second in ((x, y), (y, x)):
         found = operands(tile.pair[0], first, second, facts.by_name)
         if found is not None:

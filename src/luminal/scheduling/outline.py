@@ -11,7 +11,7 @@ from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import Access, Facts
 from .score import COPIED, Tile
-from .solver import Solver, unlaned
+from .solver import Solver
 
 HEAVY = 0.1  # part of all the work that makes a value count
 NEGLIGIBLE = 1e-4  # part of all the work that may be repeated freely
@@ -91,7 +91,7 @@ def _look(facts: Facts, dominant: str | None = None) -> Outline:
     own leave others with as much work."""
     work = {v.name: facts.work(v) for v in facts.values}
     total = sum(work.values())
-    reductions = [v for v in facts.values if v.reduction and not v.reduction.scan]
+    reductions = [v for v in facts.values if v.reduction and not v.scans]
     main = max(reductions, key=lambda v: (v.name == dominant, work[v.name]), default=None)
     group = [v for v in reductions if main and _alike(v, main)]
     found = Outline(
@@ -122,7 +122,7 @@ def _independent(group: list[Value]) -> list[Value]:
 
 
 def _streams(facts: Facts) -> list[str]:
-    online = [v for v in facts.values if v.reduction and v.reduction.rescale]
+    online = [v for v in facts.values if v.rescale]
     seen = set().union(*(u.reads(so_far=True) for u in facts.values))
     online += [v for v in facts.values if v.name in seen]
     return list(dict.fromkeys(a for v in online for a in v.over))
@@ -131,8 +131,7 @@ def _streams(facts: Facts) -> list[str]:
 def _common(found: Outline) -> list[str]:
     facts = found.facts
     keep = found.heavy + found.stored
-    serial = set().union(*(unlaned(v) for v in facts.values))
-    serial |= {a for v in facts.values for a in v.over}
+    serial = {a for v in facts.values for a in (*v.serial, *v.over)}
     order = dict.fromkeys(a for v in found.stored for a in v.axes)
     main = found.main  # it is made anew at each position of an axis that it lacks
     most = HEAVY * found.total / facts.work(main) if main else 0.0
@@ -230,8 +229,7 @@ def stream_of(found: Outline, value: Value) -> str | None:
     """The stream in whose loop a value stands: it walks its axis, or looks at a running value. A
     value may have the axis of another stream too, one that its results run through later."""
     running = [found.facts.by_name[n] for n in sorted(value.reads(so_far=True))]
-    running += [v for v in found.values if v.reduction and v.reduction.rescale
-                and v.reduction.rescale.value == value.name]  # fmt: skip
+    running += [v for v in found.values if value.name in v.rescale]
     readers = [v for v in found.values if value.name in v.reads()]
     soon = [a for v in readers for a in v.over if a in value.points]
     walked = [*value.over, *(a for v in running for a in v.over), *soon, *value.points]
@@ -276,7 +274,7 @@ def _ends_before(found: Outline) -> dict[str, int]:
     """How many ends of streams each value needs, one after another: the last maximum of a stream,
     or a sum that was rescaled."""
     looked_at = set().union(*(v.reads(so_far=True) for v in found.values))
-    whole = {v.name for v in found.values if v.reduction and v.reduction.rescale} | looked_at
+    whole = {v.name for v in found.values if v.rescale} | looked_at
     ends: dict[str, int] = {}
     for v in found.values:
         ends[v.name] = max((ends[n] + (n in whole) for n in v.reads(so_far=False)), default=0)

@@ -107,8 +107,7 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     bounded = [a for a in over if a in bounds and a not in room.within]
     over = [a for a in over if a not in bounded]
     over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a), -_leap(value, facts, a)))
-    scan = value.reduction is not None and value.reduction.scan
-    body = 0 if scan or tile.reduced else tile.vectors
+    body = 0 if value.scans or tile.reduced else tile.vectors
     each = 1 + int(weight(value.body))
     serial: list[Loop] = []
     written: list[Loop] = []

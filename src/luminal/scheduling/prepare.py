@@ -35,8 +35,7 @@ from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import weight
-from .split import split_reduction
-from .split_online import split_online
+from .split import split_reductions
 
 BITS = ("and", "or", "xor", "shift_right")
 
@@ -49,9 +48,7 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     these kernels know stand between them: those whose names the original kernel lacks.
     """
     kernel = _widened_first(merge_axes(_alike(_without_casts(_stores_apart(kernel)))))
-    decisions = decisions or Decisions()
-    parts = [part for each in split_online(kernel, target, decisions)
-             for part in split_reduction(each, target, decisions)]  # fmt: skip
+    parts = split_reductions(kernel, target, decisions or Decisions())
     return [derive_domains(part) for part in parts]
 
 
@@ -69,11 +66,11 @@ def _stores_apart(kernel: Kernel) -> Kernel:
 
 def _without_casts(kernel: Kernel) -> Kernel:
     """Each reader computes what costs less than one operation: equal sums then look alike."""
-    rescales = {v.reduction.rescale for v in kernel.values if v.reduction}
+    rescales = {name for v in kernel.values for name in v.rescale}
     cheap = {
         v.name: v.body for v in kernel.values
         if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
-        and Read(v.name, v.dtype) not in rescales
+        and v.name not in rescales
     }  # fmt: skip
     cheap = inlinable(cheap)
     inline = inliner(cheap)
@@ -95,7 +92,7 @@ def _alike(kernel: Kernel) -> Kernel:
 def _bound(v: Value, kernel: Kernel) -> bool:
     """The names of its reduced axes are its own affair: nothing that it reads, and nobody who reads
     it while it runs, walks them too."""
-    if v.reduction is None or v.reduction.scan or v.reduction.rescale or v.domain:
+    if v.reduction is None or v.scans or v.rescale or v.domain:
         return False
     inside = {a for name in v.reads() for a in kernel.value(name).axes}
     running = any(v.name in u.reads(so_far=True) for u in kernel.values)

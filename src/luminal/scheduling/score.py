@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import Apply, Value, walk
 from ..kernel.target import MatrixInstruction
-from .facts import Access, Facts, is_product_sum, round_up
+from .facts import Access, Facts, round_up
 
 UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
@@ -96,7 +96,7 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
         costs[axes, cast] = costs.get((axes, cast), 0.0) + cost
 
     for v in group:
-        skipped = v.body if is_product_sum(v) else None
+        skipped = v.body if v.factors else None
         if v.reduction is not None:
             charge(1.0, frozenset(v.points), False)
         seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
@@ -118,7 +118,7 @@ class Score:
         self.span, self.target, self.width = job.span, job.facts.target, job.facts.lanes
         value = job.group[0]
         self.reduces, self.reduced = value.reduction is not None, lane in value.over
-        self.product = is_product_sum(value)
+        self.product = bool(value.factors)
         self.kept, self.over = frozenset(value.axes), frozenset(value.over)
         self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
         self.loads, self.repeated, self.traffic, self.waits = 0.0, 0.0, 0.0, 0.0

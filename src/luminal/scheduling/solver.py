@@ -134,8 +134,7 @@ class Solver:
 
     def _lane_axes(self, group: list[Value]) -> list[str]:
         value = group[0]
-        serial = unlaned(value)
-        axes = [a for a in value.points if self.span[a] > 1 and a not in serial]
+        axes = [a for a in value.points if self.span[a] > 1 and a not in value.serial]
         for v in group:
             if v.store:
                 axes = [a for a in axes if a in v.over or self.facts.store_stride(v, a) == 1]
@@ -173,7 +172,7 @@ class Solver:
 
     def _second_axes(self, value: Value, accesses: list[Access], axis: str) -> list[str]:
         """Kept axes along which some operand is used again, nearest in memory first."""
-        over, serial = set(value.over), unlaned(value)
+        over, serial = set(value.over), value.serial
         kept = [
             a for a in value.axes
             if a != axis and a not in serial and self.span[a] > 1
@@ -185,9 +184,3 @@ class Solver:
             return -sum(a not in x.axes for x in accesses), near
 
         return sorted(kept, key=order)[:3]
-
-
-def unlaned(value: Value) -> frozenset[str]:
-    """Axes that must be walked one by one: of a scan, and where later stores win."""
-    scanned = value.over if value.reduction and value.reduction.scan else ()
-    return frozenset(scanned) | frozenset(value.store.ordered if value.store else ())

@@ -35,7 +35,6 @@ from ..kernel.kernel import (
     walk,
 )
 from ..kernel.work import extents_at, usual_sizes
-from ..scheduling.facts import is_product_sum
 from .inputs import KINDS, Arrays, arrays
 
 POINTS = 1 << 17  # of one array that are evaluated, of one reduction that is no contraction
@@ -283,7 +282,7 @@ def _load(kernel: Kernel, extents: Mapping[str, int]) -> float:
     for value in _skipping(kernel).values:
         arrays_: list[Iterable[str]] = [value.axes]
         points = POINTS
-        if is_product_sum(value) and value.dtype.is_float and isinstance(value.body, Apply):
+        if value.factors and value.dtype.is_float and isinstance(value.body, Apply):
             arrays_ += [_axes(factor, by_name) for factor in value.body.args]
             points = PRODUCTS
         held = max(math.prod(float(extents[a]) for a in axes if a in extents) for axes in arrays_)
