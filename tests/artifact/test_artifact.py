@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.schedules import schedule_of
 
 import luminal
 from luminal import ArtifactError, Graph, ops
 from luminal.artifact import file, identity
 from luminal.artifact.codec import decode, encode
 from luminal.graph.index import Index
-from luminal.kernel.schedule import Schedule
 from luminal.runtime.executable import Executable
 from luminal.store import Store
 
@@ -260,7 +260,7 @@ def test_plain_data_comes_back_as_it_was() -> None:
     assert back == value and back[0] is index
     assert [type(v) for v in back[1]] == [type(v) for v in value[1]]
     assert str(back[1][4]) == "-0.0"
-    schedule = Schedule.parse("acc: n/32@ n/1#\nlayout b: 0/32 1/1 0/1\nregisters: 7")
+    schedule = schedule_of("acc: n/32@ n/1#\nlayout b: 0/32 1/1 0/1\nregisters: 7")
     assert decode(json.loads(json.dumps(encode(schedule)))) == schedule
 
 

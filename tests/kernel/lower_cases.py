@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles.program import interpret
+from oracles.schedules import schedule_of
 
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph.dtype import DType, bf16, f32, i8, i32, i64, u8
@@ -109,7 +110,7 @@ def schedule(paths: dict[str, str], **more: Any) -> Schedule:
     lines += [f"tail {n}: {text}" for n, text in more.get("tails", {}).items()]
     if "registers" in more:
         lines.append(f"registers: {more['registers']}")
-    return Schedule.parse("\n".join(lines))
+    return schedule_of("\n".join(lines))
 
 
 # ---- running

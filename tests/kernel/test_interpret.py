@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from lower_cases import TARGET, Case, gemm, run, schedule
 from oracles.program import interpret
+from oracles.schedules import layout_of
 
 from luminal.errors import Illegal, VerifyError
 from luminal.graph.dtype import DType, bf16, boolean, f32, i64
@@ -25,7 +26,6 @@ from luminal.kernel.program import (
     When,
     start_of,
 )
-from luminal.kernel.schedule import parse_layout
 from luminal.lowering.builder import integer, literal
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import verify
@@ -176,7 +176,7 @@ def test_values_in_a_tile_start_as_nan() -> None:
 
 @pytest.mark.parametrize("text", ["1/4 0/1 1/1", "1/4 0/2 1/1 0/1", "0/8 1/2 0/1 1/1"])
 def test_packing_agrees_with_offsets(text: str) -> None:
-    layout = parse_layout(text)
+    layout = layout_of(text)
     array = np.arange(1, 36).reshape(5, 7)
     packed = pack(array, layout)
     assert packed.shape == packed_shape(array.shape, layout)

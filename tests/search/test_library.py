@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles.program import interpret
+from oracles.schedules import schedule_of
 
 from luminal.backend import cpu
 from luminal.backend.cpu import blas
@@ -12,7 +13,6 @@ from luminal.errors import Illegal
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Read, Reduction, Store, Value
-from luminal.kernel.schedule import Schedule
 from luminal.lowering.legal import check
 from luminal.lowering.library import call, contraction
 from luminal.lowering.lower import lower
@@ -93,7 +93,7 @@ def test_it_is_one_more_candidate(name):
     assert bench.attempt(0, space.default.kernel, space.default.schedule).status == "ok"
     result = bench.attempt(1, candidate.kernel, candidate.schedule)
     assert result.status == "ok", result.detail
-    assert Schedule.parse(candidate.schedule.text()) == candidate.schedule
+    assert schedule_of(candidate.schedule.text()) == candidate.schedule
 
 
 def test_what_no_library_computes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.schedules import schedule_of
 
 from luminal import Graph, ops, train
 from luminal.graph.dtype import f32
@@ -19,7 +20,6 @@ from luminal.kernel.kernel import (
     Store,
     Value,
 )
-from luminal.kernel.schedule import Schedule
 from luminal.lowering.legal import in_place, problems
 
 SHAPES = [(1,), (17,), (1027,), (17, 19), (65, 130), (127, 33)]  # with and without rests of lanes
@@ -97,7 +97,7 @@ def test_buffers_are_one_only_where_the_schedule_lets_them():
     schedules["lent"] = [*schedules["kept"], "home mean: p_new"]
     wants = {"kept": (True, True), "again": (False, True), "lent": (True, False)}
     for name, wanted in wants.items():
-        schedule = Schedule.parse("\n".join([*schedules[name], "registers: 40"]))
+        schedule = schedule_of("\n".join([*schedules[name], "registers: 40"]))
         assert not list(problems(kernel, schedule)), name
         found = in_place(kernel, schedule, "m", "m_new"), in_place(kernel, schedule, "p", "p_new")
         assert found == wanted, name

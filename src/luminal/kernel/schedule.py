@@ -1,5 +1,5 @@
 """A schedule as data: one path of loops for each value, layouts, homes. Its text form is what
-`explain()` prints and the tuning database stores.
+`explain()` prints.
 
     acc: "n/32@ m/128@ m/8 k/4 k/1! m/1! n/16! n/1#"      a path: axis/step and the kind of the loop
     W:   "n/32 k/1 n/1"                                   a layout: digits, outermost first
@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..errors import Illegal
-
 KINDS = {
     "": "serial",
     "@": "parallel",
@@ -25,7 +23,7 @@ KINDS = {
     "$": "collapse",
     "*": "partial",
 }
-TAILS = ("peel", "guard", "edges", "units")
+TAILS = ("peel", "edges", "units")
 MARKS = {kind: mark for mark, kind in KINDS.items()}
 
 
@@ -36,14 +34,6 @@ class Loop:
     axis: str
     step: int
     kind: str = "serial"
-
-    @staticmethod
-    def parse(text: str) -> Loop:
-        mark = text[-1] if text[-1] in KINDS else ""
-        axis, _, step = text[: len(text) - len(mark)].partition("/")
-        if not axis or not step.isdigit():
-            raise Illegal(f"a loop is written axis/step and a mark, not {text!r}")
-        return Loop(axis, int(step), KINDS[mark])
 
     @property
     def constant(self) -> bool:
@@ -64,11 +54,11 @@ class Schedule:
 
     paths: value -> loops. layouts: constant buffer or tile of a value -> digits over its dimension
     numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
-    buffer in which it may live until that buffer's own value is written. tails: axis -> "peel" or
-    "guard" for partial tiles, "edges" to peel full ones too where a condition is open (the borders
-    of an image), "units" where a unit of work is whole or partial. registers: a tile of more
-    vectors than this lives in memory. library: computes the whole kernel, which then has no paths
-    (see `library.py`).
+    buffer in which it may live until that buffer's own value is written. tails: axis -> "peel"
+    for partial tiles, "edges" to peel full ones too where a condition is open (the borders of an
+    image), "units" where a unit of work is whole or partial. registers: a tile of more vectors than
+    this lives in memory. library: computes the whole kernel, which then has no paths (see
+    `library.py`).
     """
 
     paths: Mapping[str, Path]
@@ -88,40 +78,9 @@ class Schedule:
         lines += [f"tail {axis}: {kind}" for axis, kind in self.tails.items()]
         return "\n".join(lines + [f"registers: {self.registers}"])
 
-    @staticmethod
-    def parse(text: str) -> Schedule:
-        """The inverse of `text`."""
-        paths, layouts, homes, tails, registers = {}, {}, {}, {}, 40
-        for line in filter(None, map(str.strip, text.splitlines())):
-            head, _, rest = line.partition(":")
-            kind, _, name = head.partition(" ")
-            if kind == "library" and not name:
-                return Schedule({}, library=rest.strip())
-            if kind == "registers" and not name:
-                registers = int(rest)
-            elif kind == "layout" and name:
-                layouts[name] = parse_layout(rest)
-            elif kind == "home" and name:
-                homes[name] = rest.strip()
-            elif kind == "tail" and name:
-                tails[name] = rest.strip()
-            else:
-                paths[head] = parse_path(rest)
-        return Schedule(paths, layouts, homes, tails, registers)
-
-
-def parse_path(text: str) -> Path:
-    return tuple(Loop.parse(item) for item in text.split())
-
 
 def path_text(path: Path) -> str:
     return " ".join(map(str, path))
-
-
-def parse_layout(text: str) -> Layout:
-    """ "1/32 0/1 1/1": blocks of 32 of dimension 1, then dimension 0, then single steps."""
-    pairs = (item.partition("/") for item in text.split())
-    return tuple((int(dim), int(step)) for dim, _, step in pairs)
 
 
 def layout_text(layout: Layout) -> str:

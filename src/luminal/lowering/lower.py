@@ -76,7 +76,9 @@ def _walk(
     values = Values(build, indexing, access, homes, registers, by_name, target.instructions)
     limits = Limits(tree, homes, indexing)
     walker = Walk(schedule, build, indexing, homes, values, access, registers, limits)
-    Accumulators(tree, homes, values, access, registers, build, walker)
+    for value in tree.values:
+        if value.reduction is not None:
+            Accumulators(value, value.reduction, tree, homes, values, access, registers, walker)
     place = _start(kernel, indexing.space)
     for name in tree.root.homes:
         homes.by_name[name].stand(place, by_name[name].axes)

@@ -10,238 +10,196 @@ the loops; a running one is finished in every turn of the outermost reduced loop
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..errors import Illegal
 from ..graph.scalars import COMBINE, identity
-from ..kernel.kernel import Constant, Expression, Value
+from ..kernel.kernel import Constant, Expression, Reduction, Value
 from ..kernel.program import Val
 from .access import Access
-from .builder import Builder
-from .homes import Home, Homes
+from .homes import Homes
 from .place import Place
 from .shuffles import across, groups_of
-from .tree import Node, Tree
-from .values import Registers, Values
+from .tree import Tree
+from .values import Key, Registers, Values
 
 if TYPE_CHECKING:
     from .walk import Walk
 
 
 class Accumulators:
-    """Plans every reduction of a kernel on its loop tree."""
+    """The hooks of one reduction of a kernel on its loop tree."""
 
     def __init__(
-        self, tree: Tree, homes: Homes, values: Values, access: Access, registers: Registers,
-        build: Builder, walk: Walk,
+        self, value: Value, reduction: Reduction, tree: Tree, homes: Homes, values: Values,
+        access: Access, registers: Registers, walk: Walk,
     ) -> None:  # fmt: skip
-        self.tree, self.homes, self.values, self.access = tree, homes, values, access
-        self.held, self.build, self.walk = registers.held, build, walk
-        for value in tree.values:
-            if value.reduction is not None and value.reduction.scan:
-                self._plan_scan(value)
-            elif value.reduction is not None:
-                self._plan(value)
+        self.value, self.reduction, self.combine = value, reduction, COMBINE[reduction.op]
+        self.path, self.items = tree.paths[value.name], tree.items(value.name)
+        self.first, self.home = tree.first(value), homes.by_name[value.name]
+        self.values, self.access, self.held, self.walk = values, access, registers.held, walk
+        self.identity = Constant(identity(reduction.op, value.dtype), value.dtype)
+        if reduction.scan:
+            self._plan_scan()
+        else:
+            self._plan(tree.running(value.name) and self.first < len(self.path))
 
-    def _plan(self, value: Value) -> None:
-        path, home = self.tree.paths[value.name], self.homes.by_name[value.name]
-        first = self.tree.first(value)
-        split = any(n.loop.kind in ("vector", "partial") and n.loop.axis in value.over
-                    for n in path[first:])  # fmt: skip
-        running = self.tree.running(value.name) and first < len(path)
-        if home.registers and not split:
-            self._blocks(value, first, first, False)
-            self._rescale_held(value, first)
+    def _plan(self, running: bool) -> None:
+        path, first, over = self.path, self.first, self.value.over
+        split = any(
+            n.loop.kind in ("vector", "partial") and n.loop.axis in over for n in path[first:]
+        )
+        if self.home.registers and not split:
+            self._blocks(first, False)
+            if self.reduction.rescale is not None:
+                self.items[min(first + 1, len(path))].before.append(self._rescale_held)
             return
         block = first + 1 if running else first
-        if not home.registers:
-            block = max(block, _register_part(value, path))
-        rescaled = value.reduction is not None and value.reduction.rescale is not None
-        if rescaled and any(n.loop.axis in value.over for n in path[first + 1 : block]):
-            raise Illegal(f"{value.name} would be rescaled more than once in a step")
-        self._blocks(value, first, block, split)
+        if not self.home.registers:
+            block = max(block, self._register_part())
+        rescaled = self.reduction.rescale is not None
+        if rescaled and any(n.loop.axis in over for n in path[first + 1 : block]):
+            raise Illegal(f"{self.value.name} would be rescaled more than once in a step")
+        self._blocks(block, split)
 
-    def _rescale_held(self, value: Value, first: int) -> None:
+    def _register_part(self) -> int:
+        """Where the longest end of its path starts that only written-out or reduced loops make."""
+        inside = (n.loop.constant or n.loop.axis in self.value.over for n in self.path[::-1])
+        return len(self.path) - len(list(takewhile(bool, inside)))
+
+    def _rescale_held(self, place: Place) -> None:
         """Accumulators that are the total are rescaled where they are."""
-        path, items = self.tree.paths[value.name], self.tree.items(value.name)
-        assert value.reduction is not None
+        for cell in self._cells(self.first + 1, place):
+            key = self._key("sum", cell)
+            self.held[key] = self._rescaled(self.held[key], cell)
 
-        def rescale(place: Place) -> None:
-            for cell in cells(self.walk, value, path[first + 1 :], place):
-                key = Registers.key(value, "sum", cell)
-                self.held[key] = self._rescaled(value, self.held[key], cell)
-
-        if value.reduction.rescale is not None:
-            items[min(first + 1, len(path))].before.append(rescale)
+    def _key(self, role: str, place: Place) -> Key:
+        return Registers.key(self.value, role, place)
 
     # ---- where they start
 
-    def _start(self, value: Value, cell: Place) -> Val:
+    def _start(self, cell: Place) -> Val:
         """The start value, in all lanes of an accumulator."""
-        assert value.reduction is not None
-        start = value.reduction.start
-        if start is None:
-            start = _identity(value)
-        return self._spread(start, value, cell)
+        return self._spread(self.reduction.start or self.identity, cell)
 
-    def _spread(self, expression: Expression, value: Value, cell: Place) -> Val:
+    def _spread(self, expression: Expression, cell: Place) -> Val:
         lanes = tuple(lane for lane in cell.lanes if lane[0] not in cell.collapsed)
         number = self.values.evaluate(expression, cell)
-        number = self.values.apply("cast", [number], value.dtype, cell)
+        number = self.values.apply("cast", [number], self.value.dtype, cell)
         return self.values.indexing.expand(number, lanes)
 
-    def _rescaled(self, value: Value, total: Val, cell: Place) -> Val:
-        assert value.reduction is not None
-        if value.reduction.rescale is None:
+    def _rescaled(self, total: Val, cell: Place) -> Val:
+        if self.reduction.rescale is None:
             return total
-        factor = self.values.evaluate(value.reduction.rescale, cell)
-        return self.values.apply("mul", [total, factor], value.dtype, cell)
+        factor = self.values.evaluate(self.reduction.rescale, cell)
+        return self.values.apply("mul", [total, factor], self.value.dtype, cell)
 
     # ---- a total in blocks
 
-    def _blocks(self, value: Value, first: int, block: int, split: bool) -> None:
-        path, items = self.tree.paths[value.name], self.tree.items(value.name)
-        home, inner = self.homes.by_name[value.name], path[block:]
-        once = block == first
-        kept = [n for n in path[first:] if n.loop.axis not in value.over]
+    def _blocks(self, block: int, split: bool) -> None:
+        once = block == self.first
+        kept = [n for n in self.path[self.first :] if n.loop.axis not in self.value.over]
 
         def start(place: Place) -> None:
-            self.walk.sweep(
-                kept, place, lambda p: self._write(value, home, p, self._start(value, p))
-            )
+            self.walk.sweep(kept, place, lambda p: self._write(p, self._start(p)))
 
         def open_(place: Place) -> None:
-            for cell in cells(self.walk, value, inner, place):
-                self.held[Registers.key(value, "sum", cell)] = self._opened(
-                    value, home, cell, split, once
-                )
+            for cell in self._cells(block, place):
+                self.held[self._key("sum", cell)] = self._opened(cell, split, once)
 
         def close(place: Place) -> None:
-            groups = grouped(value, cells(self.walk, value, inner, place))
-            self._close(value, home, groups, split, once)
+            self._close(self._cells(block, place), split, once)
 
         if not once:
-            items[first].before.append(start)
-        items[block].before.append(open_)
-        items[block].after.append(close)
+            self.items[self.first].before.append(start)
+        self.items[block].before.append(open_)
+        self.items[block].after.append(close)
 
-    def _opened(self, value: Value, home: Home, cell: Place, split: bool, once: bool) -> Val:
+    def _opened(self, cell: Place, split: bool, once: bool) -> Val:
         if split:
-            return self._spread(_identity(value), value, cell)
-        if once:
-            return self._start(value, cell)
-        return self._rescaled(value, self._total(value, home, cell), cell)
+            return self._spread(self.identity, cell)
+        return self._start(cell) if once else self._rescaled(self._total(cell), cell)
 
-    def _close(
-        self, value: Value, home: Home, groups: list[list[Place]], split: bool, once: bool
-    ) -> None:
-        assert value.reduction is not None
-        combine = COMBINE[value.reduction.op]
-        totals = [self._collected(value, combine, group) for group in groups]
+    def _close(self, cells: list[Place], split: bool, once: bool) -> None:
+        groups: dict[Key, list[Place]] = {}  # places of one element, apart in partial sums only
+        for cell in cells:
+            groups.setdefault(self._key("value", cell), []).append(cell)
+        totals = [self._collected(group) for group in groups.values()]
         if split:
-            totals = self._across(value, combine, totals)
-        for group, total in zip(groups, totals):
-            place = group[0].plain(frozenset(value.over) if split else frozenset())
+            totals = self._across(totals)
+        for group, total in zip(groups.values(), totals):
+            place = group[0].plain(frozenset(self.value.over) if split else frozenset())
             if split and not once:
-                old = self._rescaled(value, self._total(value, home, place), place)
-                total = self.values.apply(combine, [old, total], value.dtype, place)
-            elif split and value.reduction.start is not None:
-                start = self._start(value, place)
-                total = self.values.apply(combine, [start, total], value.dtype, place)
-            self._write(value, home, place, total)
+                total = self._combined(self._rescaled(self._total(place), place), total, place)
+            elif split and self.reduction.start is not None:
+                total = self._combined(self._start(place), total, place)
+            self._write(place, total)
 
-    def _collected(self, value: Value, combine: str, group: list[Place]) -> Val:
+    def _combined(self, first: Val, second: Val, place: Place) -> Val:
+        return self.values.apply(self.combine, [first, second], self.value.dtype, place)
+
+    def _collected(self, group: list[Place]) -> Val:
         """What the partial accumulators of an element hold."""
-        parts = [self.held.pop(Registers.key(value, "sum", cell)) for cell in group]
+        parts = [self.held.pop(self._key("sum", cell)) for cell in group]
         total = parts[0]
         for part, cell in zip(parts[1:], group[1:]):
-            total = self.values.apply(combine, [total, part], value.dtype, cell)
+            total = self._combined(total, part, cell)
         return total
 
-    def _across(self, value: Value, combine: str, totals: list[Val]) -> list[Val]:
+    def _across(self, totals: list[Val]) -> list[Val]:
         """All lanes of reduced axes in one; a group of threads may have others inside them."""
-        assert value.reduction is not None
-        lanes = totals[0].lanes
-        if not any(axis in value.over for axis, _ in lanes):
+        lanes, over, build = totals[0].lanes, self.value.over, self.values.build
+        if not any(axis in over for axis, _ in lanes):
             return totals
-        kept = tuple(lane for lane in lanes if lane[0] not in value.over)
-        if kept and (self.build.shuffles or lanes[-1:] != kept or len(lanes) != 2):
-            raise Illegal(f"{value.name}: lanes of kept and reduced axes cannot be mixed")
-        several = len(totals) > 1 and self.build.shuffles and groups_of(totals[0])
+        kept = tuple(lane for lane in lanes if lane[0] not in over)
+        if kept and (build.shuffles or lanes[-1:] != kept or len(lanes) != 2):
+            raise Illegal(f"{self.value.name}: lanes of kept and reduced axes cannot be mixed")
+        several = len(totals) > 1 and build.shuffles and groups_of(totals[0])
         if several and all(t.lanes == lanes for t in totals):
-            return across(self.build, combine, totals)
-        op = f"across.{value.reduction.op}"
-        return [self.build.emit(op, (t,), value.dtype, kept) for t in totals]
+            return across(build, self.combine, totals)
+        op = f"across.{self.reduction.op}"
+        return [build.emit(op, (t,), self.value.dtype, kept) for t in totals]
 
-    def _total(self, value: Value, home: Home, place: Place) -> Val:
-        if home.registers:
-            return self.held[Registers.key(value, "value", place)]
-        return self.access.load_tile(value, home, place)
+    def _total(self, place: Place) -> Val:
+        if self.home.registers:
+            return self.held[self._key("value", place)]
+        return self.access.load_tile(self.value, self.home, place)
 
-    def _write(self, value: Value, home: Home, place: Place, total: Val) -> None:
-        if home.registers:
-            self.held[Registers.key(value, "value", place)] = total
+    def _write(self, place: Place, total: Val) -> None:
+        if self.home.registers:
+            self.held[self._key("value", place)] = total
         else:
-            self.access.store_tile(value, home, place, total)
+            self.access.store_tile(self.value, self.home, place, total)
 
     # ---- scans
 
-    def _plan_scan(self, value: Value) -> None:
+    def _plan_scan(self) -> None:
         """Accumulators for each element beside the scanned axis; read at every step."""
-        path, items = self.tree.paths[value.name], self.tree.items(value.name)
-        first = self.tree.first(value)
 
-        def around(act: Callable[[Place], None]) -> Callable[[Place], None]:
-            def hook(place: Place) -> None:
-                for cell in cells(self.walk, value, path[first:], place, value.over):
-                    act(cell)
+        def start(place: Place) -> None:
+            for cell in self._cells(self.first, place, self.value.over):
+                self.held[self._key("sum", cell)] = self._start(cell)
 
-            return hook
+        def finish(place: Place) -> None:
+            for cell in self._cells(self.first, place, self.value.over):
+                del self.held[self._key("sum", cell)]
 
-        def start(cell: Place) -> None:
-            self.held[Registers.key(value, "sum", cell)] = self._start(value, cell)
+        self.items[self.first].before.append(start)
+        self.items[self.first].after.append(finish)
 
-        def finish(cell: Place) -> None:
-            del self.held[Registers.key(value, "sum", cell)]
-
-        items[first].before.append(around(start))
-        items[first].after.append(around(finish))
-
-
-def cells(
-    walk: Walk, value: Value, path: list[Node], place: Place, skipped: tuple[str, ...] = ()
-) -> list[Place]:
-    """The places of all accumulators that the written-out loops of a path reach."""
-    places = [place]
-    for node in path:
-        axis, kind = node.loop.axis, node.loop.kind
-        own = (axis in value.axes and axis not in skipped) or kind in ("vector", "partial")
-        if own and not node.loop.constant:
-            raise Illegal(f"{value.name}: the loop {node.loop} lies inside its accumulators")
-        if own:
-            places = [child for p in places for child in walk.children(node, p)]
-        else:  # inside a loop over a reduced axis the tile is one step
-            places = [p.at(axis, 0, node.loop.step, node.loop.step) for p in places]
-    return places
-
-
-def grouped(value: Value, places: list[Place]) -> list[list[Place]]:
-    """Places of one element together: those that differ in their partial accumulators only."""
-    groups: dict[object, list[Place]] = {}
-    for place in places:
-        groups.setdefault(Registers.key(value, "value", place), []).append(place)
-    return list(groups.values())
-
-
-def _register_part(value: Value, path: list[Node]) -> int:
-    """Where the longest end of a path starts that only written-out or reduced loops make."""
-    start = len(path)
-    while start and (path[start - 1].loop.constant or path[start - 1].loop.axis in value.over):
-        start -= 1
-    return start
-
-
-def _identity(value: Value) -> Constant:
-    assert value.reduction is not None
-    return Constant(identity(value.reduction.op, value.dtype), value.dtype)
+    def _cells(self, depth: int, place: Place, skipped: tuple[str, ...] = ()) -> list[Place]:
+        """The places of all accumulators that the written-out loops below a depth reach."""
+        places = [place]
+        for node in self.path[depth:]:
+            axis, kind = node.loop.axis, node.loop.kind
+            own = axis in self.value.axes and axis not in skipped
+            own = own or kind in ("vector", "partial")
+            if own and not node.loop.constant:
+                name = self.value.name
+                raise Illegal(f"{name}: the loop {node.loop} lies inside its accumulators")
+            if own:
+                places = [child for p in places for child in self.walk.children(node, p)]
+            else:  # inside a loop over a reduced axis the tile is one step
+                places = [p.at(axis, 0, node.loop.step, node.loop.step) for p in places]
+        return places

@@ -148,26 +148,18 @@ class Walk:
         span = place.span[axis]
         whole = self.space.floor(span, step)
         rest = span - whole * step
-        guard = self.schedule.tails.get(axis) == "guard" and step > 1 and rest != 0
-        if guard:
-            whole = self.space.floor(span + (step - 1), step)
         if not whole.is_constant:
             whole = self.indexing.opaque(whole, 0)
 
         def full(at: Place, turn: Index) -> None:
-            offset = turn * step
-            if not guard:
-                body(at.at(axis, offset, step, step))
-                return
-            left = self.indexing.opaque((span - offset).minimum(step))
-            body(at.at(axis, offset, left, step, guarded=True))
+            body(at.at(axis, turn * step, step, step))
 
         edge = place
         if self.schedule.tails.get(axis) == "edges" and whole.is_constant:
             edge = self._edges(node, place, whole.constant, full, carried)
         else:
             self._parts(node, place, whole, full, carried)
-        if not guard and rest != 0 and step > 1:
+        if rest != 0 and step > 1:
             self._rest(axis, step, edge, whole, body, carried)
 
     def _edges(
