@@ -16,7 +16,7 @@ from ..graph.index import Index, Monomial, names_of
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
 from ..kernel.layout import Storage
-from ..kernel.program import Val, When
+from ..kernel.program import Val
 from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
@@ -194,7 +194,7 @@ class Access:
     ) -> Val:
         """Lanes so many elements apart, from an element on; side by side if it is not said."""
         here, constant = self.position(memory, base)
-        args = (here,) if mask is None else (here, mask)
+        args = (here, *_masks(mask))
         op, attrs = ("gather", (constant, *strides)) if strides else ("load", (constant,))
         return self.build.load(memory.name, op, args, attrs, memory.dtype, lanes)
 
@@ -219,33 +219,25 @@ class Access:
         if mask is not None:
             lanes = tuple(n for n in order if n in lanes or n in mask.lanes)
             mask = self.indexing.expand(mask, lanes)
-        steps = self._steps(offset, order, lanes)
-        if steps is not None:
-            return self._lanes_from(memory, steps[0], lanes, mask, *steps[1:])
-        here, where = self._apart(memory, offset, order, lanes)
-        args = (here, where) if mask is None else (here, where, mask)
-        return self.build.load(memory.name, "gather_at", args, (), memory.dtype, lanes)
-
-    def _steps(
-        self, offset: Index, order: Lanes, lanes: Lanes
-    ) -> tuple[Index, *tuple[int, ...]] | None:
-        """(offset at the first lane, strides) of lanes that threads take one by one, if linear."""
-        parts = self.indexing.split(offset, order)
-        if self.build.shuffles or parts is None:
-            return None
-        strides = {(axis, size): stride for axis, size, stride in parts[1]}
-        return parts[0], *(strides.get(lane, 0) for lane in lanes)
+        kind, where, attrs = self._apart(memory, offset, order, lanes)
+        args = (*where, *_masks(mask))
+        return self.build.load(memory.name, f"gather{kind}", args, attrs, memory.dtype, lanes)
 
     def _apart(
         self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes
-    ) -> tuple[Val, Val]:
-        """(position, how much further each lane is): constants where lanes are linear."""
+    ) -> tuple[str, tuple[Val, ...], tuple[int, ...]]:
+        """How lanes are reached one by one, as operations take it: from a position on, strides that
+        threads walk, if linear; else ("_at") how much further each lane is."""
         parts, start = self.indexing.split(offset, order), memory.start
         if parts is not None:
             start, constant = self.position(memory, parts[0])
+            if not self.build.shuffles:
+                strides = {(axis, size): stride for axis, size, stride in parts[1]}
+                return "", (start,), (constant, *(strides.get(lane, 0) for lane in lanes))
             start = self.build.offset(start, integer(constant)) if constant else start
             offset = offset - parts[0]
-        return start, self.indexing.expand(self.indexing.vector(offset, order), lanes)
+        further = self.indexing.expand(self.indexing.vector(offset, order), lanes)
+        return "_at", (start, further), ()
 
     def _load_or_start(self, memory: Memory, offset: Index, mask: Val) -> Val:
         """A scalar under a condition: where it fails, the start of the buffer is read instead."""
@@ -306,13 +298,11 @@ class Access:
         result = self.indexing.cast(result, memory.dtype)
         scalar = [m for m in masks if not m.lanes]
         lanes = self.indexing.all_of([m for m in masks if m.lanes], place.lanes)
-        condition = self.indexing.all_of(scalar, ())
-        if condition is not None:
-            self.build.open()
         offset = memory.storage.offset(index, self.space)
-        self._combine(memory, store, offset, place, result, lanes)
-        if condition is not None:
-            self.build.append(When(condition, self.build.close()))
+        self.build.when(
+            self.indexing.all_of(scalar, ()),
+            lambda: self._combine(memory, store, offset, place, result, lanes),
+        )
 
     def _store_masks(
         self, value: Value, store: Store, index: list[Index], data: dict[str, Index], place: Place
@@ -359,15 +349,9 @@ class Access:
             here, constant = self.position(memory, parts[0])
             self.build.store(memory.name, result, here, constant, mask)
             return
-        masks = () if mask is None else (mask,)
-        steps = self._steps(offset, order, lanes)
-        if steps is None:
-            args = (result, *self._apart(memory, offset, order, lanes), *masks)
-            self.build.scatter(memory.name, "scatter_at", args)
-            return
-        here, constant = self.position(memory, steps[0])
-        args = (result, here, *masks)
-        self.build.scatter(memory.name, "scatter", args, (constant, *steps[1:]))
+        kind, where, attrs = self._apart(memory, offset, order, lanes)
+        args = (result, *where, *_masks(mask))
+        self.build.scatter(memory.name, f"scatter{kind}", args, attrs)
 
     # ---- positions
 
@@ -393,3 +377,7 @@ class Access:
             step = self.indexing.scalar(Index.build(levels[depth]))
             found = self.build.offset(found, step)
         return found
+
+
+def _masks(mask: Val | None) -> tuple[Val, ...]:
+    return () if mask is None else (mask,)

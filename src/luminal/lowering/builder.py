@@ -7,13 +7,14 @@ a loop it is one value plus a constant. A load right after a store to the same p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Illegal
 from ..graph.dtype import DType, i64, wrapped
 from ..graph.scalars import SCALARS, compute
-from ..kernel.program import Instruction, Statement, Val
+from ..kernel.program import Instruction, Statement, Val, When
 from .place import Lanes
 
 LARGEST_PROGRAM = 50_000  # values: seconds of code generation
@@ -182,6 +183,15 @@ class Builder:
             parent.memory.pop(buffer, None)
         parent.dirty |= scope.dirty
         return scope.body
+
+    def when(self, condition: Val | None, work: Callable[[], None]) -> None:
+        """What `work` emits, under a condition if there is one."""
+        if condition is None:
+            work()
+            return
+        self.open()
+        work()
+        self.append(When(condition, self.close()))
 
     def append(self, statement: Statement) -> None:
         self.scopes[-1].body.append(statement)

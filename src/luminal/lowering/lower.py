@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from ..graph.dtype import i64
-from ..graph.index import names_of
+from ..graph.index import Index, names_of
 from ..graph.space import Space
 from ..kernel.kernel import Kernel
 from ..kernel.layout import Storage
@@ -109,7 +109,7 @@ def _start(kernel: Kernel, space: Space) -> Place:
     for axis, extent in kernel.axes.items():
         high = space.bounds(extent)[1]
         most[axis] = None if math.isinf(high) else int(high)
-    return Place.start(dict(kernel.axes), most)
+    return Place(dict.fromkeys(kernel.axes, Index.of(0)), dict(kernel.axes), most)
 
 
 def _buffers(kernel: Kernel, schedule: Schedule) -> dict[str, Memory]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 
 from ..graph.index import Index
@@ -16,6 +17,7 @@ def lane_name(axis: str, size: int) -> str:
     return f"~{axis}.{size}"
 
 
+@dataclass(slots=True, eq=False)
 class Place:
     """A point, or a tile, of the kernel's axes.
 
@@ -29,34 +31,18 @@ class Place:
     looked at. spelled: axes whose loops are written out here, whatever their kind.
     """
 
-    __slots__ = (
-        "collapsed", "ends", "facts", "guarded", "index", "lanes", "masks", "most", "partial",
-        "span", "spelled", "unrolled",
-    )  # fmt: skip
-
     index: dict[str, Index]
     span: dict[str, Index]
     most: dict[str, int | None]
-    lanes: Lanes
-    collapsed: frozenset[str]
-    partial: tuple[int, ...]
-    guarded: frozenset[str]
-    ends: dict[str, Index]
-    unrolled: dict[str, tuple[int, int]]
-    facts: tuple[Index, ...]
-    masks: tuple[Val, ...]
-    spelled: frozenset[str]
-
-    @staticmethod
-    def start(spans: dict[str, Index], most: dict[str, int | None]) -> Place:
-        """The whole of every axis."""
-        place = object.__new__(Place)
-        place.index = {axis: Index.of(0) for axis in spans}
-        place.span, place.most = dict(spans), dict(most)
-        place.lanes, place.partial, place.facts, place.masks = (), (), (), ()
-        place.collapsed = place.guarded = place.spelled = frozenset()
-        place.unrolled, place.ends = {}, {}
-        return place
+    lanes: Lanes = ()
+    collapsed: frozenset[str] = frozenset()
+    partial: tuple[int, ...] = ()
+    guarded: frozenset[str] = frozenset()
+    ends: dict[str, Index] = field(default_factory=dict)
+    unrolled: dict[str, tuple[int, int]] = field(default_factory=dict)
+    facts: tuple[Index, ...] = ()
+    masks: tuple[Val, ...] = ()
+    spelled: frozenset[str] = frozenset()
 
     def copy(self) -> Place:
         other = object.__new__(Place)

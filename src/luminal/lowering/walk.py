@@ -14,7 +14,7 @@ from ..errors import Illegal
 from ..graph.dtype import i64
 from ..graph.index import Index
 from ..kernel.kernel import Value
-from ..kernel.program import For, Parallel, Val, When
+from ..kernel.program import For, Parallel, Val
 from ..kernel.schedule import Schedule
 from .access import Access
 from .builder import Builder
@@ -246,33 +246,16 @@ class Walk:
         name, unit = self.indexing.counter(total)
         before = Index.of(0)
         for nest, chain, count in zip(nests, chains, counts):
-            last = before + count
-            turn = Index.of(name) - before
-
-            def work(nest: list[Item] = nest, chain: list[Node] = chain,
-                     turn: Index = turn) -> None:  # fmt: skip
-                self._nest(nest, chain, turn, place)
-
-            self._between(Index.of(name), before, last, len(nests) > 1, work)
+            here, last = Index.of(name), before + count
+            tested = self._inside(here, before, last) if len(nests) > 1 else None
+            self.build.when(tested, partial(self._nest, nest, chain, here - before, place))
             before = last
         self.build.append(Parallel(unit, count_val, self.build.close()))
 
-    def _between(
-        self, unit: Index, low: Index, high: Index, several: bool, work: Callable[[], None]
-    ) -> None:
-        """Work for the units low .. high - 1."""
-        if not several:
-            work()
-            return
+    def _inside(self, unit: Index, low: Index, high: Index) -> Val | None:
+        """Whether a unit is one of low .. high - 1, if that is to be tested."""
         conditions = [c for c in (unit - low, high - 1 - unit) if not self.space.nonnegative(c)]
-        masks = [self.indexing.condition(c, ()) for c in conditions]
-        condition = self.indexing.all_of(masks, ())
-        if condition is None:
-            work()
-            return
-        self.build.open()
-        work()
-        self.build.append(When(condition, self.build.close()))
+        return self.indexing.all_of([self.indexing.condition(c, ()) for c in conditions], ())
 
     def _count(self, chain: list[Node], place: Place) -> Index:
         total = Index.of(1)
@@ -312,15 +295,10 @@ class Walk:
         whole = place.copy()
         whole.span = place.span | {loop.axis: Index.of(loop.step) for loop in cut}
         condition = self.indexing.all_of(tests, ())
-        self.build.open()
-        self.items(chain[-1], whole)
-        if condition is None:
-            self.build.scopes[-2].body += self.build.close()
-            return
-        self.build.append(When(condition, self.build.close()))
-        self.build.open()
-        self.items(chain[-1], place)
-        self.build.append(When(self.indexing.negation(condition), self.build.close()))
+        self.build.when(condition, lambda: self.items(chain[-1], whole))
+        if condition is not None:
+            other = self.indexing.negation(condition)
+            self.build.when(other, lambda: self.items(chain[-1], place))
 
     def _unit(self, node: Node, place: Place, here: Val, count: Index) -> Place:
         """The place of one turn of a parallel loop."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import ml_dtypes
 
 from ..graph.dtype import DType
-from ..graph.index import Index, names_of
+from ..graph.index import Index
 from ..graph.order import post_order
 from ..kernel.kernel import (
     Apply,
@@ -28,9 +29,8 @@ from ..kernel.kernel import (
     Reduction,
     Store,
     Value,
-    indices,
-    walk,
 )
+from .cost import heads
 from .extract import Classes, ENode
 from .maps import conditions_of
 from .plan import Piece
@@ -257,7 +257,8 @@ class Body:
         dtype, over = self.classes.dtype[c], self.axes(node.over)
         late = self._needs_end(factor, _stream(node))
         weight = self._weight(node, dtype, ()) if late else Read(f"{name}_p", dtype)
-        body = weight if self.node[factor].op == "one" else self.product(factor, weight)
+        axes = self.classes.axes[node.children[0]] | node.over
+        body = weight if self.node[factor].op == "one" else self.product(factor, (axes, weight))
         rescale = None if late else Read(f"{name}_shrink", dtype)
         return self.value(c, f"r{c}", body, Reduction("sum", over, rescale=rescale))
 
@@ -271,47 +272,33 @@ class Body:
 
     # ---- products under a sum
 
-    def product(self, c: int, first: Expression | None = None) -> Expression:
-        """The factors, regrouped into two sides: each joins the smaller side that has its axes."""
-        factors = [] if first is None else [first]
+    def product(self, c: int, *first: tuple[int, Expression]) -> Expression:
+        """The factors, regrouped into two sides: each joins the smaller side that has its axes.
+        first: one more of them, with its axes."""
+        factors, dtype = list(first), self.classes.dtype[c]
         self._flatten(c, factors)
-        if len(factors) == 1:
-            return factors[0]
-        dtype = self.classes.dtype[c]
-        axes = [self.axes_of(x) for x in factors]
-        pair = heads(axes)
+        pair = heads([mask for mask, _ in factors])
         if pair is None:
-            return multiply(factors, dtype)
-        sides: dict[int, list[Expression]] = {h: [factors[h]] for h in pair}
-        for i, factor in enumerate(factors):
+            return multiply([factor for _, factor in factors], dtype)
+        sides = {factors[h][0]: [factors[h][1]] for h in pair}
+        for i, (mask, factor) in enumerate(factors):
             if i not in pair:
-                fit = [h for h in pair if axes[i] <= axes[h]] or list(pair)
-                sides[min(fit, key=lambda h: self._points(axes[h]))].append(factor)
+                fit = [side for side in sides if not mask & ~side] or list(sides)
+                sides[min(fit, key=self._points)].append(factor)
         return Apply("mul", tuple(multiply(side, dtype) for side in sides.values()), dtype)
 
-    def _flatten(self, c: int, factors: list[Expression]) -> None:
+    def _flatten(self, c: int, factors: list[tuple[int, Expression]]) -> None:
         node = self.node[c]
         inline = c not in self.made and c not in self.targets and self.uses.get(c, 0) < 2
         if node.op == "mul" and inline:
             for child in node.children:
                 self._flatten(child, factors)
         else:
-            factors.append(self.expression(c, ()))
+            factors.append((self.classes.axes[c], self.expression(c, ())))
 
-    def _points(self, axes: frozenset[str]) -> float:
-        total = 1.0
-        for axis in axes:
-            total *= min(self.space.bounds(self.space.axes[axis])[1], 1 << 20)
-        return total
-
-    def axes_of(self, expression: Expression) -> frozenset[str]:
-        """The axes that an expression depends on."""
-        names: set[str] = set()
-        for part in walk(expression):
-            if isinstance(part, Read):
-                names.update(next(v.axes for v in self.values if v.name == part.value))
-            names.update(names_of(indices(part)))
-        return frozenset(names & self.space.axes.keys())
+    def _points(self, mask: int) -> float:
+        extents = (self.space.axes[a] for a in self.encoding.names(mask))
+        return prod(min(self.space.bounds(extent)[1], 1 << 20) for extent in extents)
 
 
 def scatter_value(body: Body, node: ENode, place: BufferView) -> None:
@@ -358,16 +345,6 @@ def exponential(x: Expression, top: Expression, scale: float, dtype: DType) -> E
     if scale != 1.0:
         difference = Apply("mul", (difference, Constant(scale, dtype)), dtype)
     return Apply("exp2", (difference,), dtype)
-
-
-def heads(axes: list[frozenset[str]]) -> tuple[int, int] | None:
-    """Two factors, neither of which has all axes of the other, that together span the most."""
-    best, found = 0, None
-    for j in range(len(axes)):
-        for i in range(j):
-            if axes[i] - axes[j] and axes[j] - axes[i] and len(axes[i] | axes[j]) > best:
-                best, found = len(axes[i] | axes[j]), (i, j)
-    return found
 
 
 def multiply(factors: list[Expression], dtype: DType) -> Expression:

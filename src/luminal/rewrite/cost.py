@@ -151,7 +151,7 @@ class _Priced:
             if node.op == "sum":
                 factors = self.factors(node.children[0])
                 masks = (self.axes[f] for f in factors)
-                if apart([mask & ~node.over for mask in masks if mask & node.over]):
+                if heads([mask & ~node.over for mask in masks if mask & node.over]):
                     found[c] = factors
             elif node.op == "osum" and self.axes[node.children[1]] & ~self.axes[node.children[0]]:
                 found[c] = self.factors(node.children[1])
@@ -382,6 +382,12 @@ class _Priced:
         return amount / (model.cache_bandwidth if fits else model.bandwidth)
 
 
-def apart(masks: Sequence[int]) -> bool:
-    """Two of the sets each have what the other lacks."""
-    return any(a & ~b and b & ~a for i, a in enumerate(masks) for b in masks[:i])
+def heads(masks: Sequence[int]) -> tuple[int, int] | None:
+    """Of a product the two factors that make its sum a contraction: neither has all axes of the
+    other, and together they span the most. None if it is none."""
+    best, found = 0, None
+    for j, b in enumerate(masks):
+        for i, a in enumerate(masks[:j]):
+            if a & ~b and b & ~a and (a | b).bit_count() > best:
+                best, found = (a | b).bit_count(), (i, j)
+    return found
