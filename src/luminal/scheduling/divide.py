@@ -19,10 +19,12 @@ from ..lowering.legal import problems
 
 
 def apart(
-    kernel: Kernel, first: Sequence[Value], second: Iterable[Value], passed: Iterable[Value]
-) -> tuple[Kernel, Kernel]:
+    kernel: Kernel, first: Sequence[Value], second: Iterable[Value], passed: Iterable[Value],
+    direct: bool = False,
+) -> tuple[Kernel, Kernel]:  # fmt: skip
     """Kernels of these values: those of `passed`, which the first makes and the second reads, go
-    through buffers of their own. `kernel`: whose buffers and axes they have."""
+    through buffers of their own, sums without a copy if `direct`. `kernel`: whose buffers and axes
+    they have."""
     loads: dict[str, Load] = {}
     made = {v.name: v for v in first}
     read = {name for v in first for name in {*v.reads(), *v.beside} - {v.name}}
@@ -31,7 +33,7 @@ def apart(
         name, index = f"kept{kernel.name}_{v.name}", tuple(map(Index.of, v.axes))
         buffers.append(Buffer(name, v.dtype, tuple(kernel.axes[a] for a in v.axes)))
         loads[v.name] = Load(name, index, v.dtype)
-        if v.reduction and v.name not in read and not v.beside:
+        if direct and v.reduction and v.name not in read and not v.beside:
             made[v.name] = replace(v, store=Store(name, index))
         else:
             made[name] = _copy(v, Store(name, index))

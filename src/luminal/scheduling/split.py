@@ -142,7 +142,7 @@ class _Split:
         axes = {self.part: self.parts, **self.kernel.axes}
         whole = replace(self.kernel, axes=axes)
         passed = [v for v in first if v.name in self.totals]
-        one, two = apart(whole, first, self._second(), passed)
+        one, two = apart(whole, first, self._second(), passed, direct=True)
         yield replace(one, axes={a: self.size if a == self.axis else n
                                  for a, n in one.axes.items()})  # fmt: skip
         yield two
