@@ -30,9 +30,8 @@ from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.stages import BasicBlock, Stage, blocks_of, stages_of
-from .kernel.kernel import Kernel
+from .kernel.kernel import Kernel, verify_scopes
 from .kernel.schedule import Schedule
-from .kernel.scope import verify_scopes
 from .kernel.target import Target
 from .kernel.work import usual_sizes
 from .lowering.legal import check

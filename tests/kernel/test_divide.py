@@ -8,8 +8,7 @@ from default_cases import attention, convolution, gated, gemm, layer_norm, scatt
 from lower_cases import TARGET, Case, arrays_of, compare
 
 from luminal.backend.reference.kernels import evaluate
-from luminal.kernel.kernel import Kernel
-from luminal.kernel.scope import verify_scopes
+from luminal.kernel.kernel import Kernel, verify_scopes
 from luminal.lowering.legal import check
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.divide import divided

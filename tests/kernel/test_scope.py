@@ -5,8 +5,17 @@ import pytest
 from luminal.errors import VerifyError
 from luminal.graph.dtype import f32, i64
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Apply, Buffer, Guard, Kernel, Load, Position, Store, Value
-from luminal.kernel.scope import verify_scopes
+from luminal.kernel.kernel import (
+    Apply,
+    Buffer,
+    Guard,
+    Kernel,
+    Load,
+    Position,
+    Store,
+    Value,
+    verify_scopes,
+)
 
 I = Index.of
 AXES = {"a": I(4), "b": I("s")}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, Union
 
+from ..errors import VerifyError
 from ..graph.dtype import DType, i64
 from ..graph.index import Index
 from ..graph.space import Range, Space
@@ -254,6 +255,21 @@ class Kernel:
     def space(self) -> Space:
         """What is known about axes and sizes."""
         return Space(self.sizes, self.axes)
+
+
+def verify_scopes(kernel: Kernel) -> None:
+    """Raises VerifyError where a value depends on an axis that it does not walk."""
+    for value in kernel.values:
+        slots = {name for load in value.loads for name, _ in load.slots}
+        slots |= {name for name, _ in value.store.slots} if value.store else set()
+        allowed = {*value.points, *kernel.sizes, *slots}
+        for index in value.indices:
+            foreign = index.names() - allowed
+            if foreign:
+                raise VerifyError(
+                    f"{kernel.name}: {value.name}[{' '.join(value.axes)}] mentions {index}, "
+                    f"but walks no {', '.join(sorted(foreign))}"
+                )
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:

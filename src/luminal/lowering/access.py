@@ -20,9 +20,8 @@ from ..kernel.program import Val
 from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
-from .place import Lanes, Place
+from .place import Lanes, Place, Steps, contiguous, in_tile, lanes_of
 from .shuffles import between, every_second, turned
-from .strides import Steps, contiguous, in_tile, lanes_of
 
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]

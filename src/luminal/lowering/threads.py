@@ -33,8 +33,7 @@ from .barriers import BARRIER, with_barriers
 from .builder import integer
 from .neighbours import side_by_side
 from .owners import THREAD, Owners, Row, Way, wide
-from .place import Lanes
-from .strides import strides
+from .place import Lanes, strides
 from .verify import LOADS, STORES, instructions, is_matrix, parted
 
 NONE: frozenset[str] = frozenset()
