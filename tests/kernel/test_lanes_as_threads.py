@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from lower_cases import TARGET, arrays_of, axes, buffer, cast, compare, ix, load, mul
 from oracles.program import interpret
+from oracles.schedules import schedule_of
 from test_lower import CASES
 
 from luminal.backend.cuda.shape import group_target
@@ -22,7 +23,6 @@ from luminal.graph.dtype import f32, u8
 from luminal.kernel.kernel import Kernel, Reduction, Store, Value
 from luminal.kernel.layout import pack
 from luminal.kernel.program import For, Instruction, Program
-from luminal.kernel.schedule import Schedule
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import statements, verify
 from luminal.scheduling.default import default_schedule
@@ -79,7 +79,7 @@ def blocks(rows: int, count: int, size: int) -> Kernel:
 @pytest.mark.parametrize("exchanges", (False, True))
 def test_sums_in_lanes_outside_of_kept_lanes(exchanges: bool) -> None:
     """Each warp adds up blocks of its own; what lies side by side is loaded at once."""
-    schedule = Schedule.parse(
+    schedule = schedule_of(
         "acc: n/32@ n/32 b/4 j/16 j/1! b/1# n/1#\nlayout w: 0/32 1/1 0/1 2/1\nregisters: 40"
     )
     kernel, target = blocks(64, 8, 16), replace(GPU, instructions=(), exchanges=exchanges)
