@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import T5Config, T5ForConditionalGeneration
 
+from luminal.cli.main import main
 from luminal.errors import InputError
 from luminal.models import T5
 
@@ -62,3 +66,21 @@ def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]
         np.testing.assert_allclose(t5.logits(ids, made), wanted, atol=bound, rtol=0)
     with pytest.raises(InputError, match="0 tokens"):
         t5.complete([])
+
+
+def test_the_command_rewrites_a_text(tmp_path: Path) -> None:
+    model = tiny(tmp_path, {})
+    words = {f"w{n}": n for n in range(78)} | {"</s>": 78, "<unk>": 79}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with torch.no_grad():
+        made = model.generate(torch.tensor([[5, 9, 2]]), max_new_tokens=6, do_sample=False)
+    expected = tokenizer.decode([t for t in made[0, 1:].tolist() if t != 1])
+    asked = ["run", str(tmp_path), "w5 w9 w2", "--max-tokens", "6", "--threads", "1"]
+    result = CliRunner().invoke(main, asked)
+    assert result.stdout.strip() == expected, result.output
+    result = CliRunner().invoke(main, [*asked, "--temperature", "9", "--seed", "1", "--json"])
+    assert json.loads(result.stdout)["text"] != expected
+    result = CliRunner().invoke(main, [*asked, "--lora", "x"])
+    assert result.exit_code == 1 and "without --lora" in result.stderr

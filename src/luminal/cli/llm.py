@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import Unsupported
 from .answers import echo_json, json_option
 from .faults import clear_errors
 
@@ -133,6 +134,10 @@ def run(
     loading, sampling = split_options(model, options)
     prompt = sys.stdin.read() if prompt == "-" else prompt
     with clear_errors():
+        if model is not None and _is_t5(Path(model)):
+            sampling |= {"stop": stop, "image": images, "chat": chat}
+            _rewrite(model, prompt, max_tokens, loading, sampling, as_json)
+            return
         llm = loaded(model, loading)
         use_template = llm.tokenizer.template is not None if chat is None else chat
         said = [*({"type": "image", "image": path} for path in images),
@@ -146,6 +151,32 @@ def run(
             _show(llm, given, max_tokens, stop, stats, sampling)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+
+
+def _is_t5(directory: Path) -> bool:
+    from ..weights.fields import Fields
+
+    file = directory / "config.json"
+    return file.is_file() and Fields.load(file).values.get("model_type") in ("t5", "mt5")
+
+
+def _rewrite(
+    model: str, prompt: str, max_tokens: int, loading: dict[str, Any],
+    sampling: dict[str, Any], as_json: bool,
+) -> None:  # fmt: skip
+    """What a T5 makes of a text."""
+    from ..models.llm.sampling import Sampling
+    from ..models.seq2seq import T5
+
+    other = loading.keys() - {"context", "threads", "device", "search", "precision"}
+    other |= {n for n in ("speculate", "stop", "image", "chat") if sampling.pop(n)}
+    if other:
+        raise Unsupported(f"T5 models are run without --{min(other)}")
+    text = T5(model, **loading).generate(prompt, max_tokens, Sampling(**sampling))
+    if as_json:
+        echo_json({"text": text})
+    else:
+        click.echo(text)
 
 
 def _show(

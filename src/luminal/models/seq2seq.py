@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..weights.fields import Fields
 from .diffusion.t5 import T5Config, T5Encoder
 from .llm.config import DecoderConfig, end_tokens
 from .llm.elsewhere import Recorded, compiled
+from .llm.sampling import Sampler, Sampling
 from .llm.storage import Storage
 from .llm.weights import give
 from .llm.whole import plain_config
@@ -42,6 +44,7 @@ PARTS = (  # of decoder.block.N.layer., under our names below layers.N.
 BLOCK = re.compile(r"decoder\.block\.(\d+)\.layer\.(.+)")
 CROSS = re.compile(r"1\.EncDecAttention\.([kv])\.weight")
 State = dict[str, np.ndarray]
+GREEDY = Sampling()
 
 
 class Reader(nn.Module):
@@ -89,18 +92,26 @@ class T5:
         give(self._reader, made.model, part_of(state, "encoder.", "memory."))
         self._writer = DecoderProgram(self.decoder, state, None, 1, Storage(), **options)
 
-    def complete(self, ids: Sequence[int], max_tokens: int = 256) -> list[int]:
-        """The likeliest tokens, one after the other, without the end token. Raises InputError."""
+    def complete(
+        self, ids: Sequence[int], max_tokens: int = 256, sampling: Sampling = GREEDY
+    ) -> list[int]:
+        """The tokens chosen one after the other, without the end token. Raises InputError."""
+        return list(self.tokens(ids, max_tokens, sampling))
+
+    def tokens(
+        self, ids: Sequence[int], max_tokens: int = 256, sampling: Sampling = GREEDY
+    ) -> Iterator[int]:
+        """As `complete`, each as soon as it is chosen."""
+        sampling.check(self.decoder.vocabulary)
+        sampler = Sampler(sampling)
         self._read(ids)
         logits = self._writer.prompt(np.array([[self.start]]), [0])
-        found: list[int] = []
-        while len(found) < min(max_tokens, self.context - 1):
-            token = int(logits[0, 0].argmax())
+        for _ in range(min(max_tokens, self.context - 1)):
+            token = sampler.choose(logits[0, 0])
             if token in self.ends:
-                break
-            found.append(token)
+                return
+            yield token
             logits = self._writer.step(np.array([[token]]))
-        return found
 
     def logits(self, ids: Sequence[int], made: Sequence[int]) -> np.ndarray:
         """Logits (1 + made, vocabulary) f32 of the first token made of a text and of each that
@@ -120,11 +131,21 @@ class T5:
         names = [f"{what}{n}" for n in layers for what in ("keys", "values")]
         self._writer.listen([self._reader[name] for name in names])
 
-    def generate(self, text: str, max_tokens: int = 256) -> str:
+    def generate(self, text: str, max_tokens: int = 256, sampling: Sampling = GREEDY) -> str:
         """What the model makes of a text, such as "translate English to German: ..."."""
-        tokenizer = read_tokenizer(self.directory / "tokenizer.json")
-        made = self.complete(tokenizer.encode(text).ids, max_tokens)
-        return str(tokenizer.decode(made))
+        made = self.complete(self.encode(text), max_tokens, sampling)
+        return self.decode(made)
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text, the end token too. Raises WeightsError."""
+        return list(self._tokenizer.encode(text).ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(tokens)))
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return read_tokenizer(self.directory / "tokenizer.json")
 
 
 def _decoder(given: Fields, config: T5Config, context: int) -> DecoderConfig:
