@@ -27,9 +27,13 @@ from default_cases import (
 )  # fmt: skip
 from test_default import TARGETS, assert_right
 
+from luminal.backend import cpu
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import bf16, boolean, f16, f32, f64, i32, i64
-from luminal.kernel.kernel import Guard
+from luminal.kernel.kernel import Guard, Load, Rewriter
+from luminal.lowering.lower import lower
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
 
 X = load("X", "m", "k")
 
@@ -214,10 +218,35 @@ def norm_of_sums():
     return kernel("norm of sums", buffers, {"n": 48, "g": 4, "k": 6}, values)
 
 
+def packed(turned, count, dtype=bf16):
+    """Panels in which a few neighbours of an axis lie together for each lane."""
+    at = I("k") * count + "s", I("p") * 16 + "n"
+    body = cast(load("X", *(at[::-1] if turned else at)), dtype)
+    buffers = [buffer("X", *((48, 6 * count) if turned else (6 * count, 48))),
+               buffer("Y", 3, 6, 16, count, dtype=dtype)]  # fmt: skip
+    values = [value("out", "pkns", body, store=store("Y", "p", "k", "n", "s"))]
+    return kernel("packed", buffers, {"p": 3, "k": 6, "n": 16, "s": count}, values)
+
+
+def half_attention(h, q, k, d, **kw):
+    """Scores are products of rounded numbers."""
+
+    def rounded(e):
+        return cast(cast(e, bf16), f32) if isinstance(e, Load) and e.buffer != "V" else e
+
+    plain = attention(h, q, k, d, **kw)
+    return replace(plain, values=tuple(map(Rewriter(rounded).value, plain.values)))
+
+
 FAMILIES = {
     **{f"gemm {dtype}": gemm_of(dtype) for dtype in (f64, i64, i32)},
     "gemm bf16": gemm_bf16(9, 33, 10),
     "gemv bf16": gemm_bf16(1, 33, 64),
+    "pairs in rows": packed(True, 2),
+    "pairs apart": packed(False, 2),
+    "fours in rows": packed(True, 4, i32),
+    "fours apart": packed(False, 4, i32),
+    "rounded attention": half_attention(2, 20, 33, 8),
     "max pool": pool(5, 9, 3, 2, "max", -np.inf),
     "average pool": pool(3, 20, 3, 1, "sum", 0.0),
     "product pool": pool(3, 8, 3, 1, "prod", 1.0),
@@ -248,3 +277,26 @@ EVERY = [*TARGETS, named("avx2"), named("avx512", 2)]
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families_run_right(name, target):
     assert_right(FAMILIES[name], {"s": 13}, target)
+
+
+def scheduled(case, target):
+    (part,) = prepare(case, target)
+    return default_schedule(part, target)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_neighbours_that_lie_together_are_one_vector(turned):
+    made, schedule = scheduled(packed(turned, 2), named("avx512"))
+    assert [str(loop) for loop in schedule.paths["out"][-2:]] == ["n/1#", "s/1#"]
+    text = cpu.render(lower(made, schedule, named("avx512")), named("avx512"))
+    assert "gather" not in text and "scatter" not in text
+
+
+def test_scores_of_rounded_numbers_are_summed_in_pairs():
+    plain = named("vnni")
+    fast = tuple(replace(i, cycles=1.0) for i in plain.instructions)
+    case = half_attention(2, 128, 256, 64)
+    made, schedule = scheduled(case, replace(plain, instructions=fast))
+    assert schedule.paths["score"][-1].kind == "collapse"
+    assert schedule.layouts["score_a"]
+    assert_right(half_attention(2, 40, 64, 16), {}, replace(plain, instructions=fast))

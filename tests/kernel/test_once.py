@@ -36,6 +36,14 @@ def product(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     return ops.matmul(x, w.T)
 
 
+def columns(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Neighbours in the lanes, whose pairs along the sum are rows apart; of the other side both."""
+    x, w = cx.tensor((48, 64), dtype), cx.tensor((64, 96), dtype)
+    if dtype == "i8":
+        x, w = x.cast("i32"), w.cast("i32")
+    return ops.matmul(x, w)
+
+
 def sized(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     """One side has as many rows as a run says."""
     cx.dim("n", 1, 64)
@@ -57,6 +65,7 @@ def weight_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
 
 CASES: list[tuple[Any, str]] = [
     (product, "f32"), (product, "bf16"), (product, "i8"), (sized, "f32"),
+    (columns, "bf16"), (columns, "i8"),
     (convolution, "f32"), (convolution, "bf16"), (weight_gradient, "f32"),
 ]  # fmt: skip
 

@@ -21,7 +21,7 @@ from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
 from .place import Lanes, Place, Steps, contiguous, in_tile, lanes_of
-from .shuffles import between, every_second, turned
+from .shuffles import between, every_second, interleaved, joined, turned
 
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
@@ -201,6 +201,10 @@ class Access:
         self, memory: Memory, locate: Locate, base: Index, steps: Steps, place: Place,
         mask: Val | None,
     ) -> Val:  # fmt: skip
+        if len(steps) == 2 and mask is None and self.build.shuffles:
+            found = self._beside(memory, base, *steps)
+            if found is not None:
+                return found
         if len(steps) != 1:
             return self._load_at(memory, locate(place), place.lanes, mask)
         if self.build.shuffles and mask is None:
@@ -260,6 +264,20 @@ class Access:
                 continue
             rows = self._rows(memory, base - position, axis, size, stride, [None] * size)
             return turned(self.build, rows)[position]
+        return None
+
+    def _beside(
+        self, memory: Memory, base: Index, lane: tuple[str, int, int], inner: tuple[str, int, int]
+    ) -> Val | None:
+        """Lanes with a few elements each, from vectors along either axis."""
+        (axis, size, stride), (short, count, step) = lane, inner
+        lanes = ((axis, size), (short, count))
+        if stride == 1:
+            rows = self._rows(memory, base, axis, size, step, [None] * count)
+            return interleaved(self.build, rows, lanes)
+        if step == 1:
+            rows = self._rows(memory, base, short, count, stride, [None] * size)
+            return joined(self.build, rows, lanes)
         return None
 
     def _every_second(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ..kernel.program import Val
 from .builder import Builder
+from .place import Lanes
 
 GROUP = 16  # bytes: within such a part of a vector lanes move in one cheap instruction
 
@@ -37,6 +38,29 @@ def _exchange(size: int, distance: int) -> tuple[tuple[int, ...], tuple[int, ...
     low = (i - distance + size if i & distance else i for i in range(size))
     high = (i + size if i & distance else i + distance for i in range(size))
     return tuple(low), tuple(high)
+
+
+def interleaved(build: Builder, rows: list[Val], lanes: Lanes) -> Val:
+    """The first elements of all vectors, the second ones ...; their number is a power of two."""
+    if len(rows) == 1:
+        return rows[0]
+    (axis, size), (short, count) = lanes
+    half = (axis, size), (short, count // 2)
+    a, b = (interleaved(build, rows[n::2], half) for n in (0, 1))
+    width = size * count // 2
+    picks = tuple(i + n for i in range(width) for n in (0, width))
+    return build.emit("shuffle", (a, b), a.dtype, lanes, picks)
+
+
+def joined(build: Builder, rows: list[Val], lanes: Lanes) -> Val:
+    """All vectors one after another; their number is a power of two."""
+    if len(rows) == 1:
+        return rows[0]
+    (axis, size), inner = lanes
+    middle = len(rows) // 2
+    a, b = (joined(build, part, ((axis, size // 2), inner))
+            for part in (rows[:middle], rows[middle:]))  # fmt: skip
+    return build.emit("shuffle", (a, b), a.dtype, lanes, tuple(range(2 * a.width)))
 
 
 def every_second(build: Builder, first: Val, second: Val) -> Val:

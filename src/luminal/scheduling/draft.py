@@ -14,7 +14,7 @@ from .outline import Outline
 from .panels import panels
 from .paths import Room, fitted, inner
 from .score import Tile
-from .solver import Solver
+from .solver import Solver, packed
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
 
@@ -110,9 +110,10 @@ class Draft:
         if tile.lane not in value.axes:
             self.put(value, room, self.solve(value, room, axis))
             return
-        self.put(value, room, Tile(tile.lane, False, {tile.lane: tile.width}, tile.width))
         order = (*(a for a in value.axes if a not in (tile.lane, axis)), axis, tile.lane)
         deep, last = tile.pair[0].collapse, len(order) - 1
+        self.put(value, room, packed(tile.lane, axis, deep, tile.width))
         kept = [(d, 1) for d in range(last - 1)]
+        self.facts.packed.add((value.name, axis))
         self.layouts[value.name] = (*kept, (last - 1, deep), (last, 1), (last - 1, 1))
         self.axes[value.name] = order

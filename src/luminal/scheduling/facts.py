@@ -83,6 +83,7 @@ class Facts:
         self.static = {a: e.is_constant for a, e in kernel.axes.items()}
         self.buffers = {b.name: b for b in kernel.buffers}
         self.rescales = {name for v in kernel.values for name in v.rescale}
+        self.packed = set[tuple[str, str]]()  # values whose neighbours along an axis lie together
         self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
@@ -330,7 +331,10 @@ class Facts:
         for side in value.factors:
             found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
             found = [x for x in found if axis in x.axes]
-            sides += any(x.stride(axis) == 1 or x.free or x.packable for x in found)
+            sides += any(
+                x.stride(axis) == 1 or x.free or x.packable or (x.name, axis) in self.packed
+                for x in found
+            )
         return sides == 2 or instruction.rows > 1
 
 

@@ -32,7 +32,7 @@ def row_frame(draft: Draft) -> None:
     every = [a for a in found.common if all(a in v.axes for v in found.values)] or found.common
     tiles = [draft.solve(v, Room()) for v in found.heavy]
     lanes = {t.lane for t in tiles}
-    turned = {t.across for t in tiles} - {""}
+    turned = {a for t in tiles for a in (t.across, t.beside)} - {""}
     free = [a for a in every if a not in lanes | turned]
     work = prod(size[a] for a in size if a not in free)
     room = _row_units(draft, free, work)

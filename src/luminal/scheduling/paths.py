@@ -54,6 +54,8 @@ def fitted(tile: Tile, room: Room) -> Tile:
         width //= 2
     sizes = {a: min(t, room.within.get(a, t)) for a, t in tile.sizes.items()}
     rows = {a: t for a, t in sizes.items() if a != tile.lane and t > 1}
+    if any(x.step % rows.get(tile.beside, 1) for x in room.outer if x.axis == tile.beside):
+        rows.pop(tile.beside)
     if width == tile.width:
         partial = tile.partial
         if tile.lane:
@@ -93,6 +95,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         loops += [Loop(tile.rows, 1, "vector")] if tile.rows else []
         loops += [Loop(tile.deep[0], 1, "vector")] if tile.deep[0] in value.over else []
         loops.append(Loop(lane, 1, "vector"))
+        loops += [Loop(tile.beside, 1, "vector")] if tile.size(tile.beside) > 1 else []
     paired = tile.pair is not None and tile.pair[1] in value.over
     return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair and paired else loops
 

@@ -20,6 +20,7 @@ ROWS = 14  # of a tile, at most
 TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
 DEEP = (2, 4, 8, 16, 32)  # parts of a sum in lanes
 MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
+PACKED = (2, 4)  # elements of a lane that lie side by side
 
 
 class Solver:
@@ -38,6 +39,9 @@ class Solver:
         have two axes in lanes, where an instruction multiplies matrices."""
         every = (x for v in group for x in self.facts.accesses(v))
         accesses = list({(x.name, x.load, x.conditions): x for x in every}.values())
+        beside = None if lane or width else self._beside(group)
+        if beside is not None:
+            return beside
         axes = [lane] if lane else self._lane_axes(group)
         found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
         if matrices and width is None:
@@ -140,6 +144,25 @@ class Solver:
                 axes = [a for a in axes if a in v.over or self.facts.store_stride(v, a) == 1]
         return axes
 
+    def _beside(self, group: list[Value]) -> Tile | None:
+        """Lanes that each have a few elements side by side where a value is stored: the pairs that
+        an instruction multiplies."""
+        (value, *others), facts = group, self.facts
+        if others or value.reduction or value.store is None or self.target.group > 1:
+            return None
+        by_stride = {facts.store_stride(value, a): a for a in value.axes if facts.static[a]}
+        short = by_stride.get(1, "")
+        count = self.span.get(short, 1)
+        lane = by_stride.get(count)
+        if count not in PACKED or lane is None or not value.serial.isdisjoint((short, lane)):
+            return None
+        for x in facts.accesses(value):
+            along = {x.stride(a) for a in (short, lane) if a in x.axes}
+            if along and (1 not in along or x.conditions or not x.load or x.load.slots):
+                return None
+        width = min(self.lanes, self.span[lane])
+        return packed(lane, short, count, width) if self.span[lane] % width == 0 else None
+
     def _shapes(
         self, value: Value, accesses: list[Access], axis: str, width: int | None
     ) -> Iterator[dict[str, int]]:
@@ -184,3 +207,8 @@ class Solver:
             return -sum(a not in x.axes for x in accesses), near
 
         return sorted(kept, key=order)[:3]
+
+
+def packed(lane: str, short: str, count: int, width: int) -> Tile:
+    """A vector of all elements of a short axis for each of its lanes."""
+    return Tile(lane, False, {lane: width, short: count}, width, beside=short)
