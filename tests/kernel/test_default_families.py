@@ -296,7 +296,7 @@ def test_scores_of_rounded_numbers_are_summed_in_pairs():
     plain = named("vnni")
     fast = tuple(replace(i, cycles=1.0) for i in plain.instructions)
     case = half_attention(2, 128, 256, 64)
-    made, schedule = scheduled(case, replace(plain, instructions=fast))
+    _, schedule = scheduled(case, replace(plain, instructions=fast))
     assert schedule.paths["score"][-1].kind == "collapse"
     assert schedule.layouts["score_a"]
     assert_right(half_attention(2, 40, 64, 16), {}, replace(plain, instructions=fast))
