@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 from luminal import LLM
 from luminal.cli import main
+from luminal.errors import WeightsError
+from luminal.models.llm.gguf_source import GGUFSource
 from luminal.models.llm.packaged import OWN
+from luminal.models.llm.source import open_source
 
 PASSAGE = """He found too late, in short, that he had entangled himself; and that precisely as he \
 became fully satisfied of his not caring for Louisa at all, he must regard himself as bound to \
@@ -33,3 +39,15 @@ def test_the_command_line_describes_it() -> None:
     result = CliRunner().invoke(main, ["info", "luminal-tiny"])
     assert result.exit_code == 0, result.output
     assert "4 of width 256" in result.output
+
+
+def test_a_file_is_known_by_its_first_bytes_or_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """As containers mount them: /model is a folder, or a file without a suffix."""
+    (tmp_path / "folder").mkdir()
+    for place in (tmp_path / "model", tmp_path / "folder" / "some.gguf"):
+        place.symlink_to(OWN["luminal-tiny"])
+    for place in (tmp_path / "model", tmp_path / "folder"):
+        assert isinstance(open_source(place), GGUFSource)
+    (tmp_path / "folder" / "other.gguf").symlink_to(OWN["luminal-tiny"])
+    with pytest.raises(WeightsError, match=r"other.gguf, some.gguf\? Name the file"):
+        open_source(tmp_path / "folder")
