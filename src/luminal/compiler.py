@@ -109,7 +109,9 @@ def compile_graph(
         return executable_of_graph(graph, interface, Interpreted(program), report, program)
     if budget is not None and isinstance(backend, Accelerator):
         backend.finish()  # raises DeviceError where it is not here to be timed
-    tuning = Tuning(backend, backend.target(report.threads), seed, database)
+    target = backend.target(report.threads)
+    target = replace(target, rounds=precision == "bf16" and target.group > 1)
+    tuning = Tuning(backend, target, seed, database)
     note = None if shortcut is None else partial(_note, shortcut, graph, interface)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere, note)
     with saved.report.stage("place"):

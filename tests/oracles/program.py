@@ -168,20 +168,23 @@ class _Run:
         yield
 
     def multiply(self, ins: Instruction) -> Steps:
-        """Each thread gives its elements of three matrices, then each takes some of the result."""
+        """Each thread gives its elements of three matrices, then each takes some of the result:
+        those of its group."""
         assert ins.out is not None and self.given is not None
         self.given[self.number] = [self.value(a) for a in ins.args]
         yield
         instruction, sides = self.matrix[ins.op], []
+        group, number = divmod(self.number, instruction.threads)
         shapes = ((instruction.rows, instruction.columns), (instruction.rows, instruction.collapse),
                   (instruction.columns, instruction.collapse))  # fmt: skip
         for n, (shape, way) in enumerate(zip(shapes, instruction.fragments)):
-            elements = np.stack([self.given[t][n] for t in range(len(self.given))])
+            elements = np.stack([self.given[group * instruction.threads + t][n]
+                                 for t in range(instruction.threads)])  # fmt: skip
             sides.append(np.zeros(shape, elements.dtype))
             sides[-1][way.places()] = elements
         made = instruction.specification(*sides)
         rows, columns = instruction.fragments[0].places()
-        self.names[ins.out.name] = made[rows[self.number], columns[self.number]]
+        self.names[ins.out.name] = made[rows[number], columns[number]]
         yield
 
     def loop(self, loop: For) -> Steps:
@@ -243,7 +246,8 @@ class _Run:
         if ins.op == "pack":
             return np.array(args, wanted).reshape(shape)
         if ins.op.startswith("across."):
-            return np.asarray(REDUCTIONS[ins.op[7:]].reduce(args[0].reshape(-1))).astype(wanted)
+            rows = args[0].reshape(*shape, -1)
+            return np.asarray(REDUCTIONS[ins.op[7:]].reduce(rows, -1)).astype(wanted)
         raise VerifyError(f"no operation {ins.op}")
 
     # ---- memory
@@ -261,7 +265,7 @@ class _Run:
         return np.asarray(start + ins.attrs[0] + lanes)
 
     def kept(self, mask: tuple[Val, ...], width: int) -> Array:
-        return self.value(mask[0]).reshape(-1) if mask else np.ones(width, np.bool_)
+        return np.broadcast_to(np.reshape(self.value(mask[0]) if mask else True, -1), width)
 
     def load(self, ins: Instruction, out: Val) -> Array:
         assert out.dtype is not None

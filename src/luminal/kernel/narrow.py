@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from ..graph.dtype import DType
-from .kernel import Apply, Constant, Expression, Read, Value
+from ..graph.dtype import DType, bf16, f16
+from .kernel import Apply, Constant, Expression, Guard, Kernel, Read, Value
 from .target import MatrixInstruction
 
 
@@ -51,3 +52,38 @@ def _holds(dtype: DType, other: DType) -> bool:
     if not (dtype.is_integer and other.is_integer):
         return False
     return dtype.lowest <= other.lowest and other.highest <= dtype.highest
+
+
+def half_weights(kernel: Kernel, instructions: Collection[MatrixInstruction]) -> Kernel:
+    """The kernel with weights of a running softmax rounded before they are multiplied, and what
+    they weigh: to f16 where that is of f16, as weights of at most 1 lose less there; else bf16."""
+    known = {v.name: v for v in kernel.values}
+    kinds = {i.first for i in instructions if i.first is i.second and i.rows > 1}
+    return replace(kernel, values=tuple(_half(v, known, kinds) for v in kernel.values))
+
+
+def _half(v: Value, known: Mapping[str, Value], kinds: Collection[DType]) -> Value:
+    online = v.reduction is not None and v.reduction.rescale is not None
+    sides = [_weight(factor, known) for factor in v.factors]
+    if not online or sum(sides) != 1:
+        return v
+    weighed = v.factors[sides.index(False)]
+    half = f16 if f16 in kinds and narrow(weighed, f16, v.dtype) else bf16
+    if half not in kinds:
+        return v
+    args = tuple(x if narrow(x, half, v.dtype) else _rounded(x, half) for x in v.factors)
+    return replace(v, body=Apply("mul", args, v.dtype))
+
+
+def _weight(factor: Expression, known: Mapping[str, Value]) -> bool:
+    """A power of a score from which the maximum so far was taken: at most 1."""
+    if not isinstance(factor, Read) or not known[factor.value].reads(so_far=True):
+        return False
+    body = known[factor.value].body
+    while isinstance(body, Guard):
+        body = body.body
+    return isinstance(body, Apply) and body.op == "exp2"
+
+
+def _rounded(x: Expression, half: DType) -> Expression:
+    return Apply("cast", (Apply("cast", (x,), half),), x.dtype)

@@ -55,7 +55,7 @@ class Instruction:
     iota                       attrs (step,): step * lane number, integers over one lane axis
     pack                       scalars -> one vector
     shuffle                    (a, b) attrs (picks...): lanes of the two, numbered through
-    across.sum|max|min|prod    reduce all lanes to a scalar; before they are threads, the outer ones
+    across.sum|max|min|prod    reduce all lanes; before they are threads, all but those it keeps
     offset                     (position, i64): so many elements further, in the same memory
     load                       (position[, mask]) attrs (n,): contiguous, from n elements further
                                on; 0 where masked

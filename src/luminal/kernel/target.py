@@ -35,6 +35,20 @@ class Fragment:
             rows, columns = rows + row * here, columns + column * here
         return rows, columns
 
+    @property
+    def ordered(self) -> Fragment:
+        """The same with elements in order, by digits that count."""
+        kept = [n for n, digit in enumerate(self.digits) if digit > 1]
+        digits, rows, columns = (tuple(side[n] for n in kept)
+                                 for side in (self.digits, self.rows, self.columns))  # fmt: skip
+        return Fragment(digits, rows, columns, tuple(sorted(self.elements)))
+
+    def side(self, number: int) -> Fragment:
+        """Where a column of it lies (0), or a row (1), as a matrix of one column."""
+        still = (0,) * len(self.digits)
+        elements = tuple((n, 0) for n in sorted({each[number] for each in self.elements}))
+        return Fragment(self.digits, (self.rows, self.columns)[number], still, elements)
+
 
 @dataclass(frozen=True)
 class MatrixInstruction:
@@ -44,7 +58,8 @@ class MatrixInstruction:
     cycles: measured issue cost, in units of one f32 fma instruction. most: the largest number that
     the first operand may be (where an instruction's own sums would overflow). scratch: registers
     that it takes beside its operands. fragments: of acc, a and b, where threads hold them.
-    function: what executes it, if that has another name.
+    part: the instruction of which a group of threads executes one or several side by side, each
+    with a part of the elements of acc and b. function: what executes it, if that has another name.
     """
 
     name: str
@@ -58,6 +73,7 @@ class MatrixInstruction:
     rows: int = 1
     columns: int = 1
     fragments: tuple[Fragment, ...] = ()
+    part: str = ""
     function: str = ""
 
     @property
@@ -105,7 +121,8 @@ class Target:
     bandwidth: bytes a second from memory, for all threads together. launch: seconds of a kernel
     and its barrier. hint: assumed value of a run-time size without a hint of its own. index_bits:
     32 where indices shall be narrow if they are known to fit. libraries: those that can be called
-    (see `library.py`).
+    (see `library.py`). rounds: weights of a running softmax, and what they weigh, may be rounded to
+    two bytes where an instruction multiplies such: the contract of the program says so.
     """
 
     name: str
@@ -135,6 +152,7 @@ class Target:
     costs: Costs = Costs()
     instructions: tuple[MatrixInstruction, ...] = ()
     libraries: tuple[str, ...] = ()
+    rounds: bool = False
 
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are

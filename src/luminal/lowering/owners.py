@@ -14,16 +14,16 @@ from .builder import integer
 from .place import Lanes
 
 THREAD = Val("%thread", i64)
-Way = Lanes  # the lanes of a matrix, as its fragment has them; () for lane by lane
+Way = Fragment | None  # as part of a matrix, or of its rows or columns; None: lane by lane
 Row = tuple[Val, ...]  # the numbers that a thread has of a vector
 
 
 class Owners:
-    """threads: at least so many. fragments: how matrices lie, by their lanes. Statements go to
-    `out`; those that a thread computes once for a unit to `head`."""
+    """threads: at least so many. fragments: how matrices lie, by their lanes, each in order.
+    Statements go to `out`; those that a thread computes once for a unit to `head`."""
 
     def __init__(
-        self, threads: int, fragments: Mapping[Way, Fragment], multiples: Multiples
+        self, threads: int, fragments: Mapping[Lanes, Fragment], multiples: Multiples
     ) -> None:
         self.threads = max([threads, *(way.threads for way in fragments.values())])
         self.fragments, self.multiples = fragments, multiples
@@ -37,12 +37,18 @@ class Owners:
 
     def ways(self, lanes: Lanes) -> list[Way]:
         """As what vectors of these lanes are wanted: parts of matrices, or lane by lane."""
-        return [w for w in self.fragments if lanes and {*lanes} <= {*w}] or [()]
+        found = dict[Way, None]()
+        for whole, way in self.fragments.items():
+            if lanes == whole:
+                found[way] = None
+            elif len(lanes) == 1 and lanes[0] in whole:
+                found[way.side(whole.index(lanes[0]))] = None
+        return list(found) or [None]
 
     def alone(self, lanes: Lanes) -> bool:
         """Whether each element of a vector has one thread, always the same of its lanes."""
         width, (way, *others) = wide(lanes), self.ways(lanes)
-        count = len(self.fragments[way].elements) if way else width // self.threads
+        count = len(way.elements) if way else width // self.threads
         return not others and width == self.threads * count
 
     def places(self, lane: tuple[str, int], lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
@@ -53,11 +59,10 @@ class Owners:
             inside = wide(lanes[lanes.index(lane) + 1 :])
             start = start if inside == 1 else self.once("floor_div", start, inside)
             return start if lane == lanes[0] else self.once("mod", start, lane[1]), [0]
-        side, fragment = way.index(lane), self.fragments[way]
-        total = integer(0)
-        for digit, factor in zip(self.digits(fragment), (fragment.rows, fragment.columns)[side]):
+        side, total = lanes.index(lane), integer(0)
+        for digit, factor in zip(self.digits(way), (way.rows, way.columns)[side]):
             total = self.once("add", total, self.once("mul", digit, factor)) if factor else total
-        return total, [element[side] for element in fragment.elements]
+        return total, [element[side] for element in way.elements]
 
     def digits(self, fragment: Fragment) -> list[Val]:
         """Of the thread's number."""
@@ -85,11 +90,9 @@ class Owners:
         width = wide(lanes)
         if not way:
             return [self.few[width]] if width < self.threads else []
-        fragment = self.fragments[way]
-        moving = [f for lane, f in zip(way, (fragment.rows, fragment.columns)) if lane in lanes]
-        still = [not any(factors) for factors in zip(*moving)]
         return [self.emit("less", (digit, integer(1)), boolean)
-                for digit, same in zip(self.digits(fragment), still) if same]  # fmt: skip
+                for digit, *moves in zip(self.digits(way), way.rows, way.columns)
+                if not any(moves)]  # fmt: skip
 
     def emit(
         self, op: str, args: Row, dtype: DType | None, attrs: tuple[int, ...] = (),
@@ -106,13 +109,13 @@ class Owners:
 
     def row(self, val: Val, way: Way) -> Row:
         """The numbers that a thread has of a value, as part of a matrix."""
-        count = len(self.fragments[way].elements) if way else 1
+        count = len(way.elements) if way else 1
         if val.lanes and not val.literal:
             return self.names[val.name, way]
-        return (self.names.get((val.name, ()), (replace(val, lanes=()),))[0],) * count
+        return (self.names.get((val.name, None), (replace(val, lanes=()),))[0],) * count
 
     def scalar(self, val: Val) -> Val:
-        return self.row(val, ())[0]
+        return self.row(val, None)[0]
 
 
 def wide(lanes: Lanes) -> int:

@@ -153,7 +153,8 @@ class Accumulators:
         if not any(axis in over for axis, _ in lanes):
             return totals
         kept = tuple(lane for lane in lanes if lane[0] not in over)
-        if kept and (build.shuffles or lanes[-1:] != kept or len(lanes) != 2):
+        mixed = build.shuffles or len(lanes) != 2
+        if kept and (mixed or kept not in (lanes[:1], lanes[1:])):
             raise Illegal(f"{self.value.name}: lanes of kept and reduced axes cannot be mixed")
         several = len(totals) > 1 and build.shuffles and groups_of(totals[0])
         if several and all(t.lanes == lanes for t in totals):

@@ -10,7 +10,7 @@ vector has lanes; a vector of kept lanes inside reduced ones lies in them as a m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import Illegal
@@ -74,21 +74,35 @@ def _width(ins: Instruction) -> int:
     return max((v.width for v in (*ins.args, *([ins.out] if ins.out else []))), default=1)
 
 
-def _fragments(body: list[Statement], target: Target) -> dict[Way, Fragment]:
+def _fragments(body: list[Statement], target: Target) -> dict[Lanes, Fragment]:
     """How the matrices of a program lie, by their lanes."""
     known = {i.name: i.fragments for i in target.instructions}
-    found: dict[Way, Fragment] = {}
+    found: dict[Lanes, Fragment] = {}
     for ins in instructions(body):
         if is_matrix(ins):
             for val, fragment in zip(ins.args, known[ins.op], strict=True):
-                if found.setdefault(val.lanes, fragment) != fragment:
+                if found.setdefault(val.lanes, fragment.ordered) != fragment.ordered:
                     raise Illegal(f"{val.lanes} are rows here and columns there")
-        elif ins.op.startswith("across.") and ins.out and ins.out.lanes:
+    for ins in instructions(body):
+        if ins.op.startswith("across.") and ins.out and ins.out.lanes:
             (_, outer), (_, inner) = ins.args[0].lanes
-            found[ins.args[0].lanes] = Fragment((inner, outer), (0, 1), (1, 0), ((0, 0),))
+            vector = Fragment((inner, outer), (0, 1), (1, 0), ((0, 0),))
+            found.setdefault(ins.args[0].lanes, vector.ordered)
     if len({fragment.threads for fragment in found.values()}) > 1:
         raise Illegal("matrices of different numbers of threads")
     return found
+
+
+def _steps(way: Fragment, side: int) -> list[int]:
+    """How far apart the threads are that have others of the same row (0) or column (1)."""
+    steps, bit = list[int](), 1
+    for digit, *moves in zip(way.digits, way.rows, way.columns):
+        if moves[1 - side]:
+            if moves[side]:
+                raise Illegal("threads have other rows and other columns")
+            steps += (bit << n for n in range(digit.bit_length() - 1))
+        bit *= digit
+    return steps
 
 
 def _widest(body: list[Statement]) -> int:
@@ -103,20 +117,21 @@ class _Lanes(Owners):
     """What one of the threads does. widest: lanes of a vector. written: memories that change."""
 
     def __init__(
-        self, target: Target, fragments: Mapping[Way, Fragment], multiples: Multiples, widest: int,
-        written: Collection[str],
+        self, target: Target, fragments: Mapping[Lanes, Fragment], multiples: Multiples,
+        widest: int, written: Collection[str],
     ) -> None:  # fmt: skip
         super().__init__(max(target.group, widest), fragments, multiples)
-        self.written = written
+        self.written, self.matrices = written, {i.name: i for i in target.instructions}
         self.exchanges, self.wide, self.warp = target.exchanges, target.wide, target.group
         self.tiles: dict[tuple[DType, int], Tile] = {}
+        self.loaded: dict[str, str] = {}  # under a condition
 
     # ---- statements
 
     def whole(self, body: list[Statement]) -> list[Statement]:
         """The body of a unit."""
         vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
-        widths = {wide(lanes) for lanes in vectors if self.ways(lanes) == [()]} - set(self.lane)
+        widths = {wide(lanes) for lanes in vectors if self.ways(lanes) == [None]} - set(self.lane)
         for width in sorted(widths):
             if self.threads % width:
                 raise Illegal(f"vectors of {width} lanes in {self.threads} threads")
@@ -176,29 +191,64 @@ class _Lanes(Owners):
         if is_matrix(ins):
             return self.matrix(ins, out)
         if ins.op.startswith("across."):
-            if self.ways(ins.args[0].lanes) != [way]:
-                raise Illegal("elements of a matrix are added up")
-            assert out.dtype is not None
-            (value,) = self.row(ins.args[0], way)
-            steps = [1 << n for n in range(31) if out.width <= 1 << n < ins.args[0].width]
-            return (self.across(COMBINE[ins.op[7:]], value, out.dtype, steps),)
+            return self.reduced(ins, out, way)
         if ins.op == "iota":
             start, further = self.places(out.lanes[0], out.lanes, way)
             return tuple(self.counted(ins, out, start, more) for more in further)
         if ins.op in LOADS:
             return self.load(ins, out, way)
-        rows = list(zip(*(self.row(a, way) for a in ins.args)))
         if ins.op == "expand":
-            if not way:
-                self.check_expand(ins.args[0].lanes, out.lanes)
-            return tuple(args[0] for args in rows)
+            return self.expanded(ins.args[0], out.lanes, way)
+        rows = list(zip(*(self.row(a, way) for a in ins.args)))
+        if ins.op == "select":
+            return tuple(self.chosen(args, out) for args in rows)
         if ins.op in SCALARS or ins.op in ("fma", "offset"):
             return tuple(self.emit(ins.op, args, out.dtype, ins.attrs) for args in rows)
         raise Illegal(f"{ins.op} by the threads of a unit")
 
-    def check_expand(self, inner: Lanes, lanes: Lanes) -> None:
-        if inner and lanes[len(lanes) - len(inner) :] != inner:
+    def expanded(self, val: Val, lanes: Lanes, way: Way) -> Row:
+        """Repeated along lanes that it lacks."""
+        inner = val.lanes
+        if way is None and inner and lanes[len(lanes) - len(inner) :] != inner:
             raise Illegal("lanes of one thread repeated in others")
+        if way is None or not inner or inner == lanes or val.literal:
+            return self.row(val, way)
+        side = lanes.index(inner[0])
+        few = way.side(side)
+        row = dict(zip(few.elements, self.row(val, few), strict=True))
+        return tuple(row[element[side], 0] for element in way.elements)
+
+    def reduced(self, ins: Instruction, out: Val, way: Way) -> Row:
+        """All lanes combined, or those of the rows or columns of a matrix: first those of a thread,
+        then with the threads that have others."""
+        (value,), (whole, *others), op = ins.args, self.ways(ins.args[0].lanes), COMBINE[ins.op[7:]]
+        assert out.dtype is not None
+        if whole is None and not out.lanes:
+            steps = [1 << n for n in range(value.width.bit_length() - 1)]
+            return (self.across(op, self.scalar(value), out.dtype, steps),)
+        side = value.lanes.index(out.lanes[0]) if out.lanes else 0
+        if whole is None or others or way is None or way != whole.side(side):
+            raise Illegal("elements of a matrix are added up")
+        sums: dict[int, Val] = {}
+        for val, element in zip(self.row(value, whole), whole.elements):
+            old = sums.get(element[side])
+            sums[element[side]] = val if old is None else self.emit(op, (old, val), out.dtype)
+        steps = _steps(whole, side)
+        return tuple(self.across(op, sums[n], out.dtype, steps) for n, _ in way.elements)
+
+    def chosen(self, args: Row, out: Val) -> Val:
+        """What was loaded under a condition is 0 where that does not hold."""
+        mask, value, other = args
+        zero = other.literal and float(other.name) == 0
+        if zero and mask.name in self.conjuncts(self.loaded.get(value.name, "")):
+            return value
+        return self.emit("select", args, out.dtype)
+
+    def conjuncts(self, name: str) -> set[str]:
+        """The conditions of which one is made."""
+        ins = self.multiples.made.get(name)
+        parts = ins.args if ins is not None and ins.op == "and" else ()
+        return {name}.union(*(self.conjuncts(part.name) for part in parts))
 
     def counted(self, ins: Instruction, out: Val, start: Val, more: int) -> Val:
         assert out.dtype is not None
@@ -208,14 +258,26 @@ class _Lanes(Owners):
 
     def matrix(self, ins: Instruction, out: Val) -> Row:
         """Executed by all threads together, each with its elements in registers."""
-        packed = []
-        for val in ins.args:
-            row = self.row(val, val.lanes)
-            packed.append(self.emit("pack", row, val.dtype, lanes=(("registers", len(row)),)))
-        made = self.emit(ins.op, tuple(packed), out.dtype, lanes=packed[0].lanes)
-        return tuple(
-            self.emit("shuffle", (made, made), out.dtype, (n,)) for n in range(made.width)
-        )
+        whole = self.matrices[ins.op]
+        held = [self.elements(val, fragment) for val, fragment in zip(ins.args, whole.fragments)]
+        each = [len(f.elements) for f in self.matrices[whole.part or whole.name].fragments]
+        first, made = self.packed(held[1], ins.args[1].dtype), list[Val]()
+        for n in range(len(held[0]) // each[0]):
+            acc, second = (self.packed(held[i][n * each[i] : (n + 1) * each[i]], ins.args[i].dtype)
+                           for i in (0, 2))  # fmt: skip
+            sums = self.emit(whole.part or ins.op, (acc, first, second), out.dtype, lanes=acc.lanes)
+            made += (self.emit("shuffle", (sums, sums), out.dtype, (i,)) for i in range(sums.width))
+        found = dict(zip(whole.fragments[0].elements, made, strict=True))
+        return tuple(found[element] for element in whole.fragments[0].ordered.elements)
+
+    def elements(self, val: Val, fragment: Fragment) -> Row:
+        """In the order in which an instruction takes them."""
+        way = fragment.ordered
+        row = dict(zip(way.elements, self.row(val, way), strict=True))
+        return tuple(row[element] for element in fragment.elements)
+
+    def packed(self, row: Row, dtype: DType | None) -> Val:
+        return self.emit("pack", row, dtype, lanes=(("registers", len(row)),))
 
     # ---- memory
 
@@ -228,30 +290,51 @@ class _Lanes(Owners):
             return tuple(self.emit("load", args, out.dtype, (0,)) for args in zip(here, *rest))
         where, further = self.along(ins, out.lanes, way)
         begin = self.moved(position, where)
-        if not rest and way and out.dtype.bytes <= 4 and out.dtype is not boolean:
-            return self.together(ins, out, begin, further)
+        masks: Row = rest[0] if rest else ()
+        if way and out.dtype.bytes <= 4 and out.dtype is not boolean:
+            return self.together(out, begin, further, masks)
         return tuple(
-            self.emit("load", (begin, *mask), out.dtype, (at,)) for at, *mask in zip(further, *rest)
+            self.emit("load", (begin, *masks[n : n + 1]), out.dtype, (at,))
+            for n, at in enumerate(further)
         )
 
-    def together(self, ins: Instruction, out: Val, begin: Val, further: list[int]) -> Row:
-        """Numbers that lie side by side in one load."""
+    def together(self, out: Val, begin: Val, further: list[int], masks: Row) -> Row:
+        """Numbers that lie side by side, under one condition, in one load."""
         assert out.dtype is not None
-        made: dict[int, Val] = {}
-        most = self.wide // out.dtype.bytes
-        for at, count in together(sorted(set(further)), self.multiples.of(begin), most):
-            if count == 1 or count * out.dtype.bytes < 4:
-                for n in range(at, at + count):
-                    made[n] = self.emit("load", (begin,), out.dtype, (n,))
-                continue
-            several = self.emit("load", (begin,), out.dtype, (at,), (("registers", count),))
-            for n in range(count):
-                made[at + n] = self.emit("shuffle", (several, several), out.dtype, (n,))
-        return tuple(made[at] for at in further)
+        made: dict[tuple[str, int], Val] = {}
+        for name, mask, places in self.alike(further, masks):
+            for at, count in self.runs(begin, places, out.dtype):
+                if count == 1:
+                    made[name, at] = self.emit("load", (begin, *mask), out.dtype, (at,))
+                    continue
+                lanes = (("registers", count),)
+                several = self.emit("load", (begin, *mask), out.dtype, (at,), lanes)
+                for n in range(count):
+                    one = self.emit("shuffle", (several, several), out.dtype, (n,))
+                    made[name, at + n] = one
+        names = [mask.name for mask in masks] or [""] * len(further)
+        self.loaded |= {val.name: name for (name, _), val in made.items() if name}
+        return tuple(made[key] for key in zip(names, further))
+
+    def alike(self, further: list[int], masks: Row) -> list[tuple[str, Row, list[int]]]:
+        """(its name, condition, places) of the numbers under each condition."""
+        found: dict[str, tuple[Row, set[int]]] = {}
+        for n, at in enumerate(further):
+            mask = masks[n : n + 1]
+            found.setdefault(mask[0].name if mask else "", (mask, set()))[1].add(at)
+        return [(name, mask, sorted(places)) for name, (mask, places) in found.items()]
+
+    def runs(self, begin: Val, places: list[int], dtype: DType) -> Iterator[tuple[int, int]]:
+        """What one access takes: of places behind a position, (first, count)."""
+        for at, count in together(places, self.multiples.of(begin), self.wide // dtype.bytes):
+            if count * dtype.bytes < 4:  # less than a register
+                yield from ((at + n, 1) for n in range(count))
+            else:
+                yield at, count
 
     def along(self, ins: Instruction, lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
         """Where a thread begins behind a position, and its numbers from there on."""
-        count = len(self.fragments[way].elements) if way else 1
+        count = len(way.elements) if way else 1
         total, further = integer(0), [ins.attrs[0]] * count
         for lane, stride in zip(lanes, strides(ins, lanes)):
             start, more = self.places(lane, lanes, way)
@@ -269,35 +352,43 @@ class _Lanes(Owners):
         position, *rest = self.scalar(ins.args[1]), *(self.row(a, way) for a in ins.args[2:])
         row, first = self.row(value, way), self.first(value.lanes, way)
         if ins.op == "scatter_at":
-            here, further = [self.moved(position, w) for w in rest.pop(0)], [0] * len(row)
-        else:
-            where, further = self.along(ins, value.lanes, way)
-            begin = self.moved(position, where)
-            if not rest and not first and way and self.stored_together(row, begin, further):
-                return
-            here = [begin] * len(row)
-        for number, (val, at, more) in enumerate(zip(row, here, further)):
-            masks = [mask[number] for mask in rest] + first
-            while len(masks) > 1:
-                masks[:2] = [self.emit("and", (masks[0], masks[1]), boolean)]
-            self.out.append(Instruction(None, "store", (val, at, *masks), (more,)))
+            where, further = rest.pop(0), [0] * len(row)
+            masks = self.all_of(rest, first, len(row))
+            for n, (val, place) in enumerate(zip(row, where)):
+                self.stored((val, self.moved(position, place), *masks[n : n + 1]), 0)
+            return
+        start, further = self.along(ins, value.lanes, way)
+        begin, masks = self.moved(position, start), self.all_of(rest, first, len(row))
+        dtype = value.dtype
+        if not way or dtype is None or dtype.bytes > 4 or dtype is boolean:
+            for n, (val, more) in enumerate(zip(row, further)):
+                self.stored((val, begin, *masks[n : n + 1]), more)
+            return
+        numbers = dict(zip(further, row))
+        for _, mask, places in self.alike(further, masks):
+            for at, count in self.runs(begin, places, dtype):
+                val = numbers[at]
+                if count > 1:
+                    val = self.packed(tuple(numbers[at + n] for n in range(count)), dtype)
+                self.stored((val, begin, *mask), at)
 
-    def stored_together(self, row: Row, begin: Val, further: list[int]) -> bool:
-        """Numbers that lie side by side in one store, where a register holds a whole number."""
-        dtype, numbers = row[0].dtype, dict(zip(further, row))
-        if dtype is None or dtype.bytes > 4 or dtype is boolean:
-            return False
-        most = self.wide // dtype.bytes
-        for at, count in together(sorted(numbers), self.multiples.of(begin), most):
-            val = numbers[at]
-            if count * dtype.bytes >= 4 and count > 1:
-                several = tuple(numbers[at + n] for n in range(count))
-                val = self.emit("pack", several, dtype, lanes=(("registers", count),))
-                self.out.append(Instruction(None, "store", (val, begin), (at,)))
-                continue
-            for n in range(count):
-                self.out.append(Instruction(None, "store", (numbers[at + n], begin), (at + n,)))
-        return True
+    def stored(self, args: Row, further: int) -> None:
+        self.out.append(Instruction(None, "store", args, (further,)))
+
+    def all_of(self, rows: list[Row], first: list[Val], count: int) -> Row:
+        """For each number the condition under which it is stored; nothing: always."""
+        if not rows and not first:
+            return ()
+        known: dict[tuple[str, ...], Val] = {}
+        made = []
+        for masks in zip(*rows, *([val] * count for val in first), strict=True):
+            key = tuple(mask.name for mask in masks)
+            if key not in known:
+                known[key], *others = masks
+                for mask in others:
+                    known[key] = self.emit("and", (known[key], mask), boolean)
+            made.append(known[key])
+        return tuple(made)
 
     def across(self, op: str, value: Val, dtype: DType, steps: list[int]) -> Val:
         """Exchanged inside warps, then through two tiles in turn: one barrier is enough for each

@@ -247,7 +247,7 @@ KINDS: dict[str, Callable[[Val, Val], bool]] = {  # (operand, what is made or st
     "v": lambda a, moved: a.dtype is not None,  # any value
     "o": lambda a, moved: (a.dtype, a.lanes) == (moved.dtype, moved.lanes),  # of the result's kind
     "w": lambda a, moved: a.dtype in INDICES and a.lanes == moved.lanes,  # where its lanes are
-    "m": lambda a, moved: a.dtype is boolean and a.lanes == moved.lanes,  # a mask
+    "m": lambda a, moved: a.dtype is boolean and a.lanes in (moved.lanes, ()),  # a mask
 }
 SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
     "fma": ("v", "ooo", 0), "expand": ("v", "v", 0), "iota": ("v", "", 1),
@@ -302,7 +302,9 @@ def _elementwise(ins: Instruction) -> None:
 def _across(ins: Instruction) -> None:
     _require(ins.op[7:] in REDUCTIONS, "no such reduction")
     _require(len(ins.args) == 1 and bool(ins.args[0].lanes), "it reduces lanes")
-    _require(_is_scalar(_out(ins), ins.args[0].dtype), "its result is a scalar")
+    out, lanes = _out(ins), ins.args[0].lanes
+    _require(out.dtype is ins.args[0].dtype, "its result is of another dtype")
+    _require(out.lanes == lanes[: len(out.lanes)] != lanes, "its result has the outermost lanes")
 
 
 def _fma(ins: Instruction) -> None:

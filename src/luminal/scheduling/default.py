@@ -12,6 +12,7 @@ No operation is named anywhere in these.
 from __future__ import annotations
 
 from ..kernel.kernel import Kernel
+from ..kernel.narrow import half_weights
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..lowering.library import call, libraries
@@ -19,6 +20,7 @@ from .decisions import Decisions
 from .draft import Draft
 from .frames import tile_frame
 from .frames_joint import in_turn, joint_frame, sum_of_sums
+from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .operands import add_operands
@@ -46,6 +48,9 @@ def default_schedule(
 def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Draft:
     """The default schedule as it was drawn up: with the tiles that were chosen for it."""
     found = outline(kernel, target, decisions)
+    if target.rounds and found.streams and matrices(found) is None:
+        narrow = outline(half_weights(kernel, target.instructions), target, decisions)
+        found = narrow if matrices(narrow) else found
     kernel, operands = add_operands(found)
     if operands:
         found = again(found, kernel, operands)

@@ -325,7 +325,9 @@ class Facts:
         return sorted(map(sorted, sides)) == sorted([[row], [column]])
 
     def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
-        if not self.static[axis] or self.size[axis] % instruction.collapse:
+        online = value.reduction is not None and value.reduction.rescale is not None
+        whole = self.static[axis] and self.size[axis] % instruction.collapse == 0
+        if not whole and not (online and instruction.rows > 1):
             return False
         sides = 0
         for side in value.factors:

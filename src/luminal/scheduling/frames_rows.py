@@ -13,6 +13,7 @@ from ..kernel.schedule import Loop
 from .draft import Draft
 from .facts import round_up
 from .frames import LINE, UNITS, parallel
+from .frames_matrices import matrices, matrix_frame
 from .outline import shared_out, stream_of
 from .paths import Room
 
@@ -107,6 +108,10 @@ def _count(draft: Draft, room: Room) -> int:
 def stream_frame(draft: Draft) -> None:
     """Online reductions: all values of a stream share one loop over blocks of its axis."""
     found, size = draft.found, draft.size
+    made = matrices(found)
+    if made is not None:
+        matrix_frame(draft, made)
+        return
     lane = found.lane if found.lane and 2 * size[found.lane] >= draft.facts.lanes else None
     width = 0
     if lane:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from ..kernel.narrow import operands
 from .facts import Facts, weight
+from .frames_matrices import kept_factors
 from .outline import Outline
 from .score import AGAIN, Tile
 from .solver import Solver
@@ -24,10 +25,16 @@ Made: TypeAlias = tuple[list[Value], set[str]]
 
 def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
     """The kernel with operand values before the sums that read them, and their names. The threads
-    of a group read through their caches: what they shared would cost barriers, and room."""
-    if found.target.group > 1:
-        return found.kernel, set()
+    of a group read through their caches: what they shared would cost barriers, and room; of
+    matrices each keeps its part."""
     values, names = list(found.kernel.values), set[str]()
+    if found.target.group > 1:
+        for name, factor in kept_factors(found).items():
+            at = next(i for i, u in enumerate(values) if u.name == name)
+            side = factor.name.endswith("b")
+            values[at : at + 1] = [factor, _reader(values[at], [factor, None][:: 1 - 2 * side])]
+            names.add(factor.name)
+        return replace(found.kernel, values=tuple(values)), names
     for v in found.heavy:
         if not v.factors:
             continue

@@ -221,7 +221,7 @@ class _Walk:
             return self._access(s)
         if is_matrix(s):
             made = next(i for i in self.target.instructions if i.name == s.op)
-            per = 2 * made.rows * made.columns * made.collapse
+            per = 2 * made.rows * made.columns * made.collapse * self.warps
             self.counted.tensor += per * made.first.bytes / 2 * self._times()
         if s.op in ("pack", "shuffle"):
             return False

@@ -51,11 +51,13 @@ def fragments(per: int) -> tuple[Fragment, Fragment, Fragment]:
 
 
 def instruction(
-    function: str, dtype: DType, accumulator: DType, cycles: float, down: int, across: int
-) -> MatrixInstruction:
+    function: str, dtype: DType, accumulator: DType, cycles: float, down: int, across: int,
+    beside: int = 1,
+) -> MatrixInstruction:  # fmt: skip
     """One of `FUNCTIONS` as schedules see it: by so many warps below and beside each other, each
-    with a product of its own. Both operands are summed up in another order, in which the elements
-    of a thread lie side by side."""
+    with as many products side by side. Both operands are summed up in another order, in which the
+    elements of a thread lie side by side, and so do its columns of several products: as wide as the
+    sum, the accumulator lies among threads as a first operand does."""
     per, warps = 4 // dtype.bytes, (across, down)
 
     def placed(way: Fragment, rows: tuple[int, int], columns: tuple[int, int]) -> Fragment:
@@ -66,11 +68,17 @@ def instruction(
         return replace(way, columns=(2 * per, 0), elements=elements)
 
     c, a, b = fragments(per)
-    ways = (placed(c, (0, 16), (8, 0)), placed(near(a), (0, 16), (0, 0)),
-            placed(near(b), (8, 0), (0, 0)))  # fmt: skip
+    a, b, many = near(a), near(b), range(beside)
+    sums = tuple((r, beside * n + m) for m in many for r, n in c.elements)
+    c = replace(c, columns=(2 * beside, 0), elements=sums)
+    b = replace(b, rows=(0, beside), elements=tuple((m, k) for m in many for _, k in b.elements))
+    wide = 8 * beside
+    ways = (placed(c, (0, 16), (wide, 0)), placed(a, (0, 16), (0, 0)),
+            placed(b, (wide, 0), (0, 0)))  # fmt: skip
     return MatrixInstruction(
-        f"{function}_{down}x{across}", 8 * per, dtype, dtype, accumulator, cycles,
-        rows=16 * down, columns=8 * across, fragments=ways, function=function,
+        f"{function}_{down}x{across}" + f"_{beside}" * (beside > 1), 8 * per, dtype, dtype,
+        accumulator, cycles, rows=16 * down, columns=wide * across, fragments=ways,
+        part=f"{function}_1x1", function=function,
     )  # fmt: skip
 
 
@@ -215,16 +223,17 @@ def text_of(names: Iterable[str]) -> str:
 
 
 CYCLES = 1.6  # of 32 products: 2,048 in 6.5, where 32 of f32 take one
+SHAPES = ((1, 1), (2, 2), (2, 4), (4, 1, 2), (4, 1, 4), (1, 1, 2), (1, 1, 4))
 INSTRUCTIONS = tuple(
-    instruction(function, dtype, accumulator, CYCLES, *warps)
+    instruction(function, dtype, accumulator, CYCLES, *shape)
     for function, dtype, accumulator in (
         ("mma_bf16", bf16, f32), ("mma_f16", f16, f32), ("mma_s8", i8, i32),
     )
-    for warps in ((1, 1), (2, 2), (2, 4))
+    for shape in SHAPES
 )  # fmt: skip
 DIALECT = replace(
     text.CUDA,
-    matrices={i.name: (i.function, text_of([i.function])) for i in INSTRUCTIONS},
+    matrices={i.part: (i.function, text_of([i.function])) for i in INSTRUCTIONS},
 )
 
 

@@ -4,7 +4,7 @@ matrix instruction takes, and what lies side by side in memory. In the text they
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...errors import Unsupported
 from ...graph.dtype import DType
@@ -35,7 +35,9 @@ class Registers(Writer):
         elif ins.op in ("pack", "load") and ins.out is not None and ins.out.width > 1:
             kind, count = self.held(ins.out)
             if ins.op == "load":
-                self.load_several(ins, f"{kind} {self.array(ins.out)}[{count}];", indent)
+                zeros = " = {}" if len(ins.args) > 1 else ""
+                array = f"{kind} {self.array(ins.out)}[{count}]{zeros};"
+                self.load_several(ins, array, indent)
             else:
                 parts = ", ".join(self.packed(ins, ins.out.dtype))
                 name = self.array(ins.out)
@@ -84,11 +86,17 @@ class Registers(Writer):
 
     def load_several(self, ins: Instruction, array: str, indent: str) -> None:
         assert ins.out is not None
-        self.lines += [indent + array, indent + self.moved(0, ins.out, ins.args[0], ins.attrs[0])]
+        moved = self.moved(0, ins.out, ins.args[0], ins.attrs[0])
+        self.lines += [indent + array, indent + self.under(ins.args[1:], moved)]
 
     def store_several(self, ins: Instruction, indent: str) -> None:
-        value, position = ins.args
-        self.lines.append(indent + self.moved(1, value, position, ins.attrs[0]))
+        value, position, *mask = ins.args
+        moved = self.moved(1, value, position, ins.attrs[0])
+        self.lines.append(indent + self.under(mask, moved))
+
+    def under(self, mask: Sequence[Val], statement: str) -> str:
+        """Where a condition holds, if there is one."""
+        return f"if ({self.value(mask[0])}) {{ {statement} }}" if mask else statement
 
     def moved(self, stored: int, val: Val, position: Val, further: int) -> str:
         if not self.words[stored]:

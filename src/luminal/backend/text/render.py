@@ -71,7 +71,10 @@ class _Text(Registers):
         self.body(self.program.body, "  ")
         types = (f"typedef {text} {name};" for name, text in self.dialect.types.items())
         helpers = (f"{self.dialect.function} {text}" for text in self.helpers.values())
-        begin = self.dialect.kernel.format(threads=self.program.threads or WORKERS)
+        threads = str(self.program.threads or WORKERS)
+        if self.functions:  # of matrices, which want registers more than neighbours
+            threads += ", 1"
+        begin = self.dialect.kernel.format(threads=threads)
         head = f"{begin} {kernel_name(self.program)}({', '.join(parameters)}) {{"
         before = (*types, self.dialect.header, *self.functions.values(), *helpers)
         return "\n".join((*before, head, *self.lines, "}", ""))

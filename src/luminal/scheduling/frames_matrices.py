@@ -1,0 +1,127 @@
+"""Online reductions whose products are of matrices: attention of many queries, on a machine whose
+threads multiply matrices together.
+
+Rows of one axis, the queries, are a unit's. A block of the stream, the keys, gives matrices of
+scores: their columns are reduced within the threads that share a row, and they lie among threads as
+the first operand of the next product does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..kernel.kernel import Read, Value
+from ..kernel.narrow import operands
+from ..kernel.schedule import Loop
+from .draft import Draft
+from .outline import Outline, shared_out, stream_of
+
+BLOCKS = (64, 32)  # positions of a stream at a time
+HELD = 130  # registers of a thread that may hold sums, scores and what is multiplied again
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """stream: the axis of an online reduction, `block` positions at a time. rows: the axis of the
+    rows of all its matrices. wide: how much of each axis a matrix has."""
+
+    stream: str
+    block: int
+    rows: str
+    wide: dict[str, int]
+
+
+def matrices(found: Outline) -> Matrices | None:
+    """How the products of a stream are products of matrices, if all of them are."""
+    if len(found.streams) != 1 or found.target.group == 1:
+        return None
+    (stream,) = found.streams
+    sums = _products(found)
+    if not sums or not all(found.facts.matrices(v) for v in sums):
+        return None
+    rows = [a for a in found.common if all(_column(found, v, a) for v in sums)]
+    for row in sorted(rows, key=lambda a: -found.size[a]):
+        made = _sized(found, sums, row, stream)
+        if made and all(_fits(found, v, made) for v in found.values):
+            return made
+    return None
+
+
+def _products(found: Outline) -> list[Value]:
+    """The sums of products that a stream adds up, or computes."""
+    return [v for v in found.values if v.factors and stream_of(found, v)]
+
+
+def _column(found: Outline, v: Value, row: str) -> str | None:
+    """The axis of the columns, where these are the rows: that of the stream, or one that is left
+    when it is summed up."""
+    columns = [a for a in v.axes if a in found.streams] or [a for a in v.axes if a != row]
+    return next((a for a in columns if found.facts.apart(v, row, a)), None)
+
+
+def _sized(found: Outline, sums: list[Value], row: str, stream: str) -> Matrices | None:
+    """The largest matrices for which registers suffice."""
+    pairs = {pair for v in sums for pair in found.facts.matrices(v)}
+    deep = {axis: i.collapse for i, axis in pairs}
+    for unit in sorted({i.rows for i, _ in pairs}, reverse=True):
+        kinds = {i for i, _ in pairs if i.rows == unit}
+        same = {i.fragments[1].ordered for i in kinds} & {i.fragments[0].ordered for i in kinds}
+        kinds = {i for i in kinds if i.fragments[1].ordered in same}
+        wide = deep | {row: unit}
+        for v in sums:
+            column = str(_column(found, v, row))
+            widths = (i.columns for i in kinds if i.columns == deep.get(column, i.columns))
+            wide[column] = max((n for n in widths if not found.size[column] % n
+                                or column == stream), default=0)  # fmt: skip
+        if not all(wide.values()) or 2 * found.size[row] <= unit:
+            continue
+        each = unit / next(i.threads for i in kinds)
+        kept = (found.size[a] / (1 + (a in deep)) for a in wide if a not in (row, stream))
+        held = each * sum(kept)
+        for block in BLOCKS:
+            if held + 1.5 * each * block <= HELD:
+                return Matrices(stream, block, row, wide)
+    return None
+
+
+def _fits(found: Outline, v: Value, made: Matrices) -> bool:
+    """It has the rows, and besides them what a matrix has, and what units are shared out by."""
+    outer = {*shared_out(found, made.rows)}
+    return made.rows in v.axes and {*v.points} <= {*outer, *made.wide}
+
+
+# ---- what is the same in all blocks
+
+
+def kept_factors(found: Outline) -> dict[str, Value]:
+    """By the sum that multiplies it: a factor that is the same in all blocks, as a value."""
+    made, kept = matrices(found), dict[str, Value]()
+    for v in _products(found) if made else []:
+        assert made is not None
+        ((instruction, _), *_), (x, y) = found.facts.matrices(v), v.factors
+        narrow = operands(instruction, x, y, found.facts.by_name) or ()
+        for side, factor in zip("ab", narrow):
+            axes = found.facts.axes_of(factor)
+            if made.stream not in axes and not isinstance(factor, Read):
+                order = tuple(a for a in v.points if a in axes)
+                kept[v.name] = Value(f"{v.name}_{side}", order, factor, factor.dtype)
+    return kept
+
+
+# ---- paths
+
+
+def matrix_frame(draft: Draft, made: Matrices) -> None:
+    """Units of rows, and in them a loop over blocks of the stream."""
+    found, rows = draft.found, made.rows
+    draft.tails[made.stream] = "guard"  # two loops would hold twice the addresses
+    unit = [Loop(a, 1, "parallel") for a in shared_out(found, rows)]
+    unit.append(Loop(rows, made.wide[rows], "parallel"))
+    for v in found.values:
+        path = [*unit, Loop(made.stream, made.block)] if stream_of(found, v) else list(unit)
+        mine = [a for a in v.points if a in made.wide and a != rows]
+        path += [Loop(a, made.wide[a], "unroll") for a in mine]
+        pair = found.facts.pair(v) if v.factors else None
+        path += [Loop(a, 1, "vector") for a in (rows, *mine) if not pair or a != pair[1]]
+        path += [Loop(pair[1], 1, "collapse")] if pair else []
+        draft.paths[v.name] = tuple(path)
