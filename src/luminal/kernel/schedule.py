@@ -23,7 +23,7 @@ KINDS = {
     "$": "collapse",
     "*": "partial",
 }
-TAILS = ("peel", "edges", "units")
+TAILS = ("peel", "guard", "edges", "units")
 MARKS = {kind: mark for mark, kind in KINDS.items()}
 
 
@@ -55,10 +55,10 @@ class Schedule:
     paths: value -> loops. layouts: constant buffer or tile of a value -> digits over its dimension
     numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
     buffer in which it may live until that buffer's own value is written. tails: axis -> "peel"
-    for partial tiles, "edges" to peel full ones too where a condition is open (the borders of an
-    image), "units" where a unit of work is whole or partial. registers: a tile of more vectors than
-    this lives in memory. library: computes the whole kernel, which then has no paths (see
-    `library.py`).
+    for partial tiles, "guard" to test them in every turn, "edges" to peel full ones too where a
+    condition is open (the borders of an image), "units" where a unit of work is whole or partial.
+    registers: a tile of more vectors than this lives in memory. library: computes the whole kernel,
+    which then has no paths (see `library.py`).
     """
 
     paths: Mapping[str, Path]

@@ -148,11 +148,17 @@ class Walk:
         span = place.span[axis]
         whole = self.space.floor(span, step)
         rest = span - whole * step
+        guard = self.schedule.tails.get(axis) == "guard" and step > 1 and rest != 0
+        if guard:
+            whole, rest = self.space.floor(span + (step - 1), step), Index.of(0)
         if not whole.is_constant:
             whole = self.indexing.opaque(whole, 0)
 
         def full(at: Place, turn: Index) -> None:
-            body(at.at(axis, turn * step, step, step))
+            left: Index | int = step
+            if guard:
+                left = self.indexing.opaque((span - turn * step).minimum(step))
+            body(at.at(axis, turn * step, left, step, guard))
 
         edge = place
         if self.schedule.tails.get(axis) == "edges" and whole.is_constant:
