@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,10 +260,26 @@ def test_a_cross_encoder_ranks_beside_a_chat_model(start: Any, tmp_path: Path) -
 def test_serve_says_where_it_listens_in_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    at_once = SimpleNamespace(run=lambda: None)
-    monkeypatch.setattr("luminal.server.run.build", lambda *given: at_once)
-    told = CliRunner().invoke(main, ["serve", "some/model", "--port", "7", "--json"])
+    """Its port is a free one if 0 is asked for, and clients may connect once the line is there."""
+    ports = []
+
+    def run(sockets: list[socket.socket]) -> None:
+        ports.append(sockets[0].getsockname()[1])
+        with socket.create_connection(("127.0.0.1", ports[0])):
+            sockets[0].close()
+
+    monkeypatch.setattr("luminal.server.run.build", lambda *given: SimpleNamespace(run=run))
+    told = CliRunner().invoke(main, ["serve", "some/model", "--port", "0", "--json"])
     (line,) = told.stdout.splitlines()
     found = json.loads(line)
     assert found.pop("seconds") >= 0
-    assert found == {"url": "http://127.0.0.1:7/v1", "model": "some/model", "api_key": False}
+    url = f"http://127.0.0.1:{ports[0]}/v1"
+    assert found == {"url": url, "model": "some/model", "api_key": False}
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luminal.server.run.build", lambda *given: None)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        told = CliRunner().invoke(main, ["serve", "some/model", "--port", port])
+    assert told.exit_code == 1 and f"port {port}: Address already in use" in told.output

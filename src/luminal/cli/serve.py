@@ -81,18 +81,21 @@ def serve(models: tuple[str, ...], memory: int | None, as_json: bool, **options:
     started, shown = time.perf_counter(), model or "SmolLM2"
     click.echo(f"luminal: loading {shown}", err=True)
     try:
-        from ..server.run import Options, build
+        from ..server.run import Options, build, listen
     except ImportError as error:
         click.echo(f"luminal: {error}: {to_install('serve')}", err=True)
         sys.exit(1)
     given = Options(**{name: value for name, value in options.items() if value is not None})
     with clear_errors():
         server = build(model, given, others, memory)
+        waiting = listen(given)
     key = " (with an API key)" if given.api_key else ""
-    taken, url = time.perf_counter() - started, f"http://{given.host}:{given.port}/v1"
+    taken = time.perf_counter() - started
+    host = f"[{given.host}]" if ":" in given.host else given.host
+    url = f"http://{host}:{waiting.getsockname()[1]}/v1"
     click.echo(f"luminal: ready after {taken:.1f} s", err=True)
     click.echo(f"luminal: serving {shown} on {url}{key}", err=True)
     if as_json:
         echo_json({"url": url, "model": shown, "api_key": bool(key), "seconds": taken})
     with contextlib.suppress(KeyboardInterrupt):
-        server.run()
+        server.run(sockets=[waiting])

@@ -23,6 +23,7 @@ from .hearing import Listener
 from .ranking import Ranker
 from .shelf import Offer, Shelf
 
+BACKLOG = 512  # connections that wait to be taken
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close them
 
 
@@ -125,12 +126,23 @@ def server(app: Any, options: Options) -> uvicorn.Server:
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # clients that left are no warning
     config = uvicorn.Config(
         app, host=options.host, port=options.port, log_level="warning", access_log=False,
-        timeout_graceful_shutdown=options.patience, timeout_keep_alive=KEEP_ALIVE, backlog=512,
+        timeout_graceful_shutdown=options.patience, timeout_keep_alive=KEEP_ALIVE, backlog=BACKLOG,
         http=Connection,
     )  # fmt: skip
     return uvicorn.Server(config)
 
 
+def listen(options: Options) -> socket.socket:
+    """Where connections wait from now on, at a free port if 0 is asked for. Raises InputError."""
+    address = options.host, options.port
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        return socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise InputError(f"{options.host}, port {options.port}: {error.strerror}") from None
+
+
 def serve(model: str | None, options: Options) -> None:
     """Serve a model until told to stop."""
-    build(model, options).run()
+    server = build(model, options)
+    server.run(sockets=[listen(options)])

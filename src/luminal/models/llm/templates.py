@@ -7,7 +7,7 @@ where documents are given. Templates come from strangers: they run in a sandbox,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,8 @@ from ...errors import InputError, WeightsError, to_install
 from ...weights.fields import read_json
 
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
-MOST_STEPS = 10_000_000  # turns of loops in one rendering: a second or two
+MOST_STEPS = 1_000_000  # turns of loops in one rendering: half a second
+MOST_TEXT = 10_000_000  # characters or bits that one product or power makes
 STEP = "_step"  # what a template calls at every turn
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
 Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
@@ -94,14 +95,13 @@ def _compiled(template: str) -> Any:
     """Raises jinja2.TemplateError, InputError without that package."""
     try:
         from jinja2 import TemplateError, nodes
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
         raise InputError(f"chat templates need jinja2: {to_install('text')}") from None
 
     def fail(message: str) -> None:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(
+    environment = _sandbox()(
         trim_blocks=True, lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _generation()],
     )  # fmt: skip
@@ -114,6 +114,31 @@ def _compiled(template: str) -> Any:
         turn.set_lineno(loop.lineno).set_environment(environment)
         loop.body.insert(0, turn)
     return environment.from_string(tree)
+
+
+def _sandbox() -> Any:
+    """Jinja's own, where products and powers are bounded."""
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset(("*", "**"))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            if _made(operator, left, right) > MOST_TEXT:
+                raise OverflowError(f"{operator} makes more than {MOST_TEXT} characters or bits")
+            return super().call_binop(context, operator, left, right)
+
+    return Sandbox
+
+
+def _made(operator: str, left: Any, right: Any) -> int:
+    """Bits of a number, or elements of a text or list that is repeated."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left.bit_length() * right if operator == "**" else 0
+    for many, times in ((left, right), (right, left)):
+        if isinstance(many, Sized) and isinstance(times, int):
+            return len(many) * times
+    return 0
 
 
 def _generation() -> type:
