@@ -218,14 +218,14 @@ def norm_of_sums():
     return kernel("norm of sums", buffers, {"n": 48, "g": 4, "k": 6}, values)
 
 
-def packed(turned, count, dtype=bf16):
+def packed(turned, count, dtype=bf16, wide=16):
     """Panels in which a few neighbours of an axis lie together for each lane."""
-    at = I("k") * count + "s", I("p") * 16 + "n"
+    at = I("k") * count + "s", I("p") * wide + "n"
     body = cast(load("X", *(at[::-1] if turned else at)), dtype)
-    buffers = [buffer("X", *((48, 6 * count) if turned else (6 * count, 48))),
-               buffer("Y", 3, 6, 16, count, dtype=dtype)]  # fmt: skip
+    buffers = [buffer("X", *((3 * wide, 6 * count) if turned else (6 * count, 3 * wide))),
+               buffer("Y", 3, 6, wide, count, dtype=dtype)]  # fmt: skip
     values = [value("out", "pkns", body, store=store("Y", "p", "k", "n", "s"))]
-    return kernel("packed", buffers, {"p": 3, "k": 6, "n": 16, "s": count}, values)
+    return kernel("packed", buffers, {"p": 3, "k": 6, "n": wide, "s": count}, values)
 
 
 def half_attention(h, q, k, d, **kw):
@@ -246,6 +246,7 @@ FAMILIES = {
     "pairs apart": packed(False, 2),
     "fours in rows": packed(True, 4, i32),
     "fours apart": packed(False, 4, i32),
+    **{f"pairs of {wide}": packed(True, 2, wide=wide) for wide in (6, 9, 24)},
     "rounded attention": half_attention(2, 20, 33, 8),
     "max pool": pool(5, 9, 3, 2, "max", -np.inf),
     "average pool": pool(3, 20, 3, 1, "sum", 0.0),

@@ -13,6 +13,7 @@ from math import inf, prod
 
 from ..kernel.kernel import Value
 from .facts import Access, Facts, round_up
+from .paths import LEAST_LANES
 from .score import Job, Score, Tile, operations
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
@@ -160,8 +161,11 @@ class Solver:
             along = {x.stride(a) for a in (short, lane) if a in x.axes}
             if along and (1 not in along or x.conditions or not x.load or x.load.slots):
                 return None
-        width = min(self.lanes, self.span[lane])
-        return packed(lane, short, count, width) if self.span[lane] % width == 0 else None
+        extent = self.span[lane]
+        width = min(self.lanes, extent & -extent)  # a power of two that divides it
+        if width < LEAST_LANES and extent < self.lanes:
+            width = 1 << extent.bit_length()  # one vector, in part
+        return packed(lane, short, count, width) if width >= LEAST_LANES else None
 
     def _shapes(
         self, value: Value, accesses: list[Access], axis: str, width: int | None
