@@ -29,6 +29,8 @@ PEERS = {  # what it is, and what it is better for
     "torch": ("PyTorch's kernels (oneDNN, MKL)", "large plain products: as fast"),
     "openvino": ("Intel's inference runtime", "its own chips, NPUs; convolution nets: as fast"),
     "onnxruntime": ("Microsoft's runtime", "every system and device"),
+    "jax": ("JAX, compiled by XLA", "TPUs and GPUs; programs over many machines"),
+    "tinygrad": ("few primitives, search over schedules", "GPUs, also without a vendor's driver"),
     "llama.cpp": ("language models by hand", "GPUs, phones, 2- and 3-bit weights"),
 }
 
@@ -87,7 +89,8 @@ def _x(ratio: float) -> float:
 def compared() -> str:
     """A row for each peer: what it is, ratios by kind of work, what it is better for."""
     kinds = {"operations": "operations", "models": "models", "torch_compile": "torch.compile",
-             "language": "language models"}  # fmt: skip
+             "language": "language models",
+             "others": "operations, one core"}  # fmt: skip
     lines = ["| | what it is | measured: theirs / ours | take it for |", "|---|---|---|---|"]
     for peer, (what, better) in PEERS.items():
         said = []
