@@ -32,8 +32,9 @@ class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; device: of all models. kv: how the cache keeps numbers ("f32", "f16" or
-    "int8"; None: as for `LLM`). precision, speculate, lora, prefixes: as for `Engine`. hosts,
-    origins: as for `Guard`.
+    "int8"; None: as for `LLM`). precision, speculate, lora, prefixes: as for `Engine`. adapters:
+    NAME=DIR or DIR, as for `Engine`: under its name the model has the adapter. hosts, origins: as
+    for `Guard`.
     embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
     reranker: directory of a cross-encoder for /v1/rerank, where the model of embeddings ranks too.
     speech: a Whisper model (None: the packaged one, if it is installed). patience: seconds that
@@ -54,6 +55,7 @@ class Options:
     precision: str | None = None
     speculate: int = 0
     lora: str | None = None
+    adapters: tuple[str, ...] = ()
     prefixes: bool = False
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -73,13 +75,16 @@ def build(
     others: models that are loaded when they are asked for. memory: see `Shelf`. Raises
     WeightsError, Unsupported or InputError."""
     names = [_name(each) for each in (model, *others)]
-    if others and (options.name is not None or options.lora is not None):
-        raise InputError("name and lora are of one model, not of several")
-    if len(set(names)) < len(names):
-        raise InputError(f"models of the same name: {', '.join(names)}")
+    adapters = [_adapter(each)[0] for each in options.adapters]
+    if others and (options.name is not None or options.lora is not None or adapters):
+        raise InputError("name, lora and adapters are of one model, not of several")
+    every = [options.name or names[0], *names[1:], *adapters]
+    if len(set(every)) < len(every):
+        raise InputError(f"models of the same name: {', '.join(every)}")
     ranker = _ranker(options)
     offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
-    shelf = Shelf(options.name or names[0], _load(model, options), offers if others else {}, memory)
+    first = _load(model, options)
+    shelf = Shelf(every[0], first, offers if others else {}, memory, adapters)
     embedder = Embedder(options.embeddings, options.threads, options.device)
     hosts = (*options.hosts, options.host, socket.gethostname())
     listener = Listener(options.speech, options.threads, options.device)
@@ -103,12 +108,19 @@ def _name(model: str | None) -> str:
     return Path(model).name.removesuffix(".gguf") if model else NAME
 
 
+def _adapter(given: str) -> tuple[str, str]:
+    """(name, place) of NAME=DIR; the name is the place's own if there is none."""
+    name, given_name, place = given.partition("=")
+    return (name, place) if given_name else (Path(given).name.removesuffix(".gguf"), given)
+
+
 def _load(model: str | None, options: Options) -> Engine:
     return Engine.load(
         model, options.quant, context=options.context, search=options.search,
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
         speculate=options.speculate, lora=options.lora, prefixes=options.prefixes,
+        adapters=[_adapter(each)[1] for each in options.adapters],
         device=options.device,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -146,8 +147,9 @@ class Server:
         Fault."""
         if name is not None:
             self._check_model(name, self.shelf.names)
-        served = await self.shelf.take(self.shelf.default if name is None else name)
-        request.state.held = [served]
+        name = self.shelf.default if name is None else name
+        served = await self.shelf.take(name)
+        request.state.held, request.state.adapter = [served], self.shelf.adapter(name)
         return served
 
     def _embedder_for(self, name: str) -> Embedder:
@@ -232,7 +234,7 @@ class Server:
         text, ids = await self._conversation(served, given.options())
         parting = partial(self._parting, served, given, text)
         form = ChatForm(served.tokenizer, given.logprobs, parting)
-        answer = Answer(form, served.name, len(ids), given.stream_options.include_usage)
+        answer = Answer(form, given.model, len(ids), given.stream_options.include_usage)
         return await self._answer(request, served, given, answer, [ids])
 
     async def respond(self, request: Request) -> Response:
@@ -259,7 +261,7 @@ class Server:
             echoes = [text for text in texts for _ in range(given.n)]
         form = TextForm(served.tokenizer, given.logprobs is not None, echoes)
         usage = given.stream_options.include_usage
-        answer = Answer(form, served.name, sum(map(len, prompts)), usage)
+        answer = Answer(form, given.model, sum(map(len, prompts)), usage)
         return await self._answer(request, served, given, answer, prompts, echo=given.echo)
 
     def _parting(self, served: Served, given: Chat, prompt: str) -> Parting:
@@ -275,7 +277,9 @@ class Server:
         """Whole or in a stream; of each prompt n choices. named: events have names."""
         self._check_prompts(served, prompts, given.n)
         make = await self._wishes(served, given, echo)
-        asked = [(ids, make(choice)) for ids in prompts for choice in range(given.n)]
+        adapter = request.state.adapter
+        asked = [(ids, replace(make(choice), adapter=adapter))
+                 for ids in prompts for choice in range(given.n)]  # fmt: skip
         answers = Answers(served.engine, asked)
         timed = self._timed(answers)
         if given.stream:

@@ -50,24 +50,30 @@ class Offer:
 class Shelf:
     """first: the model that is loaded from the start, under its name. offers: all that may be
     loaded and unloaded, by name. memory: the most bytes that all loaded ones may take together
-    (None: any number)."""
+    (None: any number). adapters: names for the first model with each of its adapters."""
 
     def __init__(
         self, name: str, first: Engine, offers: Mapping[str, Offer] | None = None,
-        memory: int | None = None,
+        memory: int | None = None, adapters: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._offers, self.memory, self.default = dict(offers or {}), memory, name
         self._loaded: OrderedDict[str, Served] = OrderedDict({name: Served(name, first)})
         self._lock, self._gone = asyncio.Lock(), NOTHING
-        self.names = list(dict.fromkeys((name, *self._offers)))
+        self._adapters = {each: number for number, each in enumerate(adapters, 1)}
+        self.names = list(dict.fromkeys((name, *self._adapters, *self._offers)))
 
     @property
     def loaded(self) -> list[str]:
         """The names of those that are loaded, the one asked for last at the end."""
         return list(self._loaded)
 
+    def adapter(self, name: str) -> int:
+        """The number of the adapter that the name stands for; 0: a model as it is."""
+        return self._adapters.get(name, 0)
+
     async def take(self, name: str) -> Served:
         """The model of that name, loaded; to be given back. Raises Fault, or what loading does."""
+        name = self.default if name in self._adapters else name
         if name not in self._loaded:
             async with self._lock:
                 if name not in self._loaded:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import nn
 from ...graph import Graph
+from .beside import Beside, insert
 from .cache import PagedCache
 from .carry import Layout
 from .config import DecoderConfig
@@ -25,7 +26,7 @@ PAGE = 16  # tokens in a page
 
 def recorded(
     config: DecoderConfig, context: int, pages: int, page: int, chunk: int, batch: int,
-    storage: Storage, kv: str,
+    storage: Storage, kv: str, beside: Beside | None = None,
 ) -> Recorded:  # fmt: skip
     """Logits of the tokens at the places `last`."""
     graph, longest = Graph(), -(-context // page)
@@ -39,6 +40,9 @@ def recorded(
     last = graph.tensor((wanted,), "i64", "last")
     with nn.uninitialised():
         model = Decoder(graph, config, context, storage)
+    if beside is not None:
+        with nn.uninitialised():
+            insert(model, beside, graph.tensor((tokens,), "i64", "adapters"))
     layout = (Layout.of(graph, tokens, chunk, batch), batch) if config.carries else None
     cache = PagedCache(graph, config, pages, page, positions, slots, table, kv, layout)
     pictures = given_rows(graph, config, tokens)
@@ -63,14 +67,14 @@ class BatchProgram:
         self, config: DecoderConfig, state: Mapping[str, np.ndarray], context: int, pages: int,
         chunk: int, batch: int, storage: Storage | None = None, page: int = PAGE,
         threads: int | None = None, precision: str = PRECISION, identity: str | None = None,
-        kv: str = "f32", **options: Any,
+        kv: str = "f32", beside: Beside | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        """options: of `Graph.compile`."""
+        """beside: adapters that the state has the halves of. options: of `Graph.compile`."""
         self.config, self.context, self.page, self.pages = config, context, page, pages
-        self.chunk, self.batch = chunk, batch
+        self.chunk, self.batch, self.beside = chunk, batch, beside
         arguments = {"config": config, "context": context, "pages": pages, "page": page,
                      "chunk": chunk, "batch": batch, "storage": storage or Storage(),
-                     "kv": kv}  # fmt: skip
+                     "kv": kv, "beside": beside}  # fmt: skip
         options |= {"threads": threads, "precision": precision}
         made, self._program = compiled(recorded, arguments, options)
         give(self._program, made.model, state, identity)
@@ -89,7 +93,7 @@ class BatchProgram:
         return cls(
             loaded.config, loaded.state, loaded.context, -(-tokens // PAGE),
             max(chunk, batch + 1 + loaded.config.together), batch, loaded.storage,
-            identity=loaded.identity, **options,
+            identity=loaded.identity, beside=loaded.beside, **options,
         )  # fmt: skip
 
     def run(self, parts: Sequence[Part]) -> np.ndarray:
@@ -119,6 +123,9 @@ class BatchProgram:
         program["slots"] = pages * self.page + positions % self.page
         program["table"] = table
         program["last"] = np.array(last or [0], np.int64)
+        if self.beside is not None:
+            numbers = [part.sequence.adapter for part in parts]
+            program["adapters"] = np.repeat(np.array(numbers, np.int64), counts)
         if self.config.carries:
             seats = [part.seat for part in parts]
             for name, array in Layout.arrays(seats, [p.start for p in parts], counts).items():

@@ -38,7 +38,8 @@ class Ticket:
 
     def __init__(self, reply: Reply, listener: Listener) -> None:
         self.reply, self.listener = reply, listener
-        self.sequence = Sequence(reply.tokens, wanted=0 if reply.scored else None)
+        wanted = 0 if reply.scored else None
+        self.sequence = Sequence(reply.tokens, wanted=wanted, adapter=reply.adapter)
         self.lookup = Lookup()
 
 
@@ -97,13 +98,15 @@ class Engine:
         precision: str | None = None, context: int | None = None, batch: int = 32,
         chunk: int = 128, cache: int | None = None,
         queue: int | None = None, kv: str | None = None, speculate: int = 0,
-        lora: str | Path | None = None, prefixes: bool = False, **options: Any,
+        lora: str | Path | None = None, prefixes: bool = False,
+        adapters: Ordered[str | Path] = (), **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). prefixes: whether
-        full pages are kept on disk at the end, and found again. options: of
+        full pages are kept on disk at the end, and found again. adapters: like lora,
+        but side by side: each reply has the one that its wishes name. options: of
         `Graph.compile`. Raises as `LLM`."""
-        found = load(path_or_id, quant, context, cache, kv, precision, lora)
+        found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters)
         program = BatchProgram.of(
             found, batch, chunk, cache, precision=found.precision, kv=found.kv, **options
         )  # fmt: skip
@@ -158,6 +161,9 @@ class Engine:
         if wishes.limit < 0:
             raise InputError(f"a reply of {wishes.limit} tokens")
         wishes.sampling.check(self.config.vocabulary)
+        count = 0 if self.program.beside is None else self.program.beside.count
+        if not 0 <= wishes.adapter <= count:
+            raise InputError(f"adapter {wishes.adapter}: this engine has {count}")
 
     def _check_queue(self, more: int) -> None:
         """The places that are free count too: what they take does not wait."""

@@ -202,6 +202,11 @@ class GGUFSource:
         state = Deferred(makers, self.file.bytes, shapes, self.file.release)
         return state, Storage(quant or "f32", exact)
 
+    def as_they_are(self) -> set[str]:
+        others = (FREQUENCIES, LONG, SHORT)
+        tensors = (tensor for name, tensor in self.file.items() if name not in others)
+        return {ours for tensor in tensors for ours in self._parts(tensor)}
+
     def _parts(self, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
         """A tensor under our names: several where it is some of ours below each other."""
         config, pieces = self.config, tensor.name.split(".")

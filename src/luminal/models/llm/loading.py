@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import InputError, LuminalError, Unsupported, WeightsError
 from ...weights.hub import locate
+from .beside import Beside, identity_with, stacked
 from .cache import cache_bytes
 from .config import DecoderConfig
+from .gguf_adapter import read_adapter
 from .packaged import PRECISION as PACKAGED_PRECISION
 from .packaged import located
 from .pictures import Pictures
@@ -40,15 +43,17 @@ class Loaded:
     precision: str
     text: Tokenizer | LuminalError
     pictures: Pictures | None = None
+    beside: Beside | None = None
 
 
 def load(
     path_or_id: str | Path | None, quant: str | None = None, context: int | None = None,
     positions: int | None = None, kv: str | None = None, precision: str | None = None,
-    lora: str | Path | None = None,
+    lora: str | Path | None = None, adapters: Sequence[str | Path] = (),
 ) -> Loaded:  # fmt: skip
     """path_or_id, quant, context, kv, precision, lora: as for `LLM`. positions: how many the cache
-    holds, if not one context. Raises WeightsError, Unsupported or InputError."""
+    holds, if not one context. adapters: like lora, not merged but side by side (`beside`). Raises
+    WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
     precision = precision or (PACKAGED_PRECISION if path_or_id is None else PRECISION)
@@ -61,8 +66,15 @@ def load(
     positions = max(tokens, positions or 0)
     _check_memory(positions, state.bytes, cache_bytes(source.config, positions, kv))
     identity, text = identity_of(source.files, quant), _text(source)
-    config = _with_end(source.config, text)
-    return Loaded(config, state, storage, tokens, identity, kv, precision, text, source.pictures)
+    config, beside = _with_end(source.config, text), None
+    if adapters:
+        found = [read_adapter(locate(each), source.config) for each in adapters]
+        shapes = {name: state.shapes[name] for name in source.as_they_are() & state.shapes.keys()}
+        beside, more = stacked(found, shapes)
+        state, identity = state.with_more(more), identity_with(identity, found)
+    return Loaded(
+        config, state, storage, tokens, identity, kv, precision, text, source.pictures, beside
+    )
 
 
 def _text(source: Source) -> Tokenizer | LuminalError:

@@ -9,12 +9,13 @@ from hashlib import blake2b
 import numpy as np
 
 
-def extend_keys(keys: list[bytes], tokens: Sequence[int], size: int) -> None:
-    """Add the keys of further full pages of a sequence; contents depend on all tokens before."""
+def extend_keys(keys: list[bytes], tokens: Sequence[int], size: int, first: bytes = b"") -> None:
+    """Add the keys of further full pages of a sequence; contents depend on all tokens before, and
+    on what else `first` stands for."""
     while (len(keys) + 1) * size <= len(tokens):
         start = len(keys) * size
         part = np.asarray(tokens[start : start + size], np.int64).tobytes()
-        keys.append(blake2b((keys[-1] if keys else b"") + part, digest_size=16).digest())
+        keys.append(blake2b((keys[-1] if keys else first) + part, digest_size=16).digest())
 
 
 class Pages:

@@ -26,9 +26,10 @@ class Dense(nn.Module):
         super().__init__()
         self.weight = nn.init.filled(graph, (*stack, out, inside), 0, kind)
         self.bias = nn.init.filled(graph, (out,), 0) if bias else None
+        self.more: nn.Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.linear(x, self.weight.cast("f32"), self.bias)
+        return _with_more(self.more, x, ops.linear(x, self.weight.cast("f32"), self.bias))
 
     def whole(self) -> Tensor:
         """The weight, f32."""
@@ -58,9 +59,10 @@ class Blocks(nn.Module):
         for name, (each, kind) in format.fields.items():
             setattr(self, name, nn.init.filled(graph, (*stack, out, inside // each), 0, kind))
         self.bias = nn.init.filled(graph, (out,), 0) if bias else None
+        self.more: nn.Module | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.linear(x, self.whole(), self.bias)
+        return _with_more(self.more, x, ops.linear(x, self.whole(), self.bias))
 
     def whole(self) -> Tensor:
         """The weight, f32."""
@@ -101,6 +103,11 @@ class Blocks(nn.Module):
         if weight is not None:
             quantise = quantise4 if self.format.bits == 4 else quantise8
             state[f"{prefix}quants"], state[f"{prefix}scales"] = quantise(weight)
+
+
+def _with_more(more: nn.Module | None, x: Tensor, y: Tensor) -> Tensor:
+    """What a matrix makes of x, and what adapters add (`beside`)."""
+    return y if more is None else y + more(x)
 
 
 Projection: TypeAlias = Dense | Blocks

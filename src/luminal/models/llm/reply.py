@@ -42,7 +42,7 @@ class Wishes:
     stop: texts that end it. ends: tokens that end it. logprobs: None, or how many likely tokens to
     tell beside the chosen one. form: makes what constrains the tokens of one reply, if anything
     does. show: special tokens that are told in its text. scores: whether the tokens of the prompt
-    are told with their logarithms too."""
+    are told with their logarithms too. adapter: the number of one of the engine's; 0: none."""
 
     limit: int = 256
     stop: Sequence[str] = ()
@@ -53,6 +53,7 @@ class Wishes:
     show: Sequence[int] = ()
     least: int = 0
     scores: bool = False
+    adapter: int = 0
 
 
 class Reply:
@@ -71,6 +72,10 @@ class Reply:
         self._stops = StopTexts(wishes.stop)
         self._form = None if wishes.form is None else wishes.form()
         self._scores = [Known(token) for token in tokens[:1]]
+
+    @property
+    def adapter(self) -> int:
+        return self._wishes.adapter
 
     @property
     def generated(self) -> list[int]:

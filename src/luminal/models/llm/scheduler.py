@@ -21,7 +21,8 @@ class Sequence:
     """tokens: the prompt, then what was generated. cached: how many have keys and values. pages:
     where those are. keys: of its first full pages. wanted: from which token on logits are wanted
     though others follow it; None: only those of the last one. guess: what may follow the tokens, to
-    be checked by the next run. seat: its number among those that run; None: it waits."""
+    be checked by the next run. seat: its number among those that run; None: it waits.
+    adapter: its number from 1 on, see `beside`; 0: none."""
 
     tokens: list[int]
     cached: int = 0
@@ -30,6 +31,7 @@ class Sequence:
     wanted: int | None = None
     guess: list[int] = field(default_factory=list)
     seat: int | None = None
+    adapter: int = 0
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,8 @@ class Scheduler:
         return max(0, -(-tokens // self.page) - pages)
 
     def _keys(self, sequence: Sequence) -> list[bytes]:
-        extend_keys(sequence.keys, sequence.tokens, self.page)
+        first = b"" if not sequence.adapter else b"adapter %d" % sequence.adapter
+        extend_keys(sequence.keys, sequence.tokens, self.page, first)
         return sequence.keys
 
 

@@ -42,6 +42,9 @@ class Source(Protocol):
         """The tensors of `Decoder` and how its matrices are stored; quant: a kind for all
         matrices, None for that of the checkpoint. Raises WeightsError."""
 
+    def as_they_are(self) -> set[str]:
+        """Tensors that `Decoder` has under the checkpoint's names, row for row."""
+
     def tokenizer(self) -> Tokenizer:
         """Raises WeightsError where there is none."""
 
@@ -71,6 +74,11 @@ class DirectorySource:
             return Deferred.of(state), storage
         keep = matrices(self.config) if quant is None else frozenset[str]()
         return with_packed(state, keep, storage)
+
+    def as_they_are(self) -> set[str]:
+        state = read_state(self.directory, self._values)
+        ours = adapted(dict(state), self._family, self.config)
+        return {name for name, value in ours.items() if state.get(name) is value}
 
     def tokenizer(self) -> Tokenizer:
         text = load_tokenizer(self.directory)

@@ -60,6 +60,12 @@ class Deferred(Mapping[str, np.ndarray]):
         check_finite({name: value})
         return value
 
+    def with_more(self, more: Mapping[str, np.ndarray]) -> Deferred:
+        """And these."""
+        makers = {**self._makers, **Deferred.of(more)._makers}
+        size = self.bytes + sum(value.nbytes for value in more.values())
+        return Deferred(makers, size, self.shapes, self._release)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
 
