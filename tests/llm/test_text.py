@@ -78,6 +78,12 @@ def test_chat_errors_are_clear(tokenizer: Tokenizer) -> None:
         tokenizer.encode("half a pair: \ud83d")
 
 
+def test_pictures_are_refused_where_nothing_sees_them(tokenizer: Tokenizer) -> None:
+    said = [{"type": "image", "image": b""}, {"type": "text", "text": "what is this"}]
+    with pytest.raises(InputError, match="sees no pictures"):
+        tokenizer.chat([{"role": "user", "content": said}])
+
+
 def test_missing_and_broken_tokenizers(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"tokenizer\.json: no such file"):
         load_tokenizer(tmp_path)

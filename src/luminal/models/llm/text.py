@@ -85,6 +85,10 @@ class Tokenizer:
                 self, messages, lambda said: self.render(said, tools, **options)
             )
             return made
+        said = (each.get("content") for each in messages if isinstance(each, Mapping))
+        parts = (part for each in said if isinstance(each, list) for part in each)
+        if any(isinstance(p, Mapping) and p.get("type") in ("image", "image_url") for p in parts):
+            raise InputError("this model sees no pictures")
         text = self.render(messages, tools, **options)
         return text, self.encode(text, special=False)
 

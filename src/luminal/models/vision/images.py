@@ -51,6 +51,8 @@ def read_image(source: Source) -> Any:
         return _rgb(image)
     except InputError:
         raise
+    except module.UnidentifiedImageError:
+        raise InputError(f"{name}: not a picture that can be read: of no known kind") from None
     except Exception as error:  # decoders raise whatever they meet
         raise InputError(f"{name}: not a picture that can be read: {error}") from None
 
