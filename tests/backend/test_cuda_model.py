@@ -57,7 +57,7 @@ def test_what_lies_side_by_side_is_fast_and_what_lies_apart_is_not() -> None:
 
 def test_few_warps_wait_and_a_small_kernel_is_its_launch() -> None:
     graph = Graph()
-    graph.tensor((1, 1 << 16), name="x").sum(1).output()
+    graph.tensor((1, 1 << 22), name="x").cumsum(1).output()
     assert "waits" in figures(graph)[0].reason
     graph = Graph()
     (graph.tensor((64,), name="x") + 1.0).output()

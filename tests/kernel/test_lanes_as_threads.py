@@ -20,7 +20,7 @@ from luminal.backend.cuda.shape import group_target
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
 from luminal.graph.dtype import f32, u8
-from luminal.kernel.kernel import Kernel, Reduction, Store, Value
+from luminal.kernel.kernel import Kernel, Read, Reduction, Store, Value
 from luminal.kernel.layout import pack
 from luminal.kernel.program import For, Instruction, Program
 from luminal.lowering.lower import lower
@@ -103,6 +103,22 @@ def test_a_quantised_vector_product_is_summed_up_by_many_warps() -> None:
     """32 rows in lanes, blocks of the sum in further warps."""
     text, program = scheduled(blocks(4096, 128, 32))
     assert "b/1# n/1#" in text and program.threads is not None and program.threads >= 256
+
+
+def test_a_long_row_has_many_threads() -> None:
+    """Few units: a lane of a wider vector for each of them, added up through memory they share."""
+    row = Value("total", (), mul(load("x", "n"), load("x", "n")), f32, Reduction("sum", ("n",)))
+    out = Value("out", ("n",), mul(load("x", "n"), Read("total", f32)), f32,
+                store=Store("y", (ix("n"),)))  # fmt: skip
+    given = buffer("x", f32, 256), buffer("y", f32, 256)
+    text, program = scheduled(Kernel("row", given, axes(n=256), (row, out)))
+    verify(program)
+    assert program.threads == 256 and barriers(program), text
+    x, rng = np.linspace(-1, 1, 256, dtype=np.float32), np.random.default_rng(0)
+    for order in (list, reversed, lambda running: rng.permutation(np.array(running, object))):
+        got = {"x": x, "y": np.zeros_like(x)}
+        interpret(program, got, {}, order=order)
+        np.testing.assert_allclose(got["y"], x * (x @ x), rtol=1e-5)
 
 
 def scheduled(kernel: object) -> tuple[str, Program]:

@@ -88,6 +88,6 @@ def training(more: bool) -> Graph:
 
 WHOLE: Mapping[str, Sizes] = {"": {}}
 MODELS = (
-    llama("bf16", "bf16"), llama("q8"), llama("q4k"), Shaped("ResNet-50", resnet, WHOLE),
+    *(llama(kind, "bf16") for kind in ("bf16", "q8", "q4k")), Shaped("ResNet-50", resnet, WHOLE),
     Shaped("Stable Diffusion 1.5 UNet", unet, WHOLE), Shaped("GPT-2 training", training, WHOLE),
 )  # fmt: skip

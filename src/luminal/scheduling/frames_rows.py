@@ -31,6 +31,8 @@ def row_frame(draft: Draft) -> None:
     """Units of rows; inside a unit every value has the row loop in common, and its own tile."""
     found, size = draft.found, draft.size
     every = [a for a in found.common if all(a in v.axes for v in found.values)] or found.common
+    if draft.target.group > 1 and prod(size[a] for a in every) < draft.target.threads:
+        every = found.common  # what lacks some of them is little work, and made in each unit
     tiles = [draft.solve(v, Room()) for v in found.heavy]
     lanes = {t.lane for t in tiles}
     turned = {a for t in tiles for a in (t.across, t.beside)} - {""}

@@ -64,11 +64,25 @@ class Outline:
 def outline(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Outline:
     """Look at a kernel, and decide its lane axis and its tile."""
     found = _look(Facts(kernel, target, (), decisions))
+    found.facts.lanes = _crowd(found)
     _choose_lane(found)
     if found.main is not None:
         solver, alone = Solver(found.facts), _alone(found)
         found.tile = solver.solve(found.group, found.lane, name="tile", matrices=alone)
     return found
+
+
+def _crowd(found: Outline) -> int:
+    """Lanes of a vector: more threads for each unit where there are few units of long rows."""
+    lanes, target, main = found.facts.lanes, found.target, found.main
+    if main is None or any(set(main.axes) - x.axes for x in found.facts.accesses(main)):
+        return lanes  # what is read again has tiles, which have further threads of their own
+    rows = [n for a, n in found.size.items() if a not in found.common]
+    units = prod(found.size[a] for a in found.common)
+    most = 0 if found.streams else min(target.crowd, max(rows, default=0))
+    while 2 * lanes <= most and 2 * lanes * units <= target.threads * target.group:
+        lanes *= 2
+    return lanes
 
 
 def _alone(found: Outline) -> bool:
@@ -82,6 +96,7 @@ def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:
     facts = found.facts
     main = found.main.name if found.main else None
     fresh = _look(Facts(kernel, facts.target, operands, facts.decisions), main)
+    fresh.facts.lanes = facts.lanes
     fresh.lane, fresh.tile = found.lane, found.tile
     return fresh
 

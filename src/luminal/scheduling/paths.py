@@ -114,6 +114,7 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     each = 1 + int(weight(value.body))
     serial: list[Loop] = []
     written: list[Loop] = []
+    done = tile.vectors
     for a in over[::-1]:
         step = tile.pair[0].collapse if tile.pair and a == pair else 1
         turns = room.within.get(a, facts.size[a]) // step
@@ -124,8 +125,12 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         if not (whole and many > 1 and a not in room.within):
             serial = room.walk(a, many * step) + serial
         written = ([Loop(a, step, "unroll")] if many > 1 else []) + written
-        body = body * many if whole else 0
-    serial = room.walk(deep, parts) * (deep in value.over) + serial
+        body, done = body * many if whole else 0, done * many
+    if deep in value.over:
+        most, turns = facts.target.costs.chains, room.within.get(deep, facts.size[deep]) // parts
+        steps = next(n for n in TIMES[::-1] if turns % n == 0 and (n == 1 or n * done <= most))
+        serial = room.walk(deep, parts * steps) + serial
+        written = [Loop(deep, parts, "unroll")] * (steps > 1) + written
     return [loop for a in bounded for loop in room.walk(a, 1)] + serial + written
 
 

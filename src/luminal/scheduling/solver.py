@@ -19,7 +19,7 @@ from .score import Job, Score, Tile, operations
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
 TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
-DEEP = (2, 4, 8, 16, 32)  # parts of a sum in lanes
+DEEP = (2, 4, 8, 16, 32, 64)  # parts of a sum in further lanes
 MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
 PACKED = (2, 4)  # elements of a lane that lie side by side
 
@@ -107,19 +107,21 @@ class Solver:
         """Tiles of a group of threads whose lanes are positions of a sum too: added up at its
         end, where units are fewer than the machine wants."""
         value, facts = group[0], self.facts
-        if lane not in value.axes or len(value.over) < 2:
+        if lane not in value.axes:
             return
         job = Job(facts, group, accesses, operations(facts, group), self.span, False)
         known = [a for a in value.over[:-1] if facts.static[a] and a not in facts.domain(value)]
-        panel = facts.panel(value, lane) or 2 * self.lanes
-        for axis, parts, width in product(known, DEEP, (self.lanes, 2 * self.lanes)):
-            units = facts.points(value) // prod(self.span[a] for a in value.over) // width
-            few = units * parts <= 2 * self.target.threads
-            few = few and parts * self.target.group <= self.target.crowd
-            if few and self.span[axis] % parts == 0 and panel % width == 0:
-                tile = Score(job, lane, {lane: width}, None, deep=(axis, parts)).tile()
+        panel, lanes = facts.panel(value, lane) or 2 * self.lanes, self.lanes
+        widths = (lanes, 2 * lanes) if self.span[lane] >= lanes else (self.span[lane],)
+        outputs = facts.points(value) // prod(self.span[a] for a in value.over)
+        for axis, parts, width in product(known, DEEP, widths):
+            warps = max(1, parts * min(width, lanes) // lanes)
+            fits = parts * min(width, lanes) in range(lanes, self.target.crowd + 1)
+            few = outputs // width * warps <= 2 * self.target.threads
+            if fits and few and self.span[axis] % parts == panel % width == 0:
+                tile = Score(job, lane, {lane: width}, None, deep=(axis, warps)).tile()
                 if tile is not None:
-                    yield tile
+                    yield replace(tile, width=min(width, lanes), deep=(axis, parts))
 
     def _storable(self, axis: str) -> bool:
         return any(v.store and self.facts.store_stride(v, axis) == 1 for v in self.facts.values)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.dtype import i64
+from ...graph.dtype import DType, i64
 from ...graph.scalars import SCALARS, compute
-from ...kernel.kernel import Apply, Kernel, Load, walk
+from ...kernel.kernel import Apply, Expression, Guard, Kernel
 from ...kernel.program import (
     Buffer,
     For,
@@ -121,16 +121,24 @@ def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> float:
 
 
 def multiplied(kernel: Kernel) -> str:
-    """The dtype that its products are limited by: of what is loaded as their factors."""
-    found = set()
+    """The dtype that its products are limited by: of their factors before they are widened."""
+    found: set[DType] = set()
     for value in kernel.values:
         if value.reduction and isinstance(value.body, Apply) and value.body.op == "mul":
-            found |= {e.dtype for e in walk(value.body) if isinstance(e, Load)}
+            found.update(map(_narrow, value.body.args))
     if found and all(d.is_integer and d.bytes == 1 for d in found):
         return "int8"
     if found and all(d.bytes == 1 for d in found):
         return "fp8"
     return "bf16" if found and all(d.is_float and d.bytes <= 2 for d in found) else "f32"
+
+
+def _narrow(factor: Expression) -> DType:
+    while isinstance(factor, Guard) or (isinstance(factor, Apply) and factor.op == "cast"):
+        factor = factor.body if isinstance(factor, Guard) else factor.args[0]
+        if factor.dtype.is_float and factor.dtype.bytes <= 2:
+            break
+    return factor.dtype
 
 
 def _resident(program: Program, registers: int) -> int:
