@@ -163,7 +163,7 @@ def _without_digits(kernel: Kernel) -> Kernel:
             while at + 1 < len(kernel.buffer(name).shape):
                 count = kernel.buffer(name).shape[at + 1]
                 if _simpler(found, at, count):
-                    kernel = _join(kernel, name, at)
+                    kernel = _join(kernel, {name: at}, lambda i: i)
                     found = [e for e in _accesses(kernel) if e.buffer == name]
                 else:
                     at += 1
@@ -181,17 +181,24 @@ def _floors(index: Index) -> set[Atom]:
     return {a for monomial, _ in index.terms for a in monomial if isinstance(a, Floor)}
 
 
-def _join(kernel: Kernel, name: str, at: int) -> Kernel:
-    """Two neighbouring dimensions of a buffer as one."""
-    count = kernel.buffer(name).shape[at + 1]
+def _join(kernel: Kernel, places: Mapping[str, int], index: OnIndex) -> Kernel:
+    """The kernel with other indices, and of some buffers two neighbouring dimensions as one.
+    places: the first of these."""
+    shapes = {b.name: b.shape for b in kernel.buffers}
 
-    def access(buffer: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
-        if buffer != name:
-            return indices
-        return (*indices[:at], indices[at] * count + indices[at + 1], *indices[at + 2 :])
+    def access(name: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
+        at = places.get(name)
+        if at is not None:
+            one = indices[at] * shapes[name][at + 1] + indices[at + 1]
+            indices = (*indices[:at], one, *indices[at + 2 :])
+        return tuple(map(index, indices))
 
-    buffers = tuple(_flattened(b, at if b.name == name else None) for b in kernel.buffers)
-    return replace(rewrite(kernel, lambda i: i, access), buffers=buffers)
+    merged = rewrite(kernel, index, access)
+    for name, at in places.items():
+        shape = shapes[name]
+        shapes[name] = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+    buffers = tuple(replace(b, shape=shapes[b.name]) for b in kernel.buffers)
+    return replace(merged, buffers=buffers)
 
 
 # ---- pairs
@@ -226,23 +233,12 @@ def _merge(kernel: Kernel, a: str, b: str) -> Kernel | None:
         failed = failed or f"{a}~" in merged.names()
         return merged
 
-    joined = _joined(kernel, a, b)
-
-    def access(name: str, indices: tuple[Index, ...]) -> tuple[Index, ...]:
-        at = joined.get(name)
-        if at is not None:
-            one = indices[at] * shapes[name][at + 1] + indices[at + 1]
-            indices = (*indices[:at], one, *indices[at + 2 :])
-        return tuple(map(index, indices))
-
-    shapes = {x.name: x.shape for x in kernel.buffers}
-    merged = rewrite(kernel, index, access)
+    merged = _join(kernel, _joined(kernel, a, b), index)
     if failed:
         return None
-    buffers = tuple(_flattened(x, joined.get(x.name)) for x in kernel.buffers)
     values = tuple(renamed(v, {}, {b}) for v in merged.values)
     axes = {x: n * count if x == a else n for x, n in kernel.axes.items() if x != b}
-    return replace(merged, buffers=buffers, values=values, axes=axes)
+    return replace(merged, values=values, axes=axes)
 
 
 def _joined(kernel: Kernel, a: str, b: str) -> Mapping[str, int]:
@@ -256,10 +252,3 @@ def _joined(kernel: Kernel, a: str, b: str) -> Mapping[str, int]:
                 found[e.buffer] = d
     slotted = {e.buffer for e in _accesses(kernel) if e.slots}
     return {name: d for name, d in found.items() if name not in slotted}
-
-
-def _flattened(buffer: Buffer, at: int | None) -> Buffer:
-    if at is None:
-        return buffer
-    shape = buffer.shape
-    return replace(buffer, shape=(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))

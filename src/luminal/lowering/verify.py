@@ -4,12 +4,14 @@ operation."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..errors import VerifyError
 from ..graph.dtype import DType, boolean, i32, i64
 from ..graph.scalars import REDUCTIONS, SCALARS
 from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 
+T = TypeVar("T")
 NARROW = ("f16", "bf16")
 INDICES = (i32, i64)
 MEETINGS = ("barrier", "exchange")  # of all threads of a unit
@@ -73,21 +75,18 @@ class _Verifier:
         if val.literal:
             self._literal(val)
             return
-        found = self.defined.get(val.name)
-        _require(found is not None, f"{val.name} is used where it is not defined")
-        assert found is not None
+        found = _some(self.defined.get(val.name), f"{val.name} is used where it is not defined")
         same = (found.dtype, found.lanes, found.memory) == (val.dtype, val.lanes, val.memory)
         _require(same, f"{val.name} is used with another dtype, lanes or memory")
 
     def _literal(self, val: Val) -> None:
-        _require(val.dtype is not None, "a literal has no dtype")
-        assert val.dtype is not None
+        dtype = _some(val.dtype, "a literal has no dtype")
         try:
-            number = float(val.name) if val.dtype.is_float else int(val.name)
+            number = float(val.name) if dtype.is_float else int(val.name)
         except ValueError:
-            raise VerifyError(f"{val.name!r} is no {val.dtype}") from None
-        inside = val.dtype.is_float or val.dtype.lowest <= number <= val.dtype.highest
-        _require(inside, f"{val.name} does not fit {val.dtype}")
+            raise VerifyError(f"{val.name!r} is no {dtype}") from None
+        inside = dtype.is_float or dtype.lowest <= number <= dtype.highest
+        _require(inside, f"{val.name} does not fit {dtype}")
 
     # ---- statements
 
@@ -223,10 +222,14 @@ def _require(holds: bool, message: str) -> None:
         raise VerifyError(message)
 
 
+def _some(found: T | None, message: str) -> T:
+    if found is None:
+        raise VerifyError(message)
+    return found
+
+
 def _out(ins: Instruction) -> Val:
-    _require(ins.out is not None, "it has no result")
-    assert ins.out is not None
-    return ins.out
+    return _some(ins.out, "it has no result")
 
 
 def _is_scalar(val: Val, dtype: DType | None) -> bool:
@@ -288,11 +291,10 @@ def _elementwise(ins: Instruction) -> None:
         return
     if ins.op == "select":
         _require(dtypes.pop(0) is boolean, "a select needs a bool")
-    _require(len(set(dtypes)) == 1 and None not in dtypes, f"operands differ: {dtypes}")
+    operand = _some(dtypes[0], "a position is computed with")
+    _require(len(set(dtypes)) == 1, f"operands differ: {dtypes}")
     wanted = boolean if row.result == "bool" else dtypes[0]
     _require(out.dtype is wanted, f"the result is {out.dtype}, not {wanted}")
-    operand = dtypes[0]
-    assert operand is not None
     if ins.op != "select":
         _require(operand.name not in NARROW, f"{operand} is computed with")
     _require(row.domain != "float" or operand.is_float, f"{operand} is no float")
