@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from . import cores
-from .artifact import file
 from .artifact.executables import engine_of, saver
-from .artifact.identity import program_key
+from .artifact.recalled import Note, recalled
 from .artifact.recording import recorder
 from .artifact.saved import Saved
 from .artifact.shortcut import Shortcut
@@ -125,27 +124,12 @@ def compile_graph(
 
 def kept_program(
     program: Program, tuning: Tuning, budget: Budget | None, report: Report, store: Store,
-    elsewhere: Callable[[], None] | None, note: Callable[[str | None], None] | None = None,
+    elsewhere: Callable[[], None] | None, note: Note | None = None,
 ) -> Saved:  # fmt: skip
-    """What an earlier compilation of this program has kept, if nothing is to be searched; else
+    """The program as an earlier compilation has kept it, if nothing is to be searched; else
     compiled now, and kept. note: called with the key that it is kept under."""
-    with report.stage("recall"):
-        key = program_key(program, tuning.state) if budget is None else None
-        found = store.find(key, partial(file.read, key=key))
-    if found is None and key is not None and elsewhere is not None:
-        with report.stage("elsewhere"):
-            elsewhere()
-            found = store.find(key, partial(file.read, key=key))
-    if found is not None:
-        if note is not None:
-            note(key)
-        return replace(found, report=replace(found.report, stages=report.stages))
-    made = _native(program, tuning, budget, report)
-    with report.stage("keep"):
-        key = program_key(program, tuning.state)  # a search has changed the state
-        if store.keep(key, partial(file.write, made, key=key)) and note is not None:
-            note(key)
-    return made
+    make = partial(_native, program, tuning, budget, report)
+    return recalled(program, tuning, report, store, make, budget is not None, elsewhere, note)
 
 
 def _note(shortcut: Shortcut, graph: Graph, interface: Interface, key: str | None) -> None:
