@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -154,47 +155,34 @@ class Walk:
         if not whole.is_constant:
             whole = self.indexing.opaque(whole, 0)
 
-        def full(at: Place, turn: Index) -> None:
-            left: Index | int = step
+        def full(begin: Index | int, at: Place, turn: Index) -> None:
+            offset, left = (turn + begin) * step, Index.of(step)
             if guard:
-                left = self.indexing.opaque((span - turn * step).minimum(step))
-            body(at.at(axis, turn * step, left, step, guard))
+                left = self.indexing.opaque((span - offset).minimum(step))
+            body(at.at(axis, offset, left, step, guard))
 
-        edge = place
-        if self.schedule.tails.get(axis) == "edges" and whole.is_constant:
-            edge = self._edges(node, place, whole.constant, full, carried)
-        else:
-            self._parts(node, place, whole, full, carried)
+        edge, ranges = self._ranges(node, place, whole)
+        for begin, end, where in ranges:
+            self.repeat(where, Index.of(end) - begin, partial(full, begin), carried)
         if rest != 0 and step > 1:
             self._rest(axis, step, edge, whole, body, carried)
 
-    def _edges(
-        self, node: Node, place: Place, turns: int, full: Callable[[Place, Index], None],
-        carried: set[str],
-    ) -> Place:  # fmt: skip
-        """Turns at which a condition on the axis is open are written out, the others are one loop;
-        gives the place of what full turns leave over."""
-        inside, axes = self.limits.inside(node, place, turns)
-        edge = place.spelling(axes)
-        for turn in range(inside.start):
-            full(edge, Index.of(turn))
-        self.repeat(place, Index.of(len(inside)),
-                    lambda p, turn: full(p, turn + inside.start), carried)  # fmt: skip
-        for turn in range(inside.stop, turns):
-            full(edge, Index.of(turn))
-        return edge
-
-    def _parts(
-        self, node: Node, place: Place, turns: Index, full: Callable[[Place, Index], None],
-        carried: set[str],
-    ) -> None:  # fmt: skip
-        """A loop for each range of turns in which a condition on the axis alone stays as it is:
-        what is read under it, such as a part of a concatenation, is read without a test."""
-        begin = 0
-        for end in self.limits.changes(node, place, turns):
-            self.repeat(place, Index.of(end - begin), partial(_later, full, begin), carried)
-            begin = end
-        self.repeat(place, turns - begin, partial(_later, full, begin), carried)
+    def _ranges(
+        self, node: Node, place: Place, turns: Index
+    ) -> tuple[Place, list[tuple[Index | int, Index | int, Place]]]:
+        """Ranges of the turns of a loop, each a loop, and where they stand. Another begins where
+        a condition on the axis alone changes: what is read under it, such as a part of a
+        concatenation, is read without a test. With edges, turns at which a condition is open are
+        written out, each alone. First the place of what full turns leave over."""
+        if self.schedule.tails.get(node.loop.axis) == "edges" and turns.is_constant:
+            every = range(turns.constant)
+            inside, axes = self.limits.inside(node, place, len(every))
+            edge = place.spelling(axes)
+            before, after = every[: inside.start], every[inside.stop :]
+            single = [[(turn, turn + 1, edge) for turn in part] for part in (before, after)]
+            return edge, [*single[0], (inside.start, inside.stop, place), *single[1]]
+        ends = [0, *self.limits.changes(node, place, turns), turns]
+        return place, [(begin, end, place) for begin, end in pairwise(ends)]
 
     def _rest(
         self, axis: str, step: int, place: Place, whole: Index, body: Body, carried: set[str]
@@ -327,10 +315,6 @@ class Walk:
         if name not in self.space.axes:
             self.space.add_axis(name, count)
         return Index.of(name)
-
-
-def _later(full: Callable[[Place, Index], None], begin: int, place: Place, turn: Index) -> None:
-    full(place, turn + begin)
 
 
 def _is_parallel(item: Item) -> bool:
