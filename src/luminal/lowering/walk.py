@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -155,7 +154,7 @@ class Walk:
         if not whole.is_constant:
             whole = self.indexing.opaque(whole, 0)
 
-        def full(begin: Index | int, at: Place, turn: Index) -> None:
+        def full(begin: int, at: Place, turn: Index) -> None:
             offset, left = (turn + begin) * step, Index.of(step)
             if guard:
                 left = self.indexing.opaque((span - offset).minimum(step))
@@ -163,13 +162,13 @@ class Walk:
 
         edge, ranges = self._ranges(node, place, whole)
         for begin, end, where in ranges:
-            self.repeat(where, Index.of(end) - begin, partial(full, begin), carried)
+            self.repeat(where, end - begin, partial(full, begin), carried)
         if rest != 0 and step > 1:
             self._rest(axis, step, edge, whole, body, carried)
 
     def _ranges(
         self, node: Node, place: Place, turns: Index
-    ) -> tuple[Place, list[tuple[Index | int, Index | int, Place]]]:
+    ) -> tuple[Place, list[tuple[int, Index, Place]]]:
         """Ranges of the turns of a loop, each a loop, and where they stand. Another begins where
         a condition on the axis alone changes: what is read under it, such as a part of a
         concatenation, is read without a test. With edges, turns at which a condition is open are
@@ -179,10 +178,12 @@ class Walk:
             inside, axes = self.limits.inside(node, place, len(every))
             edge = place.spelling(axes)
             before, after = every[: inside.start], every[inside.stop :]
-            single = [[(turn, turn + 1, edge) for turn in part] for part in (before, after)]
-            return edge, [*single[0], (inside.start, inside.stop, place), *single[1]]
-        ends = [0, *self.limits.changes(node, place, turns), turns]
-        return place, [(begin, end, place) for begin, end in pairwise(ends)]
+            single = [[(t, Index.of(t + 1), edge) for t in part] for part in (before, after)]
+            middle = inside.start, Index.of(inside.stop), place
+            return edge, [*single[0], middle, *single[1]]
+        begins = [0, *self.limits.changes(node, place, turns)]
+        ends = [*map(Index.of, begins[1:]), turns]
+        return place, [(begin, end, place) for begin, end in zip(begins, ends)]
 
     def _rest(
         self, axis: str, step: int, place: Place, whole: Index, body: Body, carried: set[str]
