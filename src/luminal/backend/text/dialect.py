@@ -37,7 +37,7 @@ class Dialect:
     registers or on its stack. infinity: of f32. lacks: dtypes. group, groups, thread: the number of
     the group, of all groups, of the thread in its group. barrier: where the threads of a group
     meet; "" where there are none. exchange: of a `value` between two threads that differ in one
-    `bit`.
+    `bit`. registers: of a multiprocessor, where a kernel may say how many groups shall fit.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Dialect:
     shared: str = ""
     matrices: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     words: tuple[str, str] = ("", "")
+    registers: int = 0
 
 
 _COPIED = "".join(
@@ -130,7 +131,7 @@ CUDA = Dialect(
     calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
     exchange="__shfl_xor_sync(0xffffffffu, {value}, {bit})",
-    words=_WORDS,
+    words=_WORDS, registers=1 << 16,
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))

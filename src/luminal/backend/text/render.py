@@ -7,7 +7,8 @@ import re
 
 from ...errors import Unsupported
 from ...graph.dtype import DType, f16, f32, f64
-from ...kernel.program import LINE, Instruction, Program, Val
+from ...kernel.program import LINE, For, Instruction, Program, Val
+from ...lowering.verify import statements
 from .dialect import Dialect
 from .helpers import helper, unsigned
 from .registers import Registers
@@ -16,6 +17,7 @@ from .writer import HALF, OF_BOOLS, half_bits, single
 BINARY = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "and": "&", "or": "|",
           "xor": "^"}  # fmt: skip
 WORKERS = 128  # of a group, at most
+FREE = 32  # registers of a thread for what is no sum
 
 
 def tile_places(program: Program) -> dict[str, int]:
@@ -71,13 +73,20 @@ class _Text(Registers):
         self.body(self.program.body, "  ")
         types = (f"typedef {text} {name};" for name, text in self.dialect.types.items())
         helpers = (f"{self.dialect.function} {text}" for text in self.helpers.values())
-        threads = str(self.program.threads or WORKERS)
-        if self.functions:  # of matrices, which want registers more than neighbours
-            threads += ", 1"
-        begin = self.dialect.kernel.format(threads=threads)
+        begin = self.dialect.kernel.format(threads=self._threads())
         head = f"{begin} {kernel_name(self.program)}({', '.join(parameters)}) {{"
         before = (*types, self.dialect.header, *self.functions.values(), *helpers)
         return "\n".join((*before, head, *self.lines, "}", ""))
+
+    def _threads(self) -> str:
+        """Of a group; and, where they multiply matrices, how many groups shall have registers
+        beside each other: two, if that leaves each thread room for twice what its loops carry."""
+        count = self.program.threads or WORKERS
+        if not (self.functions and self.dialect.registers):
+            return str(count)
+        loops = [s for s in statements(self.program.body) if isinstance(s, For)]
+        held = 2 * max((len(s.carried) for s in loops), default=0) + FREE
+        return f"{count}, {1 + (2 * held * count <= self.dialect.registers)}"
 
     def _parameters(self) -> list[str]:
         made, dialect = list[str](), self.dialect
