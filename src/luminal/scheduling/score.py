@@ -201,7 +201,7 @@ class Score:
         again = way.threads * len(way.elements) / once  # warps that hold the same
         self.held += held * again
         together = x.packable or x.stride(axis) == 1
-        self.loads += again * (held / 2 if together else held * 4 / x.dtype.bytes)
+        self.loads += again * held * (1 if together else 4 / x.dtype.bytes)
         self._stream(x, vectors)
 
     def _shared(self, x: Access) -> float:
@@ -358,10 +358,12 @@ class Score:
 
     def _idle(self, warps: int) -> float:
         """Groups of threads that a machine has over those that get work, so many for a unit. A crew
-        is few threads, and what it shares out is cut later."""
+        is few threads, and what it shares out is cut later. Of matrices each has several products
+        on the way at once: half as many keep a core busy."""
         target, size = self.target, self.job.facts.size
         units = prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)
-        return max(1.0, target.threads / (units * warps)) if target.group > 1 else 1.0
+        wanted = target.threads / (2 if self.rows else 1)
+        return max(1.0, wanted / (units * warps)) if target.group > 1 else 1.0
 
     def _unsized(self) -> bool:
         """The lanes may be few when it runs, and no operand is used again along them."""
