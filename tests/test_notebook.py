@@ -9,11 +9,14 @@ import ast
 import contextlib
 import io
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import luminal
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "tour.ipynb"
 
@@ -31,7 +34,8 @@ def shown(source: str, scope: dict[str, Any]) -> list[dict[str, Any]]:
     if text := printed.getvalue():
         outputs.append({"name": "stdout", "output_type": "stream", "text": text})
     if value is not None:
-        data = {"text/plain": repr(value)}
+        plain = repr(value)
+        data = {"text/plain": re.sub(" object at 0x[0-9a-f]+", "", plain)}
         if html := getattr(value, "_repr_html_", None):
             data["text/html"] = html()
         outputs.append({"data": data, "execution_count": None, "metadata": {},
@@ -62,7 +66,22 @@ def test_the_notebook_runs(monkeypatch, tmp_path) -> None:
                 assert output["text"] == other["text"]
             else:  # HTML is not kept: it holds times, and names of files
                 assert output["data"]["text/plain"] == other["data"]["text/plain"]
-                assert "<details>" in output["data"]["text/html"]
+                assert re.search("<details>|<svg", output["data"]["text/html"])
+
+
+def test_pictures_of_values():
+    cx = luminal.Graph()
+    odd = cx.constant([[1.0, float("nan")], [float("inf"), -2.0]])
+    shown = odd._repr_html_()
+    assert "-2 to 1, mean -0.5, 2 not finite" in shown
+    fills = re.findall('fill="(.*?)"', shown)
+    assert fills == ["rgb(255,128,128)", "#888", "#888", "rgb(0,0,255)"]
+    assert (cx.constant([3.0, 1.0, 2.0]) * 2.0)._repr_html_().count("<polyline") == 1
+    for unknown in (cx.tensor(3).exp(), cx.tensor("s"), luminal.ops.zeros(cx, (2000, 2000))):
+        assert "<svg" not in unknown._repr_html_()
+    assert "<svg" not in cx.constant([float("nan")])._repr_html_()
+    y = cx.tensor(3).exp().output()
+    assert "<pre>" in cx.compile(device="reference").report._repr_html_(), y
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ DTYPE_METHODS = {
     "float": f32, "double": f64, "half": f16, "bfloat16": bf16, "long": i64, "int": i32,
     "short": i16, "char": i8, "byte": u8, "bool": boolean,
 }  # fmt: skip
+
+SHOWN = 1_000_000  # elements of all nodes that a picture in a notebook may compute
 
 # other names of operations, PyTorch's and NumPy's
 ALIASES = {
@@ -57,6 +61,7 @@ def register(operations: Mapping[str, Any], movements: Mapping[str, Any]) -> Non
         register_method(name, method)
     for name in ("conj", "conj_physical", "resolve_conj", "resolve_neg", "cpu"):
         register_method(name, _same)
+    setattr(Tensor, "_repr_html_", _html)  # noqa: B010
     for name in ("item", "tolist", "is_nonzero"):
         register_method(name, _valueless(name))
 
@@ -98,6 +103,22 @@ def numpy(x: Tensor) -> np.ndarray:
     from ..backend.reference import evaluate
 
     return evaluate(x.graph, [x.node])[x.node]
+
+
+def _html(x: Tensor) -> str:
+    """For notebooks: a picture of the values, where they are known and soon computed."""
+    from ..graph.order import reachable
+    from ..view.plots import array_html
+
+    nodes = reachable([x.node])
+    sizes = [size for node in nodes for size in node.shape]
+    known = all(node in x.graph.values or node.attribute.value is not None
+                for node in nodes if node.op == "input")  # fmt: skip
+    if not known or not all(size.is_constant for size in sizes):
+        return f"<code>{escape(repr(x))}</code>"
+    if sum(math.prod(map(int, node.shape)) for node in nodes) > SHOWN:
+        return f"<code>{escape(repr(x))}</code>"
+    return array_html(repr(x), numpy(x))
 
 
 def type_as(x: Tensor, other: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import Apply, Kernel, Value, walk
@@ -68,6 +69,12 @@ class Report:
     def calls(self) -> list[str]:
         """Names of the kernels that one run calls, in order."""
         return [self.kernels[c.kernel].name for c in self.plan.running()] if self.plan else []
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        whole = f"{self.regions} regions, {sum(self.stages.values()):.2f} s"
+        text = escape(self.text())
+        return f"<details><summary>Report({whole})</summary><pre>{text}</pre></details>"
 
     def text(self) -> str:
         """The report as text."""

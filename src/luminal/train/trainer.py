@@ -236,6 +236,13 @@ class Trainer:
         self.records = self.records or list(table.kept)
         return table
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the losses of all steps."""
+        from ..view.plots import curve
+
+        losses = [record.loss for record in self.records]
+        return f"<div>Trainer, step {self.step}<br>{curve(losses, 'loss')}</div>"
+
     def plot(self, path: str | Path) -> None:
         """The losses as a picture (needs matplotlib)."""
         log.picture(self.records, path)

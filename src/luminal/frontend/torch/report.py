@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from html import escape
 
 from torch import fx
 from torch._dynamo.utils import counters
@@ -50,6 +51,10 @@ class Report:
     @property
     def breaks(self) -> Counter[str]:
         return _all_breaks() - self._breaks_before
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         eager = sum(self.fallbacks.values())
