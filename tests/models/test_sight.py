@@ -58,8 +58,23 @@ def idefics(kind):
     return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
 
 
+def internvl():
+    from transformers.models.internvl import InternVLVisionConfig
+
+    vision = InternVLVisionConfig(
+        **TOWER | {"image_size": (SIZE, SIZE), "patch_size": (PATCH, PATCH)}, use_qk_norm=True,
+        norm_type="rms_norm", use_mean_pooling=False,
+    )  # fmt: skip
+    config = transformers.InternVLConfig(
+        vision_config=vision, text_config=transformers.Qwen2Config(**TEXT), image_token_id=12,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    return transformers.InternVLForConditionalGeneration(config)
+
+
 KINDS = {
     "llava": llava,
+    "internvl": internvl,
     "idefics3": lambda: idefics("Idefics3"),
     "smolvlm": lambda: idefics("SmolVLM"),
 }
@@ -78,8 +93,13 @@ def written(kind, folder):
     """The model of transformers, written to a folder."""
     model = lively(KINDS[kind]().float())
     model.save_pretrained(folder)
-    tokenizer(folder, SPECIAL, TEMPLATE)
+    special, template = SPECIAL, TEMPLATE
     sizes = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
+    if kind == "internvl":
+        special = ["<IMG_CONTEXT>", "<img>", "</img>", *SPECIAL[3:]]
+        template = TEMPLATE.replace("<image>", "<IMG_CONTEXT>")
+        sizes = {"size": {"height": SIZE, "width": SIZE}, "max_patches": 6}
+    tokenizer(folder, special, template)
     (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
     return model
 
@@ -130,6 +150,15 @@ def transformers_pixels(kind, image):
             size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}
         )
         return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
+    if kind == "internvl":
+        from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
+            GotOcr2ImageProcessorPil,
+        )
+
+        processor = GotOcr2ImageProcessorPil(
+            size={"height": SIZE, "width": SIZE}, crop_to_patches=True, max_patches=6
+        )
+        return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
     processor = Idefics3ImageProcessorPil(
@@ -144,7 +173,7 @@ def test_logits_with_a_picture(saved, kind):
     folder, model = saved(kind)
     llm = LLM(folder, context=96, threads=1, precision="f32", device="reference")
     ids = llm.ids(asked(picture()))
-    rows = 16 if kind == "llava" else 5 * 4  # four tiles and the whole, four rows each
+    rows = {"llava": 16, "internvl": 7 * 4}.get(kind, 5 * 4)  # tiles and the whole, four rows each
     assert sum(token >= 24 for token in ids) == rows
     wanted = theirs(kind, folder, model, picture(), ids)
     found = llm.logits(ids)

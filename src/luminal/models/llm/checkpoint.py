@@ -21,6 +21,7 @@ from .families import Family, family_of
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
 SEEING = (  # model types with a decoder and a tower for pictures
     "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3",
+    "internvl",
 )  # fmt: skip
 DECODERS = re.compile(r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.)")
 OWN = re.compile(r"(model\.(layers|embed_tokens|norm)|lm_head)\.")

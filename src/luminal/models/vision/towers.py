@@ -14,7 +14,7 @@ from .layers import Block, sizes
 
 KINDS = {  # model_type -> whether there is a class token, and a norm before all blocks
     "clip_vision_model": True, "siglip_vision_model": False, "idefics3_vision": False,
-    "smolvlm_vision": False,
+    "smolvlm_vision": False, "internvl_vision": True,
 }  # fmt: skip
 
 
@@ -38,12 +38,26 @@ class TowerConfig:
         """Raises WeightsError."""
         classed = KINDS[given.text("model_type", among=KINDS)]
         act, eps = ("quick_gelu", 1e-5) if classed else ("gelu_pytorch_tanh", 1e-6)
+        if given.text("model_type") == "internvl_vision":
+            act, eps = "gelu", 1e-6
+            sides = {name: _side(given, name) for name in ("image_size", "patch_size")}
+            given = Fields({**given.values, **sides}, given.where)
         return sizes(TowerConfig(hidden_act=act, layer_norm_eps=eps, classed=classed), given)
 
     @property
     def side(self) -> int:
         """Patches of a side."""
         return self.image_size // self.patch_size
+
+
+def _side(given: Fields, name: str) -> int:
+    """Of squares that may be told by both sides. Raises WeightsError."""
+    if not isinstance(given.values.get(name), (list, tuple)):
+        return given.count(name)
+    sides = set(given.counts(name, 2))
+    if len(sides) > 1:
+        raise given.wrong(name, "the side of a square")
+    return sides.pop()
 
 
 class Embeddings(nn.Module):
