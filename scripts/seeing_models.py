@@ -178,7 +178,8 @@ def main(names: list[str]) -> None:
             kind, what, far = TABLE[name](Path(folder))
         rows[name] = f"| {name} | `{kind}` | {what} | {far:.0e} |"
         print(rows[name], flush=True)
-        page.write_text("\n".join([text + HEAD, *rows.values(), ""]))
+        known = [rows[name] for name in TABLE if name in rows]
+        page.write_text("\n".join([text + HEAD, *known, ""]))
 
 
 if __name__ == "__main__":
