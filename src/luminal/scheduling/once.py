@@ -29,6 +29,7 @@ from ..kernel.kernel import (
     Kernel,
     Load,
     Read,
+    Rewriter,
     Store,
     Value,
     indices,
@@ -180,12 +181,17 @@ def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
 
 
 def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
-    """An image with its padding, if the operand is windows of such a one and nothing else."""
-    if not (isinstance(body, Guard) and isinstance(body.body, Load) and not body.body.slots):
+    """An image with its padding, if the operand is windows of such a one, or of what is made of
+    each of its elements, and nothing else."""
+    if not isinstance(body, Guard) or any(isinstance(e, (Guard, Read)) for e in walk(body.body)):
         return None
     if any(isinstance(e, (Load, Read)) or any(indices(e)) for e in walk(body.other)):
         return None  # where the image ends, another one begins
-    load, shape, space = body.body, kernel.buffer(body.body.buffer).shape, kernel.space()
+    loads = {e for e in walk(body.body) if isinstance(e, Load) or any(indices(e))}
+    load = next(iter(loads)) if len(loads) == 1 else None
+    if not isinstance(load, Load) or load.slots:
+        return None
+    shape, space = kernel.buffer(load.buffer).shape, kernel.space()
     ends = [(i, size - 1 - i) for i, size in zip(load.index, shape)]
     inside = {c for both in ends for c in both}
     bounds = [space.bounds(i) for i in load.index]
@@ -197,7 +203,8 @@ def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
         c for i, size, two in zip(here, shape, ends) for c, end in zip((i, size - 1 - i), two)
         if end in body.conditions
     )  # fmt: skip
-    copied = Guard(conditions, replace(load, index=here), body.other)
+    moved = Rewriter(lambda e: replace(load, index=here) if e == load else e)
+    copied = Guard(conditions, moved.expression(body.body), body.other)
     return axes, copied, tuple(i - int(low) for i, (low, _) in zip(load.index, bounds))
 
 
