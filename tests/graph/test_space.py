@@ -80,3 +80,10 @@ def test_a_condition_may_follow_from_a_multiple_of_another():
     assert known.implies([9 - Index.of("s") * 2], 27 - Index.of("s") * 6)
     assert not known.implies([9 - Index.of("s") * 2], 26 - Index.of("s") * 6)
     assert not known.implies(inside, 4 - Index.of("i") * 4)
+
+
+def test_a_floor_over_an_axis_of_two_places_is_a_line():
+    known, a, b = space(a=2, b=3), Index.of("a"), Index.of("b")
+    assert known.floor(a + 1, 2) is a
+    assert known.floor(7 - 5 * a, 3) is 2 - 2 * a
+    assert known.floor(b + 1, 2).has_floor

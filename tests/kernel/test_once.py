@@ -63,14 +63,30 @@ def weight_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     return train.backward(loss, [w])[0]
 
 
+def weight_gradient_of_maxima(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Windows of what is made of each element of an image."""
+    x, w = cx.tensor((2, 6, 8, 8), dtype), cx.tensor((24, 6, 3, 3), dtype)
+    loss = (ops.conv2d(ops.relu(x), w, padding=1) * cx.tensor((2, 24, 8, 8), dtype)).sum()
+    return train.backward(loss, [w])[0]
+
+
+def strided_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """One, two or four taps of a window meet a place, as its row and column are even or odd."""
+    x, w = cx.tensor((2, 6, 8, 8), dtype), cx.tensor((24, 6, 3, 3), dtype)
+    y = ops.conv2d(x, w, stride=2, padding=1)
+    return train.vjp([y], [cx.tensor((2, 24, 4, 4), dtype)], [x])[0]
+
+
 CASES: list[tuple[Any, str]] = [
     (product, "f32"), (product, "bf16"), (product, "i8"), (sized, "f32"),
     (columns, "bf16"), (columns, "i8"),
     (convolution, "f32"), (convolution, "bf16"), (weight_gradient, "f32"),
+    (weight_gradient_of_maxima, "f32"), (strided_gradient, "f32"),
 ]  # fmt: skip
 
 
-WINDOWS = [case for case in CASES if case[0] in (convolution, weight_gradient)]
+OVER_IMAGES = convolution, weight_gradient, weight_gradient_of_maxima, strided_gradient
+WINDOWS = [case for case in CASES if case[0] in OVER_IMAGES]
 WAYS = [(case, sides, False) for case in CASES for sides in ((0,), (1,), (0, 1))]
 
 
@@ -102,6 +118,42 @@ def test_what_is_made_once_changes_no_result(
         given = [random.integers(-8, 8, shape).astype(t.dtype.numpy)
                  for t, shape in zip(cx.inputs, shapes)]  # fmt: skip
         np.testing.assert_array_equal(rt(*given), want(*given))
+
+
+def test_taps_that_are_none_are_not_summed_up() -> None:
+    """Operands that are spelled out are 0 there; the loops of their reader end before."""
+    cx = luminal.Graph()
+    shapes = (16, 64, 16, 16), (128, 64, 3, 3), (128, 64, 1, 1), (16, 128, 8, 8)
+    x, w, beside, g = map(cx.tensor, shapes)
+    both = ops.conv2d(x, w, stride=2, padding=1), ops.conv2d(x, beside, stride=2)
+    train.vjp(both, [g, g], [x])[0].output()
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    summed = [v for made in rt.kernels for v in made.kernel.values if v.reduction]
+    ends = [high for v in summed for _, high in v.domain.values() if high is not None]
+    assert ends and all(len(end.names()) == 1 for end in ends)  # by even and odd
+
+
+def test_a_product_that_loops_would_do_again_is_a_kernel_of_its_own() -> None:
+    """That of a 1 x 1 convolution with a stride, backwards: at places that are even only."""
+    cx = luminal.Graph()
+    shapes = (16, 256, 8, 8), (512, 256, 3, 3), (512, 256, 1, 1), (16, 512, 4, 4)
+    x, w, beside, g = map(cx.tensor, shapes)
+    both = ops.conv2d(x, w, stride=2, padding=1), ops.conv2d(x, beside, stride=2)
+    train.vjp(both, [g, g], [x])[0].output()
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    products = [[v for v in made.kernel.values if v.reduction] for made in rt.kernels]
+    assert sorted(map(len, products))[-2:] == [1, 1]
+
+
+def test_windows_are_turned_along_the_image() -> None:
+    """Two axes are contiguous, the taps of a window and its places: the longer one is."""
+    cx = luminal.Graph()
+    x, w, g = (cx.tensor(s) for s in ((16, 64, 32, 32), (64, 64, 3, 3), (16, 64, 32, 32)))
+    train.vjp([ops.conv2d(x, w, padding=1)], [g], [w])[0].output()
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    (read,) = (made for made in rt.kernels if "v0_b" in made.schedule.paths)
+    turned = read.schedule.paths["v0_b"][-2].axis
+    assert int(read.kernel.axes[turned]) == 32
 
 
 def test_what_changes_is_made_once_and_constants_are_packed() -> None:

@@ -199,6 +199,9 @@ class Space:
         number = n.constant
         if not math.isinf(low) and not math.isinf(high) and low // number == high // number:
             return Index.of(int(low // number))
+        chord = self._chord(x, number)
+        if chord is not None:
+            return chord
         reduced = self._cancel(x, number)
         if reduced is not None:
             return reduced
@@ -207,6 +210,14 @@ class Space:
             if isinstance(inner, Floor) and self.bounds(inner.divisor * n)[1] <= LARGEST:
                 return self.floor(inner.numerator, inner.divisor * n)  # of floor(y / m) by n
         return atom_index(atom)
+
+    def _chord(self, x: Index, n: int) -> Index | None:
+        """floor(f(a) / n) = first + (second - first) a, for an axis a of two places."""
+        (name, *others) = x.names()
+        if others or self.axes.get(name) != 2:
+            return None
+        first, second = (int(x.evaluate({name: at})) // n for at in (0, 1))
+        return first + (second - first) * Index.of(name)
 
     def _cancel(self, x: Index, n: int) -> Index | None:
         """floor((q X + r) / (q m)) = floor(X / m) where 0 <= r < q."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import inf, prod
 from typing import TypeAlias
 
@@ -24,6 +23,7 @@ from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
     Apply,
     Buffer,
+    Constant,
     Expression,
     Guard,
     Kernel,
@@ -41,20 +41,19 @@ from ..kernel.work import extents_at, usual_sizes
 from .default import drafted
 from .divide import divided, trimmed
 from .draft import Draft
-from .facts import weight
+from .estimate import again, estimate, late
 from .laid_out import laid_out
 
 LEAST_SECONDS = 2e-5  # of a kernel: below, another one before it does not pay
 LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
 GAIN = 0.8  # of the time with the operands made inside, at most
+APART = 0.9  # the same for a product that would be done again and again
 FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
-SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on another page
-TURNED = 0.5  # the same where blocks are transposed in registers
-WINDOWED, CROWDED = 1.1, 2.5  # times the cycles of a product that reads windows where they lie
 NAME = "once"  # how the buffers of this module are called
 
-# axes of the kernel that makes an operand, its elements there, and where the reader finds them
-Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...]]
+# axes of the kernel that makes an operand, its elements there, where the reader finds them, and the
+# conditions under which it does
+Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...], tuple[Index, ...]]
 
 
 def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
@@ -70,6 +69,8 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     best, makers = estimate(draft), list[Kernel]()
     if best < LEAST_SECONDS:
         return [kernel]
+    if halves := _computed_again(kernel, draft, best):
+        return [part for half in halves for part in made_once(half, target)]
     for name in names if _makes_operands(draft) else ():
         every = [(sides, False) for sides in _sides(kernel, name)]
         every += [(sides, True) for sides, _ in every[-1:]]
@@ -95,10 +96,27 @@ def _streams_apart(kernel: Kernel, draft: Draft) -> tuple[Kernel, ...]:
         return (kernel,)
     halves = divided(kernel)
     try:
-        apart = target.launch + sum(estimate(drafted(half, target)) for half in halves)
+        apart = _in_turn(halves, target)
     except Illegal:
         return (kernel,)
     return halves if len(halves) == 2 and apart < GAIN * whole else (kernel,)
+
+
+def _computed_again(kernel: Kernel, draft: Draft, whole: float) -> tuple[Kernel, ...]:
+    """Two kernels in place of one whose loops walk over more axes than one of its products has."""
+    if not any(v.factors and again(draft, v) > 1 for v in draft.found.values):
+        return ()
+    halves = divided(kernel)
+    try:
+        apart = _in_turn(halves, draft.target)
+    except Illegal:
+        return ()
+    return halves if len(halves) == 2 and apart < APART * whole else ()
+
+
+def _in_turn(parts: Sequence[Kernel], target: Target) -> float:
+    """What kernels take one after the other."""
+    return target.launch + sum(estimate(drafted(part, target)) for part in parts)
 
 
 def _large(kernel: Kernel, name: str, target: Target) -> bool:
@@ -155,7 +173,10 @@ def _apart(
     for n in sides:
         body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
         windows = _padded(kernel, body, name) if padded else None
-        axes, copied, index = windows or _spelled(kernel, value, body)
+        spelled = _spelled(kernel, value, body)
+        if windows and not _fewer(windows, spelled):
+            windows = None
+        axes, copied, index, left = windows or spelled
         made = Buffer(name, body.dtype, tuple(axes.values()), constant=windows is None)
         buffers.append(made)
         store = Store(name, tuple(map(Index.of, axes)))
@@ -164,25 +185,27 @@ def _apart(
         maker = replace(kernel, axes={**kernel.axes, **axes}, buffers=both, values=(copy,))
         makers.append(trimmed(maker) if windows is None else merge_axes(trimmed(maker)))
         load: Expression = Load(name, index, body.dtype)
+        load = Guard(left, load, Constant(0, body.dtype)) if left else load
         args[n] = load if body is args[n] else Apply("cast", (load,), args[n].dtype)
     if padded and all(b.constant for b in buffers[len(kernel.buffers) :]):
         return None
     reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain={})
     values = tuple(reads if v is value else v for v in kernel.values)
     reader = trimmed(replace(kernel, buffers=tuple(buffers), values=values))
-    return makers, derive_domains(merge_axes(reader))
+    return makers, _unasked(derive_domains(merge_axes(reader)))
 
 
 def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
     """An element of its own for each point at which the operand varies."""
     named = {name for e in walk(body) for index in indices(e) for name in index.names()}
     axes = {a: kernel.axes[a] for a in value.points if a in named}
-    return axes, body, tuple(map(Index.of, axes))
+    return axes, body, tuple(map(Index.of, axes)), _asked(kernel, body)
 
 
 def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
     """An image with its padding, if the operand is windows of such a one, or of what is made of
-    each of its elements, and nothing else."""
+    each of its elements, and nothing else. Which taps of a window there are, as of strides
+    backwards, the reader asks."""
     if not isinstance(body, Guard) or any(isinstance(e, (Guard, Read)) for e in walk(body.body)):
         return None
     if any(isinstance(e, (Load, Read)) or any(indices(e)) for e in walk(body.other)):
@@ -191,21 +214,58 @@ def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
     load = next(iter(loads)) if len(loads) == 1 else None
     if not isinstance(load, Load) or load.slots:
         return None
-    shape, space = kernel.buffer(load.buffer).shape, kernel.space()
-    ends = [(i, size - 1 - i) for i, size in zip(load.index, shape)]
+    space, ends = kernel.space(), _ends(kernel, load)
     inside = {c for both in ends for c in both}
     bounds = [space.bounds(i) for i in load.index]
-    if not inside.issuperset(body.conditions) or any(abs(b) == inf for two in bounds for b in two):
+    left = _asked(kernel, body)
+    known = all(abs(b) < inf for two in bounds for b in two)
+    if not (known and inside.union(left).issuperset(body.conditions)):
         return None
     axes = {f"{name}_{d}": Index.of(int(high - low) + 1) for d, (low, high) in enumerate(bounds)}
     here = tuple(Index.of(a) + int(low) for a, (low, _) in zip(axes, bounds))
+    there = replace(load, index=here)
     conditions = tuple(
-        c for i, size, two in zip(here, shape, ends) for c, end in zip((i, size - 1 - i), two)
-        if end in body.conditions
+        c for new, old in zip(_ends(kernel, there), ends)
+        for c, end in zip(new, old) if end in body.conditions
     )  # fmt: skip
-    moved = Rewriter(lambda e: replace(load, index=here) if e == load else e)
+    moved = Rewriter(lambda e: there if e == load else e)
     copied = Guard(conditions, moved.expression(body.body), body.other)
-    return axes, copied, tuple(i - int(low) for i, (low, _) in zip(load.index, bounds))
+    return axes, copied, tuple(i - int(low) for i, (low, _) in zip(load.index, bounds)), left
+
+
+def _ends(kernel: Kernel, load: Load) -> list[tuple[Index, Index]]:
+    """What is not negative where a load stays inside its buffer."""
+    return [(i, size - 1 - i) for i, size in zip(load.index, kernel.buffer(load.buffer).shape)]
+
+
+def _asked(kernel: Kernel, body: Expression) -> tuple[Index, ...]:
+    """Conditions under which an operand is not 0, besides that it lies inside its buffer: the taps
+    that a strided window has, backwards. Who knows them multiplies no zeros."""
+    loads = {e for e in walk(body) if isinstance(e, Load)}
+    if not isinstance(body, Guard) or len(loads) != 1:
+        return ()
+    inside = {c for both in _ends(kernel, *loads) for c in both}
+    zero = isinstance(body.other, Constant) and body.other.value == 0
+    return tuple(c for c in body.conditions if c not in inside) if zero else ()
+
+
+def _unasked(reader: Kernel) -> Kernel:
+    """What is spelled out is 0 where it is nothing: the loops are shorter, and nobody asks."""
+
+    def change(e: Expression) -> Expression:
+        if isinstance(e, Guard) and isinstance(e.body, Load):
+            buffer = reader.buffer(e.body.buffer)
+            return e.body if buffer.constant and buffer.name.startswith(NAME) else e
+        return e
+
+    rewriter = Rewriter(change)
+    return replace(reader, values=tuple(map(rewriter.value, reader.values)))
+
+
+def _fewer(made: Made, other: Made) -> bool:
+    """It has fewer elements, as far as these are known."""
+    counts = [prod(int(e) for e in axes.values() if e.is_constant) for axes, *_ in (made, other)]
+    return counts[0] < counts[1]
 
 
 def _narrow(side: Expression) -> Expression:
@@ -224,85 +284,3 @@ def _making(maker: Kernel, target: Target) -> float:
 
 
 # ---- what a drawn-up kernel takes, roughly
-
-
-def estimate(draft: Draft) -> float:
-    """What a kernel takes, as far as its schedule tells: the tile of its product, and how often
-    and in which steps through memory the values beside it are computed."""
-    found, facts, target = draft.found, draft.facts, draft.target
-    cycles = 0.0
-    for v in found.values:
-        each = _apiece(draft, v)
-        if v in found.group and found.tile is not None:
-            each = found.tile.cycles / len(found.group) * _windowed(draft, v)
-        cycles += each * _again(draft, v) * facts.points(v)
-    return cycles / target.clock / target.threads
-
-
-def _windowed(draft: Draft, v: Value) -> float:
-    """What a product takes longer for reading windows of an image where they lie: more where all
-    steps of a sum land on one set of the first cache, or where they go through a floor."""
-    target, factor = draft.target, 1.0
-    way = target.l1 // target.l1_ways
-    for x in draft.facts.accesses(v):
-        if x.load and any(len(i.names()) > 1 for i in x.load.index):
-            long = (a for a in x.axes.intersection(v.over) if draft.size[a] > target.l1_ways)
-            crowded = any(x.stride(a) * x.dtype.bytes % way == 0 for a in long)
-            dear = crowded or any(i.has_floor for i in (*x.load.index, *x.conditions))
-            factor = max(factor, CROWDED if dear else WINDOWED)
-    return factor
-
-
-def _again(draft: Draft, v: Value) -> float:
-    """How often each element of a value is computed: turns of loops over axes that it lacks."""
-    within, turns = dict[str, int](), 1.0
-    for loop in draft.paths.get(v.name, ()):
-        before = within.get(loop.axis, draft.size[loop.axis])
-        turns *= -(-before // loop.step) if loop.axis not in v.points else 1
-        within[loop.axis] = loop.step
-    return turns
-
-
-def _apiece(draft: Draft, v: Value) -> float:
-    """Cycles of an element: arithmetic in lanes, and one by one what lies apart along them, or
-    what is turned in registers."""
-    facts, tile = draft.facts, draft.tiles.get(v.name)
-    lane = _lane(draft, v)
-    steps = [(x.stride(lane), x.dtype) for x in facts.accesses(v) if lane in x.axes or not lane]
-    beside = tile.size(tile.beside) if tile is not None else 1
-    if v.store is not None:
-        steps.append((facts.store_stride(v, lane) // beside if lane else 0, v.dtype))
-    lanes = facts.lanes if lane else 1
-    cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports + late(draft, v)
-    for step, dtype in steps:
-        if tile is not None and tile.across:
-            cycles += FAR if draft.size[lane] % lanes else TURNED
-        elif lane and abs(step) <= 1:
-            cycles += 1 / lanes
-        else:
-            far = SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
-            cycles += far / beside
-    return cycles
-
-
-def _lane(draft: Draft, v: Value) -> str:
-    return next((x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"), "")
-
-
-def late(draft: Draft, v: Value) -> float:
-    """Cycles that an element waits for memory where its arrays are long and are walked a few
-    elements here, a few on another page: two lines of each run come late."""
-    facts, target, lane, run = draft.facts, draft.target, _lane(draft, v), 0
-    others = [a for a in v.axes if a != lane]
-    path = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant]
-    for loop, after in pairwise(path):
-        run = loop.step if loop.axis == lane and after.axis != lane else run
-    touched = [(x.name, x.dtype, x.stride) for x in facts.accesses(v) if x.load]
-    if v.store is not None:
-        touched.append((v.store.buffer, v.dtype, partial(facts.store_stride, v)))
-    late = sum(
-        facts.bytes(name) > target.l2 and stride(lane) == 1
-        and any(abs(stride(a)) * dtype.bytes >= target.page for a in others)
-        for name, dtype, stride in touched
-    )  # fmt: skip
-    return 2 * target.costs.cold * late / run if run else 0.0

@@ -232,6 +232,7 @@ class Score:
                 self.waits += self._cold(x)
             return masked
         other = [a for a in x.axes if x.stride(a) == 1 and a in self.kept and not self.reduces]
+        other.sort(key=lambda a: (-self.span[a], a))  # of a window, the image and not the taps
         plain = x.dtype.bytes == 4 and not x.conditions and not (x.load and x.load.slots)
         if plain and other and self.span[other[0]] >= self.width:
             self.across = other[0]
