@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backend.contract import Backend, Begin, Code, Crew, Entry, Step, Table
+from ..progress import tracked
 from ..search.compare import Difference, compare_kernels
 from . import loops
 from .arena import Life, place
@@ -353,7 +354,8 @@ class Native:
         """Seconds of each call of a run, alone and warm: the best of `repeat`; of a call in a loop
         those of one step, 0 where there may be none. Run once before."""
         times: list[tuple[str, float]] = []
-        for number in self._binding.running if self._binding else ():
+        running = self._binding.running if self._binding else ()
+        for number in tracked("timing call", running):
             name = self._plan.kernels[self._plan.calls[number].kernel].name
             if loops.waiting(self._plan, number, self._sizes):
                 times.append((name, 0.0))

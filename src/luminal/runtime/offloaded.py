@@ -14,6 +14,7 @@ import numpy as np
 from ..backend.contract import Accelerator
 from ..errors import InputError
 from ..kernel.layout import laid_out
+from ..progress import tracked
 from ..search.compare import Difference
 from .arena import ALIGNMENT, round_up
 from .contract import Copying, Spill
@@ -330,7 +331,7 @@ class Offloaded(Copying):
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, from launch to end: the best of `repeat`."""
         times: list[tuple[str, float]] = []
-        for number in self._now():
+        for number in tracked("timing call", list(self._now())):
             call = partial(self._call, number)
             best = min(self._device.seconds(call) for _ in range(repeat))
             times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))

@@ -17,6 +17,7 @@ from ..errors import WrongResult
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..kernel.show import kernel_text
+from ..progress import tracked
 from ..runtime.contract import Engine, Interface
 from ..runtime.plan import Compiled
 from .inputs import Arrays, contents
@@ -47,7 +48,7 @@ def compare_kernels(
     """The kernels whose machine code computes something else than they mean, in their order. Those
     whose values the reference cannot hold in memory are left out."""
     found = []
-    for made, code in kernels:
+    for made, code in tracked("checking kernel", list(kernels)):
         built = Built(made.program, code)
         faults = (tried(built, backend, threads, case)[0] for case in cases(made.kernel, seed))
         fault = next(filter(None, faults), "")

@@ -16,6 +16,7 @@ from ..kernel.kernel import Kernel
 from ..kernel.target import Target
 from ..lowering.legal import check
 from ..lowering.lower import lower
+from ..progress import tracked
 from ..rewrite.terms import Region
 from ..runtime.interface import interface_of
 from ..runtime.native import Native
@@ -40,7 +41,8 @@ def searched(
     budget: Budget, report: Report,
 ) -> Plans:  # fmt: skip
     """The plans to take; the choices for kernels are kept by `tuning`. plans: the untuned ones."""
-    found = {key: tuning.measured_plans(own, budget) for key, own in plans.items()}
+    found = {key: tuning.measured_plans(plans[key], budget)
+             for key in tracked("measuring plans of region", list(plans))}  # fmt: skip
     better = {key: clearly_better(several) for key, several in found.items()}
     tuning.search(_tasks(program, regions, [plans, better], tuning, budget), budget)
     report.search += [compared(several) for several in found.values() if len(several) > 1]
@@ -65,7 +67,7 @@ def _raced(
         return next(iter(rivals.values()))
     engines: list[Engine] = []
     built, backend, timer = [], tuning.backend, None
-    for plans, tuning.least in rivals.values():
+    for plans, tuning.least in tracked("building whole program", list(rivals.values())):
         plan, codes = build(plans, tuning, report.again())
         built.append(plan)
         if isinstance(backend, Accelerator):
@@ -95,7 +97,8 @@ def _tasks(
     """The prepared kernels of every run under any of the plans, with how often it calls them."""
     tasks, usual = [], program.graph.usual
     prepare = partial(tuning.measured_parts, budget=budget)
-    for key, calls in Counter(region.key for region in regions).items():
+    counted = Counter(region.key for region in regions)
+    for key, calls in tracked("measuring parts of region", list(counted.items())):
         several = {id(plans[key]): plans[key] for plans in rivals}
         for step in (step for chosen in several.values() for step in chosen.steps):
             if not step.constant:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..graph.passes import Program
 from ..graph.stages import blocks_of, stages_of
+from ..progress import tracked
 from ..rewrite.extract import Classes, ENode
 from ..rewrite.normalise import normalise
 from ..rewrite.optimise import optimise
@@ -29,7 +30,8 @@ def egraph_records(program: Program, model: CostModel) -> list[dict[str, Any]]:
     for number, region in enumerate(_regions(program)):
         alike.setdefault(region.key, []).append(number)
         first.setdefault(region.key, region)
-    return [_record(first[key], alike[key], model) for key in list(first)[:MOST_REGIONS]]
+    shown = tracked("e-graph of region", list(first)[:MOST_REGIONS])
+    return [_record(first[key], alike[key], model) for key in shown]
 
 
 def _regions(program: Program) -> Iterator[Region]:

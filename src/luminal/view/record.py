@@ -17,6 +17,7 @@ from ..graph.node import Node
 from ..graph.passes import Program
 from ..kernel.show import kernel_text
 from ..kernel.work import usual_sizes, work
+from ..progress import tracked
 from ..runtime.executable import Executable
 from ..runtime.inspection import Inspected
 from ..runtime.plan import Call
@@ -92,9 +93,8 @@ def plan_record(name: str, made: Executable, listings: bool, time: bool) -> dict
     report = made.report
     times = [seconds for _, seconds in made.time_kernels(SAMPLE)] if time else []
     rates = dict(seen.rates()) if time else {}
-    kernels = [
-        _kernel_row(seen, report, number, rates, listings) for number in range(len(report.kernels))
-    ]
+    kernels = [_kernel_row(seen, report, number, rates, listings)
+               for number in tracked("describing kernel", range(len(report.kernels)))]  # fmt: skip
     running = list(seen.running) or [n for n, c in enumerate(seen.plan.calls) if not c.constant]
     order = [n for n, call in enumerate(seen.plan.calls) if call.constant] + running
     return {
