@@ -294,7 +294,12 @@ def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Repo
     """The loop program of a prepared kernel under the default schedule with these choices."""
     with report.stage("schedule"):
         scheduled, schedule = default_schedule(part, target, Decisions(choices))
-    return _lowered(scheduled, schedule, target, report)
+    try:
+        return _lowered(scheduled, schedule, target, report)
+    except Illegal:
+        if target == target.in_vectors:
+            raise
+        return lower_scheduled(part, target.in_vectors, choices, report)
 
 
 def _lowered(kernel: Kernel, schedule: Schedule, target: Target, report: Report) -> Compiled:

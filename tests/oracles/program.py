@@ -29,6 +29,8 @@ from luminal.kernel.program import (
 )
 from luminal.kernel.target import MatrixInstruction
 
+from .tiles import exact
+
 Steps: TypeAlias = Iterator[None]
 Order: TypeAlias = Callable[[Sequence[Steps]], Iterable[Steps]]
 Position = tuple[Array, int, str]  # elements, number of one, name of the memory
@@ -228,7 +230,7 @@ class _Run:
             return np.asarray(compute(ins.op, out.dtype, *args)).reshape(shape)
         if ins.op in self.matrix:
             if self.matrix[ins.op].rows > 1:
-                return self.matrix[ins.op].specification(*args)
+                return exact(self.matrix[ins.op])(*(np.asarray(arg) for arg in args))
             lanes = len(shape)
             pair = [np.asarray(a).reshape([*shape, -1]) for a in args[1:]]
             assert all(p.ndim == lanes + 1 for p in pair)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class MatrixInstruction:
     that it takes beside its operands. fragments: of acc, a and b, where threads hold them.
     part: the instruction of which a group of threads executes one or several side by side, each
     with a part of the elements of acc and b. function: what executes it, if that has another name.
+    registers: of whole matrices, where there are such: they are loaded from rows of memory and
+    stored there. together: so many of b's collapsed numbers lie side by side in these rows, then
+    those of the next column.
     """
 
     name: str
@@ -75,6 +78,8 @@ class MatrixInstruction:
     fragments: tuple[Fragment, ...] = ()
     part: str = ""
     function: str = ""
+    registers: int = 0
+    together: int = 0
 
     @property
     def threads(self) -> int:
@@ -82,10 +87,12 @@ class MatrixInstruction:
         return self.fragments[0].threads if self.fragments else 1
 
     def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """NumPy meaning: acc (..., i), a and b (..., i, j); or acc (r, c), a (r, j), b (c, j)."""
+        """NumPy meaning: acc (..., i), a and b (..., i, j); or acc (r, c), a (r, ...), b
+        (c, ...)."""
         wide = self.accumulator.numpy
         if self.rows > 1:
-            return acc + a.astype(wide) @ b.astype(wide).T
+            a, b = (side.reshape(len(side), -1).astype(wide) for side in (a, b))
+            return acc + a @ b.T
         return acc + (a.astype(wide) * b.astype(wide)).sum(-1, dtype=wide)
 
 
@@ -160,6 +167,12 @@ class Target:
         if self.group > 1:
             return self.group
         return max(1, self.vector_bytes // max(4, dtype.bytes))
+
+    @property
+    def in_vectors(self) -> Target:
+        """Without instructions that have registers of matrices."""
+        kept = tuple(i for i in self.instructions if not i.registers)
+        return self if kept == self.instructions else replace(self, instructions=kept)
 
     def lines_apart(self, step: int) -> int:
         """How many lines of the first cache hold what lies so many bytes apart, at least a line."""

@@ -23,6 +23,7 @@ from .indexing import Indexing
 from .place import Lanes, Place, Steps, contiguous, in_tile, lanes_of
 from .shuffles import between, every_second, interleaved, joined, turned
 
+ROW = 16  # elements side by side in a matrix, at least
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
@@ -201,7 +202,8 @@ class Access:
         self, memory: Memory, locate: Locate, base: Index, steps: Steps, place: Place,
         mask: Val | None,
     ) -> Val:  # fmt: skip
-        if len(steps) == 2 and mask is None and self.build.shuffles:
+        matrix = self.build.matrices and steps[-1][1] >= ROW
+        if len(steps) == 2 and mask is None and self.build.shuffles and not matrix:
             found = self._beside(memory, base, *steps)
             if found is not None:
                 return found
@@ -230,11 +232,11 @@ class Access:
         self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes
     ) -> tuple[str, tuple[Val, ...], tuple[int, ...]]:
         """How lanes are reached one by one, as operations take it: from a position on, strides that
-        threads walk, if linear; else ("_at") how much further each lane is."""
+        threads walk, or that a matrix has, if linear; else ("_at") how much further each lane is."""
         parts, start = self.indexing.split(offset, order), memory.start
         if parts is not None:
             start, constant = self.position(memory, parts[0])
-            if not self.build.shuffles:
+            if not self.build.shuffles or (self.build.matrices and len(lanes) > 1):
                 strides = {(axis, size): stride for axis, size, stride in parts[1]}
                 return "", (start,), (constant, *(strides.get(lane, 0) for lane in lanes))
             start = self.build.offset(start, integer(constant)) if constant else start

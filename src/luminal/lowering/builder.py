@@ -56,10 +56,10 @@ def _name(val: Val) -> Any:
 
 class Builder:
     """A stack of scopes; `written`: buffers whose contents change while the kernel runs. shuffles:
-    lanes of a vector may change places."""
+    lanes of a vector may change places. matrices: there are registers of rows."""
 
-    def __init__(self, shuffles: bool = True) -> None:
-        self.shuffles = shuffles
+    def __init__(self, shuffles: bool = True, matrices: bool = False) -> None:
+        self.shuffles, self.matrices = shuffles, matrices
         self.scopes = [Scope([])]
         self.written: set[str] = set()
         self._counter = 0

@@ -101,7 +101,7 @@ class Homes:
         for axis in value.axes:
             outer = [n for n in path[:depth] if n.loop.axis == axis]
             if outer:
-                extents[axis] = outer[-1].lanes or outer[-1].loop.step
+                extents[axis] = outer[-1].reach
             else:
                 high = self.space.bounds(self.kernel.axes[axis])[1]
                 extents[axis] = None if math.isinf(high) else max(1, int(high))
@@ -138,6 +138,6 @@ def _check_tails(value: Value, path: list[Node], axis: str) -> None:
 def _touched(extent: int, paths: list[list[Node]], depth: int, axis: str) -> int:
     """Elements of an axis that tiles below a home touch: guarded tails go on to a full step."""
     nodes = [n for path in paths for n in path[depth:] if n.loop.axis == axis]
-    units = sorted({1, *(n.lanes or n.loop.step for n in nodes)})
+    units = sorted({1, *(n.reach for n in nodes)})
     chain = all(b % a == 0 for a, b in pairwise(units))
     return max(-(-extent // u) * u for u in units) + (0 if chain else units[-1])

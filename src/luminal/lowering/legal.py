@@ -125,11 +125,11 @@ def _steps(kernel: Kernel, tree: Tree, value: Value) -> Iterator[str]:
         loops = [n for n in path if n.loop.axis == axis]
         if kernel.axes[axis] == 1 and not loops:
             continue
-        if not loops or (loops[-1].loop.step != 1 and not loops[-1].lanes):
+        if not loops or loops[-1].loop.step != 1:
             yield f"{value.name}: axis {axis} is not walked to single steps"
         if any(a.loop.step < b.loop.step for a, b in pairwise(loops)):
             yield f"{value.name}: steps of {axis} grow inwards"
-        if any(n.lanes for n in loops[:-1]):
+        if any(a.lanes and {a.loop.kind, b.loop.kind} != {"collapse"} for a, b in pairwise(loops)):
             yield f"{value.name}: a loop over {axis} lies inside its lanes"
     for number, node in enumerate(path):
         above = [n.loop.step for n in path[:number] if n.loop.axis == node.loop.axis]
@@ -149,7 +149,7 @@ def _kinds(tree: Tree, value: Value) -> Iterator[str]:
         kind, axis = node.loop.kind, node.loop.axis
         if kind in ("partial", "collapse") and axis not in value.over:
             yield f"{value.name}: {node.loop} of an axis that is not reduced"
-        if node.lanes and node.loop.step != 1:
+        if kind == "vector" and node.loop.step != 1:
             yield f"{value.name}: the lanes {node.loop} have steps of more than 1"
         if node.lanes and axis not in value.points:
             yield f"{value.name}: lanes of {axis}, over which it does not vary"

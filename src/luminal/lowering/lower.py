@@ -26,6 +26,7 @@ from .ahead import fetch_ahead
 from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
+from .matrices import registers
 from .narrow import narrow_indices
 from .place import Place
 from .reduce import Accumulators
@@ -39,11 +40,13 @@ from .walk_limits import Limits
 def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     """The loop program of a kernel. Raises Illegal where the schedule cannot be lowered."""
     sizes = size_names(kernel)
-    indexing = Indexing(Builder(shuffles=target.group == 1), _space(kernel, sizes))
+    single = target.group == 1
+    matrices = single and any(i.rows > 1 for i in target.instructions)
+    indexing = Indexing(Builder(single, matrices), _space(kernel, sizes))
     for name in sizes:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
     if schedule.library:
-        called = library.body(kernel, target.threads if target.group == 1 else 1, indexing)
+        called = library.body(kernel, target.threads if single else 1, indexing)
         return Program(kernel.name, kernel.buffers, sizes, called)
     tree = build(kernel, schedule)
     homes = Homes(kernel, schedule, tree)
@@ -59,6 +62,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
         tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values()),
         {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
     )
+    registers(program, target.instructions)  # or it is illegal
     if target.group > 1:
         program = spread(program, target, _ordered(kernel))
     else:

@@ -69,9 +69,12 @@ class Place:
             other.unrolled = {a: u for a, u in self.unrolled.items() if a != axis}
         return other
 
-    def with_lanes(self, axis: str, size: int, collapsed: bool, guarded: bool) -> Place:
-        """With a vector over the rest of an axis; collapsed lanes are the innermost."""
-        other = self.at(axis, Index.of(lane_name(axis, size)), 1, 1, guarded)
+    def with_lanes(
+        self, axis: str, size: int, collapsed: bool, guarded: bool, step: int = 1
+    ) -> Place:
+        """With a vector over the rest of an axis, in steps that further lanes of it divide;
+        collapsed lanes are the innermost."""
+        other = self.at(axis, Index.of(lane_name(axis, size)) * step, step, step, guarded)
         if collapsed:
             other.collapsed = self.collapsed | {axis}
         lanes = self.lanes + ((axis, size),)
@@ -89,9 +92,7 @@ class Place:
         other = self.copy()
         other.lanes = tuple(lane for lane in self.lanes if lane[0] not in axes)
         other.index = dict(self.index)
-        for axis, size in self.lanes:
-            if axis in axes:
-                other.index[axis] = self.index[axis] - Index.of(lane_name(axis, size))
+        other.index |= {axis: self.scalar(axis) for axis, _ in self.lanes if axis in axes}
         other.partial = ()
         return other
 
@@ -123,7 +124,8 @@ class Place:
         index = self.index[axis]
         for name, size in self.lanes:
             if name == axis:
-                return index - Index.of(lane_name(axis, size))
+                lane = lane_name(axis, size)
+                index = index - Index.of(lane) * index.coefficient(lane)
         return index
 
 

@@ -42,6 +42,11 @@ class Node:
     homes: list[str] = field(default_factory=list)  # values whose storage lives inside
     outermost: bool = True  # no loop around it walks the same axis
 
+    @property
+    def reach(self) -> int:
+        """Elements of its axis that a turn covers, all lanes together."""
+        return max(1, self.lanes) * self.loop.step
+
     def inside(self) -> Iterator[Node]:
         """The loops below."""
         for item in self.items:
@@ -158,8 +163,8 @@ def _lanes(kernel: Kernel, above: Path, loop: Loop) -> int:
     extent = Index.of(steps[-1]) if steps else kernel.axes[loop.axis]
     if not extent.is_constant:
         raise Illegal(f"the vector {loop} walks an axis of extent {extent}: put a loop around it")
-    lanes = 1 << max(0, extent.constant - 1).bit_length()
-    if steps and steps[-1] != lanes:
+    lanes = 1 << max(0, -(-extent.constant // loop.step) - 1).bit_length()
+    if steps and steps[-1] != lanes * loop.step:
         raise Illegal(f"a vector of {steps[-1]} lanes of {loop.axis}: not a power of two")
     return lanes
 

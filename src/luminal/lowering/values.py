@@ -271,9 +271,16 @@ class Values:
                 continue
             for x, y in ((a, b), (b, a)):
                 found = operands(instruction, x, y, self.values)
-                if found is not None:
+                if found is not None and self._in_order(instruction, old, found[1], place):
                     return self._matrix(instruction, old, found, place)
         return None
+
+    def _in_order(
+        self, instruction: MatrixInstruction, old: Val, second: Expression, place: Place
+    ) -> bool:
+        """Rows of matrices are the first operand's, if it matters which is the first."""
+        free = instruction.rows == 1 or instruction.first is instruction.second
+        return free or old.lanes[0] not in self.evaluate(second, place).lanes
 
     def _matrix(
         self, instruction: MatrixInstruction, old: Val, factors: Sequence[Expression],

@@ -120,8 +120,9 @@ class Walk:
         fixed = span.is_constant and axis not in place.guarded
         if node.lanes:
             self.indexing.lane(axis, node.lanes)
-            whole = fixed and span.constant >= node.lanes
-            return [place.with_lanes(axis, node.lanes, node.loop.kind == "collapse", not whole)]
+            whole = fixed and span.constant >= node.lanes * step
+            collapsed = node.loop.kind == "collapse"
+            return [place.with_lanes(axis, node.lanes, collapsed, not whole, step)]
         most = span.constant if span.is_constant else place.most[axis]
         if most is None:
             raise Illegal(f"{node.loop} would write out an axis without a bound")

@@ -23,8 +23,8 @@ from .frames_joint import in_turn, joint_frame, sum_of_sums
 from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
-from .operands import add_operands
-from .outline import again, outline, regroup, stream_together
+from .operands import add_operands, in_memory
+from .outline import again, outline, regroup, stored_apart, stream_together
 
 
 def default_schedule(
@@ -51,9 +51,15 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     if target.rounds and found.streams and matrices(found) is None:
         narrow = outline(half_weights(kernel, target.instructions), target, decisions)
         found = narrow if matrices(narrow) else found
-    kernel, operands = add_operands(found)
+    made, operands = add_operands(found)
+    if found.tile is not None and found.tile.matrices:
+        made = stored_apart(made)
+        found = again(found, made, operands)
+        if not in_memory(found):
+            found = outline(kernel, target, decisions, matrices=False)
+            made, operands = add_operands(found)
     if operands:
-        found = again(found, kernel, operands)
+        found = again(found, made, operands)
     if not found.streams and sum_of_sums(found):
         found = again(found, in_turn(found), operands)
     elif not found.streams and len(found.group) > 1:

@@ -299,6 +299,8 @@ class Facts:
         for instruction in self.target.instructions:
             if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
                 continue
+            if instruction.registers:
+                continue
             for x, y in (value.factors, value.factors[::-1]):
                 if operands(instruction, x, y, self.by_name) is None:
                     continue
@@ -308,10 +310,15 @@ class Facts:
         return None
 
     def matrices(self, value: Value) -> list[tuple[MatrixInstruction, str]]:
-        """As `pair`, for all instructions that multiply matrices alike."""
+        """As `pair`, for all instructions that multiply matrices alike, or take their operands from
+        memory and leave the sums there."""
         found = self.pair(value)
         if found is None or found[0].rows == 1:
-            return []
+            return [
+                (i, axis) for i in self.target.instructions for axis in value.over[-1:]
+                if i.registers and i.accumulator is value.dtype and value.factors
+                and self.static[axis] and self.size[axis] % i.collapse == 0
+            ]  # fmt: skip
         alike = dict(first=found[0].first, second=found[0].second, collapse=found[0].collapse)
         return [
             (i, found[1]) for i in self.target.instructions
@@ -323,6 +330,13 @@ class Facts:
         second, and neither both."""
         sides = [self.axes_of(arg) & {row, column} for arg in value.factors]
         return sorted(map(sorted, sides)) == sorted([[row], [column]])
+
+    def rows_of(self, value: Value, instruction: MatrixInstruction, row: str) -> bool:
+        """The factor with this axis is the first one of the instruction; the other one is read as
+        it lies."""
+        x, y = value.factors
+        found = operands(instruction, *((x, y) if row in self.axes_of(x) else (y, x)), self.by_name)
+        return found is not None and isinstance(found[1], (Load, Read))
 
     def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
         online = value.reduction is not None and value.reduction.rescale is not None

@@ -45,13 +45,17 @@ def tile_frame(draft: Draft) -> None:
         if step < draft.size[a] or not draft.facts.static[a] or (a == order[-1] and not room.outer):
             room = room.add(parallel(a, step))
             partial = draft.size[a] % step or not draft.facts.static[a]
-            if tile.rows and a in tile.sizes and partial:
+            if tile.rows and a in tile.sizes and partial and not tile.matrices:
                 draft.tails[a] = "units"
     base = room
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
             room = room.add(Loop(a, tile.size(a)))
             draft.tails[a] = "edges"
+    if tile.matrices:  # whole ones are multiplied, also where there is less
+        draft.tails |= {a: "guard" for a, n in tile.sizes.items()
+                        if draft.size[a] % blocks.get(a, n) or draft.size[a] % n
+                        or not draft.facts.static[a]}  # fmt: skip
     block = room.add(*_reduced_block(draft, tile, main))
     for v in found.values:
         _place(draft, v, base, room, block, tile)
@@ -61,7 +65,8 @@ def _place(draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Ti
     """base: the outer loops. room: with the tiles of an image row. block: of the sums."""
     found = draft.found
     assert found.main is not None
-    shares = v.reduction is None and not tile.reduced and draft.storable(v, tile.lane)
+    shares = v.reduction is None and not tile.reduced and not tile.matrices
+    shares = shares and draft.storable(v, tile.lane)
     if v in found.group:
         draft.put(v, block, tile)
     elif shares and {a for a in tile.sizes if a in found.main.axes} <= set(v.axes):
@@ -209,7 +214,7 @@ def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
     what is read beside it the first."""
     axis, size = main.over[-1], draft.size
     panel = 4 * tile.size(tile.lane) * prod(size[a] for a in main.over)
-    panel //= tile.pair[0].collapse if tile.pair else 1
+    panel //= tile.pair[0].together or tile.pair[0].collapse if tile.pair else 1
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip
     fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.facts.spelled) or once

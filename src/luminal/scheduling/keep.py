@@ -17,7 +17,9 @@ from .paths import Room
 def keep_values(draft: Draft) -> None:
     """Decide it for all values of a draft that are neither reduced nor stored."""
     mapped = [v for v in draft.found.values if not v.reduction and not v.store]
-    for v in mapped:
+    tile, group = draft.found.tile, draft.found.group
+    whole = set[str]().union(*(v.reads() for v in group if tile and tile.matrices))
+    for v in (v for v in mapped if v.name not in whole):  # whose rows may be more than there are
         for out in draft.found.stored:
             if v.name in out.reads() and _lends(draft, out, v) and _large(draft, v):
                 assert out.store is not None

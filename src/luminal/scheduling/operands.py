@@ -50,6 +50,26 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
     return replace(found.kernel, values=tuple(values)), names
 
 
+def in_memory(found: Outline) -> bool:
+    """The operands of matrices lie somewhere as they are multiplied."""
+    assert found.tile is not None and found.tile.pair is not None
+    instruction, facts = found.tile.pair[0], found.facts
+    for v in found.group:
+        x, y = v.factors
+        sides = (x, y) if found.tile.rows in facts.axes_of(x) else (y, x)
+        taken = operands(instruction, *sides, facts.by_name)
+        if taken is None:
+            return False
+        for e in taken:
+            if isinstance(e, Read):
+                whole = facts.by_name[e.value].reduction is None
+            else:
+                whole = isinstance(e, Load) and facts.access(e).packable
+            if not whole:
+                return False
+    return True
+
+
 def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) -> list[Value | None]:
     """For each side of the product the value that takes its place, if any."""
     result: list[Value | None] = []

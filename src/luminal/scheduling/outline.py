@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..kernel.kernel import Kernel, Value
+from ..kernel.kernel import Kernel, Read, Value
 from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import Access, Facts
@@ -61,13 +61,15 @@ class Outline:
         return self.facts.work(value) > NEGLIGIBLE * self.total and not value.store
 
 
-def outline(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Outline:
-    """Look at a kernel, and decide its lane axis and its tile."""
+def outline(
+    kernel: Kernel, target: Target, decisions: Decisions | None = None, matrices: bool = True
+) -> Outline:
+    """Look at a kernel, and decide its lane axis and its tile, perhaps of matrices."""
     found = _look(Facts(kernel, target, (), decisions))
     found.facts.lanes = _crowd(found)
     _choose_lane(found)
     if found.main is not None:
-        solver, alone = Solver(found.facts), _alone(found)
+        solver, alone = Solver(found.facts), matrices and _alone(found)
         found.tile = solver.solve(found.group, found.lane, name="tile", matrices=alone)
     return found
 
@@ -86,8 +88,13 @@ def _crowd(found: Outline) -> int:
 
 
 def _alone(found: Outline) -> bool:
-    """The sums of the group are all that is reduced, so nothing else wants its lanes."""
-    return all(v in found.group for v in found.values if v.reduction) and not found.streams
+    """The sums of the group are all that is reduced, so nothing else wants its lanes; on a CPU, all
+    that is reduced of them."""
+    after = {v.name for v in found.values if found.target.group > 1} | {v.name for v in found.group}
+    for v in found.values:
+        after |= {v.name} if v.reads() & after else set()
+    others = (v for v in found.values if v.reduction and v not in found.group)
+    return not found.streams and not any(v.name in after for v in others)
 
 
 def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:
@@ -238,6 +245,20 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
         done |= {v.name for v in take}
         waiting = [v for v in waiting if v.name not in done]
     return replace(kernel, values=tuple(order))
+
+
+def stored_apart(kernel: Kernel) -> Kernel:
+    """Sums that are stored as sums and copies of them: each has loops of its own."""
+    values: list[Value] = []
+    for v in kernel.values:
+        if v.reduction is None or v.reduction.scan or v.store is None:
+            values.append(v)
+            continue
+        domain = {a: ends for a, ends in v.domain.items() if a in v.axes}
+        values += [replace(v, store=None),
+                   Value(f"{v.name}.stored", v.axes, Read(v.name, v.dtype), v.dtype,
+                         store=v.store, domain=domain)]  # fmt: skip
+    return replace(kernel, values=tuple(values))
 
 
 def stream_of(found: Outline, value: Value) -> str | None:

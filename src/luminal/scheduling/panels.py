@@ -29,10 +29,10 @@ def panels(
             if axis is None:
                 continue
             once = axis == tile.lane and read_once(found.facts, x, v)
-            width = tile.width if once else tile.size(axis)
-            options = (tile.size(axis), tile.width)
+            width = tile.width if once and not tile.matrices else tile.size(axis)
+            options = (tile.size(axis), tile.width)[: 1 if tile.matrices else 2]
             width = found.facts.decisions.number(f"panel {x.name}", width, options)
-            layout = _layout(x, v, axis, width, paths[v.name])
+            layout = _layout(x, v, axis, width, paths[v.name], axis == tile.rows)
             if layouts.setdefault(x.name, layout) != layout:
                 clash.add(x.name)
     return settled | {name: layout for name, layout in layouts.items() if name not in clash}
@@ -62,20 +62,25 @@ def read_once(facts: Facts, x: Access, value: Value) -> bool:
     return uses <= 8
 
 
-def _layout(x: Access, value: Value, axis: str, width: int, path: Path) -> Layout:
+def _layout(
+    x: Access, value: Value, axis: str, width: int, path: Path, rows: bool = False
+) -> Layout:
     """Panels of the axis; inside them kept dimensions, then the reduced ones as the loops of the
-    path walk them, the axis, and what an instruction collapses."""
+    path walk them, the axis, and what an instruction collapses: as far as it wants that together,
+    but whole in its rows."""
     assert x.load is not None
     dim_of = {next(iter(i.names())): d for d, i in enumerate(x.load.index) if i.names()}
     reduced = _reduced(value)
-    loops = [loop for loop in path if loop.axis in reduced and loop.kind != "collapse"]
+    loops = [loop for loop in path if loop.axis in reduced and
+             (loop.kind != "collapse" or (loop.step > 1 and not rows))]  # fmt: skip
     walked = [(dim_of[loop.axis], loop.step) for loop in loops if loop.axis in dim_of]
     merged = [digit for digit, after in pairwise([*walked, (-1, 1)]) if digit[0] != after[0]]
     panel = dim_of[axis]
     kept = [dim_of[a] for a in value.axes if a in dim_of and a != axis]
     rest = {*range(len(x.load.index))} - {panel, *kept, *(d for d, _ in walked)}
     last = [
-        (dim_of[loop.axis], 1) for loop in path if loop.kind == "collapse" and loop.axis in dim_of
+        (dim_of[loop.axis], 1) for loop in path
+        if loop.kind == "collapse" and loop.step == 1 and loop.axis in dim_of
     ]
     first = [(d, 1) for d in sorted(rest)]
     outer = [(panel, width)] if width > 1 else []

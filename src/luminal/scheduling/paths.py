@@ -96,8 +96,11 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         loops += [Loop(tile.deep[0], 1, "vector")] if tile.deep[0] in value.over else []
         loops.append(Loop(lane, 1, "vector"))
         loops += [Loop(tile.beside, 1, "vector")] if tile.size(tile.beside) > 1 else []
-    paired = tile.pair is not None and tile.pair[1] in value.over
-    return [*loops, Loop(tile.pair[1], 1, "collapse")] if tile.pair and paired else loops
+    if tile.pair and tile.pair[1] in value.over:
+        instruction, axis = tile.pair
+        steps = [instruction.together, 1] if instruction.together else [1]
+        loops += [Loop(axis, step, "collapse") for step in steps]
+    return loops
 
 
 def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:

@@ -64,6 +64,11 @@ class Tile:
         return self.sizes.get(axis, 1)
 
     @property
+    def matrices(self) -> bool:
+        """It is held in registers of matrices: others find it in memory."""
+        return bool(self.rows and self.pair and self.pair[0].registers)
+
+    @property
     def vectors(self) -> int:
         """How many vectors the tile holds, or matrices."""
         return prod(n // self.unit(a) for a, n in self.sizes.items())
@@ -134,6 +139,8 @@ class Score:
         """The tile with its cost; None if its registers or cache ways do not suffice, or if its
         arithmetic alone takes more than `most` cycles a point."""
         accumulators = self._vectors(self.kept) * len(self.job.group) if self.reduces else 0.0
+        if self.rows and self.pair and self.pair[0].registers:
+            return self._whole_matrices(self.pair[0], self.pair[1], accumulators)
         warps = self.pair[0].threads // self.target.group if self.rows and self.pair else 1
         if accumulators >= self.target.registers * warps:
             return None
@@ -203,6 +210,35 @@ class Score:
         together = x.packable or x.stride(axis) == 1
         self.loads += again * held * (1 if together else 4 / x.dtype.bytes)
         self._stream(x, vectors)
+
+    def _whole_matrices(
+        self, instruction: MatrixInstruction, axis: str, accumulators: float
+    ) -> Tile | None:
+        """The tile in registers of matrices: each row of an operand is a load. Panels lie as they
+        are loaded, rows that do not are copied first."""
+        down = self.sizes[self.rows] // instruction.rows
+        across = self.sizes[self.lane] // instruction.columns
+        sums, operands = len(self.job.group) * down * across, 0
+        for x in self.job.accesses:
+            first = self.rows in x.axes
+            operands += down if first else across
+            packed = x.packable and x.dtype is (instruction.first if first else instruction.second)
+            if x.conditions or not (packed or first):
+                return None
+            if not packed and x.load is not None:
+                self._copy(x)
+            self._stream(x, self._vectors(x.axes))
+        if sums + operands > instruction.registers or self.job.facts.domain(self.job.group[0]):
+            return None
+        self.waits *= instruction.collapse
+        self.loads = float(instruction.rows * operands)
+        moved = 2 * accumulators * instruction.collapse / self.span[axis]  # stored, read again
+        steps = self._steps(accumulators * instruction.cycles / self.target.fma_ports, accumulators)
+        cycles = (steps + moved) * self._waste() / self.points
+        return Tile(
+            self.lane, False, self.sizes, instruction.columns, self.pair, 1, "",
+            tuple(self.copied), cycles, self.loads / accumulators, self.rows,
+        )  # fmt: skip
 
     def _shared(self, x: Access) -> float:
         """Part of its loads that is left where a tile walks the positions of a window that is

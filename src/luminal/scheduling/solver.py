@@ -46,7 +46,8 @@ class Solver:
         axes = [lane] if lane else self._lane_axes(group)
         found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
         if matrices and width is None:
-            found += [t for a in axes for t in self._matrices(group, accesses, a)]
+            either = axes if self.target.group > 1 else self._lane_axes(group)
+            found += [t for a in either for t in self._matrices(group, accesses, a)]
             found += [t for a in axes for t in self._deep(group, accesses, a)]
         found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
         least = min(t.cycles for t in found)
@@ -89,7 +90,7 @@ class Solver:
     def _matrices(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
         """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
         value, facts = group[0], self.facts
-        alike = value.reduction is not None and len({facts.pair(v) for v in group}) == 1
+        alike = value.reduction is not None and len({tuple(facts.matrices(v)) for v in group}) == 1
         pairs = facts.matrices(value) if alike else []
         if not pairs:
             return
@@ -97,6 +98,8 @@ class Solver:
         rows = [a for a in value.axes if facts.apart(value, a, lane)]
         for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
+            if pair[0].registers and not all(facts.rows_of(v, pair[0], a) for v in group):
+                continue
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
                 tile = Score(job, lane, sizes, pair, a).tile()
                 if tile is not None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from ...graph.dtype import bf16, f32, i8, i16, i32, u8
 from ...kernel.target import MatrixInstruction
+from . import tiles
 from .emitter import Emitter, Operand
 
 Emit: TypeAlias = Callable[[Emitter, Operand, Operand, Operand], Operand]
@@ -133,7 +134,8 @@ def emissions(features: frozenset[str]) -> dict[str, Emission]:
 
 def available(features: frozenset[str]) -> tuple[MatrixInstruction, ...]:
     """What schedules see of them, with the cycles that they take there."""
-    return tuple(_measured(found.instruction, features) for found in emissions(features).values())
+    vectors = (_measured(found.instruction, features) for found in emissions(features).values())
+    return (*vectors, *tiles.available(features))
 
 
 def _measured(instruction: MatrixInstruction, features: frozenset[str]) -> MatrixInstruction:

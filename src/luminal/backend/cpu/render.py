@@ -23,6 +23,8 @@ from .convert import cast
 from .emitter import ELEMENTS, Emitter, Operand, literal
 from .instructions import VPMADDWD, Emission, emissions, finished, weighted
 from .target import Machine, machine
+from .tiles import PRODUCTS, Tiles
+from .tiles import available as tiles
 
 PAGE = 4096
 
@@ -56,6 +58,7 @@ class Renderer:
         self.e = Emitter(machine)
         self.matrix = emissions(machine.flags)
         self.names: dict[str, Operand] = {}
+        self.tiles = Tiles(self.e, program, tiles(machine.flags))
         self.dtypes = {name: memory.dtype for name, memory in program.memories.items()}
         self.unfinished = unfinished(program, self.matrix)
         self.sums: dict[str, Operand] = {}  # of these, in 16 bits; their names are the accumulator
@@ -63,9 +66,11 @@ class Renderer:
         self.depth = 0
 
     def text(self) -> str:
-        self._arguments()
-        self.statements(self.program.body)
         e = self.e
+        self._arguments()
+        self.tiles.begin()
+        self.statements(self.program.body)
+        self.tiles.end()
         kinds = (f"@{name} = private unnamed_addr constant {t}" for name, t in e.globals.items())
         return "\n".join(
             [
@@ -133,7 +138,11 @@ class Renderer:
     def loop(self, loop: For) -> None:
         e, count = self.e, self.operand(loop.count)
         head, done, before = e.label("loop"), e.label("done"), e.block
-        initials = [self.operand(initial) for _, initial, _, _ in loop.carried]
+        for row in loop.carried:
+            if row[0] in self.tiles:
+                self.tiles.start(row[1], row[0])
+        carried = [row for row in loop.carried if row[0] not in self.tiles]
+        initials = [self.operand(initial) for _, initial, _, _ in carried]
         runs = loop.count.literal and int(loop.count.name) > 0
         if runs:
             e.line(f"br label %{head}")
@@ -143,7 +152,7 @@ class Renderer:
         e.start(head)
         mark = len(e.lines)
         var = self.phi(loop.var)
-        phis = [self.phi(phi) for phi, _, _, _ in loop.carried]
+        phis = [self.phi(phi) for phi, _, _, _ in carried]
         self.nested(loop.body)
         following = e.let(f"add nuw nsw i64 {var.text}, 1", "i64")
         more = e.let(f"icmp slt {following.typed}, {count.text}", "i1")
@@ -151,7 +160,7 @@ class Renderer:
         e.line(f"br i1 {more.text}, label %{head}, label %{done}")
         e.start(done)
         lines = [f"  {var.text} = phi i64 [0, %{before}], [{following.text}, %{latch}]"]
-        for phi, first, (_, _, last_val, result) in zip(phis, initials, loop.carried):
+        for phi, first, (_, _, last_val, result) in zip(phis, initials, carried):
             last = self.operand(last_val).text
             start = f"[{first.text}, %{before}]"
             lines.append(f"  {phi.text} = phi {phi.type} {start}, [{last}, %{latch}]")
@@ -180,6 +189,9 @@ class Renderer:
 
     def instruction(self, ins: Instruction) -> None:
         rule = RULES.get(ins.op)
+        if any(val in self.tiles for val in (*ins.args, ins.out)):
+            self.matrices(ins)
+            return
         args = [self.operand(arg) for arg in ins.args]
         if rule is not None:
             result = rule(self.e, ins, args)
@@ -198,12 +210,25 @@ class Renderer:
 
     def access(self, ins: Instruction, args: list[Operand]) -> Any:
         """Where it is, in bytes, then what happens there."""
-        number = next(n for n, a in enumerate(ins.args) if a.dtype is None)
-        dtype = self.dtypes[ins.args[number].memory]
-        first = ins.attrs[0] * dtype.bytes if ins.attrs else 0
+        number, dtype, first = self.place(ins)
         if ins.op != "offset":
             args[number] = self.e.at(args[number], first)
         return ACCESSES[ins.op](self.e, ins, dtype, args)
+
+    def place(self, ins: Instruction) -> tuple[int, DType, int]:
+        """Which operand is a position; what lies there; bytes from it to the first element."""
+        number = next(n for n, a in enumerate(ins.args) if a.dtype is None)
+        dtype = self.dtypes[ins.args[number].memory]
+        return number, dtype, ins.attrs[0] * dtype.bytes if ins.attrs else 0
+
+    def matrices(self, ins: Instruction) -> None:
+        """What is done with matrices in registers of their own."""
+        if ins.op in PRODUCTS:
+            self.tiles.product(ins)
+            return
+        number, dtype, first = self.place(ins)
+        at = self.e.at(self.operand(ins.args[number]), first)
+        self.tiles.access(ins, dtype, at)
 
     def product(self, ins: Instruction, emission: Emission, args: list[Operand]) -> Operand:
         """acc + the products of neighbouring lanes, in one step or as a link of a chain."""

@@ -25,6 +25,7 @@ from ...store import Store
 from . import blas
 from .instructions import available
 from .llvm import llvm
+from .tile_check import usable
 
 ASK = """
 import json, llvmlite.binding as llvm
@@ -59,6 +60,7 @@ class Machine:
 V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "cmov", "cx8")
 V3 = (*V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+AMX = (*V4, "avx512vnni", "avx512bf16", "amx-tile", "amx-bf16", "amx-int8")
 NEON = ("neon", "fp-armv8")
 KIND_OF_CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 NAMED = {
@@ -67,6 +69,7 @@ NAMED = {
     "avx2": ("x86_64-unknown-linux-gnu", "x86-64-v3", V3, 32, 16),
     "avx512": ("x86_64-unknown-linux-gnu", "x86-64-v4", V4, 64, 32),
     "vnni": ("x86_64-unknown-linux-gnu", "x86-64-v4", (*V4, "avx512vnni", "avx512bf16"), 64, 32),
+    "amx": ("x86_64-unknown-linux-gnu", "x86-64-v4", AMX, 64, 32),
     "avxvnni": ("x86_64-unknown-linux-gnu", "x86-64-v3", (*V3, "avxvnni"), 32, 16),
     "neon": ("aarch64-unknown-linux-gnu", "generic", NEON, 16, 32),
     "dotprod": ("aarch64-unknown-linux-gnu", "generic", (*NEON, "dotprod"), 16, 32),
@@ -122,7 +125,8 @@ def lacking(needs: Sequence[str]) -> tuple[str, ...]:
 
 def describe() -> str:
     """The machine in a few lines, for people."""
-    target, flags = host(count()), host_machine().flags
+    target = host(count())
+    withheld = "+amx-tile" in _triple_and_features()[1] and not host_machine().has("amx-tile")
     names = [i.name for i in target.instructions]
     library = blas.found()
     return "\n".join(
@@ -130,7 +134,7 @@ def describe() -> str:
             f"instruction set  {_level(host_machine())}: {8 * target.vector_bytes}-bit vectors, "
             f"{target.registers} registers",
             f"products         {', '.join(names) or 'fma only'}"
-            + (" (AMX present, not used yet)" if "amx-tile" in flags else ""),
+            + (" (AMX cannot be used)" if withheld else ""),
             f"libraries        {library.name if library else 'none'}",
             f"caches           L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB a core",
             f"cores            {target.threads}",
@@ -144,6 +148,9 @@ def host_machine() -> Machine:
     """The host, by its feature flags."""
     triple, features = _triple_and_features()
     flags = frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
+    if "amx-tile" in flags and not usable(features):
+        flags = frozenset(flag for flag in flags if not flag.startswith("amx"))
+        features = features.replace("+amx", "-amx")
     arm = triple.startswith(("aarch64", "arm64"))
     if not arm and not flags.issuperset(V2):
         raise DeviceError(f"the CPU backend needs SSE 4.2 or NEON; this machine is {triple}")

@@ -1,0 +1,255 @@
+"""Matrices in registers of their own (Intel AMX): the products of many shapes through the
+interpreter, which does what the manual says, and the code that LLVM makes of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernel"))
+from lower_cases import (
+    Case,
+    add,
+    arrays_of,
+    axes,
+    buffer,
+    cast,
+    compare,
+    gemm,
+    load,
+    mul,
+    read,
+    schedule,
+    stored,
+    total,
+)
+from oracles.program import interpret
+from oracles.tiles import exact
+
+from luminal import Graph, ops
+from luminal.backend import cpu, devices
+from luminal.backend.cpu import tile_check, tiles
+from luminal.backend.reference.kernels import evaluate
+from luminal.errors import Illegal
+from luminal.graph.dtype import bf16, f32, i8, i32, u8
+from luminal.kernel.kernel import Kernel
+from luminal.kernel.layout import pack
+from luminal.kernel.program import Program
+from luminal.kernel.schedule import Schedule
+from luminal.lowering.legal import check
+from luminal.lowering.lower import lower
+from luminal.lowering.verify import instructions, verify
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
+
+from .interpreted import Interpreted
+
+machines = sys.modules[cpu.named.__module__]  # its name in the package is a function
+AMX = cpu.named("amx")
+BY_NAME = {i.name: i for i in AMX.instructions if i.registers}
+PATHS = {
+    "acc": "m/32@ n/32@ k/64 k/32 m/16! n/16! m/1# n/1# k/2$ k/1$",
+    "out": "m/32@ n/32@ m/1 n/16! n/1#",
+}
+PAIRS = {"B": "1/32 0/2 1/1 0/1"}
+
+
+def products(program: Program) -> set[str]:
+    return {s.op for s in instructions(program.body)} & {*BY_NAME}
+
+
+def run(kernel: Kernel, made: Schedule, sizes: dict[str, int], tolerance: float) -> Program:
+    """A kernel in the interpreter, with two workers; its program."""
+    check(kernel, made)
+    program = lower(kernel, made, AMX)
+    verify(program)
+    want = arrays_of(Case(kernel, made, sizes))
+    got = {n: pack(a.copy(), program.layouts.get(n, ())) for n, a in want.items()}
+    evaluate(kernel, want, sizes)
+    interpret(program, got, sizes, 2, AMX.instructions)
+    for name in kernel.outputs:
+        compare(name, got[name], want[name], tolerance)
+    return program
+
+
+def assembly(program: Program) -> list[str]:
+    (made,) = cpu.build([cpu.render(program, AMX)], AMX)
+    return made.assembly().splitlines()
+
+
+def count(lines: list[str], text: str) -> int:
+    return sum(bool(re.search(rf"\s{text}\s*(%|\.|\(|$)", line)) for line in lines)
+
+
+# ---- what one of them does
+
+
+def test_sums_of_integers_wrap() -> None:
+    full = np.full((16, 64), 255, np.uint8), np.full((16, 64), -128, np.int8)
+    acc = np.full((16, 16), np.iinfo(np.int32).min, np.int32)
+    got = exact(BY_NAME["tdpbusd"])(acc, *full)
+    assert (got == np.iinfo(np.int32).min - 64 * 255 * 128 + (1 << 32)).all()
+
+
+def test_even_and_odd_numbers_are_two_chains() -> None:
+    a, b = np.zeros((2, 16, 32), bf16.numpy)
+    a[:, :6], b[:, :6] = [2.0**30, 1, -(2.0**30), 1, 2, 3], 1
+    got = exact(BY_NAME["tdpbf16ps"])(np.full((16, 16), 0.5, np.float32), a, b)
+    assert (got == 0.5 + (2 + (1 + 1 + 3))).all()  # 2^30 is gone before anything small joins it
+    a[:, :6] = [2.0**30, 1, 1, 1, -(2.0**30), 3]
+    got = exact(BY_NAME["tdpbf16ps"])(np.full((16, 16), 0.5, np.float32), a, b)
+    assert (got == 0.5 + (0 + (1 + 1 + 3))).all()  # 2^30 + 1 is 2^30 in f32
+
+
+def test_denormals_are_zeros() -> None:
+    product = exact(BY_NAME["tdpbf16ps"])
+    a, b = np.zeros((2, 16, 32), bf16.numpy)
+    a[:, 0], b[:, 0] = 2.0**-70, 2.0**-70  # a product of normal numbers that is none
+    assert (product(np.zeros((16, 16), np.float32), a, b) == 0).all()
+    a[:, 0], b[:, 0] = 2.0**-130, 2.0**60
+    assert (product(np.full((16, 16), 1e-40, np.float32), a, b) == 0).all()
+
+
+def test_sums_are_rounded_to_even() -> None:
+    for small, want in ((2.0**-24, 1.0), (2.0**-24 + 2.0**-31, 1 + 2.0**-23)):
+        a, b = np.zeros((2, 16, 32), bf16.numpy)
+        a[:, 0:4:2], b[:, 0:4:2] = [small, 1.0], 1.0
+        got = exact(BY_NAME["tdpbf16ps"])(np.zeros((16, 16), np.float32), a, b)
+        assert (got == want).all()
+
+
+# ---- products
+
+
+@pytest.mark.parametrize("m, n, k", [(32, 64, 64), (64, 32, 192)])
+def test_a_schedule_in_matrices(m: int, n: int, k: int) -> None:
+    made = schedule(PATHS, layouts=PAIRS)
+    program = run(gemm(m, n, k, bf16, epilogue=True), made, {}, 1e-5)
+    lines = assembly(program)
+    assert count(lines, "ldtilecfg") == count(lines, "tilerelease") == 1
+    assert count(lines, "tilezero") == 4 and count(lines, "tilestored") == 4  # nothing is spilled
+    assert count(lines, "tdpbf16ps") == count(lines, "tileloadd") == 4
+    shapes = tiles.configured()
+    assert shapes.count("\\40\\00") == shapes.count("\\10") == 8 and 'c"\\01\\00' in shapes
+
+
+@pytest.mark.parametrize("m, n, k, s, dtype", [
+    (64, 64, 128, 0, bf16), (100, 200, 256, 0, bf16), (40, 24, 64, 0, bf16), (16, 16, 64, 0, bf16),
+    ("s", 96, 128, 45, bf16), ("s", 96, 128, 1, bf16), ("s", 80, 64, 64, bf16),
+    (64, 128, 256, 0, i8), (50, 200, 128, 0, i8), ("s", 136, 128, 45, i8), ("s", 128, 64, 1, i8),
+])  # fmt: skip
+def test_the_default_takes_them(m: Any, n: int, k: int, s: int, dtype: Any) -> None:
+    name = "tdpbf16ps" if dtype is bf16 else "tdpbusd"
+    sizes = {"s": (1, 200)} if s else {}
+    (part,) = prepare(gemm(m, n, k, dtype, sizes=sizes), AMX)
+    program = run(*default_schedule(part, AMX), {"s": s} if s else {}, 1e-5)
+    assert products(program) == {name}
+    lines = assembly(program)
+    moved = {op: sum(s.op == op for s in instructions(program.body)) for op in BY_NAME}
+    assert count(lines, name) == moved[name]
+    assert count(lines, "ldtilecfg") == count(lines, "tilerelease") == 1
+
+
+@pytest.mark.parametrize("m, k", [(1, 128), (2, 64), (64, 48)])
+def test_the_default_leaves_them_where_they_do_not_pay_or_fit(m: int, k: int) -> None:
+    (part,) = prepare(gemm(m, 64, k, bf16), AMX)
+    made = lower(*default_schedule(part, AMX), AMX)
+    assert not products(made) and "tile" not in cpu.render(made, AMX)
+
+
+def twice(first: Any, second: Any) -> Kernel:
+    """Two sums of products that share their rows."""
+    a, (b, c) = load("A", "m", "k", dtype=first), (load(x, "k", "n", dtype=second) for x in "BC")
+    wide = f32 if first is bf16 else i32
+    values = [total(v, "mn", mul(cast(wide, a), cast(wide, w)), "k", dtype=wide)
+              for v, w in zip("xy", (b, c))]  # fmt: skip
+    both = add(read("x", wide), read("y", wide))
+    buffers = (buffer("A", first, 48, 128), buffer("B", second, 128, 40, constant=True),
+               buffer("C", second, 128, 40, constant=True), buffer("Y", wide, 48, 40))  # fmt: skip
+    body = (*values, stored("out", "mn", both, "Y"))
+    return Kernel("twice", buffers, axes(m=48, n=40, k=128), body, {})
+
+
+@pytest.mark.parametrize("first, second, name", [
+    (bf16, bf16, "tdpbf16ps"), (u8, i8, "tdpbusd"), (i8, u8, "tdpbsud"), (i8, i8, "tdpbssd"),
+])  # fmt: skip
+def test_two_sums_share_registers(first: Any, second: Any, name: str) -> None:
+    (part,) = prepare(twice(first, second), AMX)
+    program = run(*default_schedule(part, AMX), {}, 1e-5)
+    assert products(program) == {name}
+    assert count(assembly(program), name) >= 2
+
+
+def test_more_matrices_than_registers_are_refused() -> None:
+    wide = PATHS | {"acc": "m/48@ n/48@ k/32 m/16! n/16! m/1# n/1# k/2$ k/1$",
+                    "out": "m/48@ n/48@ m/1 n/16! n/1#"}  # fmt: skip
+    made = schedule(wide, layouts={"B": "1/48 0/2 1/1 0/1"})
+    with pytest.raises(Illegal, match="more matrices"):
+        lower(gemm(48, 48, 32, bf16), made, AMX)
+
+
+def test_rows_that_do_not_lie_side_by_side_are_refused() -> None:
+    with pytest.raises(Illegal, match="side by side"):
+        lower(gemm(32, 32, 64, bf16), schedule(PATHS), AMX)  # B as it was given
+
+
+# ---- whole programs
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(devices._LOADERS, "interpreted", lambda: Interpreted("amx"))
+    return "interpreted"
+
+
+@pytest.mark.parametrize("precision, name, bound", [
+    ("bf16", "tdpbf16ps", 1e-2), ("int8", "tdpbsud", 3e-2),
+])  # fmt: skip
+def test_a_network(interpreted: str, precision: str, name: str, bound: float) -> None:
+    random = np.random.default_rng(0)
+    graph = Graph()
+    graph.dim("s", 1, 64)
+    x = graph.tensor(("s", 64))
+    shapes = ((64, 128), (64, 128), (128, 64))
+    gate, up, down = (
+        graph.constant(random.standard_normal(shape, dtype=np.float32) / 8) for shape in shapes
+    )
+    y = ((ops.silu(x @ gate) * (x @ up)) @ down + x).output()
+    given = random.standard_normal((21, 64), dtype=np.float32)
+    runs = [graph.compile(device="reference"), graph.compile(interpreted, precision=precision)]
+    want, got = (run(given) for run in runs)
+    assert np.abs(got - want).max() < bound * np.abs(want).max()
+    found = set[str]().union(*(products(kernel.program) for kernel in runs[1].kernels))
+    assert name in found and y.shape
+
+
+# ---- who may use them
+
+
+@pytest.mark.parametrize("granted, answer, usable", [
+    (True, b"right", True), (True, b"", False), (True, b"wrong", False), (False, b"right", False),
+])  # fmt: skip
+def test_a_host_has_them_if_they_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, granted: bool, answer: bytes, usable: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tile_check, "_granted", lambda: granted)
+    monkeypatch.setattr(tile_check, "_tried", lambda: answer)
+    flags = ",".join(f"+{flag}" for flag in machines.AMX)
+    monkeypatch.setattr(machines, "_triple_and_features", lambda: ("x86_64-linux", flags))
+    found = machines.host_machine.__wrapped__()
+    assert found.has("amx-tile") == usable and ("-amx-tile" in found.features) != usable
+    assert found.has("avx512bf16")
+    offered = {i.name for i in machines.available(found.flags)}
+    assert ({*BY_NAME} <= offered) == usable and (not {*BY_NAME} & offered) != usable
+
+
+@pytest.mark.skipif(cpu.host().instructions[-1].registers > 0, reason="they work here")
+def test_what_they_do_not_do_is_no_answer() -> None:
+    """Where the processor or the system lacks them, the child says nothing."""
+    assert tile_check._tried() != tile_check.RIGHT
