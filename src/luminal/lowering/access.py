@@ -232,7 +232,7 @@ class Access:
         self, memory: Memory, offset: Index, order: Lanes, lanes: Lanes
     ) -> tuple[str, tuple[Val, ...], tuple[int, ...]]:
         """How lanes are reached one by one, as operations take it: from a position on, strides that
-        threads walk, or that a matrix has, if linear; else ("_at") how much further each lane is."""
+        threads or matrices walk, if linear; else ("_at") how much further each lane is."""
         parts, start = self.indexing.split(offset, order), memory.start
         if parts is not None:
             start, constant = self.position(memory, parts[0])

@@ -11,7 +11,7 @@ from math import prod
 from ..errors import Illegal
 from ..kernel.program import For, Instruction, Program, Statement, Val
 from ..kernel.target import MatrixInstruction
-from .strides import strides
+from .place import strides
 from .verify import instructions, statements
 
 LOADS, STORES = ("load", "gather"), ("store", "scatter")
