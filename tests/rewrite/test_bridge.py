@@ -122,3 +122,23 @@ def test_outputs_of_one_value_that_may_have_no_elements() -> None:
     for s in (0, 4):
         rt.run(s=s)
         assert rt[wide].tolist() == [5.0] * s and rt[narrow].tolist() == [5.0] * 3
+
+
+@pytest.mark.parametrize("known", (True, False))
+def test_rows_at_moving_positions_are_written_in_any_order(known: bool) -> None:
+    """Each row has a place of its own, as those of a cache; data may name one twice."""
+    cx = Graph()
+    cx.dim("s", 1, 4)
+    at = ops.arange(cx, "s") * 2 + 1 if known else cx.tensor(("s",), "i64", name="at")
+    kept, rows = cx.tensor((9, 3), name="kept"), cx.tensor(("s", 3), name="rows")
+    y = kept._scatter(at.unsqueeze(1).expand(("s", 3)), rows, 0).output()
+    pieces = regions(normalise(cx.space, [y.node]))
+    kernels = [step.kernel for piece in pieces for step in bridge(optimise(piece))]
+    stores = [v.store for kernel in kernels for v in kernel.values if v.store and v.store.slots]
+    assert [bool(store.ordered) for store in stores] == [not known]
+    rt = cx.compile(threads=1, cache=False)
+    rt[kept], rt[rows] = np.zeros((9, 3), np.float32), np.ones((3, 3), np.float32)
+    if not known:
+        rt[at] = np.array([1, 3, 5])
+    rt.run(s=3)
+    assert rt[y].sum(1).tolist() == [0, 3, 0, 3, 0, 3, 0, 0, 0]

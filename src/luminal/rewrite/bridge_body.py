@@ -311,11 +311,21 @@ def scatter_value(body: Body, node: ENode, place: BufferView) -> None:
     index = tuple(entries[a] for a in place.axes)
     plain = {n for i in index if SLOT_NAME not in i.names() for n in i.names()}
     ordered = tuple(a for a in found.along if a not in plain)
+    if len(ordered) == 1 and _moves(slots[0][1], ordered[0]):
+        ordered = ()
     store = Store(place.buffer.name, index, slots, found.mode, ordered)
     number = len(body.values)
     dtype = body.classes.dtype[values]
     content = body.expression(values, ())
     body.values.append(Value(f"w{number}", found.along, content, dtype, store=store))
+
+
+def _moves(slot: Expression, axis: str) -> bool:
+    """Each step along the axis is an element of its own: a position of a cache, and further on."""
+    if not isinstance(slot, Position):
+        return False
+    step = slot.index.coefficient(axis)
+    return step != 0 and axis not in (slot.index - step * Index.of(axis)).names()
 
 
 def _stream(node: ENode) -> tuple[int, int, float]:
