@@ -92,19 +92,15 @@ def _solve(condition: Index, axis: str, value: Value, space: Space) -> Ends | No
 
 
 def _tighter(a: Ends, b: Ends, space: Space) -> Ends:
-    low, high = a
-    if b[0] is not None:
-        low = b[0] if low is None else _extreme(low, b[0], True, space)
-    if b[1] is not None:
-        high = b[1] if high is None else _extreme(high, b[1], False, space)
-    return low, high
+    return _extreme(a[0], b[0], True, space), _extreme(a[1], b[1], False, space)
 
 
-def _extreme(a: Index, b: Index, largest: bool, space: Space) -> Index:
-    if space.nonnegative(a - b):
-        return a if largest else b
-    if space.nonnegative(b - a):
-        return b if largest else a
+def _extreme(a: Index | None, b: Index | None, largest: bool, space: Space) -> Index | None:
+    if a is None or b is None:
+        return b if a is None else a
+    for more, less in ((a, b), (b, a)):
+        if space.nonnegative(more - less):
+            return more if largest else less
     return a.maximum(b) if largest else a.minimum(b)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Buffer, Kernel, Store, Value
@@ -60,10 +63,7 @@ class _Bridge:
 
     def _shared_memory(self) -> dict[int, int]:
         """Base of a scatter -> the scatter, where nobody else needs the base as it was."""
-        readers: dict[int, int] = {}
-        for piece in self.plan.pieces:
-            for read in piece.reads:
-                readers[read] = readers.get(read, 0) + 1
+        readers = Counter(read for piece in self.plan.pieces for read in piece.reads)
         roots = {self.plan.buffer_of(r) for r in self.classes.roots}
         found = {}
         for piece in self.plan.pieces:
@@ -223,6 +223,9 @@ class _Bridge:
 # ---- in which order the axes of a temporary stand in memory
 
 
+Order: TypeAlias = Mapping[tuple[str, str], int]  # (a, b) -> how many want a outside of b
+
+
 def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     """Class -> its axes, outermost first, for everything that the plan keeps in memory.
 
@@ -231,38 +234,25 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     convolution like those of what follows it. Where nothing is said, such axes stand inside of the
     others (a projection's features stay contiguous).
     """
-    classes = plan.classes
-    late = _constant_axes(plan)
-    before = _lent(plan, _precedence(plan), late)
-    found = {}
-    for piece in plan.pieces:
-        for root in piece.roots:
-            names = classes.encoding.names(classes.axes[root])
-            found[root] = _sorted(names, before, late)
-    return found
+    classes, region = plan.classes, plan.classes.region
+    leaves = [t.attribute for t in region.terms.nodes if t.op == "input"]
+    kept = [root.axes for root in region.roots]
+    given = {a for leaf in leaves if not leaf.constant for a in leaf.axes}
+    late = {a for leaf in leaves if leaf.constant for a in leaf.axes} - given
+    before = Counter(pair for axes in [*kept, *(leaf.axes for leaf in leaves)]
+                     for pair in combinations(axes, 2))  # fmt: skip
+    constants = [set(leaf.axes) for leaf in leaves if leaf.constant]
+    places = _lent(constants, before, late.difference(*kept))
+    return {
+        root: _sorted(classes.encoding.names(classes.axes[root]), places, late)
+        for piece in plan.pieces for root in piece.roots
+    }  # fmt: skip
 
 
-def _precedence(plan: Plan) -> dict[tuple[str, str], int]:
-    """(a, b) -> how many inputs and outputs have a outside of b."""
-    region = plan.classes.region
-    orders = [root.axes for root in region.roots]
-    orders += [t.attribute.axes for t in region.terms.nodes if t.op == "input"]
-    before: dict[tuple[str, str], int] = {}
-    for axes in orders:
-        for i, a in enumerate(axes):
-            for b in axes[i + 1 :]:
-                before[a, b] = before.get((a, b), 0) + 1
-    return before
-
-
-def _lent(
-    plan: Plan, before: Mapping[tuple[str, str], int], late: set[str]
-) -> dict[tuple[str, str], int]:
+def _lent(constants: Sequence[set[str]], before: Order, late: set[str]) -> Order:
     """With the places of their partners for axes that only constants bring in, and no output."""
-    late = late.difference(*(root.axes for root in plan.classes.region.roots))
-    leaves = [t.attribute for t in plan.classes.region.terms.nodes if t.op == "input"]
     places = dict(before)
-    for axes in (set(leaf.axes) for leaf in leaves if leaf.constant):
+    for axes in constants:
         pairs = [(a, partner) for a in axes & late for partner in axes - late]
         for (outer, inner), count in before.items():
             for a, partner in pairs:
@@ -273,16 +263,7 @@ def _lent(
     return places
 
 
-def _constant_axes(plan: Plan) -> set[str]:
-    """Axes that only constants bring in."""
-    leaves = [t.attribute for t in plan.classes.region.terms.nodes if t.op == "input"]
-    constant = {a for leaf in leaves if leaf.constant for a in leaf.axes}
-    return constant - {a for leaf in leaves if not leaf.constant for a in leaf.axes}
-
-
-def _sorted(
-    names: Iterable[str], before: dict[tuple[str, str], int], late: set[str]
-) -> tuple[str, ...]:
+def _sorted(names: Iterable[str], before: Order, late: set[str]) -> tuple[str, ...]:
     """Repeatedly the axis that fewest others want outside of it."""
     rest = list(names)
     order: list[str] = []

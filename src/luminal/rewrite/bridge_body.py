@@ -8,6 +8,7 @@ their axes, since the association that the e-graph leaves is arbitrary.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -77,16 +78,9 @@ class Body:
         self.made: dict[int, Read] = {}
         self.targets: dict[int, BufferView] = {}
         self.order: list[str] = []  # axes, outermost first, as the stored values have them
-        self.uses = self._count_uses()
+        self.uses = Counter(child for n in self.node.values() for child in n.children)
         self.online: dict[tuple[int, int, float], str] = {}
         self.streams = {_stream(n) for n in self.node.values() if n.op == "osum"}
-
-    def _count_uses(self) -> dict[int, int]:
-        uses: dict[int, int] = {}
-        for node in self.node.values():
-            for child in node.children:
-                uses[child] = uses.get(child, 0) + 1
-        return uses
 
     # ---- values
 
@@ -113,7 +107,7 @@ class Body:
         axes = self.axes(self.classes.axes[c])
         place = self.targets.get(c)
         direct = set(axes) == set(place.axes if place else ()) or reduction is None
-        if place is not None and direct and not self.uses.get(c):
+        if place is not None and direct and not self.uses[c]:
             self._add(name, place.axes, body, dtype, reduction, _plain_store(place))
             return Read(name, dtype)
         read = self._add(name, axes, body, dtype, reduction)
@@ -143,7 +137,7 @@ class Body:
         if node.over or node.op == "scan":
             self.made[c] = self._reduced(c, node)
             return self.made[c]
-        shared = self.uses.get(c, 0) > 1 and node.op not in TRIVIAL
+        shared = self.uses[c] > 1 and node.op not in TRIVIAL
         if c in self.targets or shared:
             self.made[c] = self.value(c, f"v{c}", self.pointwise(c, node, ()))
             return self.made[c]
@@ -289,7 +283,7 @@ class Body:
 
     def _flatten(self, c: int, factors: list[tuple[int, Expression]]) -> None:
         node = self.node[c]
-        inline = c not in self.made and c not in self.targets and self.uses.get(c, 0) < 2
+        inline = c not in self.made and c not in self.targets and self.uses[c] < 2
         if node.op == "mul" and inline:
             for child in node.children:
                 self._flatten(child, factors)

@@ -108,14 +108,10 @@ def classes_of(
             literals = [v for k, v in pairs if k in "if"]
             node = _node(op, literals, children, encoding)
             alternatives[number(output, op in BUFFER_SORT)].append(node)
-    count = len(alternatives)
-    axes, fixed = [0] * count, [False] * count
-    for (value,), mask in tables["ax"] + tables["axT"]:
-        if value in numbers:
-            axes[numbers[value]] = mask
-    for (value,), _ in tables["fixed"] + tables["fixedT"]:
-        if value in numbers:
-            fixed[numbers[value]] = True
+    masks = {value: mask for (value,), mask in tables["ax"] + tables["axT"]}
+    known = {value for (value,), _ in tables["fixed"] + tables["fixedT"]}
+    axes = [masks.get(value, 0) for value in numbers]  # they are in the order of their numbers
+    fixed = [value in known for value in numbers]
     terms = {term: output for (term,), output in tables["term"]}
     roots = [numbers[terms[root.term]] for root in region.roots]
     if not everything:
