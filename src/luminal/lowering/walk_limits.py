@@ -7,6 +7,7 @@ all loops over the axis share, so that a tile is written wherever it is read.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from ..graph.index import Atom, Floor, Index
 from ..graph.space import Space
@@ -28,7 +29,7 @@ class Limits:
     def __init__(self, tree: Tree, homes: Homes, indexing: Indexing) -> None:
         self.tree, self.homes, self.indexing = tree, homes, indexing
         self.space: Space = indexing.space
-        self._domains: dict[int, tuple[Bound, Bound]] = {}
+        self.domain = cache(self._domain)
         self.unit: dict[str, int] = {}
         for path in tree.paths.values():
             for node in path:
@@ -36,14 +37,8 @@ class Limits:
                     axis = node.loop.axis
                     self.unit[axis] = math.lcm(self.unit.get(axis, 1), node.loop.step)
 
-    def domain(self, node: Node) -> tuple[Bound, Bound]:
-        """The bounds that all values below a loop agree on, and all who read their tiles."""
-        found = self._domains.get(id(node))
-        if found is None:
-            found = self._domains[id(node)] = self._domain(node)
-        return found
-
     def _domain(self, node: Node) -> tuple[Bound, Bound]:
+        """The bounds that all values below a loop agree on, and all who read their tiles."""
         if not all(self._followed(value, node) for value in node.leaves()):
             return None, None
         domains = {v.domain.get(node.loop.axis, (None, None)) for v in node.leaves()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from ..graph.index import Index
 from ..graph.order import post_order
@@ -23,7 +24,7 @@ class Canonical:
         self.names: dict[str, str] = {}
         self.made: dict[int, int] = {}
         self.inputs: dict[int, int] = {}  # buffer of the program -> number of the leaf
-        self._indices: dict[Index, Index] = {}
+        self._index = cache(self._renamed)
 
     def roots(self, roots: Sequence[Root]) -> tuple[Root, ...]:
         """The roots over the new terms; one that is a scatter gets the value that it leaves."""
@@ -92,13 +93,9 @@ class Canonical:
     def _axes(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple([self._axis(name) for name in names])
 
-    def _index(self, index: Index) -> Index:
-        found = self._indices.get(index)
-        if found is None:
-            axes = sorted(self.old.space.depends(index), key=lambda a: self._use(index, a))
-            mapping = {axis: Index.of(self._axis(axis)) for axis in axes}
-            found = self._indices[index] = index.substitute(mapping)
-        return found
+    def _renamed(self, index: Index) -> Index:
+        axes = sorted(self.old.space.depends(index), key=lambda a: self._use(index, a))
+        return index.substitute({axis: Index.of(self._axis(axis)) for axis in axes})
 
     def _use(self, index: Index, axis: str) -> tuple[int, str, tuple[int, str]]:
         """How an index uses an axis: the order in which unknown axes get their numbers."""

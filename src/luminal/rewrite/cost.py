@@ -11,7 +11,7 @@ reductions, which are values of their own). A view costs nothing: it is an addre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
@@ -50,29 +50,20 @@ class Pricer:
         space = classes.encoding.space
         sizes = space.usual(model.hint)
         self.extents = [max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes]
-        self._points: dict[int, float] = {0: 1.0}
+        self.points, self.share = cache(self._points), cache(self._share)
         self._prices = dict(measured or {})
         self._sizes = sizes
-        self._shares: dict[Domain | None, float] = {}
         self.work = 0  # e-nodes of all the pieces that were priced
 
-    def points(self, mask: int) -> float:
+    def _points(self, mask: int) -> float:
         """The number of points of a set of axes."""
-        found = self._points.get(mask)
-        if found is None:
-            low = mask & -mask
-            found = self.extents[low.bit_length() - 1] * self.points(mask ^ low)
-            self._points[mask] = found
-        return found
+        if not mask:
+            return 1.0
+        low = mask & -mask
+        return self.extents[low.bit_length() - 1] * self.points(mask ^ low)
 
-    def share(self, domain: Domain | None) -> float:
+    def _share(self, domain: Domain | None) -> float:
         """The part of all points at which a domain holds, estimated."""
-        found = self._shares.get(domain)
-        if found is None:
-            found = self._shares[domain] = self._estimate(domain)
-        return found
-
-    def _estimate(self, domain: Domain | None) -> float:
         encoding = self.classes.encoding
         if domain is None:
             return 0.0

@@ -7,6 +7,7 @@ which is a read with a map.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TypeAlias
 
 from ..graph.index import Index
@@ -38,7 +39,7 @@ class Placement:
         self.space = Space(sizes.sizes, hints=sizes.hints)
         self._dims: dict[Node, Dims] = {}
         self._names: dict[int, str] = {}
-        self._flat: dict[Composite, Index] = {}
+        self.flat = cache(self._flat)
 
     # ---- finding axes
 
@@ -147,14 +148,11 @@ class Placement:
         self.space.add_axis(name, extent)
         return name
 
-    def flat(self, composite: Composite) -> Index:
+    def _flat(self, composite: Composite) -> Index:
         """The position along a dimension, from its axes."""
-        found = self._flat.get(composite)
-        if found is None:
-            found = Index.of(0)
-            for name in self.names(composite):
-                found = found * self.space.axes[name] + name
-            self._flat[composite] = found
+        found = Index.of(0)
+        for name in self.names(composite):
+            found = found * self.space.axes[name] + name
         return found
 
     def digits(self, composite: Composite | None, position: Index) -> dict[str, Index]:
