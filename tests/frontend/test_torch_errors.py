@@ -135,3 +135,17 @@ def test_what_is_checked_may_be_a_result_too():
     given = torch.tensor([1, 2])
     torch.testing.assert_close(run(given), rows(given))
     assert same_outcome(rows, run, torch.tensor([1, 9]))
+
+
+def test_sizes_that_were_found_equal_are_one_where_pytorch_takes_over():
+    """A negative number is no size of a program; `end` was replaced by `start` in its guards."""
+
+    def function(x, y, less, start, end):
+        x = x.clone()
+        x[start:end].fill_(1.5)
+        return x, F.pad(y, (3, less))
+
+    given = (torch.randn(4, 3), torch.randn(2, 9), -2, 2, 2)
+    with pytest.warns(RuntimeWarning, match="outside its bounds"):
+        found = torch.compile(function, backend=backend, dynamic=True)(*given)
+    torch.testing.assert_close(found, function(*given))

@@ -132,6 +132,9 @@ CASES = {
         ],
         torch.randn(2, 7, 7) / 3 + 2 * torch.eye(7), torch.randn(7, 3),
     ),
+    "a factor of integers is cut": (
+        lambda x: torch.addcmul(x, x, x, value=1.75), torch.arange(-3, 4),
+    ),
     "written by strides": (
         lambda x, y: x.as_strided_scatter(y, (2, 2), (3, 1), 1), torch.randn(4, 3), WEIGHTS[:2, :2],
     ),

@@ -159,10 +159,24 @@ def plain_module(part: Part, reads: list[fx.Node]) -> fx.GraphModule:
 
 def _copy_number(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> None:
     """A size that the part knew by its formula, computed from what it reads."""
+    if node.op == "placeholder":  # equal numbers share a symbol, of which the part reads the first
+        copies[node] = _of_equal_value(node, copies)
+        return
     for source in node.all_input_nodes:
         if source not in copies:
             _copy_number(graph, source, copies)
     copies[node] = graph.node_copy(node, copies.__getitem__)
+
+
+def _of_equal_value(node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> Any:
+    value = node.meta["val"]
+    if not isinstance(value, torch.SymInt) or value.node.expr.is_Integer:
+        return int(value)
+    given = ((other.meta.get("val"), copy) for other, copy in copies.items())
+    return next(
+        copy for other, copy in given
+        if isinstance(other, torch.SymInt) and other.node.expr == value.node.expr
+    )  # fmt: skip
 
 
 def assemble(

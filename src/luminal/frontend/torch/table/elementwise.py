@@ -132,6 +132,7 @@ def _multiply_add(function: Any, x: Tensor, a: Tensor, b: Tensor, value: Value) 
     kind = result_type(x, a, b)
     wide = f32 if kind.is_float and kind.bytes < 4 else kind
     x, a, b = operands(x, a, b, kind=wide)
+    value = value if wide.is_float or isinstance(value, Tensor) else int(value)  # as ATen takes it
     scaled = a if value == 1 else ops.mul(a, value)
     return ops.add(x, function(scaled, b)).cast(kind)
 
