@@ -109,7 +109,7 @@ def compile_graph(
     if budget is not None and isinstance(backend, Accelerator):
         backend.finish()  # raises DeviceError where it is not here to be timed
     target = backend.target(report.threads)
-    target = replace(target, rounds=precision == "bf16" and target.group > 1)
+    target = replace(target, rounds=precision == "bf16")
     tuning = Tuning(backend, target, seed, database)
     note = None if shortcut is None else partial(_note, shortcut, graph, interface)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere, note)

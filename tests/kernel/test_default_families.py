@@ -25,7 +25,7 @@ from default_cases import (
     total,
     value,
 )  # fmt: skip
-from test_default import TARGETS, assert_right
+from test_default import TARGETS, assert_right, cases, evaluate, interpreted
 
 from luminal.backend import cpu
 from luminal.backend.cpu.target import named
@@ -301,3 +301,22 @@ def test_scores_of_rounded_numbers_are_summed_in_pairs():
     assert schedule.paths["score"][-1].kind == "collapse"
     assert schedule.layouts["score_a"]
     assert_right(half_attention(2, 40, 64, 16), {}, replace(plain, instructions=fast))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_of_a_stream_are_rounded_and_summed_in_pairs_if_that_is_allowed(causal):
+    plain = named("vnni")
+    fast = tuple(replace(i, cycles=1.0) for i in plain.instructions)
+    target = replace(plain, instructions=fast, rounds=True)
+    case = attention(2, 128, 256, 64, causal=causal)
+    made, schedule = scheduled(case, target)
+    assert schedule.paths["mix"][-1].kind == "collapse"
+    assert not any("cast" in str(v.body) for v in made.values if v.name == "sum")
+    for q, k in ((40, 64), (33, 50)):
+        small = attention(2, q, k, 16, causal=causal)
+        arrays = cases.arrays(small, np.random.default_rng(0), {})
+        got = interpreted(small, arrays, {}, target)
+        want = {name: x.copy() for name, x in arrays.items()}
+        evaluate(small, want, {})
+        bound = (2**-7 + 2**-16) * np.abs(arrays["V"]).max()
+        assert np.abs(got["O"].reshape(-1) - want["O"].reshape(-1)).max() < bound

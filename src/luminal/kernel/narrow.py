@@ -58,7 +58,7 @@ def half_weights(kernel: Kernel, instructions: Collection[MatrixInstruction]) ->
     """The kernel with weights of a running softmax rounded before they are multiplied, and what
     they weigh: to f16 where that is of f16, as weights of at most 1 lose less there; else bf16."""
     known = {v.name: v for v in kernel.values}
-    kinds = {i.first for i in instructions if i.first is i.second and i.rows > 1}
+    kinds = {i.first for i in instructions if i.first is i.second and i.collapse > i.cycles}
     return replace(kernel, values=tuple(_half(v, known, kinds) for v in kernel.values))
 
 

@@ -50,7 +50,7 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     found = outline(kernel, target, decisions)
     if target.rounds and found.streams and matrices(found) is None:
         narrow = outline(half_weights(kernel, target.instructions), target, decisions)
-        found = narrow if matrices(narrow) else found
+        found = narrow if matrices(narrow) or pairs_in_stream(narrow) else found
     made, operands = add_operands(found)
     if found.tile is not None and found.tile.matrices:
         made = stored_apart(made)
@@ -71,6 +71,15 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     _choose(draft)
     keep_values(draft)
     return draft
+
+
+def pairs_in_stream(found: Outline) -> bool:
+    """All products that a stream adds up are multiplied in pairs, and its rows are the lanes: they
+    share what is packed."""
+    sums, known = [v for v in found.values if v.rescale and v.factors], found.facts.by_name
+    rows = all(found.lane in known[name].axes for v in sums for name in v.rescale)
+    pairs = [found.facts.pair(v) for v in sums]
+    return bool(sums) and rows and all(pair and pair[0].rows == 1 for pair in pairs)
 
 
 def _choose(draft: Draft) -> None:

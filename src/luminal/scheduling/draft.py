@@ -13,7 +13,7 @@ from .facts import Facts
 from .outline import Outline
 from .panels import panels
 from .paths import Room, fitted, inner
-from .score import Tile
+from .score import Pair, Tile
 from .solver import Solver, packed
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
@@ -71,9 +71,9 @@ class Draft:
         """A value with its own best tile inside the room."""
         if lane in value.serial:
             lane = width = None
-        axis = self.paired(value)
-        if value.reduction is None and axis is not None:
-            self._put_paired(value, room, axis)
+        pair = self.paired(value) if value.reduction is None else None
+        if pair is not None:
+            self._put_paired(value, room, pair)
         else:
             decide = self.facts.work(value) > LIGHT * self.found.total
             self.put(value, room, self.solve(value, room, lane, width, decide))
@@ -96,23 +96,28 @@ class Draft:
 
     # ---- operands that an instruction reads in pairs
 
-    def paired(self, value: Value) -> str | None:
-        """The axis in whose pairs the dominant reduction reads this value."""
-        tile = self.found.tile
-        if tile is None or tile.pair is None or tile.pair[1] not in value.axes:
-            return None
-        return tile.pair[1] if any(value.name in v.reads() for v in self.found.group) else None
+    def paired(self, value: Value) -> Pair | None:
+        """In what pairs, and along which axis, the dominant reduction reads this value; or one of
+        a stream, whose lanes are those of all."""
+        tile, found = self.found.tile, self.found
+        pairs = [tile.pair for v in found.group if tile and value.name in v.reads()]
+        if found.streams and found.lane:
+            others = (v for v in found.values if v not in found.group and value.name in v.reads())
+            pairs += [self.facts.pair(v) for v in others]
+        fits = (pair for pair in pairs if pair and pair[0].rows == 1 and pair[1] in value.axes)
+        return next(fits, None)
 
-    def _put_paired(self, value: Value, room: Room, axis: str) -> None:
+    def _put_paired(self, value: Value, room: Room, pair: Pair) -> None:
         """Neighbours of the collapsed axis lie together: [.., axis / pair, lane, pair]."""
-        tile = self.found.tile
-        assert tile is not None and tile.pair is not None
-        if tile.lane not in value.axes:
+        tile, (instruction, axis) = self.found.tile, pair
+        assert tile is not None
+        lane = self.found.lane or tile.lane
+        if lane not in value.axes:
             self.put(value, room, self.solve(value, room, axis))
             return
-        order = (*(a for a in value.axes if a not in (tile.lane, axis)), axis, tile.lane)
-        deep, last = tile.pair[0].collapse, len(order) - 1
-        self.put(value, room, packed(tile.lane, axis, deep, tile.width))
+        order = (*(a for a in value.axes if a not in (lane, axis)), axis, lane)
+        deep, last = instruction.collapse, len(order) - 1
+        self.put(value, room, packed(lane, axis, deep, tile.width))
         kept = [(d, 1) for d in range(last - 1)]
         self.facts.packed.add((value.name, axis))
         self.layouts[value.name] = (*kept, (last - 1, deep), (last, 1), (last - 1, 1))

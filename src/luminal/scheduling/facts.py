@@ -339,12 +339,14 @@ class Facts:
         return found is not None and isinstance(found[1], (Load, Read))
 
     def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
-        online = value.reduction is not None and value.reduction.rescale is not None
         whole = self.static[axis] and self.size[axis] % instruction.collapse == 0
-        if not whole and not (online and instruction.rows > 1):
+        if not whole and not (value.rescale and instruction.rows > 1):
             return False
         sides = 0
         for side in value.factors:
+            if value.rescale and sum(isinstance(e, Apply) for e in walk(side)) > 1:
+                sides += axis in self.axes_of(side)  # it is computed: a value, of our layout
+                continue
             found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
             found = [x for x in found if axis in x.axes]
             sides += any(

@@ -119,6 +119,8 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     facts = found.facts
     body = _narrow(facts, arg, value, tile)
     work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
+    if value.rescale and body.dtype is not arg.dtype:
+        return True  # pairs of a stream: see `Facts._pairs_along`
     again = 1
     for a in set(value.axes) - axes:
         again *= -(-found.size[a] // tile.size(a))
