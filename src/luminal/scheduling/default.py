@@ -24,7 +24,7 @@ from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .operands import add_operands, in_memory
-from .outline import again, outline, regroup, stored_apart, stream_together
+from .outline import Outline, again, outline, regroup, stored_apart, stream_together
 
 
 def default_schedule(
