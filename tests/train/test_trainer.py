@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,11 +57,53 @@ def test_data_of_every_kind_is_the_same_data() -> None:
     assert losses(named.fit(dicts, 10)) == whole
 
 
+class Columns:
+    """What is used of a `datasets.Dataset` with_format("numpy")."""
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.columns = columns
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, rows: list[int]) -> dict[str, np.ndarray]:
+        return {name: column[rows] for name, column in self.columns.items()}
+
+    def iter(self, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+        for start in range(0, len(self), batch_size):
+            yield self[list(range(start, start + batch_size))]
+
+
+def _dataset(columns: dict[str, np.ndarray]) -> Any:
+    datasets, pyarrow = pytest.importorskip("datasets"), pytest.importorskip("pyarrow")
+    table = pyarrow.table({name: column.tolist() for name, column in columns.items()})
+    return datasets.Dataset(table, fingerprint="rows").with_format("numpy")
+
+
+@pytest.mark.parametrize("made", [Columns, _dataset], ids=["columns", "datasets"])
+def test_a_dataset_of_hugging_face_is_the_same_data(made: Any, tmp_path: Path) -> None:
+    """In order by its own batches; shuffled, and resumed within an epoch, by ours."""
+    table = made({"rows": ROWS, "targets": TARGETS})
+
+    def named(folder: Path | None = None) -> train.Trainer:
+        one = trainer(folder)
+        one.inputs = {"rows": one.inputs[0], "targets": one.inputs[1]}
+        return one
+
+    whole = losses(trainer().fit(data(shuffle=False), 10))
+    assert losses(named().fit(lambda: table.iter(8), 10)) == whole
+    whole = losses(trainer().fit(data(), 13))
+    named(tmp_path).fit(train.Batches(table, size=8), 7)
+    assert losses(named(tmp_path).fit(train.Batches(table, size=8), 13)) == whole[7:]
+
+
 def test_every_epoch_has_its_own_order_and_all_rows() -> None:
     batches = train.Batches(np.arange(10), size=3, drop_last=False)
-    first, again, second = (
-        np.concatenate([x for (x,) in batches.epoch(n)]) for n in (0, 0, 1)
-    )
+    first, again, second = (np.concatenate([x for (x,) in batches.epoch(n)]) for n in (0, 0, 1))
     assert sorted(first) == list(range(10)) == sorted(second)
     assert list(first) == list(again) != list(second)
     assert [list(x) for (x,) in batches.epoch(0, 2)] == [list(first[6:9]), list(first[9:])]
@@ -176,7 +220,6 @@ def test_nothing_is_lost_when_a_training_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_is_lost_when_a_training_is_killed_often(tmp_path: Path) -> None:
     survive(tmp_path, kills=20, seed=1)
-
 
 
 def test_a_run_that_finds_no_memory_says_so() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from queue import Empty, Full, Queue
 from types import TracebackType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -21,11 +21,25 @@ Source: TypeAlias = "Batches | Iterable[Any] | Callable[[], Iterable[Any]]"
 Place: TypeAlias = tuple[int, int]  # epoch, number of the batch in it
 
 
+@runtime_checkable
+class Table(Protocol):
+    """Rows of named columns, as a `datasets.Dataset` has them: table[[3, 1]] is a dict of columns
+    (of arrays where it is `with_format("numpy")`)."""
+
+    @property
+    def column_names(self) -> list[str]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: list[int]) -> Mapping[str, Any]: ...
+
+
 class Batches:
     """Rows of arrays in batches, in a new order each epoch, which depends on seed and epoch only.
 
-    arrays: one, or several of equal length; a batch is a tuple of their rows. shuffle=False: in
-    order. Rows that fill no batch are left out, unless drop_last=False. Raises InputError.
+    arrays: one, or several of equal length; a batch is a tuple of their rows. Or a table of named
+    columns (a Hugging Face dataset); a batch is a dict. shuffle=False: in order. Rows that fill no
+    batch are left out, unless drop_last=False. Raises InputError.
 
     >>> [rows.tolist() for (rows,) in train.Batches(np.arange(5), size=2, shuffle=False)]
     [[0, 1], [2, 3]]
@@ -34,8 +48,10 @@ class Batches:
     def __init__(
         self, *arrays: Any, size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
     ) -> None:
-        self.arrays = [np.asarray(a) for a in arrays]
-        lengths = {len(a) for a in self.arrays}
+        named = len(arrays) == 1 and isinstance(arrays[0], Table)
+        self.table: Table | None = arrays[0] if named else None
+        self.arrays = [] if named else [np.asarray(a) for a in arrays]
+        lengths = {len(a) for a in arrays}
         if len(lengths) != 1:
             raise InputError(f"arrays of one length are needed, not of {sorted(lengths)}")
         self.rows, self.size = lengths.pop(), size
@@ -47,16 +63,19 @@ class Batches:
     def __len__(self) -> int:
         return self.count
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[np.ndarray, ...]]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """The batches of an epoch from one on."""
         order = np.arange(self.rows)
         if self.shuffle:
             order = np.random.default_rng([self.seed, number]).permutation(self.rows)
         for at in range(start, self.count):
             rows = order[at * self.size : (at + 1) * self.size]
-            yield tuple(a[rows] for a in self.arrays)
+            if self.table is None:
+                yield tuple(a[rows] for a in self.arrays)
+            else:
+                yield arrays_of(self.table[rows.tolist()])
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
+    def __iter__(self) -> Iterator[Any]:
         return self.epoch(0)
 
 
