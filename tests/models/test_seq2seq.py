@@ -16,6 +16,10 @@ from transformers import T5Config, T5ForConditionalGeneration
 from luminal.cli.main import main
 from luminal.errors import InputError
 from luminal.models import T5
+from luminal.server.faults import Fault
+from luminal.server.requests import Completion
+from luminal.server.rewriting import Rewriter
+from luminal.server.run import Options, build
 
 SIZES: dict[str, Any] = {
     "vocab_size": 80, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 4,
@@ -68,7 +72,7 @@ def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]
         t5.complete([])
 
 
-def test_the_command_rewrites_a_text(tmp_path: Path) -> None:
+def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:
     model = tiny(tmp_path, {})
     words = {f"w{n}": n for n in range(78)} | {"</s>": 78, "<unk>": 79}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
@@ -82,5 +86,17 @@ def test_the_command_rewrites_a_text(tmp_path: Path) -> None:
     assert result.stdout.strip() == expected, result.output
     result = CliRunner().invoke(main, [*asked, "--temperature", "9", "--seed", "1", "--json"])
     assert json.loads(result.stdout)["text"] != expected
+    body = {"model": tmp_path.name, "prompt": ["w5 w9 w2", "w5"], "max_tokens": 6, "temperature": 0}
+    given = Completion.model_validate(body)
+    rewriter = Rewriter(tmp_path, threads=1)
+    made = rewriter.complete(given)
+    assert made["choices"][0]["text"] == expected and made["usage"]["prompt_tokens"] == 4
+    short = expected.split()[1]
+    stopped = rewriter.complete(given.model_copy(update={"stop": short}))["choices"][0]
+    assert stopped["text"] == expected.split(short)[0] and stopped["finish_reason"] == "stop"
+    with pytest.raises(Fault, match="stream"):
+        rewriter.complete(given.model_copy(update={"stream": True}))
+    with pytest.raises(InputError, match="comes first"):
+        build(str(tmp_path), Options())
     result = CliRunner().invoke(main, [*asked, "--lora", "x"])
     assert result.exit_code == 1 and "without --lora" in result.stderr

@@ -130,11 +130,13 @@ def run(
 ) -> None:  # fmt: skip
     """Print the reply of MODEL (a directory, a .gguf file, or a name on the hub; without one the
     packaged SmolLM2) to PROMPT; "-": to what comes on the standard input."""
+    from ..models.kinds import is_t5
+
     model, prompt = _asked(words, model)
     loading, sampling = split_options(model, options)
     prompt = sys.stdin.read() if prompt == "-" else prompt
     with clear_errors():
-        if model is not None and _is_t5(Path(model)):
+        if model is not None and is_t5(Path(model)):
             sampling |= {"stop": stop, "image": images, "chat": chat}
             _rewrite(model, prompt, max_tokens, loading, sampling, as_json)
             return
@@ -151,13 +153,6 @@ def run(
             _show(llm, given, max_tokens, stop, stats, sampling)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
-
-
-def _is_t5(directory: Path) -> bool:
-    from ..weights.fields import Fields
-
-    file = directory / "config.json"
-    return file.is_file() and Fields.load(file).values.get("model_type") in ("t5", "mt5")
 
 
 def _rewrite(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,6 +20,7 @@ from .faults import Fault
 from .guard import Guard
 from .hearing import Listener
 from .ranking import Ranker
+from .rewriting import Rewriter
 from .server import Handler, Server
 from .shelf import Shelf
 
@@ -27,15 +28,15 @@ from .shelf import Shelf
 def create_app(
     engine: Engine | Shelf, name: str, embedder: Embedder | None = None, api_key: str | None = None,
     hosts: Collection[str] = (), origins: Collection[str] = (), listener: Listener | None = None,
-    ranker: Ranker | None = None,
+    ranker: Ranker | None = None, rewriters: Sequence[Rewriter] = (),
 ) -> Starlette:  # fmt: skip
     """The application. name: of the model, as clients ask for it; of several a shelf has their
     names. api_key: None asks for none.
     hosts, origins: as for `Guard`. listener: hears speech (None: the packaged Whisper). ranker:
-    scores documents. The engine is closed with it.
+    scores documents. rewriters: make texts of texts. The engine is closed with it.
     Raises WeightsError for a model without a tokenizer."""
     shelf = engine if isinstance(engine, Shelf) else Shelf(name, engine)
-    server = Server(shelf, embedder, listener, ranker)
+    server = Server(shelf, embedder, listener, ranker, rewriters)
     paths: list[tuple[str, str, Handler]] = [
         ("POST", "/v1/chat/completions", server.chat),
         ("POST", "/v1/completions", server.complete),

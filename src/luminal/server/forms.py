@@ -128,8 +128,9 @@ class TextForm:
     prefix, whole, part = "cmpl", "text_completion", "text_completion"
 
     def __init__(
-        self, tokenizer: Tokenizer, logprobs: bool, echoes: Sequence[str] | None = None
+        self, tokenizer: Tokenizer | None, logprobs: bool, echoes: Sequence[str] | None = None
     ) -> None:
+        """tokenizer: only logarithms need it."""
         self._tokenizer, self._logprobs, self._echoes = tokenizer, logprobs, echoes
         self._offsets: dict[int, int] = {}  # of the next token in the text of a choice
         self._told: set[int] = set()  # choices whose prompt was told
@@ -152,6 +153,7 @@ class TextForm:
             return None
         lists: Object = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for known in _known(pieces):
+            assert self._tokenizer is not None
             text, offset = self._tokenizer.name(known.token), self._offsets.get(number, 0)
             lists["tokens"].append(text)
             lists["token_logprobs"].append(known.logprob)
@@ -162,7 +164,7 @@ class TextForm:
 
     def _likely(self, known: Known) -> dict[str, float] | None:
         """By text, the token itself always; None where nothing is known."""
-        if known.logprob is None:
+        if known.logprob is None or self._tokenizer is None:
             return None
         found: dict[str, float] = {}
         for token, logprob in ((known.token, known.logprob), *known.likely):

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from ..errors import InputError, WeightsError
+from ..models.kinds import is_t5
 from ..models.llm import Engine
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
@@ -21,6 +22,7 @@ from .connections import Connection
 from .embedding import Embedder
 from .hearing import Listener
 from .ranking import Ranker
+from .rewriting import Rewriter
 from .shelf import Offer, Shelf
 
 BACKLOG = 512  # connections that wait to be taken
@@ -72,13 +74,17 @@ def build(
     model: str | None, options: Options, others: Sequence[str] = (), memory: int | None = None
 ) -> uvicorn.Server:
     """The model (None: the packaged one) loaded, and a server for it that was not started yet.
-    others: models that are loaded when they are asked for. memory: see `Shelf`. Raises
-    WeightsError, Unsupported or InputError."""
+    others: models that are loaded when they are asked for; T5 too, for completions. memory:
+    see `Shelf`. Raises WeightsError, Unsupported or InputError."""
+    if model is not None and is_t5(Path(model)):
+        raise InputError(f"{model}: a T5 is served beside a model for chats, which comes first")
+    texts = [Path(each) for each in others if is_t5(Path(each))]
+    others = [each for each in others if Path(each) not in texts]
     names = [_name(each) for each in (model, *others)]
     adapters = [_adapter(each)[0] for each in options.adapters]
     if others and (options.name is not None or options.lora is not None or adapters):
         raise InputError("name, lora and adapters are of one model, not of several")
-    every = [options.name or names[0], *names[1:], *adapters]
+    every = [options.name or names[0], *names[1:], *adapters, *(each.name for each in texts)]
     if len(set(every)) < len(every):
         raise InputError(f"models of the same name: {', '.join(every)}")
     ranker = _ranker(options)
@@ -89,8 +95,9 @@ def build(
     hosts = (*options.hosts, options.host, socket.gethostname())
     listener = Listener(options.speech, options.threads, options.device)
     app = create_app(
-        shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener, ranker
-    )
+        shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener, ranker,
+        [Rewriter(each, options.threads, options.device) for each in texts],
+    )  # fmt: skip
     return server(app, options)
 
 

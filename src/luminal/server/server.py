@@ -37,6 +37,7 @@ from .requests import (
     Tokenize,
 )
 from .responses import ResponsesAnswer
+from .rewriting import Rewriter
 from .shelf import Served, Shelf
 
 LOG = logging.getLogger("luminal.server")
@@ -63,8 +64,9 @@ class Server:
 
     def __init__(
         self, shelf: Shelf, embedder: Embedder | None, listener: Listener | None = None,
-        ranker: Ranker | None = None,
+        ranker: Ranker | None = None, rewriters: Sequence[Rewriter] = (),
     ) -> None:  # fmt: skip
+        self.rewriters = {each.name: each for each in rewriters}
         self.shelf, self.embedder, self.ranker = shelf, embedder, ranker
         self.listener = Listener() if listener is None else listener
         self.metrics = Metrics(shelf)
@@ -122,7 +124,7 @@ class Server:
         return JSONResponse(self._about(request.path_params["model"]))
 
     def _names(self) -> list[str]:
-        others = [*self._rankers(), *self.listener.names[:1]]
+        others = [*self._rankers(), *self.rewriters, *self.listener.names[:1]]
         return [*self.shelf.names, *self._embedders(), *others]
 
     def _rankers(self) -> list[str]:
@@ -247,6 +249,8 @@ class Server:
 
     async def complete(self, request: Request) -> Response:
         given = await self._bodies.read(request, Completion)
+        if (rewriter := self.rewriters.get(given.model)) is not None:
+            return JSONResponse(await asyncio.to_thread(rewriter.complete, given))
         served = await self._served(request, given.model)
         asked = given.prompts()
         if len(asked) > MOST_CHOICES:
