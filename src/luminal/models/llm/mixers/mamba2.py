@@ -12,7 +12,8 @@ from ....graph import Graph, Tensor
 from ..config import DecoderConfig
 from ..projection import projection
 from ..storage import Storage
-from .steps import Carrying, CausalConv, gated_norm, stepped
+from .chunks import decayed
+from .steps import Carrying, CausalConv, gated_norm
 
 
 @dataclass(frozen=True)
@@ -79,25 +80,17 @@ class Mamba2Layer(nn.Module):
         return self.out_proj(y)
 
     def _recurrent(self, mixed: Tensor, dt: Tensor, cache: Carrying) -> Tensor:
-        """(sequences, steps, inner) of x, B, C and dt, one token after the other."""
+        """(sequences, steps, inner) of x, B, C and dt."""
         own, heads = self.own, (self.own.groups, -1)
         both = own.groups * own.state
         x = mixed.narrow(-1, 0, own.inner).unflatten(-1, (*heads, own.head_dim))
         b, c = (
             mixed.narrow(-1, own.inner + start, both).unflatten(-1, heads) for start in (0, both)
         )  # (sequences, steps, groups, state)
-        decay = ops.exp(dt * -ops.exp(self.A_log)).unflatten(-1, heads)
+        decay = (dt * -ops.exp(self.A_log)).unflatten(-1, heads)
         taken = x * dt.unflatten(-1, heads).unsqueeze(-1)  # (..., groups, heads of it, head_dim)
-
-        def step(
-            old: Tensor, decay: Tensor, taken: Tensor, b: Tensor, c: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            new = old * decay.unsqueeze(-1).unsqueeze(-1)
-            new = new + taken.unsqueeze(-1) * b.unsqueeze(2).unsqueeze(2)
-            return new, (new * c.unsqueeze(2).unsqueeze(2)).sum(-1)
-
         carry = cache.carry
         state = carry.before(mixed.graph, self.layer, "ssm")
-        state, y = stepped(carry, step, state, decay, taken, b, c)
+        state, y = decayed(carry, state, decay, taken, b, c)
         carry.after(self.layer, "ssm", state)
         return (y + x * self.D.unflatten(0, heads).unsqueeze(-1)).flatten(2, -1)
