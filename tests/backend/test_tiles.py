@@ -198,6 +198,13 @@ def test_rows_that_do_not_lie_side_by_side_are_refused() -> None:
         lower(gemm(32, 32, 64, bf16), schedule(PATHS), AMX)  # B as it was given
 
 
+@pytest.mark.parametrize("name", sorted(tiles.PRODUCTS))
+def test_ceilings_are_loops_of_products(name: str) -> None:
+    (made,) = cpu.build([tiles.peak_text(name, 1000, 4)], AMX)
+    lines = made.assembly().splitlines()
+    assert count(lines, name) == 4 and count(lines, "ldtilecfg") == count(lines, "tilerelease") == 1
+
+
 # ---- whole programs
 
 

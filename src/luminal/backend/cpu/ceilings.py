@@ -18,7 +18,7 @@ from ...cores import count
 from ...graph.dtype import f32
 from ...kernel.target import Target
 from ..contract import Entry
-from . import jit, memory
+from . import jit, memory, tiles
 from .emitter import ELEMENTS, Emitter, Operand
 from .instructions import Emission, emissions
 from .render import attributes
@@ -28,6 +28,7 @@ from .workers import crew, table
 ROUNDS = 200_000  # 0.4 ms: the call and its barrier take some microseconds
 CHAINS = 12  # independent accumulators: enough for two ports of latency 4, in 16 registers
 STREAM = 64 << 20  # bytes read by all threads together
+TILES = 4  # accumulators that are matrices
 CACHED = 128 << 10  # bytes that a thread reads again and again
 AGAIN = 20
 STREAMS = 8  # that a thread reads side by side: the fetchers of the hardware follow several
@@ -51,8 +52,12 @@ def measure(threads: int | None = None, seconds: float = 0.2) -> dict[str, float
 def multiplier(name: str, threads: int) -> tuple[Callable[[], None], int]:
     """(run, operations of a run) of a multiplying instruction on registers, on all threads."""
     target = host(threads)
-    run = _runner(_peak_text(target, name), memory.zeros((4096,), np.uint8), threads)
-    return run, ROUNDS * CHAINS * _operations(target, name) * threads
+    if name in tiles.PRODUCTS:
+        chains, text = TILES, tiles.peak_text(name, ROUNDS, TILES)
+    else:
+        chains, text = CHAINS, _peak_text(target, name)
+    run = _runner(text, memory.zeros((4096,), np.uint8), threads)
+    return run, ROUNDS * chains * _operations(target, name) * threads
 
 
 def reader(size: int, threads: int, again: int = 1, streams: int = STREAMS) -> Callable[[], None]:
@@ -69,8 +74,10 @@ def copier(size: int, threads: int) -> Callable[[], None]:
 
 
 def _operations(target: Target, name: str) -> int:
-    collapse = next((i.collapse for i in target.instructions if i.name == name), 1)
-    return 2 * target.lanes(f32) * collapse
+    made = next((i for i in target.instructions if i.name == name), None)
+    if made is not None and made.registers:
+        return 2 * made.rows * made.columns * made.collapse
+    return 2 * target.lanes(f32) * (made.collapse if made else 1)
 
 
 def _runner(text: str, data: np.ndarray, threads: int, again: int = 1) -> Callable[[], None]:

@@ -44,6 +44,24 @@ def configured() -> str:
     return f'[64 x i8] c"{text}", align 64'
 
 
+def peak_text(name: str, rounds: int, chains: int) -> str:
+    """A function `work` of nothing but products, so many times so many that need not wait."""
+    named = {"ldtilecfg": "ptr", "tilerelease": "", "tilezero": "i8", name: "i8, i8, i8"}
+    declared = [f"declare void @llvm.x86.{op}({types})" for op, types in named.items()]
+    zeros = [f"  call void @llvm.x86.tilezero(i8 {n})" for n in range(REGISTERS)]
+    a, b = chains, chains + 1
+    products = [f"  call void @llvm.x86.{name}(i8 {n}, i8 {a}, i8 {b})" for n in range(chains)]
+    return "\n".join([
+        f"@tiles = private unnamed_addr constant {configured()}", *declared,
+        "define void @work(ptr %args, i64 %tid, i64 %nt) {", "entry:",
+        "  call void @llvm.x86.ldtilecfg(ptr @tiles)", *zeros, "  br label %loop",
+        "loop:", "  %turn = phi i64 [0, %entry], [%next, %loop]", *products,
+        "  %next = add i64 %turn, 1", f"  %more = icmp slt i64 %next, {rounds}",
+        "  br i1 %more, label %loop, label %done",
+        "done:", "  call void @llvm.x86.tilerelease()", "  ret void", "}", "",
+    ])  # fmt: skip
+
+
 class Tiles:
     """The text of what is done with the matrices of one program."""
 
