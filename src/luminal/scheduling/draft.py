@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from ..graph.dtype import DType
+from ..graph.index import Index
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
 from .facts import Facts
@@ -32,11 +33,12 @@ class Draft:
         self.layouts: dict[str, Layout] = {}
         self.tails: dict[str, str] = {}
         self.axes: dict[str, tuple[str, ...]] = {}  # value -> its axes, lane last
+        self.ends: dict[str, tuple[Index | None, Index | None]] = {}  # of axes, for all values
 
     def finish(self) -> tuple[Kernel, Schedule]:
         """The kernel with its values' axes in memory order, and the schedule."""
         values = tuple(
-            replace(v, axes=self.axes.get(v.name, v.axes), domain=self.facts.domain(v))
+            replace(v, axes=self.axes.get(v.name, v.axes), domain=self._domain(v))
             for v in self.facts.values
         )
         layouts = {**panels(self.found, self.tiles, self.paths), **self.layouts}
@@ -44,6 +46,10 @@ class Draft:
             self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8)
         )
         return replace(self.facts.kernel, values=values), schedule
+
+    def _domain(self, v: Value) -> dict[str, tuple[Index | None, Index | None]]:
+        known = {axis: ends for axis, ends in self.ends.items() if axis in v.points}
+        return {**self.facts.domain(v), **known}
 
     # ---- one value
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernel.kernel import Read, Value
+from ..kernel.kernel import Apply, Load, Read, Value, walk
 from ..kernel.narrow import operands
 from ..kernel.schedule import Loop
 from .draft import Draft
 from .outline import Outline, shared_out, stream_of
 
-BLOCKS = (64, 32)  # positions of a stream at a time
+BLOCKS = (64, 32, 16)  # positions of a stream at a time
 HELD = 130  # registers of a thread that may hold sums, scores and what is multiplied again
+MADE = 12  # registers that it takes to make an operand of what is loaded
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,19 @@ def _sized(found: Outline, sums: list[Value], row: str, stream: str) -> Matrices
             continue
         each = unit / next(i.threads for i in kinds)
         kept = (found.size[a] / (1 + (a in deep)) for a in wide if a not in (row, stream))
-        held = each * sum(kept)
+        held = each * sum(kept) + MADE * sum(_made(found, v) for v in sums)
         for block in BLOCKS:
             if held + 1.5 * each * block <= HELD:
                 return Matrices(stream, block, row, wide)
     return None
+
+
+def _made(found: Outline, v: Value) -> bool:
+    """A factor is computed, in each block, of what is loaded."""
+    ((instruction, _), *_), (x, y) = found.facts.matrices(v), v.factors
+    narrow = operands(instruction, x, y, found.facts.by_name) or ()
+    changing = (e for e in narrow if found.facts.axes_of(e) & {*found.streams})
+    return any(isinstance(e, Apply) and any(isinstance(x, Load) for x in walk(e)) for e in changing)
 
 
 def _fits(found: Outline, v: Value, made: Matrices) -> bool:
@@ -115,6 +124,10 @@ def matrix_frame(draft: Draft, made: Matrices) -> None:
     """Units of rows, and in them a loop over blocks of the stream."""
     found, rows = draft.found, made.rows
     draft.tails[made.stream] = "guard"  # two loops would hold twice the addresses
+    running = set[str]().union(*(v.reads(so_far=True) for v in found.values))
+    ends = {v.domain.get(made.stream) for v in found.values if v.name in running}
+    if len(ends) == 1 and (end := ends.pop()) is not None:
+        draft.ends[made.stream] = end  # beyond it scores are minus infinite, and weights zero
     unit = [Loop(a, 1, "parallel") for a in shared_out(found, rows)]
     unit.append(Loop(rows, made.wide[rows], "parallel"))
     for v in found.values:

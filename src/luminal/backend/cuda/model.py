@@ -45,6 +45,7 @@ LATENCY = 480.0  # cycles from a load to its number, from memory
 MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
+UNIT, SEVERAL, GOLDEN = "unit", 5, (5**0.5 - 1) / 2
 LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
 
 
@@ -84,7 +85,7 @@ def predicted(
 ) -> tuple[float, str]:  # fmt: skip
     """(seconds of a call, what takes them). least: bytes that it moves in any case."""
     units = text.units(program, [sizes[name] for name in program.sizes])
-    count = _Walk(program, sizes, target, units).counted
+    count = _counted(program, sizes, target, units)
     groups = max(1.0, units if program.threads else units / WARP)
     warps = groups * (program.threads or WARP) / WARP
     cycles = gpu.multiprocessors * gpu.clock  # a second, of all
@@ -114,6 +115,24 @@ def predicted(
     if target.launch > parts[longest]:
         reasons[longest] = f"its launch: {1e6 * target.launch:.0f} us"
     return float(parts[longest]) + target.launch, reasons[longest]
+
+
+def _counted(
+    program: Program, sizes: Mapping[str, int], target: Target, units: int
+) -> Counted:
+    """Of the unit in the middle; of several, on the average, where they turn loops as often as
+    their number says."""
+    first = _Walk(program, sizes, target, units, units // 2)
+    if not first.varies:
+        return first.counted
+    walks = [_Walk(program, sizes, target, units, int(units * (n * GOLDEN % 1))).counted
+             for n in range(1, SEVERAL + 1)]  # fmt: skip
+    sums = Counted(**{name: sum(getattr(each, name) for each in walks) / SEVERAL
+                      for name in ("issued", "tensor", "requests", "waits", "scattered")})  # fmt: skip
+    for each in walks:
+        for name, count in each.sectors.items():
+            sums.sectors[name] = sums.sectors.get(name, 0.0) + count / SEVERAL
+    return sums
 
 
 def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> float:
@@ -154,9 +173,11 @@ class _Walk:
     """Numbers of a warp's threads: arrays of 32; those that data decide are not known."""
 
     def __init__(
-        self, program: Program, sizes: Mapping[str, int], target: Target, units: int
+        self, program: Program, sizes: Mapping[str, int], target: Target, units: int, unit: int
     ) -> None:
-        self.program, self.target, self.units = program, target, units
+        self.program, self.target = program, target
+        self.unit = unit if program.threads else min(unit, units - 1) // WARP * WARP
+        self.varies = False  # how often a loop turns, from unit to unit
         self.memories: Mapping[str, Buffer | Tile] = program.memories
         self.known: dict[str, Any] = {f"%d_{name}": i64.numpy.type(n) for name, n in sizes.items()}
         self.moved: dict[str, frozenset[str]] = {}  # by which loops a value changes
@@ -202,15 +223,15 @@ class _Walk:
     def _parallel(self, s: Parallel) -> None:
         if s.level == "threads":
             self.known[s.var.name] = np.arange(self.warps * WARP)
-        elif self.program.threads:
-            self.known[s.var.name] = np.int64(self.units // 2)
         else:
-            first = self.units // 2 // WARP * WARP
-            self.known[s.var.name] = first + np.arange(WARP)
+            apart = 0 if self.program.threads else np.arange(WARP)
+            self.known[s.var.name] = np.int64(self.unit) + apart
+            self.moved[s.var.name] = frozenset((UNIT,))
         self._body(s.body)
 
     def _for(self, s: For) -> None:
         count = self._value(s.count)
+        self.varies |= UNIT in self._of([s.count])
         times = 1.0 if count is None else float(np.max(count))
         self.known[s.var.name], self.moved[s.var.name] = np.int64(0), frozenset((s.var.name,))
         for phi, initial, _, result in s.carried:
