@@ -101,6 +101,7 @@ def test_the_default_takes_them(width: int, groups: int, sizes: dict[str, int]) 
     plain = narrow(attention(2, "s", "t", width, True, groups, SIZES))
     (part,) = prepare(replace(plain, hints={"s": 16, "t": 64}), GPU)
     kernel, made = default_schedule(part, GPU)
+    assert len({v.domain["k"] for v in kernel.values if "k" in v.points}) == 1  # they end together
     assert path_text(made.paths["score_a"]).endswith("q/16@ d/16! q/1# d/1#")
     run(kernel, made, lowered(kernel, made), sizes)
 

@@ -127,8 +127,9 @@ def _counted(
         return first.counted
     walks = [_Walk(program, sizes, target, units, int(units * (n * GOLDEN % 1))).counted
              for n in range(1, SEVERAL + 1)]  # fmt: skip
-    sums = Counted(**{name: sum(getattr(each, name) for each in walks) / SEVERAL
-                      for name in ("issued", "tensor", "requests", "waits", "scattered")})  # fmt: skip
+    sums = Counted()
+    for name in ("issued", "tensor", "requests", "waits", "scattered"):
+        setattr(sums, name, sum(getattr(each, name) for each in walks) / SEVERAL)
     for each in walks:
         for name, count in each.sectors.items():
             sums.sectors[name] = sums.sectors.get(name, 0.0) + count / SEVERAL
