@@ -95,7 +95,9 @@ def test_model(name: str) -> None:
 def weights(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict]:
     """Two layers of llama, and how they are read."""
     if kind in ("f32", "bf16", "q8", "q4"):
-        options = {"quant": kind} if kind.startswith("q") else {"precision": kind}
+        options = {"precision": kind}
+        if kind.startswith("q"):
+            options = {"quant": kind, "precision": "bf16"}  # that of a GPU where none is asked for
         return checkpoint("llama3")[0], options
     gguf = pytest.importorskip("llm.test_gguf")
     name, own = FAMILIES["llama2"]

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from luminal import LLM
 from luminal.errors import Unsupported, WeightsError
-from luminal.models.llm.loading import load
+from luminal.models.llm.loading import load, usual_precision
 
 from .checkpoints import checkpoint, make_model, reference_logits
 
@@ -149,3 +149,11 @@ def test_adapters_that_do_not_fit(tmp_path: Path) -> None:
     adapter(tmp_path / "c", ["model.other.weight"], {"model.other.weight": state[name]})
     with pytest.raises(WeightsError, match="not in the model"):
         load(directory, lora=tmp_path / "c")
+
+
+def test_products_are_those_that_a_device_is_good_at() -> None:
+    """Tensor cores multiply bf16; a CPU adds up products of bytes."""
+    assert usual_precision("a checkpoint", "cuda:sm_90a") == "bf16"
+    assert usual_precision("a checkpoint", "cpu") == "quantised"
+    assert usual_precision("a checkpoint", "reference") == "quantised"
+    assert usual_precision(None, "cuda:sm_90a") == "f32"

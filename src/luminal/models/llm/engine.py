@@ -106,7 +106,8 @@ class Engine:
         full pages are kept on disk at the end, and found again. adapters: like lora,
         but side by side: each reply has the one that its wishes name. options: of
         `Graph.compile`. Raises as `LLM`."""
-        found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters)
+        device = options.get("device", "auto")
+        found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters, device)
         program = BatchProgram.of(
             found, batch, chunk, cache, precision=found.precision, kv=found.kv, **options
         )  # fmt: skip

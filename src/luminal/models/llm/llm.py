@@ -52,7 +52,7 @@ class LLM:
     Q8_0 and Q4_0 when they are loaded, "bf16" and "f16" round them. precision: "quantised" rounds
     activations to 8 bits where they meet integer weights (as llama.cpp does; the bound is in
     `luminal.precision.contracts`) and nowhere else; "f32" multiplies all weights in f32; None is
-    "quantised" for all but the packaged model.
+    "bf16" where a GPU multiplies matrices of it, else "quantised" for all but the packaged model.
     context: how many tokens a conversation may have (by default what the model was trained for,
     at most 4096). progress: whether a line on the error stream says how far loading, compiling and
     searching are; None: where it is a terminal. kv: how the keys and values of earlier tokens are
@@ -80,7 +80,9 @@ class LLM:
         seed: int = 0, database: str | Path | bool | None = None,
         lora: str | Path | None = None, draft: str | Path | None = None,
     ) -> None:  # fmt: skip
-        found = load(path_or_id, quant, context, kv=kv, precision=precision, lora=lora)
+        found = load(
+            path_or_id, quant, context, kv=kv, precision=precision, lora=lora, device=device
+        )  # fmt: skip
         self.config: DecoderConfig = found.config
         self.context = found.context
         self._text = found.text
@@ -114,7 +116,7 @@ class LLM:
         """The small model, for contexts as long as its own allows."""
         if self.config.pictures:
             raise Unsupported("a draft model sees no pictures")
-        found = load(path_or_id)
+        found = load(path_or_id, device=options["device"])
         options = options | {"precision": found.precision}
         program = DecoderProgram(
             found.config, found.state, min(self.context, found.config.context), found.storage,

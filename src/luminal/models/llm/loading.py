@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...compiler import backend_of
 from ...errors import InputError, LuminalError, Unsupported, WeightsError
+from ...graph.dtype import bf16
 from ...weights.hub import locate
 from .beside import Beside, identity_with, stacked
 from .cache import cache_bytes
@@ -46,17 +48,27 @@ class Loaded:
     beside: Beside | None = None
 
 
+def usual_precision(path_or_id: str | Path | None, device: str) -> str:
+    """That of a checkpoint where none is asked for: bf16 where a GPU multiplies matrices of it."""
+    backend = backend_of(device)
+    if path_or_id is None or backend is None:
+        return PRECISION if path_or_id else PACKAGED_PRECISION
+    target = backend.target(1)
+    matrices = any(i.rows > 1 and i.first is bf16 for i in target.instructions)
+    return "bf16" if matrices and target.group > 1 else PRECISION
+
+
 def load(
     path_or_id: str | Path | None, quant: str | None = None, context: int | None = None,
     positions: int | None = None, kv: str | None = None, precision: str | None = None,
-    lora: str | Path | None = None, adapters: Sequence[str | Path] = (),
+    lora: str | Path | None = None, adapters: Sequence[str | Path] = (), device: str = "auto",
 ) -> Loaded:  # fmt: skip
-    """path_or_id, quant, context, kv, precision, lora: as for `LLM`. positions: how many the cache
-    holds, if not one context. adapters: like lora, not merged but side by side (`beside`). Raises
-    WeightsError, Unsupported or InputError."""
+    """path_or_id, quant, context, kv, precision, lora, device: as for `LLM`. positions: how many
+    the cache holds, if not one context. adapters: like lora, not merged but side by side
+    (`beside`). Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
-    precision = precision or (PACKAGED_PRECISION if path_or_id is None else PRECISION)
+    precision = precision or usual_precision(path_or_id, device)
     path = located(path_or_id)
     source = open_source(path, None if lora is None else locate(lora))
     tokens = _context(context, source.config)
