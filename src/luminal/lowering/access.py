@@ -8,36 +8,23 @@ block transposed in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ..errors import Illegal
-from ..graph.dtype import DType, i64
+from ..graph.dtype import i64
 from ..graph.index import Index, Monomial, names_of
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
-from ..kernel.layout import Storage
 from ..kernel.program import Val
 from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
-from .place import Lanes, Place, Steps, contiguous, in_tile, lanes_of
+from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of
 from .shuffles import between, every_second, interleaved, joined, turned
 
 ROW = 16  # elements side by side in a matrix, at least
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
-
-
-@dataclass
-class Memory:
-    """A buffer or tile as accesses see it."""
-
-    name: str
-    dtype: DType
-    storage: Storage
-    start: Val
-    shape: tuple[Index, ...] = ()  # of a buffer, without padding
 
 
 class Access:

@@ -21,14 +21,14 @@ from ..kernel.program import Program, Tile, Val, start_of
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..lowering import library
-from .access import Access, Memory
+from .access import Access
 from .ahead import fetch_ahead
 from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
 from .matrices import registers
 from .narrow import narrow_indices
-from .place import Place
+from .place import Memory, Place
 from .reduce import Accumulators
 from .threads import spread
 from .tree import Tree, build

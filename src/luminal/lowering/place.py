@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import gcd
 
+from ..graph.dtype import DType
 from ..graph.index import Index
+from ..kernel.layout import Storage
 from ..kernel.program import Instruction, Val
 
 Lanes = tuple[tuple[str, int], ...]
@@ -129,7 +131,18 @@ class Place:
         return index
 
 
-# ---- how the lanes of an access lie in memory
+# ---- memory, and how the lanes of an access lie in it
+
+
+@dataclass
+class Memory:
+    """A buffer or tile as accesses see it."""
+
+    name: str
+    dtype: DType
+    storage: Storage
+    start: Val
+    shape: tuple[Index, ...] = ()  # of a buffer, without padding
 
 
 def contiguous(steps: Steps) -> bool:
