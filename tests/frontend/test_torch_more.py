@@ -135,6 +135,9 @@ CASES = {
     "a factor of integers is cut": (
         lambda x: torch.addcmul(x, x, x, value=1.75), torch.arange(-3, 4),
     ),
+    "limits that are no u8": (
+        lambda x: x.clamp(-1, 0.5), torch.tensor([0, 3], dtype=torch.uint8),
+    ),
     "written by strides": (
         lambda x, y: x.as_strided_scatter(y, (2, 2), (3, 1), 1), torch.randn(4, 3), WEIGHTS[:2, :2],
     ),

@@ -282,6 +282,9 @@ def clamp(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tens
     >>> ops.clamp(cx.constant([-2.0, 0.5, 3.0]), -1.0, 1.0).numpy()
     array([-1. ,  0.5,  1. ], dtype=float32)
     """
+    kind = result_type(x, *(limit for limit in (min, max) if limit is not None))
+    if kind.is_float and not x.dtype.is_float:  # before a limit: -1 is no u8
+        x = x.cast(kind)
     numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
     if numbers and x.dtype.is_float and not (min is None and max is None):
         return _clamp(x, min, max)
