@@ -116,6 +116,7 @@ class Solver:
         known = [a for a in value.over[:-1] if facts.static[a] and a not in facts.domain(value)]
         panel, lanes = facts.panel(value, lane) or 2 * self.lanes, self.lanes
         widths = (lanes, 2 * lanes) if self.span[lane] >= lanes else (self.span[lane],)
+        widths = (panel & -panel,) if panel % min(widths) else widths  # no lane in two panels
         outputs = facts.points(value) // prod(self.span[a] for a in value.over)
         for axis, parts, width in product(known, DEEP, widths):
             warps = max(1, parts * min(width, lanes) // lanes)
