@@ -31,6 +31,7 @@ from ..kernel.target import Fragment, Target
 from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .builder import integer
+from .fragments import fragments_of, most_lanes, steps_apart, widest
 from .neighbours import side_by_side
 from .owners import THREAD, Owners, Row, Way, wide
 from .place import Lanes, strides
@@ -44,9 +45,9 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     which a later store counts. Raises Illegal for vectors that so many threads cannot hold, and for
     tiles that they cannot share."""
     (units,) = [s for s in program.body if isinstance(s, Parallel)]
-    vectors = [s for s in program.body if isinstance(s, Instruction) and _width(s) > 1]
+    vectors = [s for s in program.body if isinstance(s, Instruction) and most_lanes(s) > 1]
     body = [*vectors, *units.body]
-    if all(_width(s) == 1 for s in instructions(body)):
+    if all(most_lanes(s) == 1 for s in instructions(body)):
         return program
     stores = [s for s in instructions(body) if s.op in STORES]
     for s in stores:
@@ -54,9 +55,9 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         if anywhere and s.args[1].memory in ordered:
             raise Illegal("threads of a unit store the same elements in an order")
     written = {s.args[1].memory for s in stores}
-    fragments = _fragments(body, target)
+    fragments = fragments_of(body, target)
     multiples = Multiples(instructions(program.body))
-    lanes = _Lanes(target, fragments, multiples, _widest(body), written)
+    lanes = _Lanes(target, fragments, multiples, widest(body), written)
     body = with_barriers(body, lanes.alone, written, ordered)
     together = Parallel(THREAD, integer(lanes.threads), lanes.whole(body), "threads")
     if parted(together):
@@ -68,49 +69,6 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         raise Illegal(f"tiles of {total} bytes for the threads of a unit")
     around = [*before, replace(units, body=[together])]
     return replace(program, body=around, tiles=tiles, workspace=0)
-
-
-def _width(ins: Instruction) -> int:
-    return max((v.width for v in (*ins.args, *([ins.out] if ins.out else []))), default=1)
-
-
-def _fragments(body: list[Statement], target: Target) -> dict[Lanes, Fragment]:
-    """How the matrices of a program lie, by their lanes."""
-    known = {i.name: i.fragments for i in target.instructions}
-    found: dict[Lanes, Fragment] = {}
-    for ins in instructions(body):
-        if is_matrix(ins):
-            for val, fragment in zip(ins.args, known[ins.op], strict=True):
-                if found.setdefault(val.lanes, fragment.ordered) != fragment.ordered:
-                    raise Illegal(f"{val.lanes} are rows here and columns there")
-    for ins in instructions(body):
-        if ins.op.startswith("across.") and ins.out and ins.out.lanes:
-            (_, outer), (_, inner) = ins.args[0].lanes
-            vector = Fragment((inner, outer), (0, 1), (1, 0), ((0, 0),))
-            found.setdefault(ins.args[0].lanes, vector.ordered)
-    if len({fragment.threads for fragment in found.values()}) > 1:
-        raise Illegal("matrices of different numbers of threads")
-    return found
-
-
-def _steps(way: Fragment, side: int) -> list[int]:
-    """How far apart the threads are that have others of the same row (0) or column (1)."""
-    steps, bit = list[int](), 1
-    for digit, *moves in zip(way.digits, way.rows, way.columns):
-        if moves[1 - side]:
-            if moves[side]:
-                raise Illegal("threads have other rows and other columns")
-            steps += (bit << n for n in range(digit.bit_length() - 1))
-        bit *= digit
-    return steps
-
-
-def _widest(body: list[Statement]) -> int:
-    """Lanes of the widest vector that no matrix instruction touches."""
-    matrices = {v.lanes for s in instructions(body) if is_matrix(s) for v in s.args}
-    vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
-    free = (wide(x) for x in vectors if not any({*x} <= {*way} for way in matrices))
-    return max(free, default=1)
 
 
 class _Lanes(Owners):
@@ -233,7 +191,7 @@ class _Lanes(Owners):
         for val, element in zip(self.row(value, whole), whole.elements):
             old = sums.get(element[side])
             sums[element[side]] = val if old is None else self.emit(op, (old, val), out.dtype)
-        steps = _steps(whole, side)
+        steps = steps_apart(whole, side)
         return tuple(self.across(op, sums[n], out.dtype, steps) for n, _ in way.elements)
 
     def chosen(self, args: Row, out: Val) -> Val:

@@ -14,8 +14,8 @@ from .facts import Facts
 from .outline import Outline
 from .panels import panels
 from .paths import Room, fitted, inner
-from .score import Pair, Tile
-from .solver import Solver, packed
+from .solver import Solver
+from .tile import Pair, Tile, packed
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
 

@@ -15,7 +15,7 @@ from .facts import round_up
 from .outline import UNITS
 from .panels import read_once
 from .paths import WINDOW, Room
-from .score import Tile
+from .tile import Tile
 
 BLOCK = 128  # elements of a row axis in a block
 THIRD = 16  # times the second cache: what the third may hold

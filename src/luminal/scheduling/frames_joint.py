@@ -21,7 +21,7 @@ from .draft import Draft
 from .facts import round_up
 from .outline import Outline
 from .paths import Room
-from .score import Tile
+from .tile import Tile
 
 WRITTEN = 32
 VECTORS = 4  # of one row: streams that the hardware follows, and chains of additions

@@ -15,8 +15,9 @@ from ..kernel.narrow import operands
 from .facts import Facts, weight
 from .frames_matrices import kept_factors
 from .outline import Outline
-from .score import AGAIN, Tile
+from .score import AGAIN
 from .solver import Solver
+from .tile import Tile
 
 UNPACKED = 4.0  # work that a panel of narrow numbers may take each time that it is read
 

@@ -10,8 +10,9 @@ from ..kernel.kernel import Kernel, Read, Value
 from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import Access, Facts
-from .score import COPIED, Tile
+from .score import COPIED
 from .solver import Solver
+from .tile import Tile
 
 HEAVY = 0.1  # part of all the work that makes a value count
 NEGLIGIBLE = 1e-4  # part of all the work that may be repeated freely

@@ -9,7 +9,7 @@ from ..kernel.kernel import Value
 from ..kernel.schedule import Layout, Path
 from .facts import Access, Facts
 from .outline import Outline
-from .score import Tile
+from .tile import Tile
 
 
 def panels(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
 from .facts import Facts, weight
-from .score import WINDOW, Tile
+from .score import WINDOW
+from .tile import Tile
 
 TIMES = (1, 2, 4, 8)  # how often a body may be written out
 FEW = 4  # rounds of a written-out body that make up for what is left over

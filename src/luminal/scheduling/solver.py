@@ -14,7 +14,8 @@ from math import inf, prod
 from ..kernel.kernel import Value
 from .facts import Access, Facts, round_up
 from .paths import LEAST_LANES
-from .score import Job, Score, Tile, operations
+from .score import Job, Score, operations
+from .tile import Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
@@ -217,8 +218,3 @@ class Solver:
             return -sum(a not in x.axes for x in accesses), near
 
         return sorted(kept, key=order)[:3]
-
-
-def packed(lane: str, short: str, count: int, width: int) -> Tile:
-    """A vector of all elements of a short axis for each of its lanes."""
-    return Tile(lane, False, {lane: width, short: count}, width, beside=short)
