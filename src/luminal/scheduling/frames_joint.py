@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf, prod
 
+from ..errors import Illegal
 from ..graph.dtype import i32
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Loop
@@ -118,6 +119,8 @@ def _tile(draft: Draft, tile: Tile, main: Value) -> Tile:
     vectors = 2 if row else max(1, VECTORS // len(draft.found.group))
     vectors = min(vectors, round_up(draft.size[tile.lane], width) // width)
     if settled := draft.facts.panel(main, tile.lane):  # one row reads several such panels
+        if settled < width:
+            raise Illegal(f"a panel of {settled} is no vector of {width}")
         vectors = settled // width * (1 if row else max(1, vectors * width // settled))
     sizes = {tile.lane: tile.width * vectors}
     if row:
