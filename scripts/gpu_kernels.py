@@ -25,7 +25,8 @@ waits of too few warps, 2 us for a launch), and the last column says which of th
 *a layer*: launches that one more layer adds; a run is one graph launch. Llama's figures are those
 of two of its layers, the embedding and the head, at a prompt of 512 tokens and at position 512;
 ResNet-50 and the UNet are one image, the training step two layers of GPT-2, 8 x 128 tokens.
-Kernels are those of commit {commit}; what has changed since is not in these figures.
+Taking quantised weights apart counts as operations at the tensor cores' rate, so that the limit of
+a prefill with such weights is no bound (a share may pass 100%). Kernels are those of commit {commit}; what has changed since is not in these figures.
 """
 
 
