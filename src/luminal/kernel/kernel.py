@@ -172,6 +172,12 @@ class Value:
         product = sums and isinstance(self.body, Apply) and self.body.op == "mul"
         return children(self.body) if product else ()
 
+    def copied(self, store: Store | None) -> Value:
+        """A copy of it that is stored, while the value itself stays to be read."""
+        domain = {a: ends for a, ends in self.domain.items() if a in self.axes}
+        body = Read(self.name, self.dtype)
+        return Value(f"{self.name}.stored", self.axes, body, self.dtype, None, store, domain)
+
     @property
     def points(self) -> tuple[str, ...]:
         """All axes that the body walks."""

@@ -191,7 +191,7 @@ class Access:
     ) -> Val:  # fmt: skip
         matrix = self.build.matrices and steps[-1][1] >= ROW
         if len(steps) == 2 and mask is None and self.build.shuffles and not matrix:
-            found = self._beside(memory, base, *steps)
+            found = self._packed(memory, base, *steps)
             if found is not None:
                 return found
         if len(steps) != 1:
@@ -255,7 +255,7 @@ class Access:
             return turned(self.build, rows)[position]
         return None
 
-    def _beside(
+    def _packed(
         self, memory: Memory, base: Index, lane: tuple[str, int, int], inner: tuple[str, int, int]
     ) -> Val | None:
         """Lanes with a few elements each, from vectors along either axis."""

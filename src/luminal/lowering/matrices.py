@@ -12,9 +12,7 @@ from ..errors import Illegal
 from ..kernel.program import For, Instruction, Program, Statement, Val
 from ..kernel.target import MatrixInstruction
 from .place import strides
-from .verify import instructions, statements
-
-LOADS, STORES = ("load", "gather"), ("store", "scatter")
+from .verify import LOADS, STORES, instructions, statements
 
 
 def registers(

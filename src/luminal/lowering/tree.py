@@ -12,7 +12,7 @@ from typing import TypeAlias, Union
 
 from ..errors import Illegal
 from ..graph.index import Index
-from ..kernel.kernel import Kernel, Read, Value, inliner
+from ..kernel.kernel import Kernel, Value, inliner
 from ..kernel.schedule import Loop, Path, Schedule
 from .place import Place
 
@@ -197,10 +197,6 @@ def _apart(value: Value, path: Path) -> list[tuple[Value, Path]]:
     """A stored reduction is a reduction and a copy of it, behind its reduced loops."""
     if value.reduction is None or value.store is None:
         return [(value, path)]
-    copy = Value(
-        f"{value.name}.stored", value.axes, Read(value.name, value.dtype), value.dtype,
-        store=value.store, domain={a: d for a, d in value.domain.items() if a in value.axes},
-    )  # fmt: skip
     over = () if value.scans else value.over
     kept = tuple(loop for loop in path if loop.axis not in over)
-    return [(replace(value, store=None), path), (copy, kept)]
+    return [(replace(value, store=None), path), (value.copied(value.store), kept)]

@@ -24,8 +24,9 @@ and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. W
 multiplies bf16, only factors that are known before the run are rounded, and take half of the
 memory: rounding the others would be work for nothing. Those that many rows share are not rounded
 either: nothing waits for their memory, and to widen them would be more work. A softmax is not
-rounded here before it weighs values: scores, softmax and weighted sum are one pass in f32. Kernels
-of machines that multiply matrices may round its weights, within the same bound (`half_weights`).
+rounded here before it weighs values: scores, softmax and weighted sum are one pass. Kernels of
+machines that multiply matrices, or pairs of bf16 faster than f32, may round its weights, within the
+same bound (`half_weights`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def apart(
         if direct and v.reduction and v.name not in read and not v.beside:
             made[v.name] = replace(v, store=Store(name, index))
         else:
-            made[name] = _copy(v, Store(name, index))
+            made[name] = v.copied(Store(name, index))
 
     def loaded(e: Expression) -> Expression:
         return loads.get(e.value, e) if isinstance(e, Read) else e
@@ -44,11 +44,6 @@ def apart(
     whole, reading = replace(kernel, buffers=tuple(buffers)), Rewriter(loaded)
     one = trimmed(replace(whole, name=f"{kernel.name}_first", values=tuple(made.values())))
     return one, trimmed(replace(whole, values=tuple(map(reading.value, second))))
-
-
-def _copy(v: Value, store: Store) -> Value:
-    domain = {a: ends for a, ends in v.domain.items() if a in v.axes}
-    return Value(f"{v.name}_kept", v.axes, Read(v.name, v.dtype), v.dtype, None, store, domain)
 
 
 def trimmed(kernel: Kernel) -> Kernel:

@@ -89,9 +89,9 @@ def _apiece(draft: Draft, v: Value) -> float:
     facts, tile = draft.facts, draft.tiles.get(v.name)
     lane = _lane(draft, v)
     steps = [(x.stride(lane), x.dtype) for x in facts.accesses(v) if lane in x.axes or not lane]
-    beside = tile.size(tile.beside) if tile is not None else 1
+    together = tile.size(tile.packed) if tile is not None else 1
     if v.store is not None:
-        steps.append((facts.store_stride(v, lane) // beside if lane else 0, v.dtype))
+        steps.append((facts.store_stride(v, lane) // together if lane else 0, v.dtype))
     lanes = facts.lanes if lane else 1
     cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports + late(draft, v)
     for step, dtype in steps:
@@ -101,7 +101,7 @@ def _apiece(draft: Draft, v: Value) -> float:
             cycles += 1 / lanes
         else:
             far = SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
-            cycles += far / beside
+            cycles += far / together
     return cycles
 
 

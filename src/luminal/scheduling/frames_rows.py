@@ -35,7 +35,7 @@ def row_frame(draft: Draft) -> None:
         every = found.common  # what lacks some of them is little work, and made in each unit
     tiles = [draft.solve(v, Room()) for v in found.heavy]
     lanes = {t.lane for t in tiles}
-    turned = {a for t in tiles for a in (t.across, t.beside)} - {""}
+    turned = {a for t in tiles for a in (t.across, t.packed)} - {""}
     free = [a for a in every if a not in lanes | turned]
     work = prod(size[a] for a in size if a not in free)
     room = _row_units(draft, free, work)

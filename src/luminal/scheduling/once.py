@@ -281,6 +281,3 @@ def _making(maker: Kernel, target: Target) -> float:
     (value,) = draft.found.values
     moved = 2 * value.dtype.bytes * draft.facts.points(value)
     return target.launch + max(estimate(draft), moved / (FAST * target.bandwidth))
-
-
-# ---- what a drawn-up kernel takes, roughly

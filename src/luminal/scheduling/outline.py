@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..kernel.kernel import Kernel, Read, Value
+from ..kernel.kernel import Kernel, Value
 from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import Access, Facts
@@ -255,10 +255,7 @@ def stored_apart(kernel: Kernel) -> Kernel:
         if v.reduction is None or v.reduction.scan or v.store is None:
             values.append(v)
             continue
-        domain = {a: ends for a, ends in v.domain.items() if a in v.axes}
-        values += [replace(v, store=None),
-                   Value(f"{v.name}.stored", v.axes, Read(v.name, v.dtype), v.dtype,
-                         store=v.store, domain=domain)]  # fmt: skip
+        values += [replace(v, store=None), v.copied(v.store)]
     return replace(kernel, values=tuple(values))
 
 

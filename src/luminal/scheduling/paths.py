@@ -55,8 +55,8 @@ def fitted(tile: Tile, room: Room) -> Tile:
         width //= 2
     sizes = {a: min(t, room.within.get(a, t)) for a, t in tile.sizes.items()}
     rows = {a: t for a, t in sizes.items() if a != tile.lane and t > 1}
-    if any(x.step % rows.get(tile.beside, 1) for x in room.outer if x.axis == tile.beside):
-        rows.pop(tile.beside)
+    if any(x.step % rows.get(tile.packed, 1) for x in room.outer if x.axis == tile.packed):
+        rows.pop(tile.packed)
     if width == tile.width:
         partial = tile.partial
         if tile.lane:
@@ -96,7 +96,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         loops += [Loop(tile.rows, 1, "vector")] if tile.rows else []
         loops += [Loop(tile.deep[0], 1, "vector")] if tile.deep[0] in value.over else []
         loops.append(Loop(lane, 1, "vector"))
-        loops += [Loop(tile.beside, 1, "vector")] if tile.size(tile.beside) > 1 else []
+        loops += [Loop(tile.packed, 1, "vector")] if tile.size(tile.packed) > 1 else []
     if tile.pair and tile.pair[1] in value.over:
         instruction, axis = tile.pair
         steps = [instruction.together, 1] if instruction.together else [1]

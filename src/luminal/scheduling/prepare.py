@@ -23,7 +23,6 @@ from ..kernel.kernel import (
     Expression,
     Kernel,
     Load,
-    Read,
     Rewriter,
     Value,
     indices,
@@ -59,8 +58,7 @@ def _stores_apart(kernel: Kernel) -> Kernel:
         if v.store is None or not any(v.name in u.reads() for u in kernel.values if u is not v):
             values.append(v)
             continue
-        copy = Value(f"{v.name}.kept", v.axes, Read(v.name, v.dtype), v.dtype, store=v.store)
-        values += [replace(v, store=None), copy]
+        values += [replace(v, store=None), v.copied(v.store)]
     return replace(kernel, values=tuple(values))
 
 

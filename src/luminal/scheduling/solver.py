@@ -41,9 +41,9 @@ class Solver:
         have two axes in lanes, where an instruction multiplies matrices."""
         every = (x for v in group for x in self.facts.accesses(v))
         accesses = list({(x.name, x.load, x.conditions): x for x in every}.values())
-        beside = None if lane or width else self._beside(group)
-        if beside is not None:
-            return beside
+        together = None if lane or width else self._packed(group)
+        if together is not None:
+            return together
         axes = [lane] if lane else self._lane_axes(group)
         found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
         if matrices and width is None:
@@ -152,7 +152,7 @@ class Solver:
                 axes = [a for a in axes if a in v.over or self.facts.store_stride(v, a) == 1]
         return axes
 
-    def _beside(self, group: list[Value]) -> Tile | None:
+    def _packed(self, group: list[Value]) -> Tile | None:
         """Lanes that each have a few elements side by side where a value is stored: the pairs that
         an instruction multiplies."""
         (value, *others), facts = group, self.facts

@@ -22,7 +22,7 @@ class Tile:
     registers. copies: accesses that want to be copied into a better layout first. loads: a vector
     operation, where a repeated scalar is half a one: it never straddles lines. rows: the axis that
     lies in the rows of a matrix instruction, whose columns are the lanes. deep: a reduced axis, of
-    which so many elements lie in further lanes, outside of the others. beside: a short axis whose
+    which so many elements lie in further lanes, outside of the others. packed: a short axis whose
     elements lie side by side for each lane; a vector has all of them.
     """
 
@@ -38,13 +38,13 @@ class Tile:
     loads: float = 0.0
     rows: str = ""
     deep: tuple[str, int] = ("", 1)
-    beside: str = ""
+    packed: str = ""
 
     def unit(self, axis: str) -> int:
         """Elements of an axis in a vector, or in a matrix in registers."""
         if self.rows and self.pair and axis == self.rows:
             return self.pair[0].rows
-        if axis == self.beside:
+        if axis == self.packed:
             return self.size(axis)
         return self.width if axis == self.lane else 1
 
@@ -72,4 +72,4 @@ class Tile:
 
 def packed(lane: str, short: str, count: int, width: int) -> Tile:
     """A vector of all elements of a short axis for each of its lanes."""
-    return Tile(lane, False, {lane: width, short: count}, width, beside=short)
+    return Tile(lane, False, {lane: width, short: count}, width, packed=short)

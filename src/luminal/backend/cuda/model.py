@@ -30,7 +30,7 @@ from ...kernel.program import (
 )
 from ...kernel.target import Target
 from ...kernel.work import work
-from ...lowering.verify import is_matrix
+from ...lowering.verify import LOADS, STORES, is_matrix
 from .. import text
 from ..contract import Modelled
 from .limits import Gpu
@@ -46,7 +46,6 @@ MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
 UNIT, SEVERAL, GOLDEN = "unit", 5, (5**0.5 - 1) / 2
-LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
 
 
 @dataclass
@@ -117,9 +116,7 @@ def predicted(
     return float(parts[longest]) + target.launch, reasons[longest]
 
 
-def _counted(
-    program: Program, sizes: Mapping[str, int], target: Target, units: int
-) -> Counted:
+def _counted(program: Program, sizes: Mapping[str, int], target: Target, units: int) -> Counted:
     """Of the unit in the middle; of several, on the average, where they turn loops as often as
     their number says."""
     first = _Walk(program, sizes, target, units, units // 2)
@@ -279,7 +276,7 @@ class _Walk:
         stored = s.op in STORES
         place = s.args[1 if stored else 0]
         memory = self.memories[place.memory]
-        loops = self._of(s.args[int(stored):])
+        loops = self._of(s.args[int(stored) :])
         if s.out is not None:
             self.moved[s.out.name] = loops
         times, counted = self._times(), self.counted
