@@ -26,6 +26,7 @@ from tests.models import (
     test_classifiers,
     test_gemma_sight,
     test_lookers,
+    test_moondream,
     test_qwen_sight,
     test_sight,
     tiny_diffusion,
@@ -139,6 +140,16 @@ def gemma(folder: Path) -> Row:
     return asked(folder, "gemma3", lambda image, ids: test_gemma_sight.theirs(made, [image], ids))
 
 
+def moondream(folder: Path) -> Row:
+    w = test_moondream.written(folder)
+
+    def theirs(image: Any, ids: list[int]) -> np.ndarray:
+        rows = test_moondream.rows_of(w, image, (1, 1))
+        return test_moondream.logits_of(w, [0, *test_moondream.QUESTION], rows)
+
+    return asked(folder, "moondream1", theirs)
+
+
 def imagined(name: str, folder: Path) -> Row:
     pipe = getattr(tiny_diffusion, name)(folder)
     pipe.set_progress_bar_config(disable=True)
@@ -163,6 +174,7 @@ TABLE: dict[str, Callable[[Path], Row]] = {
     **{name: partial(told, name) for name in test_sight.KINDS},
     **{f"{name}-vl": partial(qwen, name) for name in test_qwen_sight.KINDS},
     "gemma3-vl": gemma,
+    "moondream2": moondream,
     **{name.replace("_", "-"): partial(imagined, name)
        for name in ("stable_diffusion", "stable_diffusion_xl", "stable_diffusion_3", "flux")},
 }  # fmt: skip

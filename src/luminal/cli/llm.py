@@ -141,7 +141,7 @@ def run(
             _rewrite(model, prompt, max_tokens, loading, sampling, as_json)
             return
         llm = loaded(model, loading)
-        use_template = llm.tokenizer.template is not None if chat is None else chat
+        use_template = llm.tokenizer.converses if chat is None else chat
         said = [*({"type": "image", "image": path} for path in images),
                 {"type": "text", "text": prompt}] if images else prompt  # fmt: skip
         given: Any = [{"role": "user", "content": said}] if use_template or images else prompt

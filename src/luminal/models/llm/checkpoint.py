@@ -21,10 +21,15 @@ from .families import Family, family_of
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
 SEEING = (  # model types with a decoder and a tower for pictures
     "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3",
-    "internvl",
+    "internvl", "moondream1",
 )  # fmt: skip
-DECODERS = re.compile(r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.)")
-OWN = re.compile(r"(model\.(layers|embed_tokens|norm)|lm_head)\.")
+DECODERS = re.compile(
+    r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.|"
+    r"(model\.)?text\.|text_model\.(transformer\.)?)"
+)
+OWN = re.compile(
+    r"(model\.(layers|embed_tokens|norm|blocks|h|embd|wte|post_ln|lm_head)|lm_head)(\.|$)"
+)
 SLICE = 1 << 20  # weights looked at together
 
 
@@ -71,7 +76,8 @@ def _words_alone(state: dict[str, Any]) -> dict[str, Any]:
     """The decoder's tensors out of all, under Llama's names."""
     found = {}
     for name, value in state.items():
-        new = DECODERS.sub("model.", name).replace("language_model.lm_head.", "lm_head.")
+        new = DECODERS.sub("model.", name.replace("._orig_mod", ""))
+        new = new.replace("language_model.lm_head.", "lm_head.")
         if OWN.match(new):
             found[new] = value
     return found

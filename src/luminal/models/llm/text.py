@@ -31,6 +31,11 @@ class Tokenizer:
         return self.templates.choose()
 
     @property
+    def converses(self) -> bool:
+        """Whether it knows how a conversation is put to the model."""
+        return self.template is not None or (self.sight is not None and not self.sight.templated)
+
+    @property
     def vocabulary(self) -> int:
         """The number of tokens, added ones too."""
         return int(self.raw.get_vocab_size())

@@ -9,13 +9,14 @@ from ...weights.fields import Fields
 from ..llm.pictures import Pictures
 from .gemma import GemmaSight
 from .internvl import InternSight
+from .moondream import MoondreamSight
 from .qwen import QwenSight
 from .sight import Idefics, Llava, Sight
 
 SIGHTS: dict[str, type[Sight]] = {
     "llava": Llava, "idefics3": Idefics, "smolvlm": Idefics, "qwen2_vl": QwenSight,
     "qwen2_5_vl": QwenSight, "qwen3_vl": QwenSight, "gemma3": GemmaSight,
-    "internvl": InternSight,
+    "internvl": InternSight, "moondream1": MoondreamSight,
 }  # fmt: skip
 
 

@@ -90,12 +90,14 @@ def merged(x: Tensor) -> Tensor:
 
 
 class MLP(nn.Module):
-    """To another width and back."""
+    """To another width and back, or to a third one."""
 
-    def __init__(self, graph: Graph, width: int, inner: int, activation: str) -> None:
+    def __init__(
+        self, graph: Graph, width: int, inner: int, activation: str, out: int | None = None
+    ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(graph, width, inner)
-        self.fc2 = nn.Linear(graph, inner, width)
+        self.fc2 = nn.Linear(graph, inner, out or width)
         self.activation = activation_of(activation)
 
     def forward(self, x: Tensor) -> Tensor:

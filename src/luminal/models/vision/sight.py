@@ -57,6 +57,7 @@ class Sight(ABC):
     mean: Sequence[float]
     std: Sequence[float]
     place = PLACE
+    templated = True  # conversations are put as a chat template says
 
     def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
         self.directory, self.given, self.pictures = directory, given, pictures
@@ -72,10 +73,7 @@ class Sight(ABC):
     ) -> tuple[str, list[int]]:
         """(the text, the token ids) of a conversation with pictures. text: its tokenizer; render:
         makes a text of messages. Raises InputError."""
-        sources = [source for message in messages for source in pictures_of(message)]
-        if len(sources) > MOST_PICTURES:
-            raise InputError(f"{len(sources)} pictures; at most {MOST_PICTURES} in a conversation")
-        images = [read_image(_safe(source)) for source in sources]
+        images = self.images(messages)
         said = render([_plain(message, self.place) for message in messages])
         parts = said.split(self.place)
         if len(parts) - 1 != len(images):
@@ -94,6 +92,13 @@ class Sight(ABC):
         if -1 in made or next(seen, None) is not None:
             raise InputError(f"the text has not as many tokens {self.token} as pictures have rows")
         return said, made
+
+    def images(self, messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """The pictures of a conversation, in order. Raises InputError."""
+        sources = [source for message in messages for source in pictures_of(message)]
+        if len(sources) > MOST_PICTURES:
+            raise InputError(f"{len(sources)} pictures; at most {MOST_PICTURES} in a conversation")
+        return [read_image(_safe(source)) for source in sources]
 
     def see(self, image: Any) -> list[int]:
         """The ids of a picture's tokens."""
@@ -144,17 +149,25 @@ class SquareSight(Sight):
         pixels = graph.tensor((1, self.tower.num_channels, self.size, self.size), name="pixels")
         with nn.uninitialised():
             net = self.net(graph)
-        out = net(pixels).output("rows")
-        state = renamed(read_tensors(self.directory), self.renames)
-        wanted = {name for name, _ in net.named_parameters()}
-        net.load_state_dict({name: value for name, value in state.items() if name in wanted})
-        return graph.compile(), pixels, out
+        return compiled(net, pixels, self.state())
 
-    renames: tuple[tuple[str, str], ...]
+    renames: tuple[tuple[str, str], ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        """The tensors of the net, among others."""
+        return renamed(read_tensors(self.directory), self.renames)
 
     @abstractmethod
     def net(self, graph: Graph) -> nn.Module:
         """pixels to rows."""
+
+
+def compiled(net: nn.Module, given: Tensor, state: Mapping[str, Any]) -> tuple[Any, Tensor, Tensor]:
+    """(program, what it is given, its rows) of a net with its tensors out of a state."""
+    out = net(given).output("rows")
+    wanted = {name for name, _ in net.named_parameters()}
+    net.load_state_dict({name: value for name, value in state.items() if name in wanted})
+    return given.graph.compile(), given, out
 
 
 def _safe(source: Source) -> Source:
