@@ -3,7 +3,7 @@
 import { select } from "d3-selection";
 import { zoom, zoomIdentity } from "d3-zoom";
 import { layOut, shareEdges, touched } from "./layout.js";
-import { Group, reveal, seen } from "./tree.js";
+import { Group, reveal, second, seen } from "./tree.js";
 
 const READABLE = 5; // pixels a line of text must have
 const SMALL = 0.4, LARGER = 0.6; // scales: below the first, a drawing begins at the second
@@ -27,6 +27,7 @@ export class Pane {
     this.canvas.addEventListener("click", (event) => this.clicked(event));
     this.canvas.addEventListener("dblclick", (event) => this.clicked(event, true));
     new ResizeObserver(() => this.resize()).observe(host);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
 
   show(tree) {
@@ -178,7 +179,8 @@ export class Pane {
       if (x > view.x + view.w || y > view.y + view.h) continue;
       if (x + width < view.x || y + height < view.y) continue;
       const isGroup = child instanceof Group;
-      c.fillStyle = isGroup ? colours.group : (child.colour ?? colours.panel);
+      const open = isGroup && child.open;
+      c.fillStyle = (open ? null : child.colour) ?? (isGroup ? colours.group : colours.panel);
       c.strokeStyle = this.lit.has(child) ? colours.mark : child === chosen ? colours.accent
         : colours.line;
       c.lineWidth = this.lit.has(child) || child === chosen ? 3 : 1;
@@ -187,7 +189,7 @@ export class Pane {
       c.fill();
       c.stroke();
       if (width * k < TINY) continue;
-      if (isGroup && child.open) {
+      if (open) {
         this.text(`− ${child.label}`, x + 10, y + 13, colours.soft);
         c.save();
         c.translate(x, y);
@@ -196,9 +198,9 @@ export class Pane {
         c.restore();
       } else {
         const ink = child.colour ? "#14181d" : colours.front;
-        const second = child.sub ?? (isGroup ? `${child.items} inside` : "");
+        const more = second(child);
         this.text(`${isGroup ? "+ " : ""}${child.label}`, x + 10, y + 13, ink);
-        if (second) this.text(second, x + 10, y + 29, child.colour ? "#3c434c" : colours.soft);
+        if (more) this.text(more, x + 10, y + 29, child.colour ? "#3c434c" : colours.soft);
       }
     }
   }

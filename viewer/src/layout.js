@@ -1,7 +1,7 @@
 // Places for what is seen. Every open group is laid out by itself: what is inside has its own
 // drawing, and edges that cross a border end at the group. Layouts are kept until a group changes.
 import dagre from "@dagrejs/dagre";
-import { Group } from "./tree.js";
+import { Group, second } from "./tree.js";
 
 const HEAD = 24, PAD = 14, LINE = 16;
 const MANY = 600; // children beyond which a plain grid of rows replaces the layered drawing
@@ -16,7 +16,7 @@ function width(text) {
 
 function sizeOf(child) {
   if (child instanceof Group && child.open) return layOut(child);
-  const lines = [child instanceof Group ? `+ ${child.label}` : child.label, child.sub ?? (child.items ? `${child.items} inside` : "")];
+  const lines = [child instanceof Group ? `+ ${child.label}` : child.label, second(child)];
   return { width: Math.max(46, ...lines.map(width)) + 20, height: lines[1] ? 2 * LINE + 8 : 26 };
 }
 

@@ -1,8 +1,8 @@
 // Puts the panes, the details and the drawer together.
 import { Pane } from "./draw.js";
-import { callDetail, compileText, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot } from "./panels.js";
+import { callDetail, compileText, overview, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot } from "./panels.js";
 import { treeOf } from "./tree.js";
-import { colourOf, count, heat, time } from "./words.js";
+import { colourOf, count, heat, time, within } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
@@ -13,7 +13,8 @@ let plan = plans.length ? 0 : null; // whose tables are in the drawer
 let tab = null;
 const order = { by: plans[0]?.calls.some((call) => call.time) ? "took" : "flops", up: false };
 
-function graphTree(parameters) {
+function graphTree() {
+  const parameters = $("parameters").checked;
   return treeOf(graph.nodes, (node) => {
     if (node.hidden || (!parameters && SOURCES.includes(node.op))) return null;
     const label = node.name ? `${node.op} ${node.name}` : node.op;
@@ -24,9 +25,10 @@ function graphTree(parameters) {
 function planTree(shown) {
   const whole = shown.calls.reduce((sum, call) => sum + (call.time ?? 0), 0);
   return treeOf(shown.calls, (call) => {
-    const kernel = shown.kernels[call.kernel];
-    const colour = whole ? heat((call.time ?? 0) / whole) : "#e7edf5";
-    return { label: kernel.name, sub: call.time ? time(call.time) : count(kernel.flops, "flop"), colour };
+    if (call.constant && !$("parameters").checked) return null;
+    const kernel = shown.kernels[call.kernel], took = call.time ?? 0;
+    const sub = [took ? time(took) : count(kernel.flops, "flop"), within(call.module)].filter(Boolean).join(" · ");
+    return { label: kernel.name, sub, took, colour: whole ? heat(took / whole) : "#e7edf5" };
   });
 }
 
@@ -37,7 +39,7 @@ function egraphTree(shown) {
   return tree;
 }
 
-const treeFor = (side) => side === -1 ? graphTree($("parameters").checked)
+const treeFor = (side) => side === -1 ? graphTree()
   : side < FIRST_EGRAPH ? planTree(plans[side]) : egraphTree(egraphs[side - FIRST_EGRAPH]);
 
 // ---- two panes, each of which shows the graph or a plan
@@ -69,8 +71,7 @@ function makePane(host, first) {
 
 makePane($("left"), graph ? -1 : 0);
 if (plans.length > (graph ? 0 : 1)) makePane($("right"), plans.length - 1);
-$("parameters").onchange = () => panes.filter((p) => p.side === "graph").forEach((p) => p.display(-1));
-$("parameters").parentElement.hidden = !graph;
+$("parameters").onchange = () => panes.forEach((p) => p.display(p.side === "graph" ? -1 : p.side));
 
 // ---- selecting: the other pane marks what belongs to it
 
@@ -100,6 +101,7 @@ function show(side, number) {
     pane.mark(others.map((n) => pane.tree.items[n]).filter(Boolean));
     if (!own && pane.marked.size) pane.focus([...pane.marked].at(-1), false);
   }
+  if (tab === "memory") drawTabs(); // what the call reads and writes is marked there
 }
 
 /** The calls of all plans whose region computes a node. */
@@ -125,6 +127,7 @@ function goTo(side, number) {
 
 $("detail").onclick = ({ target }) => {
   if (target.dataset.number) goTo(target.dataset.side, Number(target.dataset.number));
+  if (target.dataset.top) goTo(target.dataset.side, lastCall(Number(target.dataset.side), Number(target.dataset.top)));
   if (target.dataset.egraph) showEgraph(Number(target.dataset.egraph));
   if (!target.dataset.text) return;
   const box = target.closest(".texts");
@@ -133,11 +136,7 @@ $("detail").onclick = ({ target }) => {
   Object.assign(box.querySelector("pre"), { hidden: false, textContent: texts[target.dataset.text] });
 };
 
-function about() {
-  return `<h2>Nothing is selected</h2><p class="soft">Click a box for its details; what belongs to it is
-    marked in the other pane. Click a group to open it, its head to fold it. Drag to move, wheel to
-    zoom. Right: kernels in the order of a run, the warmer the longer they take.</p>`;
-}
+const about = () => overview(plans, graph);
 $("detail").innerHTML = about();
 
 // ---- searching
@@ -166,10 +165,12 @@ const words = ({ label, sub, row }) =>
 
 // ---- the drawer
 
+const room = () => [$("drawer").clientWidth - 30, $("drawer").clientHeight - 24];
+
 const TABS = {
   kernels: () => kernelTable(plans[plan], order),
-  memory: () => memoryPlot(plans[plan], $("drawer").clientWidth - 30, 205),
-  roofline: () => rooflinePlot(plans[plan], $("drawer").clientWidth - 30, 205),
+  memory: () => memoryPlot(plans[plan], ...room(), panes.find((p) => p.side === plan)?.selected?.row),
+  roofline: () => rooflinePlot(plans[plan], ...room()),
   compilation: () => compileText(plans[plan]),
 };
 
@@ -193,7 +194,21 @@ $("drawer").onclick = ({ target }) => {
   const kernel = target.closest("tr")?.dataset.kernel;
   if (by) drawTabs();
   else if (call !== undefined) goTo(plan, Number(call));
-  else if (kernel !== undefined) goTo(plan, plans[plan].calls.findLastIndex((c) => c.kernel === Number(kernel)));
+  else if (kernel !== undefined) goTo(plan, lastCall(plan, Number(kernel)));
+};
+
+const lastCall = (side, kernel) => plans[side].calls.findLastIndex((c) => c.kernel === kernel);
+
+$("tabs").onpointerdown = (event) => { // its bare part is a handle: the drawer grows and shrinks
+  if (event.target !== $("tabs") || tab === null) return;
+  $("tabs").setPointerCapture(event.pointerId);
+  $("tabs").onpointermove = ({ clientY }) => {
+    $("drawer").style.height = `${Math.max(80, Math.min(innerHeight - 160, innerHeight - clientY - 20))}px`;
+  };
+  $("tabs").onpointerup = () => {
+    $("tabs").onpointermove = null;
+    drawTabs();
+  };
 };
 drawTabs();
 

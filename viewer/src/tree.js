@@ -1,9 +1,10 @@
 // Items (nodes of a graph, calls of a plan) in groups that open and close. Which of them is seen
 // where follows from the groups that are open.
+import { heat, time } from "./words.js";
 
 export class Group {
   constructor(id, label, parent) {
-    Object.assign(this, { id, label, parent, children: [], open: false, items: 0, layout: null });
+    Object.assign(this, { id, label, parent, children: [], open: false, items: 0, took: 0, layout: null });
   }
 }
 
@@ -19,15 +20,36 @@ export function treeOf(rows, label, fold = true) {
     const parent = groupOf(groups, row.path);
     const item = { ...drawn, number, row, parent };
     parent.children.push(item);
-    for (let group = parent; group; group = group.parent) group.items += 1;
+    for (let group = parent; group; group = group.parent) count(group, 1, item.took ?? 0);
     return item;
   });
   collapseSingles(root);
   if (fold) foldEqual(root);
+  if (root.took) colour(root, root.took);
   for (let group = root; group?.children.length === 1; group = group.children[0]) {
     if (group.children[0] instanceof Group) group.children[0].open = true;
   }
   return { root, items, edges: edgesOf(rows, items) };
+}
+
+function count(group, items, took) {
+  group.items += items;
+  group.took += took;
+}
+
+/** Closed groups are as warm as the kernels in them take long. */
+function colour(group, whole) {
+  for (const child of group.children) {
+    if (!(child instanceof Group)) continue;
+    child.colour = heat(child.took / whole);
+    colour(child, whole);
+  }
+}
+
+/** The second line of a box. */
+export function second(child) {
+  if (child.sub !== undefined || !(child instanceof Group)) return child.sub ?? "";
+  return `${child.items} inside${child.took ? ` · ${time(child.took)}` : ""}`;
 }
 
 function groupOf(groups, path) {
@@ -73,8 +95,10 @@ function foldEqual(group) {
     const label = `${first.label} … ${last.label}   × ${equal.length}`;
     const fold = new Group(`${group.id}/×${first.label}`, label, group);
     fold.children = equal;
-    fold.items = equal.reduce((sum, each) => sum + each.items, 0);
-    for (const each of equal) each.parent = fold;
+    for (const each of equal) {
+      each.parent = fold;
+      count(fold, each.items, each.took);
+    }
     const rest = new Set(equal);
     group.children = group.children.flatMap((c) => (c === first ? [fold] : rest.has(c) ? [] : [c]));
   }

@@ -15,6 +15,7 @@ from ..graph.infer import text
 from ..graph.loops import Scopes
 from ..graph.node import Composite, Node
 from ..graph.order import post_order
+from ..graph.scope import scope
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
 from . import loops
@@ -167,12 +168,14 @@ class Walk:
         for node in reversed(self.order):
             if node.op == "loop" and node in self.active:
                 known = {r.attribute: found[r] for r in self.results[node] if r in found}
-                for source, gradient in loops.pulled(self, node, known) if known else ():
-                    if source in self.active:
-                        _add(found, source, gradient)
+                with scope(_backward(self.graph.scopes[node])):
+                    for source, gradient in loops.pulled(self, node, known) if known else ():
+                        if source in self.active:
+                            _add(found, source, gradient)
             elif node in found and node in self.active and node.op != "result":
-                for source, gradient in self._pulled(node, found[node]):
-                    _add(found, source, gradient)
+                with scope(_backward(self.graph.scopes[node])):
+                    for source, gradient in self._pulled(node, found[node]):
+                        _add(found, source, gradient)
         return {node: g for node, g in found.items() if node in self.active}
 
     def _pulled(self, node: Node, g: Tensor) -> Iterator[tuple[Node, Tensor]]:
@@ -303,6 +306,13 @@ def _check_like(what: str, given: Tensor, wanted: Tensor) -> None:
         raise ShapeError(f"{what} of {wanted} has its shape, not {text(given.node.shape)}")
     if given.dtype is not wanted.dtype:
         raise DTypeError(f"{what} of {wanted} has its dtype, not {given.dtype}")
+
+
+def _backward(module: str) -> str:
+    """The module of a node's gradients, for viewers."""
+    if module.partition(".")[0] == "backward":
+        return module
+    return f"backward.{module}".rstrip(".")
 
 
 def _name(tensor: Tensor) -> str:

@@ -11,6 +11,7 @@ from .. import ops
 from ..errors import DTypeError, InputError, ShapeError
 from ..graph.dtype import DType, f32, f64, i8
 from ..graph.infer import text
+from ..graph.scope import scope
 from ..graph.tensor import Tensor
 from .autograd import backward
 from .budget import settle
@@ -76,7 +77,8 @@ class Step:
         gradients = self._gradients(scaling, accumulate)
         gradients = gradients if clip is None else clip(gradients)
         for p, g in zip(self.parameters, gradients):
-            self._update(p, g, optimizer if isinstance(optimizer, Optimizer) else optimizer(p))
+            with scope(f"update.{p.node.attribute.name}".rpartition(".")[0]):
+                self._update(p, g, optimizer if isinstance(optimizer, Optimizer) else optimizer(p))
         self.graph.donate(self.count, self._settled(self.count, self.count + 1))
         loss.output("loss")
 

@@ -27,6 +27,7 @@ from .folds import repeats
 
 SAMPLE = 5  # runs of which the best is a kernel's time
 LINE_NODES = 60  # of one line of the user's, from which on they are a group
+LEAST_CALLS = 4  # of one part of a model without a break, from which on they are a group
 LISTED = 400  # characters of an attribute
 
 
@@ -97,17 +98,19 @@ def plan_record(name: str, made: Executable, listings: bool, time: bool) -> dict
                for number in tracked("describing kernel", range(len(report.kernels)))]  # fmt: skip
     running = list(seen.running) or [n for n, c in enumerate(seen.plan.calls) if not c.constant]
     order = [n for n, call in enumerate(seen.plan.calls) if call.constant] + running
+    modules = _modules(made)
     return {
         "name": name,
         "device": report.device,
         "threads": report.threads,
+        "peak": made.peak_bytes if time else None,
         "sizes": dict(seen.sizes),
         "stages": report.stages,
         "search": report.search,
         "regions": [list(nodes) for nodes in report.origins],
         "choices": report.plans,
         "kernels": kernels,
-        "calls": _call_rows(seen, order, dict(zip(running, times))),
+        "calls": _call_rows(seen, order, dict(zip(running, times)), modules),
         "memories": [_memory_row(seen, n) for n in range(len(seen.plan.memories))],
         "placed": [asdict(placed) for placed in seen.placed],
         "steps": {number: step for step, number in enumerate(running)},
@@ -137,11 +140,13 @@ def _kernel_row(
 
 
 def _call_rows(
-    seen: Inspected, order: Sequence[int], times: Mapping[int, float]
+    seen: Inspected, order: Sequence[int], times: Mapping[int, float], modules: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Calls in order, with the calls that made what they read. Those that run once come first."""
+    """Calls in order, with the calls that made what they read. Those that run once come first.
+    modules: of each region."""
     calls = seen.plan.calls
-    paths = _paths([calls[number] for number in order])
+    wrote = [modules[c.region] if c.region < len(modules) else "" for c in calls]
+    paths = _paths([calls[number] for number in order], [wrote[number] for number in order])
     writer: dict[int, int] = {}
     rows = []
     for place, (number, path) in enumerate(zip(order, paths)):
@@ -151,6 +156,7 @@ def _call_rows(
             "number": number,
             "kernel": call.kernel,
             "region": call.region,
+            "module": wrote[number],
             "constant": call.constant,
             "reads": sorted(reads),
             "writes": sorted(writes),
@@ -162,18 +168,80 @@ def _call_rows(
     return rows
 
 
-def _paths(calls: Sequence[Call]) -> list[list[str]]:
-    """Groups: what runs when parameters are set, and every repetition of a repeated layer."""
+def _modules(made: Executable) -> list[str]:
+    """The module that recorded most of each region's nodes; of several the last."""
+    program = made.program
+    if program is None:
+        return []
+    scopes = [program.graph.scopes.get(node, "") for node in program.nodes()]
+    found = []
+    for region in made.report.origins:
+        counts = Counter(scopes[node] for node in sorted(region, reverse=True) if scopes[node])
+        found.append(max(counts, key=lambda name: counts[name]) if counts else "")
+    return found
+
+
+PHASES = ("backward", "update")  # first words of the modules of gradients and of new parameters
+
+
+def _paths(calls: Sequence[Call], modules: Sequence[str]) -> list[list[str]]:
+    """Groups: what runs when parameters are set, every repetition of a repeated layer, and what else
+    one part of the model runs without a break."""
     paths = [["when parameters are set"] if call.constant else [] for call in calls]
     first = sum(call.constant for call in calls)
-    found_all = repeats([call.kernel for call in calls[first:]])
-    for number, found in enumerate(found_all):
-        name = f"{found.count} times {found.period} kernels"
-        name += f" ({number + 1})" if len(found_all) > 1 else ""
-        for at in range(found.start, found.end):
-            layer = (at - found.start) // found.period
-            paths[first + at] = [name, f"layer {layer}"]
+    taken: set[str] = set()
+    for found in repeats([call.kernel for call in calls[first:]]):
+        starts = range(first + found.start, first + found.end, found.period)
+        names = [_most(modules[at : at + found.period]) for at in starts]
+        known = "" not in names and len(set(names)) == found.count
+        whole = f"{names[0]} … {names[-1].rpartition(' ')[2]}, " if known else ""
+        name = _fresh(f"{whole}{found.count} × {found.period} kernels", taken)
+        for layer, at in enumerate(starts):
+            inside = [name, names[layer] if known else f"layer {layer}"]
+            paths[at : at + found.period] = [inside] * found.period
+    for start, end in _stretches(paths, [part_of(module) for module in modules]):
+        paths[start:end] = [[_fresh(_most(modules[start:end]), taken)]] * (end - start)
     return paths
+
+
+def part_of(module: str) -> str:
+    """The layer that a module belongs to, whether its values, gradients or parameters are made:
+    of update.blocks.3.norm, blocks.3."""
+    words = module.split(".")
+    words = words[words[0] in PHASES :]
+    numbers = [place for place, word in enumerate(words) if word.isdecimal()]
+    return ".".join(words[: numbers[0] + 1 if numbers else 1])
+
+
+def _most(modules: Sequence[str]) -> str:
+    """The part that more than half of them belong to, behind the phase of most."""
+    ((part, times),) = Counter(map(part_of, modules)).most_common(1)
+    ((phase, _),) = Counter(module.partition(".")[0] for module in modules).most_common(1)
+    if 2 * times <= len(modules):
+        return ""
+    return f"{phase} {part}" if phase in PHASES else part
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """A name that no group has yet."""
+    number = 2
+    while name in taken:
+        name, number = f"{name.partition(' (')[0]} ({number})", number + 1
+    taken.add(name)
+    return name
+
+
+def _stretches(
+    paths: Sequence[list[str]], parts: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Where at least LEAST_CALLS that are in no group follow each other and belong to one part."""
+    found, start = [], 0
+    for at in range(1, len(parts) + 1):
+        if at == len(parts) or paths[at] or paths[start] or parts[at] != parts[start]:
+            if at - start >= LEAST_CALLS and not paths[start] and parts[start]:
+                found.append((start, at))
+            start = at
+    return found
 
 
 def _memory_row(seen: Inspected, number: int) -> dict[str, Any]:
