@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import luminal
-from luminal import nn, ops
+from luminal import nn, ops, train
 from luminal.cli.main import main
 from luminal.cli.view import chrome_trace
 from luminal.errors import InputError
@@ -28,7 +28,7 @@ from luminal.view import page
 from luminal.view.egraph import egraph_records
 from luminal.view.folds import repeats
 from luminal.view.page import SLOT
-from luminal.view.record import graph_record
+from luminal.view.record import graph_record, part_of
 from luminal.view.serve import server
 
 VIEWER = luminal.__path__[0] + "/view/viewer.html"
@@ -103,6 +103,25 @@ def test_scopes_end_with_the_module():
     assert cx.scopes[last.node] == "" and cx.scopes[x.node] == "0"
 
 
+def test_gradients_and_updates_are_of_the_module_whose_they_are():
+    cx = luminal.Graph()
+    model, x = Stack(cx), cx.tensor((8, 16))
+    for tensor in cx.parameters:
+        tensor.set(np.zeros(tuple(map(int, tensor.shape)), np.float32))
+    train.Step((model(x) ** 2).mean(), model.parameters(), train.SGD(lr=0.1))
+    paths = {tuple(row["path"][:4]) for row in graph_record(program_of(cx))["nodes"]}
+    assert {("backward", "layers", "3", "wide"), ("update", "layers", "0", "narrow")} <= paths
+    assert not any(path[1:2] == ("backward",) for path in paths)
+
+
+@pytest.mark.parametrize("module, part", [
+    ("blocks.3.norm", "blocks.3"), ("backward.blocks.3.mlp.up", "blocks.3"), ("head", "head"),
+    ("update.blocks.0", "blocks.0"), ("update", ""), ("encoder.layers.2.fc.0", "encoder.layers.2"),
+])  # fmt: skip
+def test_the_part_that_a_module_belongs_to(module, part):
+    assert part_of(module) == part
+
+
 def data_of(text):
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     return json.loads(found.group(1))
@@ -158,7 +177,10 @@ def test_a_page_holds_graph_and_plan(ran):
     assert all(n in computed for n, row in enumerate(rows) if row["op"] in ("sum", "exp2", "max"))
     for placed in plan["placed"]:
         assert 0 <= placed["first"] <= placed["last"] < len(plan["steps"])
-    assert any("layer 1" in call["path"] for call in plan["calls"])
+    assert any("layers.1" in call["path"] for call in plan["calls"])
+    for call in plan["calls"]:
+        if call["path"]:
+            assert call["module"].startswith(call["path"][-1])
     alike = sorted(n for each in data["egraphs"] for n in each["regions"])
     assert alike == list(range(len(plan["regions"])))
 
