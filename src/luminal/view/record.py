@@ -185,8 +185,8 @@ PHASES = ("backward", "update")  # first words of the modules of gradients and o
 
 
 def _paths(calls: Sequence[Call], modules: Sequence[str]) -> list[list[str]]:
-    """Groups: what runs when parameters are set, every repetition of a repeated layer, and what else
-    one part of the model runs without a break."""
+    """Groups: what runs when parameters are set, every repetition of a repeated layer, and what
+    else one part of the model runs without a break."""
     paths = [["when parameters are set"] if call.constant else [] for call in calls]
     first = sum(call.constant for call in calls)
     taken: set[str] = set()
