@@ -48,6 +48,7 @@ def test_run_prints_the_reply() -> None:
     code, out, _ = run("run", directory, "the fox", "--no-chat", *options)
     assert (code, out) == (0, llm.generate("the fox", 8) + "\n")
     assert run("run", directory, "the fox", "--no-chat", "--speculate", 3, *options)[1] == out
+    assert run("run", directory, "the fox", "--no-chat", "--draft", directory, *options)[1] == out
     assert run("run", directory, "-", "--no-chat", *options, input="the fox")[1] == out
 
 

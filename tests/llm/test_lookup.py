@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from luminal import LLM
-from luminal.errors import InputError
-from luminal.models.llm.draft import Draft
+from luminal.errors import InputError, Unsupported
+from luminal.models.llm import Engine, Wishes
+from luminal.models.llm.batch import BatchProgram
+from luminal.models.llm.draft import Draft, Drafts
 from luminal.models.llm.llm import Completion
+from luminal.models.llm.loading import load
 from luminal.models.llm.lookup import Lookup
 
-from .checkpoints import checkpoint
+from .checkpoints import checkpoint, greedy
 
 REPEATED = [7, 8, 9, 10, 11, 12] * 4
 
@@ -109,8 +113,6 @@ def test_a_draft_model_guesses_and_replies_stay_the_same(
         assert reply.tokens == plain.tokens
     assert fewer["twin"] == 12 and 30 < fewer["other"] <= 60
     assert len(Draft(other.program, llm.config.vocabulary).guess([5] * 94, 4)) == 2
-    with pytest.raises(InputError, match="draft model has 320 tokens, the model 321"):
-        Draft(other.program, 321)
 
 
 def test_a_draft_model_by_its_path(llm: LLM) -> None:
@@ -119,3 +121,36 @@ def test_a_draft_model_by_its_path(llm: LLM) -> None:
     both.config = replace(both.config, end_tokens=())
     ids = [9, 4, 77, 130, 25]
     assert both.complete(ids, 9, speculate=3).tokens == llm.complete(ids, 9).tokens
+
+
+def test_drafts_guess_for_a_batch_and_replies_stay_the_same() -> None:
+    """Sequences join and leave; prompts longer than a run, contexts longer than the small model's,
+    more sequences than its cache holds. Five tokens a run by the twin."""
+    directory, model = checkpoint("llama3")
+    engine = Engine.load(
+        directory, context=120, batch=5, chunk=30, device="reference", draft=directory
+    )
+    engine.config = replace(engine.config, end_tokens=())
+    stranger = load(checkpoint("qwen2")[0], context=70)
+    other = BatchProgram.of(stranger, 5, 30, 100, device="reference")
+    rng = np.random.default_rng(0)
+    asked = [rng.integers(3, 300, n).tolist() for n in (5, 70, 1, 33, 50, 12, 2, 90)]
+    try:
+        runs = []
+        for drafts in (engine._drafts, Drafts(other, engine.config.vocabulary)):
+            engine._drafts, before = drafts, engine.load_now().runs
+            for ids, pieces in zip(asked, engine.complete(asked, Wishes(25))):
+                said = [piece.token for piece in pieces if piece.token is not None]
+                assert said == greedy(model, ids, 25)
+            runs.append(engine.load_now().runs - before)
+        assert runs[0] < 0.7 * runs[1]
+        assert other is engine._drafts.program and len(engine._drafts._held) <= 5
+    finally:
+        engine.close(10)
+
+
+def test_a_draft_model_with_other_tokens_is_refused() -> None:
+    with pytest.raises(InputError, match="other tokens than the model"):
+        Engine.load(checkpoint("llama3")[0], context=32, draft="luminal-tiny")
+    with pytest.raises(Unsupported, match="carry states"):
+        Engine.load(checkpoint("llama3")[0], context=32, draft=checkpoint("mamba2")[0])

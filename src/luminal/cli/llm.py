@@ -40,11 +40,12 @@ MODEL_OPTIONS = [
 ]
 LOADING = [
     *MODEL_OPTIONS,
-    click.option("--draft", default=None, metavar="MODEL", help="A small model to --speculate by."),
+    click.option("--draft", default=None, metavar="MODEL",
+                 help="A small model that guesses for --speculate (default: 4)."),
     click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores."),
     click.option("--device", default=None, help="As `luminal doctor` lists them."),
     click.option("--search", default=0, type=int, help="Schedules to try for each kernel."),
-]
+]  # fmt: skip
 SAMPLING = [
     click.option("--max-tokens", type=click.IntRange(1), default=512, show_default=True),
     click.option("--temperature", type=float, default=0.0, help="0: always the likeliest token."),

@@ -56,6 +56,8 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
               help="Tokens computed at once.")  # fmt: skip
 @click.option("--speculate", type=click.IntRange(0), default=0, metavar="N",
               help="Guess N tokens from what came before; one run checks them.")  # fmt: skip
+@click.option("--draft", default=None, metavar="MODEL",
+              help="A small model that guesses for --speculate (default: 4).")  # fmt: skip
 @click.option("--keep-prefixes", "prefixes", is_flag=True,
               help="Keep beginnings of prompts on disk when the server stops.")  # fmt: skip
 @click.option("--lora", default=None, metavar="DIR", help="An adapter to merge into the weights.")

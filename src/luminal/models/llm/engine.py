@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import InputError, LuminalError
 from .batch import BatchProgram
-from .draft import check_guesses
+from .draft import USUAL, Drafts, check_guesses, drafted, drafts_of
 from .loading import load
 from .lookup import Lookup
 from .pictures import check_tokens
@@ -64,15 +64,17 @@ class Engine:
 
     queue: how many may wait for a place (None: any number). tokenizer: None for prompts and replies
     in tokens. speculate: how many tokens of a reply may be guessed and checked in one run, where
-    the run has room for them. prefixes: pages that are filled now, and kept when it closes.
+    the run has room for them. prefixes: pages that are filled now, and kept when it closes. drafts:
+    who guesses; None: what came before.
     """
 
     def __init__(
         self, program: BatchProgram, tokenizer: Tokenizer | None, queue: int | None = None,
-        speculate: int = 0, prefixes: Prefixes | None = None,
+        speculate: int = 0, prefixes: Prefixes | None = None, drafts: Drafts | None = None,
     ) -> None:  # fmt: skip
         if speculate:
             check_guesses(program.config)
+        self._drafts = drafts
         self.program, self.tokenizer, self.queue = program, tokenizer, queue
         self.speculate = speculate
         self.config, self.context = program.config, program.context
@@ -99,25 +101,33 @@ class Engine:
         chunk: int = 128, cache: int | None = None,
         queue: int | None = None, kv: str | None = None, speculate: int = 0,
         lora: str | Path | None = None, prefixes: bool = False,
-        adapters: Ordered[str | Path] = (), **options: Any,
+        adapters: Ordered[str | Path] = (), draft: str | Path | None = None, **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). prefixes: whether
         full pages are kept on disk at the end, and found again. adapters: like lora,
-        but side by side: each reply has the one that its wishes name. options: of
-        `Graph.compile`. Raises as `LLM`."""
+        but side by side: each reply has the one that its wishes name. draft: a smaller model that
+        guesses for `speculate` (4 if none are asked for). options: of `Graph.compile`. Raises as
+        `LLM`."""
         device = options.get("device", "auto")
         found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters, device)
+        small = drafts = None
+        if draft is not None:
+            check_guesses(found.config)
+            small, speculate = drafted(draft, found, device), speculate or USUAL
+            check_guesses(small.config)
         program = BatchProgram.of(
             found, batch, chunk, cache, precision=found.precision, kv=found.kv, **options
         )  # fmt: skip
         program.pictures = found.pictures
+        if small is not None:
+            drafts = drafts_of(small, found, batch, chunk, **options)
         text = found.text if isinstance(found.text, Tokenizer) else None
         kept = None
         kept_too = not found.config.pictures and not found.config.carries
         if prefixes and found.identity is not None and kept_too:
             kept = Prefixes(program, f"{found.identity} {found.kv} {found.precision}")
-        return cls(program, text, queue, speculate, kept)
+        return cls(program, text, queue, speculate, kept, drafts)
 
     @property
     def is_forked(self) -> bool:
@@ -239,12 +249,15 @@ class Engine:
             self._runs += 1
             self._computed += sum(part.count for part in parts)
             tickets = [self._tickets.get(part.sequence) for part in told]
+        growing = [each for each, part in zip(tickets, told) if each and part.last]
         for ticket, part, rows in zip(tickets, told, np.split(logits, starts)):
             if ticket is not None:
                 try:
                     self._reply(ticket, rows, part)
                 except Exception as error:  # one reply's failure is no other's
                     self._fail([ticket], error)
+        if self.speculate:
+            self._guess(growing)
 
     def _reply(self, ticket: Ticket, logits: np.ndarray, part: Part) -> None:
         """More of a prompt; where that is all of it, the next token, and those after it as long as
@@ -262,20 +275,31 @@ class Engine:
         self._generated += sum(piece.token is not None for piece in pieces)
         if reply.finish is not None:
             self.cancel(ticket)
-        else:
-            self._guess(ticket, part if guess else None)
+        elif guess:
+            with self._change:
+                if ticket.sequence in self._tickets:
+                    self._scheduler.accepted(part)
+        ticket.sequence.guess = []
         for piece in pieces:
             ticket.listener(piece)
 
-    def _guess(self, ticket: Ticket, checked: Part | None) -> None:
-        """What the next run may check besides. checked: the part whose guess was."""
-        count = min(self.speculate, ticket.reply.left - 1)
-        guess = ticket.lookup.guess(ticket.reply.tokens, count) if count > 0 else []
+    def _guess(self, tickets: list[Ticket]) -> None:
+        """What the next run may check besides, of replies that go on."""
         with self._change:
-            if ticket.sequence in self._tickets:
-                if checked is not None:
-                    self._scheduler.accepted(checked)
-                ticket.sequence.guess = guess
+            going = [each for each in tickets if each.sequence in self._tickets]
+        counts = [max(0, min(self.speculate, each.reply.left - 1)) for each in going]
+        replies = [each.reply.tokens for each in going]
+        try:
+            if self._drafts is not None:
+                found = self._drafts.guess([*zip(going, replies, counts)])
+            else:
+                found = [each.lookup.guess(tokens, count) if count else []
+                         for each, tokens, count in zip(going, replies, counts)]  # fmt: skip
+        except Exception as error:  # the others must not wait for ever
+            self._fail(going, error)
+            return
+        for each, guess in zip(going, found):
+            each.sequence.guess = guess
 
     def _fail(self, tickets: list[Ticket], error: Exception) -> None:
         known = error if isinstance(error, LuminalError) else LuminalError(repr(error))

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias, TypeGuard, cast, overload
 import numpy as np
 
 from ... import forks
-from ...errors import InputError, LuminalError, Unsupported
+from ...errors import InputError, LuminalError
 from ...once import computed_once
 from ...progress import showing
 from .config import DecoderConfig
-from .draft import Draft, Guesser, check_guesses, common
+from .draft import USUAL, Draft, Guesser, check_guesses, common, drafted
 from .engine import Engine
 from .grammar import Grammars, json_grammar
-from .loading import load
+from .loading import Loaded, load
 from .lookup import Lookup
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
@@ -59,9 +59,9 @@ class LLM:
     kept (`cache.Rows`): "f32"; "f16", usual unless precision is "f32" or the weights are; or
     "int8", which moves logits by about 1% of their size; or "fp8" (E4M3), by about 5%. lora: a
     folder or a name on the hub with an adapter of `peft`, or a GGUF file of one, which is merged
-    into the weights. draft: a smaller
-    model of the same vocabulary, which makes the guesses of `speculate`. search, seed, database: as
-    in `Graph.compile`. Raises WeightsError, Unsupported or InputError before anything is run.
+    into the weights. draft: a smaller model with the same tokens, which makes the guesses of
+    `speculate` (4 if none are asked for). search, seed, database: as in `Graph.compile`. Raises
+    WeightsError, Unsupported or InputError before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
     again; replies made at the same time are right, but compute their conversations anew in turns.
@@ -96,7 +96,7 @@ class LLM:
                 self.config, found.state, self.context, found.storage, identity=found.identity,
                 kv=found.kv, **options,
             )  # fmt: skip
-            self._draft = None if draft is None else self._drafting(draft, options)
+            self._draft = None if draft is None else self._drafting(draft, found, options)
         self.program.pictures = found.pictures
         self._lock, self._progress = threading.RLock(), progress
         forks.guard(self, "_lock", forks.OUTER)
@@ -112,15 +112,13 @@ class LLM:
             **options,
         )
 
-    def _drafting(self, path_or_id: str | Path, options: dict[str, Any]) -> Draft:
-        """The small model, for contexts as long as its own allows."""
-        if self.config.pictures:
-            raise Unsupported("a draft model sees no pictures")
-        found = load(path_or_id, device=options["device"])
+    def _drafting(self, path_or_id: str | Path, large: Loaded, options: dict[str, Any]) -> Draft:
+        """The small model."""
+        found = drafted(path_or_id, large, options["device"])
         options = options | {"precision": found.precision}
         program = DecoderProgram(
-            found.config, found.state, min(self.context, found.config.context), found.storage,
-            identity=found.identity, kv=found.kv, **options,
+            found.config, found.state, found.context, found.storage, identity=found.identity,
+            kv=found.kv, **options,
         )  # fmt: skip
         return Draft(program, self.config.vocabulary)
 
@@ -204,6 +202,7 @@ class LLM:
         """The reply step by step. A reply ends at an end token or a stop text ("stop"), or after
         max_tokens or at the end of the context ("length")."""
         wishes, ids = self._wishes(max_tokens, stop, logprobs, sampling), self.ids(prompt)
+        speculate = speculate or (0 if self._draft is None else USUAL)
         self._check_prompt(ids)
         if not 0 <= speculate < self.program.chunk:
             raise InputError(f"speculate={speculate}: 0 to {self.program.chunk - 1} tokens")
