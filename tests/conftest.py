@@ -29,6 +29,7 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory):
         patch.setenv(name, str(folder))
     named = staticmethod(lambda w: Store(Path(w) if isinstance(w, (str, Path)) else None))
     patch.setattr(Store, "of", named)  # programs are kept only where a test names the folder
+    patch.setenv("LUMINAL_COMPILE_PROCESSES", "1")  # tests run on all cores already
     patch.setattr("luminal.store.SPARE", 0.0)  # however full the disk is
     yield
     patch.undo()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from .errors import CompileError
 
 PACKAGE = Path(__file__).resolve().parents[1]  # where a child finds this package
 CALL = "import sys; sys.path.insert(0, sys.argv[1]); from {} import main; main()"
+SECONDS = 3600.0  # for one job of a helper
 SAFE = "PYTHONSAFEPATH"  # as -P, for children that others start
 
 
@@ -30,7 +34,7 @@ def calling_main(module: str) -> list[str]:
     return python(CALL.format(module), str(PACKAGE))
 
 
-@contextlib.contextmanager
+@contextmanager
 def safe_path() -> Iterator[None]:
     """Python processes started inside are as those of `python`."""
     before = os.environ.get(SAFE)
@@ -99,16 +103,83 @@ class Child:
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     pipe.close()  # type: ignore[union-attr]
+
+
+class Helpers:
+    """Children that do jobs of a list beside this process. They start at once. Used as a context,
+    at whose end they are gone.
+
+    main: as that of a child; opening: the first message to each, the others are jobs.
+    """
+
+    def __init__(self, count: int, main: str, *opening: Any) -> None:
+        self._todo, self._listed = deque[Any](), threading.Event()
+        self._taken, self._lock = list[tuple[Any, Future[Any]]](), threading.Lock()
+        self._children = [Child(main) for _ in range(count)]
+        for child in self._children:
+            threading.Thread(target=self._help, args=(child, opening), daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._todo.clear()
+        self._listed.set()
+        for child in self._children:
+            child.stop()
+
+    def shared(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        """The jobs that are left to the caller; meanwhile the children take others."""
+        self._todo.extend(jobs)
+        self._listed.set()
+        while (job := self._next()) is not None:
+            yield job
+
+    def results(self) -> Iterator[tuple[Any, Any]]:
+        """Jobs of the children and their answers, without those that failed."""
+        with self._lock:
+            taken = [*self._taken]
+        for job, answer in taken:
+            if answer.exception() is None:
+                yield job, answer.result()
+
+    def _next(self) -> Any:
+        with suppress(IndexError):
+            return self._todo.popleft()
+
+    def _help(self, child: Child, opening: tuple[Any, ...]) -> None:
+        try:
+            child.ask(SECONDS, *opening)
+            self._listed.wait()
+            while (taken := self._take()) is not None:
+                job, answer = taken
+                try:
+                    answer.set_result(child.ask(SECONDS, job))
+                except BaseException as error:  # or whoever waits for it would wait for ever
+                    answer.set_exception(error)
+        except Exception:  # none could be started: nothing is lost with one that has not begun
+            return
+        finally:
+            child.stop()
+
+    def _take(self) -> tuple[Any, Future[Any]] | None:
+        with self._lock:
+            job, answer = self._next(), Future[Any]()
+            if job is None:
+                return None
+            self._taken.append((job, answer))
+        return job, answer
 
 
 def _read_all(pipe: Any, answers: queue.Queue[Any]) -> None:
     """Pass on what the child says; a timeout on a pipe is not portable, one on a queue is."""
     try:
-        while True:
-            answers.put(pickle.load(pipe))
-    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+        with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
+            while True:
+                answers.put(pickle.load(pipe))
+    finally:
         answers.put(("lost", None))
 
 
@@ -116,6 +187,7 @@ def serve(answer: Callable[[tuple[Any, ...]], Any]) -> None:
     """Answer a parent's messages until it is gone. A failure is an answer too."""
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
     os.dup2(2, 1)  # whatever is printed must not get among the messages
     while True:
         try:

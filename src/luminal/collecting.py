@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+GROWTH = 1_000_000  # blocks, some 80 MB: for less no collection is worth its time
 _settled = 0  # blocks of memory after the last collection made here
 
 
@@ -31,7 +32,7 @@ def _collect_what_doubled() -> None:
     """The interpreter counts none of what is made old at once, so it would never look for it."""
     global _settled
     blocks = sys.getallocatedblocks()
-    if _settled and blocks <= 2 * _settled:
+    if _settled and blocks <= max(2 * _settled, _settled + GROWTH):
         return
     if _settled:
         gc.collect()

@@ -23,21 +23,17 @@ from .backend import devices
 from .backend.ahead import Ahead
 from .backend.contract import Accelerator, Kept
 from .backend.devices import Device
+from .children import Helpers
 from .collecting import collected_later
-from .errors import DeviceError, Illegal, InputError
+from .errors import DeviceError, InputError
 from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.stages import BasicBlock, Stage, blocks_of, stages_of
-from .kernel.kernel import Kernel, verify_scopes
-from .kernel.schedule import Schedule
-from .kernel.target import Target
-from .kernel.work import usual_sizes
-from .lowering.legal import check
-from .lowering.lower import lower
-from .lowering.verify import verify
+from .making import helpers, make_all
 from .precision import default_passes
 from .progress import tracked
+from .rewrite.bridge import Step
 from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
@@ -49,20 +45,16 @@ from .runtime.executable import Executable
 from .runtime.interface import interface_of
 from .runtime.interpreted import Interpreted
 from .runtime.link_stages import linked_plan
-from .runtime.plan import Compiled, Plan
+from .runtime.plan import Plan
 from .runtime.recorded import executable_of_graph, known_values
 from .runtime.report import Report
-from .scheduling.decisions import Choices, Decisions
-from .scheduling.default import default_schedule
-from .scheduling.divide import divided, plain_schedule
-from .scheduling.laid_out import laid_out, makers_apart
-from .scheduling.ranges import Settled
 from .search import Budget, Chosen, Tuning
 from .search.compare import check_results
 from .search.programs import searched
 from .store import Store
 
 MOST_THREADS = 1024
+NOBODY = Helpers(0, "")
 
 
 def compile_graph(
@@ -170,24 +162,18 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
         source = Source(program, stages, parts)
         places = {node.number: place for place, node in enumerate(program.nodes())}
         report.origins = [tuple(places[n] for n in region.origins) for region in source.regions]
-        plans = optimise_regions(source.regions, tuning, report)
-    if budget is not None:
-        with report.stage("search"), tuning:
-            build = partial(_build, source)
-            plans = searched(program, source.regions, plans, build, tuning, budget, report)
-    with collected_later():
-        _, codes = _build(source, plans, tuning, report)
+    distinct = len({region.key for region in source.regions}) if budget is None else 0
+    with helpers(distinct, tuning, report) as others:
+        with collected_later():
+            plans = optimise_regions(source.regions, tuning, report)
+        if budget is not None:
+            with report.stage("search"), tuning:
+                build = partial(_build, source)
+                plans = searched(program, source.regions, plans, build, tuning, budget, report)
+        with collected_later():
+            _, codes = _build(source, plans, tuning, report, others)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
     return Saved(report, needs, tuning.target, objects)
-
-
-def _note_limits(made: Sequence[Compiled], backend: Device, report: Report) -> None:
-    """What bounds each kernel, where the device knows."""
-    if isinstance(backend, Accelerator):
-        for each in made:
-            found = backend.modelled(each.kernel, each.program, usual_sizes(each.kernel))
-            if found is not None:
-                report.notes.setdefault(each.name, []).append(str(found))
 
 
 def optimise_regions(
@@ -209,108 +195,23 @@ def optimise_regions(
 
 
 def _build(
-    source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report
-) -> tuple[Plan, Sequence[Kept]]:
+    source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report,
+    others: Helpers = NOBODY,
+) -> tuple[Plan, Sequence[Kept]]:  # fmt: skip
     """The kernels of these plans, linked, as machine code."""
+
+    def steps(region: Region) -> Sequence[Step]:
+        return plans[region.key].steps
+
+    kernels = [step.kernel for region in source.regions for step in steps(region)]
+    usual = source.program.graph.usual
     with Ahead(tuning.backend, tuning.target) as ahead:
-
-        def lowered(kernel: Kernel, settled: Settled) -> list[Compiled]:
-            made = lower_kernel(kernel, tuning, report, settled)
-            with report.stage("render"):
-                for each in made:
-                    ahead.start(each.program)
-            _note_limits(made, tuning.backend, report)
-            return made
-
-        plan = report.plan = linked_plan(
-            source.program,
-            source.stages,
-            source.parts,
-            lambda region: plans[region.key].steps,
-            lowered,
-        )
-        report.plans = [chosen.plan.describe() for chosen in plans.values()]
+        made = make_all(kernels, usual, tuning, report, ahead, others)
+        with report.stage("link"):
+            plan = linked_plan(source.program, source.stages, source.parts, steps, made)
+        report.plan, report.plans = plan, [chosen.plan.describe() for chosen in plans.values()]
         with report.stage("build"):
             return plan, ahead.codes([made.program for made in plan.kernels])
-
-
-def lower_kernel(
-    kernel: Kernel, tuning: Tuning, report: Report, settled: Settled
-) -> list[Compiled]:
-    """Loop programs of a kernel: several where a long reduction is split, or where no schedule
-    walks all of it. settled: layouts of constants to keep to; those decided here join them."""
-    with report.stage("verify"):
-        verify_scopes(kernel)
-    with report.stage("prepare"):
-        parts = tuning.prepared(kernel)
-    makers, readers = makers_apart(parts)
-    made = _lower_parts(readers, tuning, report, settled)
-    first = [each for maker in makers for each in laid_out(maker, settled.layouts)]
-    return [*_lower_parts(first, tuning, report, settled), *made]
-
-
-def _lower_parts(
-    parts: Sequence[Kernel], tuning: Tuning, report: Report, settled: Settled
-) -> list[Compiled]:
-    """Loop programs of prepared kernels, one after another."""
-    todo, made = [(part, "") for part in parts], list[Compiled]()
-    while todo:
-        part, refused = todo.pop(0)
-        try:
-            made.append(_lower_part(settled.on(part), tuning, report))
-        except Illegal as error:
-            halves = [(half, f"part of a kernel: {error}") for half in divided(part)]
-            if halves:
-                todo = [*halves, *todo]
-                continue
-            alone = settled.on(replace(part, name=report.name(part)))
-            made.append(_lowered(alone, plain_schedule(alone), tuning.target, report))
-            refused = f"one point after another: {error}"
-        settled.keep(part, made[-1].schedule)
-        if refused:
-            report.notes.setdefault(made[-1].name, []).append(refused)
-    return made
-
-
-def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
-    """With the best known choices; with the default's own where those no longer fit."""
-    part = replace(part, name=report.name(part))
-    choices, notes, tried = tuning.known(part)
-    try:
-        lowered = lower_scheduled(part, tuning.target, choices, report)
-    except Illegal as error:
-        if not choices:
-            raise
-        notes = [f"stored choices were refused: {error}"]
-        lowered = lower_scheduled(part, tuning.target, {}, report)
-    if notes:
-        report.notes[part.name] = notes
-    if tried:
-        report.tried[part.name] = tried
-    return lowered
-
-
-def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Compiled:
-    """The loop program of a prepared kernel under the default schedule with these choices."""
-    with report.stage("schedule"):
-        scheduled, schedule = default_schedule(part, target, Decisions(choices))
-    try:
-        return _lowered(scheduled, schedule, target, report)
-    except Illegal:
-        if target == target.in_vectors:
-            raise
-        return lower_scheduled(part, target.in_vectors, choices, report)
-
-
-def _lowered(kernel: Kernel, schedule: Schedule, target: Target, report: Report) -> Compiled:
-    """The loop program of a kernel under a schedule. Raises Illegal."""
-    with report.stage("check"):
-        check(kernel, schedule)
-    with report.stage("lower"):
-        program = lower(kernel, schedule, target)
-    with report.stage("verify"):
-        verify(program)
-    return Compiled(kernel, schedule, program)
 
 
 # ---- options

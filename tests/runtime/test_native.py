@@ -13,6 +13,7 @@ from luminal.errors import CompileError, DimError, InputError
 from luminal.graph.dtype import f32
 from luminal.graph.graph import Graph
 from luminal.graph.index import Index
+from luminal.kernel.canonical import canonical
 from luminal.kernel.kernel import Apply, Buffer, Constant, Kernel, Load, Store, Value
 from luminal.kernel.schedule import Schedule
 from luminal.runtime.contract import Interface, Port, Result
@@ -43,11 +44,12 @@ class Build:
 
     def __init__(self, layouts: dict[str, Any] | None = None) -> None:
         self.layouts = layouts or {}
-        self.linker = Linker(dict(SIZES), self.lower)
+        self.made: dict[str, Any] = {}
+        self.linker = Linker(dict(SIZES), self.made)
         self.lowered = 0
         self.backend = Standin()
 
-    def lower(self, kernel: Kernel, settled: Any = None) -> list[Compiled]:
+    def lower(self, kernel: Kernel) -> list[Compiled]:
         self.lowered += 1
         named = Kernel(f"k{self.lowered}", kernel.buffers, kernel.axes, kernel.values, kernel.sizes)
         layouts = {b.name: self.layouts[b.constant] for b in kernel.buffers if b.constant}
@@ -58,6 +60,9 @@ class Build:
 
     def call(self, kernel: Kernel, *memories: int, constant: bool = False) -> None:
         names = [b.name for b in kernel.buffers]
+        plain, _ = canonical(kernel)
+        if repr(plain) not in self.made:
+            self.made[repr(plain)] = [((), self.lower(plain))]
         self.linker.call(kernel, dict(zip(names, memories)), constant)
 
     def engine(self, ports: list[int], outputs: list[int], states: Any = ()) -> Native:

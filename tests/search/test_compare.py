@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from test_oracle import stored, without_nan
 
-from luminal import Graph, compiler, ops
+from luminal import Graph, making, ops
 from luminal.backend import openblas
 from luminal.cli.check import check
 from luminal.errors import WrongResult
@@ -35,8 +35,8 @@ def more_by_one(kernel):
 
 @pytest.fixture(params=[without_nan, more_by_one])
 def wrong_code(request, monkeypatch):
-    right = compiler.lower
-    monkeypatch.setattr(compiler, "lower", lambda k, *rest: right(request.param(k), *rest))
+    right = making.lower
+    monkeypatch.setattr(making, "lower", lambda k, *rest: right(request.param(k), *rest))
 
 
 def test_what_is_right_passes():
@@ -60,8 +60,8 @@ def test_a_wrong_kernel_is_named_with_its_text(wrong_code):
 
 
 def test_wrong_rewriting_is_told_apart(monkeypatch):
-    right = compiler.lower_kernel
-    monkeypatch.setattr(compiler, "lower_kernel", lambda k, *rest: right(more_by_one(k), *rest))
+    right = making.lower_kernel
+    monkeypatch.setattr(making, "lower_kernel", lambda k, *rest: right(more_by_one(k), *rest))
     assert compiled().check() == []
     with pytest.raises(WrongResult, match=r"(y|z)\[.* instead of .*rewritten wrongly"):
         compiled(check=True)

@@ -5,12 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from ..kernel.program import Program
 from ..kernel.target import Target
 from ..progress import showing, tracked
 from .contract import Kept
 from .devices import Device
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The object file of a program."""
+
+    code: bytes
 
 
 class Ahead:
@@ -30,6 +38,13 @@ class Ahead:
     def start(self, program: Program) -> None:
         """Begin with a program."""
         self._code(program)
+
+    def known(self, programs: Sequence[Program], codes: Sequence[bytes]) -> None:
+        """Programs whose machine code others have made."""
+        for program, code in zip(programs, codes, strict=True):
+            done = Future[Kept]()
+            done.set_result(Finished(code))
+            self._started[id(program)] = program, done
 
     def codes(self, programs: Sequence[Program]) -> list[Kept]:
         """Those of the programs, in order."""

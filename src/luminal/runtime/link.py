@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from ..graph.dtype import DType
 from ..graph.index import Index
@@ -11,23 +12,21 @@ from ..graph.space import Range
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
 from ..lowering.legal import in_place
-from ..scheduling.ranges import Ranges, Settled, kernels_by_range
+from ..scheduling.ranges import Ranges
 from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched
 
-# several, where a kernel is split: in this order
-Lower = Callable[[Kernel, Settled], Sequence[Compiled]]
-
+# for each range of sizes the kernels that run: several, where one is split, in this order
+Made: TypeAlias = Sequence[tuple[Ranges, Sequence[Compiled]]]
 Pieces = list[tuple[Ranges, list[int]]]  # the kernels that run in each range of sizes
 
 
 @dataclass
 class Linker:
-    """Collects the calls of a program. `lower` compiles a kernel that has not been seen before.
-    usual: sizes that get kernels for several ranges (see `kernels_by_range`)."""
+    """Collects the calls of a program. made: what became of each kernel, by the text of its
+    canonical form."""
 
     sizes: dict[str, Range]
-    lower: Lower
-    usual: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    made: Mapping[str, Made]
     memories: list[Memory] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Compiled] = field(default_factory=list)
@@ -63,16 +62,10 @@ class Linker:
         plain, names = canonical(kernel)
         key = repr(plain)
         if key not in self._pieces:
-            self._pieces[key] = self._lower(plain)
+            self._pieces[key] = [
+                (ranges, [self._add(one) for one in several]) for ranges, several in self.made[key]
+            ]
         return names, self._pieces[key]
-
-    def _lower(self, plain: Kernel) -> Pieces:
-        """The pieces for each range of sizes. All read constants as the first one lays them out."""
-        settled = Settled()
-        return [
-            (ranges, [self._add(made) for made in self.lower(canonical(each)[0], settled)])
-            for ranges, each in kernels_by_range(plain, self.usual)
-        ]
 
     def _add(self, made: Compiled) -> int:
         self.kernels.append(made)

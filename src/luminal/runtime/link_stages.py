@@ -9,11 +9,10 @@ from typing import TypeAlias
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..graph.stages import BasicBlock, Repeat, Stage
-from ..progress import tracked
 from ..rewrite.bridge import Ref, Step
 from ..rewrite.normal import Normal
 from ..rewrite.terms import Region
-from .link import Linker, Lower
+from .link import Linker, Made
 from .plan import Carried, Loop, Memory, Plan
 
 Parts: TypeAlias = Mapping[BasicBlock, tuple[Normal, Sequence[Region]]]
@@ -21,11 +20,11 @@ Steps: TypeAlias = Callable[[Region], Sequence[Step]]
 
 
 def linked_plan(
-    program: Program, stages: Sequence[Stage], parts: Parts, steps: Steps, lower: Lower
+    program: Program, stages: Sequence[Stage], parts: Parts, steps: Steps, made: Mapping[str, Made]
 ) -> Plan:
     """The plan of a program: its stages in order, each block from its regions and their steps."""
     graph = program.graph
-    linker = Linker(dict(graph.space.sizes), lower, graph.usual)
+    linker = Linker(dict(graph.space.sizes), made)
     linking = _Linking(program, parts, steps, linker)
     linking.stages(stages, ())
     states = [(linking.place(state), linking.results[new]) for state, new in program.states]
@@ -85,7 +84,7 @@ class _Linking:
             if number not in memories:
                 memories[number] = self.linker.temporary(info.dtype, info.shape)
         first = len(self.linker.calls)
-        for region in tracked("scheduling region", regions):
+        for region in regions:
             _link_steps(self.regions, region, self.steps(region), memories, self.linker)
             self.regions += 1
         self._made_each_time(first, frozenset(own))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 
 from ..graph.scalars import SCALARS
@@ -40,11 +40,16 @@ class Report:
     notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
     tried: dict[str, list[Candidate]] = field(default_factory=dict)  # timed, the chosen first
     search: list[str] = field(default_factory=list)  # how plans were chosen
+    job: int = 0  # the number of a kernel before it is made: its parts are named after it
     _named: int = 0
 
     def again(self) -> Report:
         """The record of a program that is only made to be measured."""
         return Report(self.device, self.threads)
+
+    def of_job(self, number: int) -> Report:
+        """This record, where a kernel is made."""
+        return replace(self, job=number, _named=0)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -61,9 +66,10 @@ class Report:
         return self.plan.kernels if self.plan else []
 
     def name(self, kernel: Kernel) -> str:
-        """A name for the next kernel: its number and the operations that it is mostly made of."""
+        """A name for the next part of a kernel: numbers, and the operations that it mostly does."""
         self._named += 1
-        return "_".join([f"k{self._named}", *main_operations(kernel)])
+        part = [str(self._named)] if self._named > 1 else []
+        return "_".join([f"k{self.job}", *part, *main_operations(kernel)])
 
     @property
     def calls(self) -> list[str]:

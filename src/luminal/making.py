@@ -1,0 +1,219 @@
+"""Kernels as loop programs and machine code. Each distinct kernel of a program is a job; where
+cores are free, helpers (processes that `main` serves) do a part of the jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import cores
+from .backend import devices
+from .backend.ahead import Ahead
+from .backend.contract import Accelerator
+from .backend.devices import Device
+from .children import Helpers, serve
+from .collecting import collected_later
+from .errors import Illegal, InputError
+from .kernel.canonical import canonical
+from .kernel.kernel import Kernel, verify_scopes
+from .kernel.schedule import Schedule
+from .kernel.target import Target
+from .kernel.work import usual_sizes
+from .lowering.legal import check
+from .lowering.lower import lower
+from .lowering.verify import verify
+from .progress import Line, showing
+from .runtime.link import Made
+from .runtime.plan import Compiled
+from .runtime.report import Report
+from .scheduling.decisions import Choices, Decisions
+from .scheduling.default import default_schedule
+from .scheduling.divide import divided, plain_schedule
+from .scheduling.laid_out import laid_out, makers_apart
+from .scheduling.ranges import Settled, kernels_by_range
+from .search import Tuning
+
+PROCESSES = "LUMINAL_COMPILE_PROCESSES"  # how many compile at most, this one among them
+MOST = 8
+REGIONS = 3  # distinct ones for each process: its start takes as long as two kernels
+
+
+@dataclass(frozen=True)
+class Job:
+    """A canonical kernel. number: of the job among those of its program, from 1. usual: sizes that
+    get kernels for several ranges."""
+
+    number: int
+    kernel: Kernel
+    usual: Mapping[str, Sequence[int]]
+
+
+def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
+    """Processes to help with the kernels of so many distinct regions; none where cores are few."""
+    asked = os.environ.get(PROCESSES) or str(MOST)
+    if not asked.isdecimal():
+        raise InputError(f"{PROCESSES}={asked!r}: expected a number of processes")
+    own = 1 if getattr(sys, "frozen", False) else cores.count()  # no Python to start
+    allowed = min(own, int(asked), regions // REGIONS)
+    opening = report.device, tuning.target, tuning.seed, tuning.database
+    return Helpers(max(0, allowed - 1), __name__, *opening)
+
+
+def make_all(
+    kernels: Iterable[Kernel], usual: Mapping[str, Sequence[int]], tuning: Tuning, report: Report,
+    ahead: Ahead, others: Helpers,
+) -> Mapping[str, Made]:  # fmt: skip
+    """Each distinct kernel, by the text of its canonical form."""
+    distinct = dict[str, Kernel]()
+    for kernel in {id(k): k for k in kernels}.values():  # equal regions bring the very same
+        plain, _ = canonical(kernel)
+        distinct.setdefault(repr(plain), plain)
+    jobs = [Job(number, plain, usual) for number, plain in enumerate(distinct.values(), 1)]
+    jobs.sort(key=lambda job: -len(job.kernel.values))  # what takes longest is not begun last
+    made = dict[int, Made]()
+    with Line(len(jobs)) as line:
+        for done, job in enumerate(others.shared(jobs)):
+            line.tell(done, f"making kernel {done + 1}/{len(jobs)}")
+            made[job.number] = make(job, tuning, report, ahead)
+    with report.stage("helpers"):
+        for job, (result, codes, part) in others.results():
+            made[job.number] = result
+            ahead.known([one.program for _, several in result for one in several], codes)
+            report.notes |= part.notes
+            report.tried |= part.tried
+    for job in jobs:
+        if job.number not in made:  # a helper was lost, or met a fault, which shows here
+            made[job.number] = make(job, tuning, report, ahead)
+    return {text: made[number] for number, text in enumerate(distinct, 1)}
+
+
+def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Made:
+    """The loop programs of a kernel for each range of its sizes, and their machine code begun. All
+    read constants as the first one lays them out."""
+    settled, made, report = Settled(), list[Any](), report.of_job(job.number)
+    for ranges, each in kernels_by_range(job.kernel, job.usual):
+        programs = lower_kernel(canonical(each)[0], tuning, report, settled)
+        with report.stage("render"):
+            for one in programs:
+                ahead.start(one.program)
+        _note_limits(programs, tuning.backend, report)
+        made.append((ranges, programs))
+    return made
+
+
+def main() -> None:
+    """Serve jobs of another process; its first message says of which device and tuning."""
+    known = list[tuple[str, Tuning]]()
+
+    def answer(message: tuple[Any, ...]) -> Any:
+        if not known:
+            device, *rest = message
+            known.append((device, Tuning(devices.find(device), *rest)))
+            return None
+        (job,) = message
+        return made_for_another(job, *known[0])
+
+    serve(answer)
+
+
+def made_for_another(job: Job, device: str, tuning: Tuning) -> tuple[Made, list[bytes], Report]:
+    """A job with its machine code and what is to be reported of it."""
+    report = Report(device, tuning.target.threads)
+    with showing(False), collected_later(), Ahead(tuning.backend, tuning.target) as ahead:
+        made = make(job, tuning, report, ahead)
+        programs = [one.program for _, several in made for one in several]
+        return made, [code.code for code in ahead.codes(programs)], report
+
+
+# ---- one kernel
+
+
+def _note_limits(made: Sequence[Compiled], backend: Device, report: Report) -> None:
+    """What bounds each kernel, where the device knows."""
+    if isinstance(backend, Accelerator):
+        for each in made:
+            found = backend.modelled(each.kernel, each.program, usual_sizes(each.kernel))
+            if found is not None:
+                report.notes.setdefault(each.name, []).append(str(found))
+
+
+def lower_kernel(
+    kernel: Kernel, tuning: Tuning, report: Report, settled: Settled
+) -> list[Compiled]:
+    """Loop programs of a kernel: several where a long reduction is split, or where no schedule
+    walks all of it. settled: layouts of constants to keep to; those decided here join them."""
+    with report.stage("verify"):
+        verify_scopes(kernel)
+    with report.stage("prepare"):
+        parts = tuning.prepared(kernel)
+    makers, readers = makers_apart(parts)
+    made = _lower_parts(readers, tuning, report, settled)
+    first = [each for maker in makers for each in laid_out(maker, settled.layouts)]
+    return [*_lower_parts(first, tuning, report, settled), *made]
+
+
+def _lower_parts(
+    parts: Sequence[Kernel], tuning: Tuning, report: Report, settled: Settled
+) -> list[Compiled]:
+    """Loop programs of prepared kernels, one after another."""
+    todo, made = [(part, "") for part in parts], list[Compiled]()
+    while todo:
+        part, refused = todo.pop(0)
+        try:
+            made.append(_lower_part(settled.on(part), tuning, report))
+        except Illegal as error:
+            halves = [(half, f"part of a kernel: {error}") for half in divided(part)]
+            if halves:
+                todo = [*halves, *todo]
+                continue
+            alone = settled.on(replace(part, name=report.name(part)))
+            made.append(_lowered(alone, plain_schedule(alone), tuning.target, report))
+            refused = f"one point after another: {error}"
+        settled.keep(part, made[-1].schedule)
+        if refused:
+            report.notes.setdefault(made[-1].name, []).append(refused)
+    return made
+
+
+def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
+    """With the best known choices; with the default's own where those no longer fit."""
+    part = replace(part, name=report.name(part))
+    choices, notes, tried = tuning.known(part)
+    try:
+        lowered = lower_scheduled(part, tuning.target, choices, report)
+    except Illegal as error:
+        if not choices:
+            raise
+        notes = [f"stored choices were refused: {error}"]
+        lowered = lower_scheduled(part, tuning.target, {}, report)
+    if notes:
+        report.notes[part.name] = notes
+    if tried:
+        report.tried[part.name] = tried
+    return lowered
+
+
+def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Compiled:
+    """The loop program of a prepared kernel under the default schedule with these choices."""
+    with report.stage("schedule"):
+        scheduled, schedule = default_schedule(part, target, Decisions(choices))
+    try:
+        return _lowered(scheduled, schedule, target, report)
+    except Illegal:
+        if target == target.in_vectors:
+            raise
+        return lower_scheduled(part, target.in_vectors, choices, report)
+
+
+def _lowered(kernel: Kernel, schedule: Schedule, target: Target, report: Report) -> Compiled:
+    """The loop program of a kernel under a schedule. Raises Illegal."""
+    with report.stage("check"):
+        check(kernel, schedule)
+    with report.stage("lower"):
+        program = lower(kernel, schedule, target)
+    with report.stage("verify"):
+        verify(program)
+    return Compiled(kernel, schedule, program)

@@ -1,0 +1,92 @@
+"""Helpers make kernels beside the process that compiles, and what they make is the same."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from luminal import Graph, making
+from luminal.children import Child, Helpers, Lost
+from luminal.errors import InputError
+
+X = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+
+
+def compiled():
+    """Nine regions that differ, each behind a sort."""
+    cx = Graph()
+    value = cx.tensor((6, 5), name="x")
+    for n in range(8):
+        value = (value * (n + 2)).sort(dim=n % 2)[0] + n
+    y = value.output("y")
+    rt = cx.compile(cache=False, database=False)
+    rt["x"] = X
+    rt.run()
+    return rt[y], [made.name for made in rt.report.kernels], rt.check()
+
+
+@pytest.fixture
+def alone():
+    """Without helpers, as the settings of tests say."""
+    return compiled()
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch, alone):
+    """One helper, wherever this runs. This process leaves the first job to it."""
+    monkeypatch.setenv(making.PROCESSES, "2")
+    monkeypatch.setattr(making.cores, "count", lambda: 2)
+    begun, done = threading.Event(), []
+    take, shared, results = Helpers._take, Helpers.shared, Helpers.results
+
+    def taken(self):
+        job = take(self)
+        begun.set()
+        return job
+
+    def left(self, jobs):
+        yield next(both := shared(self, jobs))
+        if self._children:
+            assert begun.wait(300)
+        yield from both
+
+    def noted(self):
+        for job, made in results(self):
+            done.append(job.number)
+            yield job, made
+
+    monkeypatch.setattr(Helpers, "_take", taken)
+    monkeypatch.setattr(Helpers, "shared", left)
+    monkeypatch.setattr(Helpers, "results", noted)
+    return done
+
+
+def test_a_helper_makes_the_same_kernels(alone, helped):
+    result, names, wrong = compiled()
+    assert helped, "the helper has done nothing"
+    assert np.array_equal(result, alone[0]) and names == alone[1] and wrong == alone[2] == []
+
+
+def test_what_a_lost_helper_leaves_is_made_here(monkeypatch, alone, helped):
+    ask = Child.ask
+
+    def lost(self, seconds, *message):
+        if isinstance(message[0], making.Job):
+            raise Lost("gone")
+        return ask(self, seconds, *message)
+
+    monkeypatch.setattr(Child, "ask", lost)
+    result, names, _ = compiled()
+    assert not helped and np.array_equal(result, alone[0]) and names == alone[1]
+
+
+def test_a_job_that_fails_in_a_helper_is_left_to_the_caller():
+    with Helpers(1, "luminal.making", "no such device", None, 0, None) as others:
+        assert sorted(others.shared([1, 2, 3])) == [1, 2, 3]
+        assert list(others.results()) == []
+
+
+def test_a_number_of_processes_that_is_none(monkeypatch):
+    monkeypatch.setenv(making.PROCESSES, "many")
+    with pytest.raises(InputError, match=r"many.*number of processes"):
+        compiled()
