@@ -314,7 +314,9 @@ def test_sizes_that_floats_were_rounded_to():
 def test_returned_views_with_sizes_of_a_run_share_memory():
     def function(x):
         pairs = (x * 2).view(x.shape[0] // 2, 2)
-        return x.view(x.shape[0] // 2, 2)[:, 1], x.expand(3, x.shape[0]), pairs[:, 1], pairs + 1
+        later = x[1:]
+        rest = x.expand(3, x.shape[0]), pairs[:, 1], pairs + 1, later[::2], later
+        return x.view(x.shape[0] // 2, 2)[:, 1], *rest
 
     x = torch.randn(12)
     results = torch.compile(function, backend=backend, dynamic=True)(x)

@@ -110,6 +110,24 @@ def test_weights_and_sizes_are_looked_at_too():
         assert same_outcome(model, run, torch.ones(4, 1))
 
 
+def test_a_weight_that_divides_what_is_given():
+    class Divided(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("by", torch.tensor([3, 4]))
+
+        def forward(self, x):
+            return (x * 2) // self.by
+
+    model = Divided()
+    run = torch.compile(model, backend=backend)
+    values = torch.arange(6).view(3, 2)
+    assert not same_outcome(model, run, values)
+    model.by[1] = 0
+    assert same_outcome(model, run, values)
+    assert report().parts == 1 and not report().failures
+
+
 def test_nobody_looks_where_that_is_asked_for():
     run = torch.compile(lambda at: X[at], backend=backend, options={"range_checks": False})
     assert run(torch.tensor([9])).shape == (1, 3)

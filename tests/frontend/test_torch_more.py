@@ -138,6 +138,11 @@ CASES = {
     "limits that are no u8": (
         lambda x: x.clamp(-1, 0.5), torch.tensor([0, 3], dtype=torch.uint8),
     ),
+    "powers of two beyond all floats": (
+        lambda x, at: [torch.ldexp(x.to(kind), at) for kind in (torch.float32, torch.float64)],
+        torch.tensor([0.5, 1.5, -2, torch.inf, 3e38, 1e-45]),
+        torch.tensor([128, -1000, -150, 1000, -276, 149])[:, None],
+    ),
     "written by strides": (
         lambda x, y: x.as_strided_scatter(y, (2, 2), (3, 1), 1), torch.randn(4, 3), WEIGHTS[:2, :2],
     ),

@@ -686,7 +686,8 @@ class Methods:
     def lcm(self, b: Tensor = ..., *, other: Tensor = ...) -> Tensor:
         """|a / gcd b|; 0 where one is 0."""
     def ldexp(self, exponent: Tensor) -> Tensor:
-        """x 2^exponent."""
+        """x 2^exponent, rounded once where x is a float and the exponent an integer: in three
+        factors, of which the first ones round no number that the last leaves above 0."""
     def le(self, b: luminal.ops.base.Value = ..., *, other: luminal.ops.base.Value =
         ...) -> Tensor:
         """a <= b: false for NaN."""

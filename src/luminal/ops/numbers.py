@@ -6,7 +6,7 @@ import math
 from functools import reduce as folded
 
 from ..errors import Unsupported
-from ..graph.dtype import boolean, dtype, f32, f64, i32
+from ..graph.dtype import boolean, dtype, f32, f64, i32, i64
 from ..graph.tensor import Tensor
 from .base import Value, floating, full_like, operands
 from .elementwise import (
@@ -72,13 +72,22 @@ def float_power(base: Value, exponent: Value) -> Tensor:
 
 
 def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
-    """x 2^exponent.
+    """x 2^exponent, rounded once where x is a float and the exponent an integer: in three factors,
+    of which the first ones round no number that the last leaves above 0.
 
     >>> ops.ldexp(cx.constant([1.5]), cx.constant([3])).numpy()
     array([12.], dtype=float32)
     """
-    kind = x.dtype if x.dtype.is_float else f32
-    return mul(x, exp2(exponent.cast(kind)))
+    if not x.dtype.is_float or not exponent.dtype.is_integer:
+        kind = x.dtype if x.dtype.is_float else f32
+        return mul(x, exp2(exponent if exponent.dtype.is_float else exponent.cast(kind)))
+    most, least, step = (1023, -1022, -969) if x.dtype is f64 else (127, -126, -102)
+    wide = x if x.dtype is f64 else x.cast(f32)
+    left = clamp(exponent.cast(i64), 3 * least, 3 * most)
+    for _ in range(2):
+        part = where(lt(left, least), step, minimum(left, most))
+        wide, left = mul(wide, exp2(part.cast(wide.dtype))), sub(left, part)
+    return mul(wide, exp2(clamp(left, least, most).cast(wide.dtype))).cast(x.dtype)
 
 
 @floating

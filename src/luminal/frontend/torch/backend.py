@@ -179,7 +179,9 @@ def compile_part(
         reused = program is not None
         plain = partial(plain_module, part, reads)
         again = partial(thaw, part, names, options, plain)
-        settled = settled_module(part, recorder) if recorder.settled else None
+        settled = None
+        if recorder.settled:
+            settled = plain_module(leading_to(part, recorder.settled), reads)
         program = program or Program(recorder, names, options, plain, again, settled)
     except Exception as error:  # whatever goes wrong in the compiler, the user's model must run
         if options.strict:
@@ -204,12 +206,6 @@ def recorded(part: Part, recorder: Recorder) -> Recorder:
         recorder.output(node)
     recorder.output_checks()
     return recorder
-
-
-def settled_module(part: Part, recorder: Recorder) -> fx.GraphModule:
-    """Weights in, in the order of the program's: what PyTorch may raise an error for."""
-    weights = [put.node for put in recorder.inputs if put.static]
-    return plain_module(leading_to(part, recorder.settled), weights)
 
 
 def thaw(

@@ -132,7 +132,7 @@ class Program(torch.nn.Module):
     (a layer's program that serves all layers of a model). plain: makes what PyTorch would run
     instead, for values that it raises an error for, for sizes beyond our bounds, and for a program
     that fails at its first run: a fault of ours, and reported as such. settled: computes what may
-    raise an error for weights, of all weights.
+    raise an error for weights.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Program(torch.nn.Module):
         if not changed:  # a module's attributes are slow to set
             return
         if self._settled is not None:
-            self._raise_for(tensors)
+            self._raise_for(values)
         for number in changed:
             spec = self._ins[self._static[number]]
             self._run[self._weights[number]] = _array(tensors[number], spec)
@@ -314,11 +314,11 @@ class Program(torch.nn.Module):
             self._changes += len(changed)
         self._taken = True
 
-    def _raise_for(self, weights: Sequence[torch.Tensor]) -> None:
+    def _raise_for(self, values: Sequence[Any]) -> None:
         """What PyTorch raises for weights, such as an index out of range."""
         assert self._settled is not None
         try:
-            self._settled(*weights)
+            self._settled(*values)
         except Exception as error:
             raise _EagerRaises from error
 

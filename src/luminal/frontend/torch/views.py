@@ -8,6 +8,7 @@ offset from what the graph returns. (Views of fixed sizes it makes by itself.)
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def returned_views(graph: fx.Graph) -> list[fx.Node]:
 
     results = output.args[0]
     output.args = (tuple(twin(n) if _varies(n) else n for n in results),)
-    _erase_unread([n for n in results if isinstance(n, fx.Node)])
+    _erase_unread(n for n in results if isinstance(n, fx.Node))
     return made
 
 
@@ -74,10 +75,11 @@ def _varies(node: Any) -> bool:
     return any(isinstance(n, torch.SymInt) for n in numbers)
 
 
-def _erase_unread(nodes: list[fx.Node]) -> None:
+def _erase_unread(nodes: Iterable[fx.Node]) -> None:
     """What only the results read, of views that were made anew."""
-    for node in nodes:
-        while node.op == "call_function" and not node.users and is_view(node):
-            source = node.args[0]
+    left = dict.fromkeys(nodes)
+    while left:
+        node, _ = left.popitem()
+        if node.op == "call_function" and not node.users and is_view(node):
+            left[node.args[0]] = None  # type: ignore[index]
             node.graph.erase_node(node)
-            node = source  # type: ignore[assignment]

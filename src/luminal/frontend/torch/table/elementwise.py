@@ -52,6 +52,7 @@ same("softplus.default", ops.softplus)
 for _name in ("angle", "erfinv", "logaddexp2", "nextafter"):
     same(f"{_name}.default", getattr(ops, _name))
 same("frexp.Tensor", ops.frexp)
+same("ldexp.Tensor", ops.ldexp)
 
 
 @rule("add.Tensor", "add.Scalar")
