@@ -125,3 +125,23 @@ def test_parts_of_a_concatenation_are_read_without_a_test():
 @pytest.mark.parametrize("first", (1, 13, 63))
 def test_parts_that_end_within_a_step_of_the_loop_run_right(first):
     assert_right(cases.joined_matmul(first, 64 - first, 16, 32), {}, TARGETS[0])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_windows_of_a_small_image_have_neither_lanes_to_mask_nor_conditions_to_compute(target):
+    """Vectors are as short as a row; the places on which the padding depends are written out."""
+    taps, conditions = [Index.of(p) + Index.of(t) - 1 for p, t in ("yb", "xd")], []
+    for tap in taps:
+        conditions += [tap, 3 - tap]
+    body = cases.Guard(tuple(conditions), cases.load("X", "c", *taps), cases.const(0.0))
+    copy = cases.value("copy", "cbdyx", body, store=cases.store("Y", *"cbdyx"))
+    shapes = (cases.buffer("X", 24, 4, 4), cases.buffer("Y", 24, 3, 3, 4, 4))
+    kernel = cases.kernel("windows", shapes, dict(c=24, b=3, d=3, y=4, x=4), [copy])
+    assert_right(kernel, {}, target)
+    prepared, schedule = scheduled(kernel, target)
+    (path,) = schedule.paths.values()
+    text = " ".join(map(str, path))
+    assert text.endswith(" b/1! d/1! y/1! x/1#") and " x/4 " in text
+    made = lower(prepared, schedule, target)
+    (turn,) = [s for s in loops(made.body) if any(o.op == "store" for o in operations(s.body))]
+    assert not [o.op for o in operations(turn.body) if o.op in ("cast", "mod", "expand")]

@@ -13,7 +13,7 @@ from ..kernel.schedule import Layout, Path, Schedule
 from .facts import Facts
 from .outline import Outline
 from .panels import panels
-from .paths import Room, fitted, inner
+from .paths import Room, fitted, inner, narrowed
 from .solver import Solver
 from .tile import Pair, Tile, packed
 
@@ -62,7 +62,7 @@ class Draft:
         if value.reduction is None and all(room.point(a, self.facts) for a in value.axes):
             self.bare(value, room)
             return
-        tile = fitted(tile, room)
+        tile = narrowed(value, fitted(tile, room), self.facts)
         lane = tile.lane if tile.lane and not tile.reduced else None
         self.facts.lane_of[value.name] = lane
         self.tiles[value.name] = tile

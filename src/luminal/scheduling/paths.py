@@ -71,14 +71,27 @@ def fitted(tile: Tile, room: Room) -> Tile:
     return Tile("", False, rows, 1, cycles=tile.cycles, loads=tile.loads)
 
 
+def narrowed(value: Value, tile: Tile, facts: Facts) -> Tile:
+    """Vectors as short as a short lane axis: they have no lanes to mask."""
+    extent = facts.size[tile.lane] if tile.lane else 0
+    short = LEAST_LANES <= extent < tile.width and extent & (extent - 1) == 0
+    if not short or value.reduction or tile.across or tile.rows or not facts.static[tile.lane]:
+        return tile
+    return replace(tile, sizes={**tile.sizes, tile.lane: extent}, width=extent)
+
+
 def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     """The loops of a value below the shared ones, for a tile that fits: other axes one by one,
     steps of the tile, reduced axes, and the tile written out."""
     lane, width, rows = tile.lane, tile.width, [a for a in tile.sizes if a != tile.lane]
     loops: list[Loop] = []
-    for a in value.axes:
-        if a not in (*tile.sizes, *value.over, tile.across) and not room.point(a, facts):
-            loops += room.walk(a, 1)
+    others = [
+        a for a in value.axes
+        if a not in (*tile.sizes, *value.over, tile.across) and not room.point(a, facts)
+    ]  # fmt: skip
+    known = _conditional(value, tile, facts, room, others)
+    for a in others:
+        loops += room.walk(a, facts.size[a] if a in known else 1)
     if tile.across:
         loops += room.walk(tile.across, width) + room.walk(lane, width)
         return [*loops, Loop(tile.across, 1, "unroll"), Loop(lane, 1, "vector")]
@@ -88,6 +101,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
     if tile.reduced:
         block = width * tile.partial
         loops += room.walk(lane, min(block, room.within.get(lane, block)))
+    loops += [Loop(a, 1, "unroll") for a in known]
     loops += [Loop(a, tile.unit(a), "unroll") for a in rows if tile.size(a) > tile.unit(a)]
     if tile.reduced and tile.partial > 1:
         loops.append(Loop(lane, width, "partial"))
@@ -102,6 +116,26 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         steps = [instruction.together, 1] if instruction.together else [1]
         loops += [Loop(axis, step, "collapse") for step in steps]
     return loops
+
+
+def _conditional(
+    value: Value, tile: Tile, facts: Facts, room: Room, axes: list[str]
+) -> list[str]:
+    """The innermost of these axes, written out where that makes conditions constants: the places in
+    windows and images that are a few elements wide."""
+    if value.reduction or not tile.lane or facts.target.group > 1:
+        return []
+    named = {a for x in facts.accesses(value) for c in x.conditions for a in c.names()}
+    known, copies = list[str](), tile.vectors * (2 + int(weight(value.body)))
+    for a in axes[::-1]:
+        copies *= facts.size[a]
+        free = a in room.within or a in value.serial or a in facts.domain(value)
+        if free or a not in named or not facts.static[a]:
+            break
+        if facts.size[a] > WINDOW or copies > WHOLE:
+            break
+        known.insert(0, a)
+    return known
 
 
 def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
