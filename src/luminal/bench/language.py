@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..models.llm import LLM
-from .machine import Elsewhere, measured
+from .machine import Elsewhere, measured, process_peak
 from .paired import Spread
 
 BUSY = 0.1  # share of the processors from which others are named
@@ -112,7 +111,7 @@ def measure(
     llm = sides["luminal"].llm  # type: ignore[attr-defined]
     ids = np.random.default_rng(0).integers(FIRST_ID, llm.config.vocabulary, prompt).tolist()
     _run(sides["luminal"], ids, 2)
-    memory = {"held_bytes": llm.program.peak_bytes, "process_peak_bytes": _process_peak()}
+    memory = {"held_bytes": llm.program.peak_bytes, "process_peak_bytes": process_peak()}
     reason = LlamaCpp.missing(model) if peers else "not asked for"
     if reason is None:
         sides["llama.cpp"] = LlamaCpp(model, context, threads)
@@ -140,15 +139,6 @@ def measure(
             for name in sides if name != "luminal"
         },
     }  # fmt: skip
-
-
-def _process_peak() -> int | None:
-    """The most memory that this process has had until now, code and all; None on Windows."""
-    if importlib.util.find_spec("resource") is None:
-        return None
-    resource = importlib.import_module("resource")
-    most = int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    return most if sys.platform == "darwin" else most << 10
 
 
 def _run(side: Side, ids: Sequence[int], tokens: int) -> Run:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
+import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +20,7 @@ from .paired import Call
 
 PACKAGES = ("numpy", "llvmlite", "torch", "onnxruntime", "openvino", "jax")
 OPERANDS = {"f32": (), "bf16": ("bf16",), "int8": ("i8", "u8", "i16")}  # of instructions that help
-STAT = Path("/proc/stat")
+STAT, STATUS = Path("/proc/stat"), Path("/proc/self/status")
 TASKS = Path("/proc/self/task")
 WARM_SECONDS = 0.05
 LEAST_READ = 1 << 16  # bytes: less takes no time that could be measured
@@ -86,6 +89,19 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
+
+
+def process_peak() -> int | None:
+    """The most memory that this process has had until now, code and all; None on Windows."""
+    with contextlib.suppress(OSError):  # what it had before it became this program does not count
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    if importlib.util.find_spec("resource") is None:
+        return None
+    resource = importlib.import_module("resource")
+    most = int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return most if sys.platform == "darwin" else most << 10
 
 
 # ---- the rest of the machine

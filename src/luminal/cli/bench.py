@@ -27,7 +27,7 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command()
-@click.argument("what", default="all", metavar="[all|ops|models|gpu|MODEL]")
+@click.argument("what", default="all", metavar="[all|ops|models|gpu|train|MODEL]")
 @click.option("--only", default="", metavar="WORD", help="Only cases with this in their names.")
 @click.option(
     "--all",
@@ -72,6 +72,7 @@ def bench(
 ) -> None:  # fmt: skip
     """Time our programs beside what a user would pick instead, paired in one run. MODEL: a language
     model, prefill and decoding, beside llama.cpp. gpu: what a GPU can do, and what kernels reach.
+    train: training steps of a GPT, a ResNet, an LSTM, and fine-tuning.
 
     Results are checked against PyTorch; a wrong one is an error, never a time. Ends with 1 if any
     case of ours failed.
@@ -86,6 +87,9 @@ def bench(
             sys.exit(_gpu_kernels((device or "cuda:sm_90a").split(","), only, json_file))
         if what == "gpu":
             sys.exit(_gpu(device, short, json_file))
+        if what == "train":
+            sys.exit(_train(only, threads or count(), rounds or 5, peers, json_file,
+                            precision or "f32", short, listed))  # fmt: skip
         if what not in KINDS:
             _language(what, threads or count(), rounds, peers, json_file, prompt, tokens,
                       {"quant": quant, "precision": precision or "quantised"})  # fmt: skip
@@ -117,6 +121,30 @@ def _gpu(device: str | None, short: bool, json_file: Path | None) -> int:
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")
     return int(bool(faults(found)))
+
+
+def _train(
+    only: str, threads: int, rounds: int, peers: str | None, json_file: Path | None,
+    precision: str, short: bool, listed: bool,
+) -> int:  # fmt: skip
+    """Print the figures of training steps, and write them; 1 where losses are wrong."""
+    from ..bench.training import NAMES, SIDES, faults, measure, table
+    from ..errors import InputError
+
+    chosen = [name for name in NAMES if only in name]
+    if not chosen:
+        raise InputError(f"no training with {only!r} in its name; there are {', '.join(NAMES)}")
+    if listed:
+        click.echo("\n".join(chosen))
+        return 0
+    names = SIDES[1:] if peers is None else [n.strip() for n in peers.split(",") if n.strip()]
+    rows = []
+    for name in chosen:
+        rows.append(measure(name, threads, 2 if short else 5, rounds, names, precision))
+        click.echo(table(rows[-1]) + "\n")
+        if json_file is not None:
+            json_file.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(any(map(faults, rows)))
 
 
 def _gpu_kernels(devices: list[str], only: str, json_file: Path | None) -> int:
