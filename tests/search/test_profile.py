@@ -40,3 +40,17 @@ def test_rates_are_those_of_the_sizes_that_were_run(size: int) -> None:
     rates = {"fma": flops / 1e9, "read": 1e9, "cache": 1e9}  # so that a second is the least
     (line,) = profile(Timed(program), named("avx2"), rates).splitlines()[1:-1]
     assert line.endswith(" 100%")
+
+
+def test_kernels_that_had_nothing_to_do_are_left_out() -> None:
+    class Idle(Timed):
+        def time_kernels(self, repeat: int = 20) -> list[tuple[str, float]]:
+            return [(kernel.name, 0.0) for kernel in self.program.kernels]
+
+    graph = luminal.Graph()
+    graph.tensor((3, 4), name="x").sum(-1).output()
+    program = graph.compile(threads=1, database=False)
+    program["x"] = np.ones((3, 4), "f")
+    program.run()
+    rates = {"fma": 1e9, "read": 1e9, "cache": 1e9}
+    assert len(profile(Idle(program), named("avx512"), rates).splitlines()) == 2

@@ -57,7 +57,7 @@ def profiled(
     whole, rows = sum(map(sum, times.values())), []
     for made in program.kernels:
         taken = times.get(made.name)
-        if taken:
+        if taken and sum(taken) > 0:  # nothing to do at these sizes takes no time
             least = roofline(made.kernel, target, rates, warm=True, sizes=program.run_sizes)
             done, spent, calls = work(made.kernel, program.run_sizes), sum(taken), len(taken)
             rows.append(Profiled(made.name, calls, spent, spent / whole, done.flops, done.bytes,

@@ -12,7 +12,8 @@ from ....graph import Graph, Tensor
 from ..config import DecoderConfig
 from ..projection import projection
 from ..storage import Storage
-from .steps import Carrying, CausalConv, stepped
+from .chunks import delta
+from .steps import Carrying, CausalConv
 
 EPS = 1e-6  # of the lengths of queries and keys
 
@@ -66,7 +67,7 @@ class GatedDeltaLayer(nn.Module):
         own, carry, heads = self.own, cache.carry, (self.own.keys, -1)
         mixed = ops.silu(self.conv1d(carry.apart(self.qkv_proj(x)), carry, self.layer))
         beta = ops.sigmoid(self.b_proj(x)).unflatten(-1, heads)
-        decay = ops.exp(-ops.exp(self.A_log) * ops.softplus(self.a_proj(x) + self.dt_bias))
+        decay = -ops.exp(self.A_log) * ops.softplus(self.a_proj(x) + self.dt_bias)  # logarithms
         decay = decay.unflatten(-1, heads)
         y = carry.together(self._recurrent(mixed, carry.apart(beta), carry.apart(decay), cache))
         gate = self.z_proj(x).unflatten(-1, (own.heads, own.value))
@@ -74,27 +75,15 @@ class GatedDeltaLayer(nn.Module):
         return self.out_proj(y.flatten(1, 2))
 
     def _recurrent(self, mixed: Tensor, beta: Tensor, decay: Tensor, cache: Carrying) -> Tensor:
-        """(sequences, steps, keys, heads of each, value), one token after the other."""
-        own, both = self.own, self.own.keys * self.own.key
+        """(sequences, steps, keys, heads of each, value)."""
+        own, both, carry = self.own, self.own.keys * self.own.key, cache.carry
         query, key = (
             _unit(mixed.narrow(-1, start, both).unflatten(-1, (own.keys, own.key)))
             for start in (0, both)
         )
         value = mixed[..., 2 * both :].unflatten(-1, (own.keys, -1, own.value))
-
-        def step(
-            old: Tensor, query: Tensor, key: Tensor, value: Tensor, beta: Tensor, decay: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            key = key.unsqueeze(2).unsqueeze(-1)  # (sequences, keys, 1, key, 1)
-            kept = old * decay.unsqueeze(-1).unsqueeze(-1)
-            wrong = (value - (kept * key).sum(-2)) * beta.unsqueeze(-1)
-            new = kept + key * wrong.unsqueeze(-2)
-            return new, (new * query.unsqueeze(2).unsqueeze(-1)).sum(-2)
-
-        carry = cache.carry
         state = carry.before(mixed.graph, self.layer, "delta")
-        xs = (query * own.key**-0.5, key, value, beta, decay)
-        state, y = stepped(carry, step, state, *xs)
+        state, y = delta(carry, state, decay, query * own.key**-0.5, key, value, beta)
         carry.after(self.layer, "delta", state)
         return y
 

@@ -1,6 +1,6 @@
-"""RWKV 7 (Peng and others 2025, https://arxiv.org/abs/2503.14456): each head's state S (values,
-keys) decays key by key, forgets a removal key's value and takes up another:
-S = S diag(w) - (S k') (a k')^T + v k^T, y = S r. What a token is made of is between it and the
+"""RWKV 7 (Peng and others 2025, https://arxiv.org/abs/2503.14456): each head's state S (keys,
+values) decays key by key, forgets a removal key's value and takes up another:
+S = diag(w) S - (a k') (k'^T S) + k v^T, y = r S. What a token is made of is between it and the
 last one; what its feed-forward part is made of too.
 """
 
@@ -15,7 +15,8 @@ from ..carry import Carry
 from ..config import DecoderConfig
 from ..projection import projection
 from ..storage import Storage
-from .steps import Carrying, stepped, with_earlier
+from .chunks import removing
+from .steps import Carrying, with_earlier
 
 DECAY = -0.606531  # -exp(-1/2): the logarithm of the fastest decay
 EPS = 64e-5  # of the norm of heads of 64 numbers, in proportion for others
@@ -97,7 +98,7 @@ class TimeMixLayer(nn.Module):
         x, change = _between(x, carry, self.layer)
         r = self.r_proj(x + change * self.x_r)
         k, v = self.k_proj(x + change * self.x_k), self._values(x + change * self.x_v, carry)
-        w = ops.exp(DECAY * ops.sigmoid(self.w_lora(x + change * self.x_w, ops.tanh)))
+        w = DECAY * ops.sigmoid(self.w_lora(x + change * self.x_w, ops.tanh))
         a = ops.sigmoid(self.a_lora(x + change * self.x_a))
         gate = self.g_lora(x + change * self.x_g, ops.sigmoid)
         removed = ops.normalize(self._heads(k * self.k_k), dim=-1)
@@ -119,19 +120,10 @@ class TimeMixLayer(nn.Module):
     def _recurrent(
         self, carry: Carry, r: Tensor, k: Tensor, v: Tensor, w: Tensor, removed: Tensor, a: Tensor
     ) -> Tensor:
-        """What every token reads (tokens, heads, head_dim)."""
-
-        def step(
-            old: Tensor, r: Tensor, k: Tensor, v: Tensor, w: Tensor, removed: Tensor, rate: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            r, k, w, removed, rate = (t.unsqueeze(-2) for t in (r, k, w, removed, rate))
-            gone = (old * removed).sum(-1, True)  # (sequences, heads, values, 1)
-            new = old * w - gone * rate + v.unsqueeze(-1) * k
-            return new, (new * r).sum(-1)
-
-        given = (r, k, v, w, removed, removed * a)
+        """What every token reads (tokens, heads, head_dim). w: logarithms of decays."""
+        given = (w, r, k, v, removed, removed * a)
         state = carry.before(r.graph, self.layer, "wkv")
-        state, y = stepped(carry, step, state, *(carry.apart(t) for t in given))
+        state, y = removing(carry, state, *(carry.apart(t) for t in given))
         carry.after(self.layer, "wkv", state)
         return carry.together(y)
 
