@@ -170,7 +170,8 @@ def _lower_parts(
                 todo = [*halves, *todo]
                 continue
             alone = settled.on(replace(part, name=report.name(part)))
-            made.append(_lowered(alone, plain_schedule(alone), tuning.target, report))
+            plain = plain_schedule(alone, tuning.target)
+            made.append(_lowered(alone, plain, tuning.target, report))
             refused = f"one point after another: {error}"
         settled.keep(part, made[-1].schedule)
         if refused:

@@ -14,6 +14,7 @@ from math import prod
 from ..graph.index import Index
 from ..kernel.kernel import Buffer, Expression, Kernel, Load, Read, Rewriter, Store, Value
 from ..kernel.schedule import Loop, Schedule
+from ..kernel.target import Target
 from ..kernel.work import usual_sizes
 from ..lowering.legal import problems
 
@@ -118,15 +119,15 @@ def _is_copy(v: Value) -> bool:
     return isinstance(v.body, Read) and not v.body.so_far and v.reduction is None
 
 
-def plain_schedule(kernel: Kernel) -> Schedule:
-    """Each value at one point after another, the outermost axis shared out where that is legal.
-    For a kernel that cannot be divided: one value, and copies of it."""
+def plain_schedule(kernel: Kernel, target: Target) -> Schedule:
+    """Each value at one point after another, the outermost axis shared out where that is legal, or
+    on a GPU as many as may be. For a kernel that cannot be divided: one value, and copies of it."""
     order: dict[str, None] = {}
     for value in kernel.values:  # a scan goes on along the last of its axes
         over = value.over
         order.update(dict.fromkeys([*(a for a in value.axes if a not in over), *over]))
-    for kind in ("parallel", "serial"):
-        loops = [Loop(a, 1, kind if n == 0 else "serial") for n, a in enumerate(order)]
+    for shared in range(len(order) if target.group > 1 else 1, -1, -1):
+        loops = [Loop(a, 1, "parallel" if n < shared else "serial") for n, a in enumerate(order)]
         paths = {v.name: tuple(x for x in loops if x.axis in v.points) for v in kernel.values}
         schedule = Schedule(paths, {b.name: b.layout for b in kernel.buffers if b.layout})
         if not any(problems(kernel, schedule)):

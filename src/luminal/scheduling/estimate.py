@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
+from math import prod
 
 from ..kernel.kernel import Value
 from .draft import Draft
@@ -12,6 +13,7 @@ from .facts import Access, weight
 SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on another page
 TURNED = 0.5  # the same where blocks are transposed in registers
 LINE = 64  # bytes
+WAIT = 480.0  # cycles from a load of a group of threads to its numbers
 PLACES = 4  # of an axis, at which the ends of a domain are looked at
 WINDOWED, CROWDED = 1.1, 2.5  # times the cycles of a product that reads windows where they lie
 
@@ -25,8 +27,52 @@ def estimate(draft: Draft) -> float:
         each = _apiece(draft, v)
         if v in found.group and found.tile is not None:
             each = found.tile.cycles / len(found.group) * _windowed(draft, v)
-        cycles += each * again(draft, v) * facts.points(v) * _walked(draft, v)
+        each *= again(draft, v) * facts.points(v) * _walked(draft, v)
+        cycles += _of_threads(draft, v, each) if target.group > 1 else each
     return cycles / target.clock / target.threads
+
+
+def _of_threads(draft: Draft, v: Value, cycles: float) -> float:
+    """The same where groups of threads of a GPU work on units: those that get no work, beyond what
+    the price of its tile says, and what each of the others waits, turn by turn."""
+    found, target, units, lanes, used, within = draft.found, draft.target, 1, 1, 1.0, {**draft.size}
+    together = 1
+    for loop in draft.paths.get(v.name, ()):
+        if loop.kind == "parallel":
+            units *= -(-within[loop.axis] // loop.step)
+        elif loop.kind == "vector":
+            lanes *= (n := within[loop.axis])
+            used *= min(1.0, draft.size[loop.axis] / n)
+        elif loop.constant:
+            together *= -(-within[loop.axis] // loop.step)
+        within[loop.axis] = loop.step
+    idle = target.threads / (units * max(1, lanes // target.group))
+    if v in found.group and found.tile is not None:
+        tiles = prod(-(-draft.size[a] // found.tile.size(a)) for a in v.axes)
+        warps = lanes // target.group if found.tile.deep[0] else 1
+        idle /= max(1.0, target.threads / (tiles * max(1, warps)))
+    turns = again(draft, v) * draft.facts.points(v) / (units * lanes * used * together)
+    loads = any(x.load for x in draft.facts.accesses(v))
+    return max(cycles * max(1.0, idle) / used, turns * WAIT * target.threads * loads)
+
+
+def kept_bytes(draft: Draft) -> int:
+    """Of values that those who read them find in tiles: they share only some of their loops."""
+    return sum(
+        v.dtype.bytes * max((_between(draft, v, u) for u in draft.facts.readers(v.name)), default=0)
+        for v in draft.found.values if not v.store
+    )  # fmt: skip
+
+
+def _between(draft: Draft, v: Value, reader: Value) -> int:
+    """Elements of a value inside of the loops that it shares with a reader; in registers none."""
+    mine, its = ([x for x in draft.paths.get(u.name, ()) if not x.constant] for u in (v, reader))
+    same = list(takewhile(lambda pair: pair[0] == pair[1], zip(mine, its)))
+    sums = {a for u in draft.found.values if u.reduction and v.name in u.reads() for a in u.over}
+    if not (reader.reduction or draft.found.streams):  # what is summed up first is walked before
+        same = list(takewhile(lambda pair: pair[0].axis not in sums, same))
+    within = {**draft.size, **{loop.axis: loop.step for loop, _ in same}}
+    return prod(within[a] for a in v.axes) if len(same) < max(len(mine), len(its)) else 0
 
 
 def _windowed(draft: Draft, v: Value) -> float:

@@ -206,6 +206,8 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
             draft.facts.spelled |= names & short
     others = prod(draft.size[a] for a in draft.found.common if a not in rows)
     lanes = others >= UNITS * draft.target.threads  # there is enough to share out without them
+    if draft.target.group > 1 and others < draft.target.threads * tile.size(tile.lane):
+        return []  # a load under a condition costs less than threads without work
     return [a for a in dict.fromkeys(rows) if lanes or a != tile.lane]
 
 

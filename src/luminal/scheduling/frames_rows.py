@@ -6,11 +6,12 @@ stream  online reductions: all values share one loop over blocks of the reduced 
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
 from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
 from .draft import Draft
+from .estimate import kept_bytes
 from .facts import round_up
 from .frames import LINE, UNITS, parallel
 from .frames_matrices import matrices, matrix_frame
@@ -119,14 +120,29 @@ def stream_frame(draft: Draft) -> None:
     if lane:
         vectors = draft.facts.decisions.number("vectors", VECTORS, (2, 8, 1))
         width = min(vectors * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
+    _stream_paths(draft, lane, width, inf)
+    most, room = STREAM, draft.target.shared // 4  # several units share a core
+    while draft.target.group > 1 and kept_bytes(draft) > room and (lane or most > LEAST_STREAM):
+        if width > draft.facts.lanes:
+            width -= draft.facts.lanes
+        elif most > LEAST_STREAM:
+            most //= 2
+        else:
+            lane, most = None, STREAM  # a row at a time
+        _stream_paths(draft, lane, width, most)
+
+
+def _stream_paths(draft: Draft, lane: str | None, width: int, most: float) -> None:
+    """most: positions of a stream at a time."""
+    found, size = draft.found, draft.size
     room = _stream_units(draft, lane, width)
     for v in found.values:
         stream = stream_of(found, v)
         own = room
         if stream:
             static = draft.facts.static[stream]
-            block = _positions(draft, stream, lane)
-            block = draft.facts.decisions.number("stream", block, (64, 32, 128, 16))
+            block = min(most, _positions(draft, stream, lane))
+            block = draft.facts.decisions.number("stream", int(block), (64, 32, 128, 16))
             own = room.add(Loop(stream, min(block, size[stream]) if static else block))
         if lane and lane in v.axes and draft.storable(v, lane):
             draft.own(v, own, lane, width)

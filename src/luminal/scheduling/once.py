@@ -38,6 +38,7 @@ from ..kernel.kernel import (
 from ..kernel.merge import merge_axes
 from ..kernel.target import Target
 from ..kernel.work import extents_at, usual_sizes
+from .apart import threads_apart
 from .default import drafted
 from .divide import divided, trimmed
 from .draft import Draft
@@ -59,8 +60,10 @@ Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...], tupl
 def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     """The kernels that take the place of a prepared one: operands that are made before it, first.
     What they write are buffers that it has as constants: of a free layout."""
+    if target.group > 1:
+        return threads_apart(kernel, target)
     names = [v.name for v in kernel.values if any(_sides(kernel, v.name))]
-    if target.group > 1 or not any(_large(kernel, name, target) for name in names):
+    if not any(_large(kernel, name, target) for name in names):
         return [kernel]
     try:
         draft = drafted(kernel, target)

@@ -97,11 +97,12 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         return [*loops, Loop(tile.across, 1, "unroll"), Loop(lane, 1, "vector")]
     for a in ([lane] if lane in value.axes and not tile.reduced else []) + rows:
         loops += room.walk(a, tile.sizes[a])
-    loops += _reduced(value, tile, facts, room)
+    serial, written = _reduced(value, tile, facts, room)
+    loops += serial
     if tile.reduced:
         block = width * tile.partial
         loops += room.walk(lane, min(block, room.within.get(lane, block)))
-    loops += [Loop(a, 1, "unroll") for a in known]
+    loops += written + [Loop(a, 1, "unroll") for a in known]
     loops += [Loop(a, tile.unit(a), "unroll") for a in rows if tile.size(a) > tile.unit(a)]
     if tile.reduced and tile.partial > 1:
         loops.append(Loop(lane, width, "partial"))
@@ -138,17 +139,20 @@ def _conditional(
     return known
 
 
-def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
+def _reduced(
+    value: Value, tile: Tile, facts: Facts, room: Room
+) -> tuple[list[Loop], list[Loop]]:
     """The loops over reduced axes that are not lanes: short ones are written out whole, the next
-    one a little, from the innermost on. Neighbouring positions of a window share elements, digits
-    of packed numbers whole vectors."""
+    one a little, from the innermost on; beside lanes that are reduced only on a GPU. Neighbouring
+    positions of a window share elements, digits of packed numbers whole vectors."""
     deep, parts = tile.deep
     over = [a for a in value.over if a not in (tile.lane, deep) and not room.point(a, facts)]
     bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
     bounded = [a for a in over if a in bounds and a not in room.within]
     over = [a for a in over if a not in bounded]
     over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a), -_leap(value, facts, a)))
-    body = 0 if value.scans or tile.reduced else tile.vectors
+    folded = tile.reduced and facts.target.group == 1
+    body = 0 if value.scans or folded else tile.vectors * tile.partial
     each = 1 + int(weight(value.body))
     serial: list[Loop] = []
     written: list[Loop] = []
@@ -169,7 +173,7 @@ def _reduced(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         steps = next(n for n in TIMES[::-1] if turns % n == 0 and (n == 1 or n * done <= most))
         serial = room.walk(deep, parts * steps) + serial
         written = [Loop(deep, parts, "unroll")] * (steps > 1) + written
-    return [loop for a in bounded for loop in room.walk(a, 1)] + serial + written
+    return [loop for a in bounded for loop in room.walk(a, 1)] + serial, written
 
 
 def _still(value: Value, tile: Tile, facts: Facts, axis: str) -> int:

@@ -222,7 +222,8 @@ class Score:
             return 1 + costs.gather / 2 / reuse
         self.waits += self._cold(x)
         second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
-        return min(costs.second * masked if second else inf, costs.gather * self.width / 16)
+        each = self.width if self.target.group == 1 else min(self.width, self.target.group)
+        return min(costs.second * masked if second else inf, costs.gather * each / 16)
 
     def _copy(self, x: Access) -> None:
         self.copied.append(x)
