@@ -73,6 +73,16 @@ class Instruction:
     barrier                    (): all threads of a unit come here before any of them goes on
     exchange                   (value) attrs (bit,): what that thread of the unit has whose number
                                differs in this bit alone; all come here
+    copy                       (position in a tile, position[, mask]) attrs as a load's or gather's:
+                               what would be loaded goes into the tile instead, while the thread
+                               goes on; the result is what moves, for nobody to read
+    commit                     (): what a thread has copied since its last commit is a group
+    await                      attrs (n,): all but the last n groups of a thread have arrived, as
+                               the others see behind the next barrier
+    <staged instruction>       (acc, position of a, position of b), rows of a and of b's columns:
+                               under way until a settle, the accumulator too
+    settle                     attrs (n,): all but the last n staged instructions are done
+    settled                    (acc): the same for all of them; the accumulator as a value
     """
 
     out: Val | None
@@ -122,16 +132,23 @@ Statement: TypeAlias = Union[Instruction, For, When, Parallel]
 @dataclass(frozen=True)
 class Tile:
     """So many elements; what they hold does not outlast a unit. space: "own", of each worker or
-    thread, or "shared", by the threads of a unit."""
+    thread, or "shared", by the threads of a unit. row: in a staged tile, elements of a row, of 128
+    bytes: its blocks of 16 bytes are numbered `block xor row mod 8`, so that eight threads meet all
+    banks whether they walk a row or a column of blocks. turns: parts of a staged tile, each for
+    another turn of a loop."""
 
     name: str
     dtype: DType
     elements: int
     space: str = "own"
+    row: int = 0
+    turns: int = 0
 
     @property
     def bytes(self) -> int:
         """In a workspace: whole cache lines, and one more, since masked tails may read further."""
+        if self.row:
+            return self.elements * self.dtype.bytes
         return -(-self.elements * self.dtype.bytes // LINE) * LINE + LINE
 
 

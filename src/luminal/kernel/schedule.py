@@ -57,7 +57,9 @@ class Schedule:
     buffer in which it may live until that buffer's own value is written. tails: axis -> "peel"
     for partial tiles, "guard" to test them in every turn, "edges" to peel full ones too where a
     condition is open (the borders of an image), "units" where a unit of work is whole or partial.
-    registers: a tile of more vectors than this lives in memory. library: computes the whole kernel,
+    registers: a tile of more vectors than this lives in memory. stages: how many turns of the
+    innermost loop the tiles hold into which a staged instruction's operands are copied ahead.
+    library: computes the whole kernel,
     which then has no paths (see `library.py`).
     """
 
@@ -67,6 +69,7 @@ class Schedule:
     tails: Mapping[str, str] = field(default_factory=dict)
     registers: int = 40
     library: str = ""
+    stages: int = 0
 
     def text(self) -> str:
         """The text form, one line a value or layout."""
@@ -76,6 +79,7 @@ class Schedule:
         lines += [f"layout {name}: {layout_text(layout)}" for name, layout in self.layouts.items()]
         lines += [f"home {name}: {buffer}" for name, buffer in self.homes.items()]
         lines += [f"tail {axis}: {kind}" for axis, kind in self.tails.items()]
+        lines += [f"stages: {self.stages}"] if self.stages else []
         return "\n".join(lines + [f"registers: {self.registers}"])
 
 

@@ -62,7 +62,9 @@ class MatrixInstruction:
     with a part of the elements of acc and b. function: what executes it, if that has another name.
     registers: of whole matrices, where there are such: they are loaded from rows of memory and
     stored there. together: so many of b's collapsed numbers lie side by side in these rows, then
-    those of the next column.
+    those of the next column. staged: a and b are tiles that the threads share, in rows of
+    `collapse` elements (see `Tile.row`); their fragments say which elements a thread brings there.
+    The instruction is under way until it is waited for.
     """
 
     name: str
@@ -80,6 +82,7 @@ class MatrixInstruction:
     function: str = ""
     registers: int = 0
     together: int = 0
+    staged: bool = False
 
     @property
     def threads(self) -> int:
@@ -121,7 +124,8 @@ class Target:
     vector_bytes: width of a vector register. busy: threads that share a core, its ports and its
     caches, so that it never waits. group: on a GPU, the threads that work on a unit
     together, each of them a lane of its vectors; several such, up to `crowd` threads, have wider
-    vectors. shared: bytes of the tiles that they share.
+    vectors. shared: bytes of the tiles that they share, where many groups are to fit on a core.
+    staging: the same where one group keeps it busy, by operands that are copied ahead.
     exchanges: they hand each other numbers, without one. wide: bytes that one of them loads or
     stores at once.
     l2_rate: bytes a cycle from the second cache. clock: cycles a second, on all threads at once.
@@ -154,6 +158,7 @@ class Target:
     group: int = 1
     crowd: int = 1
     shared: int = 48 << 10
+    staging: int = 0
     exchanges: bool = False
     wide: int = 4
     costs: Costs = Costs()

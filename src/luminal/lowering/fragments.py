@@ -18,11 +18,13 @@ def fragments_of(body: list[Statement], target: Target) -> dict[Lanes, Fragment]
     """How the matrices of a program lie, by their lanes."""
     known = {i.name: i.fragments for i in target.instructions}
     found: dict[Lanes, Fragment] = {}
-    for ins in instructions(body):
-        if is_matrix(ins):
-            for val, fragment in zip(ins.args, known[ins.op], strict=True):
-                if found.setdefault(val.lanes, fragment.ordered) != fragment.ordered:
-                    raise Illegal(f"{val.lanes} are rows here and columns there")
+    matrices = [s for s in instructions(body) if is_matrix(s)]
+    pairs = [pair for s in matrices for pair in zip(s.args, known[s.op], strict=True)]
+    staged = {val.memory: fragment for val, fragment in pairs if val.dtype is None}
+    pairs += [(s.out, staged[s.args[0].memory]) for s in copies(body) if s.out]
+    for val, fragment in pairs:
+        if val.dtype and found.setdefault(val.lanes, fragment.ordered) != fragment.ordered:
+            raise Illegal(f"{val.lanes} are rows here and columns there")
     for ins in instructions(body):
         if ins.op.startswith("across.") and ins.out and ins.out.lanes:
             (_, outer), (_, inner) = ins.args[0].lanes
@@ -31,6 +33,10 @@ def fragments_of(body: list[Statement], target: Target) -> dict[Lanes, Fragment]
     if len({fragment.threads for fragment in found.values()}) > 1:
         raise Illegal("matrices of different numbers of threads")
     return found
+
+
+def copies(body: list[Statement]) -> list[Instruction]:
+    return [s for s in instructions(body) if s.op == "copy"]
 
 
 def steps_apart(way: Fragment, side: int) -> list[int]:
@@ -48,6 +54,7 @@ def steps_apart(way: Fragment, side: int) -> list[int]:
 def widest(body: list[Statement]) -> int:
     """Lanes of the widest vector that no matrix instruction touches."""
     matrices = {v.lanes for s in instructions(body) if is_matrix(s) for v in s.args}
+    matrices |= {s.out.lanes for s in copies(body) if s.out}
     vectors = [v.lanes for s in instructions(body) for v in (*s.args, s.out) if v]
     free = (wide(x) for x in vectors if not any({*x} <= {*way} for way in matrices))
     return max(free, default=1)

@@ -30,6 +30,7 @@ from .matrices import registers
 from .narrow import narrow_indices
 from .place import Memory, Place
 from .reduce import Accumulators
+from .staging import staged
 from .threads import spread
 from .tree import Tree, build
 from .values import Registers, Values
@@ -64,7 +65,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     )
     registers(program, target.instructions)  # or it is illegal
     if target.group > 1:
-        program = spread(program, target, _ordered(kernel))
+        program = spread(staged(program, target, schedule.stages), target, _ordered(kernel))
     else:
         program = fetch_ahead(program, target)
     return narrow_indices(program, kernel.sizes) if target.index_bits == 32 else program

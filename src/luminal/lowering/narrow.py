@@ -50,6 +50,10 @@ def _shifted(a: Interval, b: Interval) -> Interval:
     return _corners(lambda x, y: int(x) >> int(y))(a, b) if fits else UNKNOWN
 
 
+def _bits(most: float) -> Interval:
+    return UNKNOWN if isinf(most) else (0, (1 << int(most).bit_length()) - 1)
+
+
 RULES: dict[str, Callable[..., Interval]] = {
     "add": _corners(lambda x, y: x + y),
     "mul": _corners(lambda x, y: x * y),
@@ -59,6 +63,7 @@ RULES: dict[str, Callable[..., Interval]] = {
     "floor_div": _quotient,
     "shift_right": _shifted,
     "expand": lambda a: a,
+    "xor": lambda a, b: _bits(max(a[1], b[1])) if min(a[0], b[0]) >= 0 else UNKNOWN,
 }
 
 

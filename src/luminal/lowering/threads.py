@@ -33,11 +33,13 @@ from .barriers import BARRIER, with_barriers
 from .builder import integer
 from .fragments import fragments_of, most_lanes, steps_apart, widest
 from .neighbours import side_by_side
-from .owners import THREAD, Owners, Row, Way, wide
-from .place import Lanes, strides
+from .owners import THREAD, Row, Way, wide
+from .place import Lanes
+from .shared_operands import Staged
 from .verify import LOADS, STORES, instructions, is_matrix, parted
 
 NONE: frozenset[str] = frozenset()
+PLAIN = ("barrier", "commit", "await", "settle")
 
 
 def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> Program:
@@ -65,21 +67,22 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     before = [s for s in program.body if s is not units and s not in vectors]
     tiles = (*(replace(t, space="shared") for t in program.tiles), *lanes.tiles.values())
     total = sum(tile.bytes for tile in tiles)
-    if total > target.shared:
+    if total > max(target.shared, target.staging * any(tile.row for tile in tiles)):
         raise Illegal(f"tiles of {total} bytes for the threads of a unit")
     around = [*before, replace(units, body=[together])]
     return replace(program, body=around, tiles=tiles, workspace=0)
 
 
-class _Lanes(Owners):
+class _Lanes(Staged):
     """What one of the threads does. widest: lanes of a vector. written: memories that change."""
 
     def __init__(
         self, target: Target, fragments: Mapping[Lanes, Fragment], multiples: Multiples,
         widest: int, written: Collection[str],
     ) -> None:  # fmt: skip
-        super().__init__(max(target.group, widest), fragments, multiples)
-        self.written, self.matrices = written, {i.name: i for i in target.instructions}
+        known = {i.name: i for i in target.instructions}
+        super().__init__(max(target.group, widest), fragments, multiples, known)
+        self.written = written
         self.exchanges, self.wide, self.warp = target.exchanges, target.wide, target.group
         self.tiles: dict[tuple[DType, int], Tile] = {}
         self.loaded: dict[str, str] = {}  # under a condition
@@ -134,8 +137,10 @@ class _Lanes(Owners):
         self.out.append(replace(loop, body=body, carried=carried, count=self.scalar(loop.count)))
 
     def instruction(self, ins: Instruction) -> None:
-        if ins.op == "barrier":
+        if ins.op in PLAIN:
             self.out.append(ins)
+        elif ins.op == "copy" and ins.out is not None:
+            self.copy(ins, ins.out)
         elif ins.op in STORES:
             self.store(ins)
         elif ins.out is not None:
@@ -146,7 +151,7 @@ class _Lanes(Owners):
 
     def numbers(self, ins: Instruction, out: Val, way: Way) -> Row:
         """What an instruction makes, as a part of a matrix or lane by lane."""
-        if is_matrix(ins):
+        if is_matrix(ins) or ins.op == "settled":
             return self.matrix(ins, out)
         if ins.op.startswith("across."):
             return self.reduced(ins, out, way)
@@ -216,6 +221,8 @@ class _Lanes(Owners):
 
     def matrix(self, ins: Instruction, out: Val) -> Row:
         """Executed by all threads together, each with its elements in registers."""
+        if ins.op == "settled" or self.matrices[ins.op].staged:
+            return self.staged(ins, out)
         whole = self.matrices[ins.op]
         held = [self.elements(val, fragment) for val, fragment in zip(ins.args, whole.fragments)]
         each = [len(f.elements) for f in self.matrices[whole.part or whole.name].fragments]
@@ -227,15 +234,6 @@ class _Lanes(Owners):
             made += (self.emit("shuffle", (sums, sums), out.dtype, (i,)) for i in range(sums.width))
         found = dict(zip(whole.fragments[0].elements, made, strict=True))
         return tuple(found[element] for element in whole.fragments[0].ordered.elements)
-
-    def elements(self, val: Val, fragment: Fragment) -> Row:
-        """In the order in which an instruction takes them."""
-        way = fragment.ordered
-        row = dict(zip(way.elements, self.row(val, way), strict=True))
-        return tuple(row[element] for element in fragment.elements)
-
-    def packed(self, row: Row, dtype: DType | None) -> Val:
-        return self.emit("pack", row, dtype, lanes=(("registers", len(row)),))
 
     # ---- memory
 
@@ -289,20 +287,6 @@ class _Lanes(Owners):
                 yield from ((at + n, 1) for n in range(count))
             else:
                 yield at, count
-
-    def along(self, ins: Instruction, lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
-        """Where a thread begins behind a position, and its numbers from there on."""
-        count = len(way.elements) if way else 1
-        total, further = integer(0), [ins.attrs[0]] * count
-        for lane, stride in zip(lanes, strides(ins, lanes)):
-            start, more = self.places(lane, lanes, way)
-            if stride:
-                total = self.once("add", total, self.once("mul", start, stride))
-                further = [n + m * stride for n, m in zip(further, more)]
-        return total, further
-
-    def moved(self, position: Val, where: Val) -> Val:
-        return position if where.literal else self.emit("offset", (position, where), None)
 
     def store(self, ins: Instruction) -> None:
         value = ins.args[0]

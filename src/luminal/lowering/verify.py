@@ -10,11 +10,12 @@ from ..errors import VerifyError
 from ..graph.dtype import DType, boolean, i32, i64
 from ..graph.scalars import REDUCTIONS, SCALARS
 from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
+from .arrivals import check_arrivals
 
 T = TypeVar("T")
 NARROW = ("f16", "bf16")
 INDICES = (i32, i64)
-MEETINGS = ("barrier", "exchange")  # of all threads of a unit
+MEETINGS = ("barrier", "exchange", "settle", "settled")  # of all threads of a unit
 LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
 
 
@@ -46,6 +47,7 @@ class _Verifier:
         stores = [s for s in instructions(outside) if s.out is None]
         _require(not stores, "a store stands outside the loop over units")
         self._body(self.program.body)
+        check_arrivals(self.program)
 
     def _threads(self, units: Parallel, inner: list[Parallel]) -> None:
         """All threads of a unit take the same way to every barrier."""
@@ -139,7 +141,8 @@ class _Verifier:
             memory = self.memories.get(position.memory)
             _require(memory is not None, f"there is no memory {position.memory!r}")
             moved = ins.args[0] if ins.op in STORES else ins.out
-            if moved is not None and memory is not None and moved.dtype is not None:
+            read = ins.op in (*LOADS, *STORES, "copy", "prefetch", "offset")
+            if read and moved is not None and memory is not None and moved.dtype is not None:
                 _require(moved.dtype is memory.dtype, f"{position.memory} holds {memory.dtype}")
 
     def _check(self, ins: Instruction) -> None:
@@ -195,6 +198,8 @@ def _multiplied(ins: Instruction, threads: int | None) -> bool:
     """The operands of a matrix instruction have the lanes of its result and collapsed ones; or one
     has its rows, the other its columns; or all are registers of a thread."""
     lanes, (a, b) = _out(ins).lanes, ins.args[1:]
+    if a.dtype is None:
+        return b.dtype is None and len(lanes) == (1 if threads else 2)
     if threads:
         return len(lanes) == len(a.lanes) == len(b.lanes) == 1
     if a.lanes[: len(lanes)] == b.lanes[: len(lanes)] == lanes:
@@ -259,6 +264,8 @@ SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
     "store": ("", "vpm?", 1), "scatter_at": ("", "vpwm?", 0), "prefetch": ("", "p", 1),
     "scatter": ("", "vpm?", -1),
     "gemm": ("", "pppnnnnnn", 2), "barrier": ("", "", 0), "exchange": ("v", "o", 1),
+    "copy": ("v", "ppm?", -1), "commit": ("", "", 0), "await": ("", "", 1),
+    "settle": ("", "", 1), "settled": ("v", "o", 0),
 }  # fmt: skip
 
 

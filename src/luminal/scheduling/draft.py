@@ -14,6 +14,7 @@ from .facts import Facts
 from .outline import Outline
 from .panels import panels
 from .paths import Room, fitted, inner, narrowed
+from .score import stages
 from .solver import Solver
 from .tile import Pair, Tile, packed
 
@@ -43,13 +44,25 @@ class Draft:
         )
         layouts = {**panels(self.found, self.tiles, self.paths), **self.layouts}
         schedule = Schedule(
-            self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8)
+            self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8),
+            stages=self._stages(),
         )
         return replace(self.facts.kernel, values=values), schedule
 
     def _domain(self, v: Value) -> dict[str, tuple[Index | None, Index | None]]:
         known = {axis: ends for axis, ends in self.ends.items() if axis in v.points}
         return {**self.facts.domain(v), **known}
+
+    def _stages(self) -> int:
+        """How many turns of a staged product's loop have tiles: as many as there is room for."""
+        tile, group = self.found.tile, self.found.group
+        if not (tile and tile.pair and tile.pair[0].staged):
+            return 0
+        accesses = {x.name: x for v in group for x in self.facts.accesses(v)}.values()
+        wide = {**tile.sizes, tile.pair[1]: tile.pair[0].collapse}
+        size = sum(x.dtype.bytes * prod(wide.get(a, 1) for a in x.axes) for x in accesses)
+        most = stages(self.target, size)
+        return self.facts.decisions.number("stages", most, range(3, most + 1))
 
     # ---- one value
 

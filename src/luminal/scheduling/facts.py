@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ..graph.dtype import DType
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import (
     Apply,
@@ -38,6 +38,7 @@ from ..kernel.work import usual_sizes
 from .decisions import Decisions
 
 FAR = 1 << 20  # elements: an axis that moves an access by data
+STAGES = 4  # turns of a loop, at least, whose operands are copied ahead
 FLOORED = 3  # elements, at least: an axis that moves an access through a floor
 
 
@@ -299,7 +300,7 @@ class Facts:
         for instruction in self.target.instructions:
             if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
                 continue
-            if instruction.registers:
+            if instruction.registers or instruction.staged:
                 continue
             for x, y in (value.factors, value.factors[::-1]):
                 if operands(instruction, x, y, self.by_name) is None:
@@ -322,8 +323,32 @@ class Facts:
         alike = dict(first=found[0].first, second=found[0].second, collapse=found[0].collapse)
         return [
             (i, found[1]) for i in self.target.instructions
-            if i.rows > 1 and all(getattr(i, name) == known for name, known in alike.items())
+            if i.rows > 1 and not i.staged
+            and all(getattr(i, name) == known for name, known in alike.items())
         ]  # fmt: skip
+
+    def staged(self, value: Value) -> list[tuple[MatrixInstruction, str]]:
+        """As `matrices`, for instructions whose operands, rows of memory, are copied ahead."""
+        found = self.pair(value)
+        if found is None or found[0].rows == 1 or value.rescale or len(value.over) > 1:
+            return []
+        (like, axis), (x, y) = found, value.factors
+        rows = operands(like, x, y, self.by_name)
+        return [
+            (i, axis) for i in self.target.instructions
+            if i.staged and (i.first, i.second) == (like.first, like.second)
+            and self.static[axis] and self.size[axis] % i.collapse == 0
+            and self.size[axis] >= STAGES * i.collapse
+            and all(isinstance(e, Load) and self._in_rows(e, axis) for e in rows or ())
+        ]  # fmt: skip
+
+    def _in_rows(self, e: Load, axis: str) -> bool:
+        """Its rows run along an axis, and begin at multiples of 16 bytes."""
+        buffer, plain = self.buffers[e.buffer], not e.slots and e.index[-1] == Index.of(axis)
+        if plain and not buffer.layout and not self.access(e).packable:
+            row, above = buffer.shape[-1], names_of(e.index[:-1])
+            return row.is_constant and row.constant * e.dtype.bytes % 16 == 0 and axis not in above
+        return self.access(e).packable
 
     def apart(self, value: Value, row: str, column: str) -> bool:
         """Of the factors of a sum of products one has the first of these axes, the other the

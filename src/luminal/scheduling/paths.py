@@ -164,6 +164,8 @@ def _reduced(
         most = UNROLLED if written else WHOLE
         whole = fixed and 0 < body * turns <= min(most, LONGEST // each) and turns <= WINDOW
         many = turns if whole else _times(value, facts, turns if fixed else 0, body, each)
+        if tile.pair and tile.pair[0].staged:
+            whole, many = False, 1
         if not (whole and many > 1 and a not in room.within):
             serial = room.walk(a, many * step) + serial
         written = ([Loop(a, step, "unroll")] if many > 1 else []) + written

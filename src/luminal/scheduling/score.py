@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import Apply, Value, walk
-from ..kernel.target import MatrixInstruction
+from ..kernel.target import MatrixInstruction, Target
 from .facts import Access, Facts, round_up
 from .tile import Pair, Tile
 
@@ -20,6 +20,9 @@ COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is cop
 LINE = 64  # bytes
 WINDOW = 16  # positions of a window that are written out
 CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
+STAGED_ROWS = 64  # of a staged product that four warps execute
+SUMS = 128  # registers of a thread for sums, where operands take none
+STAGES = 6  # turns of a loop whose operands are copied ahead, at most
 AGAIN = 8  # loads of an element that make up for a copy
 
 Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
@@ -36,6 +39,11 @@ class Job:
     work: list[Work]
     span: Mapping[str, int]
     may_copy: bool
+
+
+def stages(target: Target, tile: int) -> int:
+    """Turns of a loop for whose operands, so many bytes in each, there is room."""
+    return min(STAGES, target.staging // max(1, tile))
 
 
 def operations(facts: Facts, group: list[Value]) -> list[Work]:
@@ -85,6 +93,8 @@ class Score:
         if self.rows and self.pair and self.pair[0].registers:
             return self._whole_matrices(self.pair[0], self.pair[1], accumulators)
         warps = self.pair[0].threads // self.target.group if self.rows and self.pair else 1
+        if self.rows and self.pair and self.pair[0].staged:
+            return self._staged_tile(self.pair[0], accumulators, warps)
         if accumulators >= self.target.registers * warps:
             return None
         partial = self._partial(accumulators)
@@ -153,6 +163,32 @@ class Score:
         together = x.packable or x.stride(axis) == 1
         self.loads += again * held * (1 if together else 4 / x.dtype.bytes)
         self._stream(x, vectors)
+
+    def _staged_tile(
+        self, instruction: MatrixInstruction, accumulators: float, warps: int
+    ) -> Tile | None:
+        """The tile of an instruction that takes its operands from shared tiles: into these they are
+        copied once, and read for every 64 rows. A unit keeps a core busy, and the last units leave
+        some of these idle."""
+        target, tile = self.target, 0
+        for x in {x.name: x for x in self.job.accesses}.values():
+            vectors, first = self._vectors(x.axes), self.rows in x.axes
+            size = vectors * self.width * instruction.collapse * x.dtype.bytes
+            again = len(self.job.group) if first else instruction.rows // STAGED_ROWS
+            self.loads += size * (1 + again) / (target.group * 4)
+            tile += int(size)
+            self._stream(x, vectors)
+        if accumulators > SUMS * warps or stages(target, tile) < 3:
+            return None
+        steps = self._steps(accumulators * instruction.cycles / target.fma_ports, accumulators)
+        units = prod(-(-self.job.facts.size[a] // self.sizes.get(a, 1)) for a in self.kept)
+        cores = max(1, target.threads // target.busy)
+        idle = -(-units // cores) * cores / units
+        return Tile(
+            self.lane, False, self.sizes, instruction.columns, self.pair, rows=self.rows,
+            cycles=steps * self._waste() / self.points * idle,
+            loads=(self.loads + self.traffic / target.l2_rate) / accumulators,
+        )  # fmt: skip
 
     def _whole_matrices(
         self, instruction: MatrixInstruction, axis: str, accumulators: float

@@ -93,12 +93,16 @@ class Solver:
         value, facts = group[0], self.facts
         alike = value.reduction is not None and len({tuple(facts.matrices(v)) for v in group}) == 1
         pairs = facts.matrices(value) if alike else []
+        alike = alike and len({tuple(facts.staged(v)) for v in group}) == 1
+        pairs = pairs + facts.staged(value) if alike else pairs
         if not pairs:
             return
         job = Job(facts, group, accesses, operations(facts, group), self.span, False)
         rows = [a for a in value.axes if facts.apart(value, a, lane)]
         for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
+            if pair[0].staged and (t, u) != (1, 1):
+                continue
             if pair[0].registers and not all(facts.rows_of(v, pair[0], a) for v in group):
                 continue
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +14,7 @@ from ...kernel.kernel import Buffer
 from ...kernel.program import Parallel, Program, Tile, Val
 from .. import text
 from ..contract import Accelerator
-from .prelude import FUNCTIONS, LANES, text_of
+from .prelude import COLUMNS, FUNCTIONS, LANES, text_of
 
 PRODUCTS = {
     "mma_bf16": ml_dtypes.bfloat16, "mma_f16": np.float16, "mma_tf32": np.float32,
@@ -22,29 +22,34 @@ PRODUCTS = {
 }  # fmt: skip
 SHUFFLES = ("lane_xor", "lane_down", "lane_up", "lane_of")
 TYPES = "".join(f"typedef {kind} {name};\n" for name, kind in text.CUDA.types.items())
-SHARED = 1024
 
 
 @dataclass(frozen=True)
 class Check:
-    """A kernel `name` of one warp on these arrays, of which the last is as `wanted` afterwards.
-    arch: the first that it runs on."""
+    """A kernel `name` of one block on these arrays, of which the last is as `wanted` afterwards.
+    arch: the first that it runs on; one with an "a" the only."""
 
     name: str
     text: str
     arrays: Sequence[np.ndarray]
     wanted: np.ndarray
     arch: str
+    threads: int = LANES
+    shared: int = 1024
+
+    def runs_on(self, arch: str) -> bool:
+        own = self.arch.endswith("a")
+        return self.arch == arch if own else _number(self.arch) <= _number(arch)
 
     @property
     def program(self) -> Program:
         """What a launch needs to know."""
-        one, warp = (Val(str(n), i64, literal=True) for n in (1, LANES))
+        one, warp = (Val(str(n), i64, literal=True) for n in (1, self.threads))
         threads = Parallel(Val("%thread", i64), warp, [], "threads")
         buffers = tuple(
             Buffer(f"B{n}", u8, (Index.of(array.nbytes),)) for n, array in enumerate(self.arrays)
         )
-        tiles = (Tile("S", u8, SHARED, "shared"),)
+        tiles = (Tile("S", u8, self.shared, "shared"),)
         return Program(self.name, buffers, (), [Parallel(Val("%u", i64), one, [threads])], tiles)
 
 
@@ -56,9 +61,8 @@ def complete(body: str, names: Sequence[str]) -> str:
 def checks(arch: str, seed: int = 0) -> Iterator[Check]:
     """Those that an architecture has."""
     rng = np.random.default_rng(seed)
-    for check in (*_products(rng), *_matrices(rng), *_shuffles(rng), _copy(rng)):
-        if _number(check.arch) <= _number(arch):
-            yield check
+    made = *_products(rng), *_matrices(rng), *_shuffles(rng), _copy(rng), *_staged(rng)
+    yield from (check for check in made if check.runs_on(arch))
 
 
 def differences(device: Accelerator, arch: str) -> dict[str, float]:
@@ -125,6 +129,29 @@ def _matrices(rng: np.random.Generator) -> Iterator[Check]:
                 [name], [memory, starts, np.zeros((LANES, count), np.uint32)],
                 FUNCTIONS[name].specification(memory, starts),
             )  # fmt: skip
+
+
+def _staged(rng: np.random.Generator) -> Iterator[Check]:
+    """A product of tiles that lie in shared memory, by four warps."""
+    for kind, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
+        for n in COLUMNS:
+            name, count = f"wgmma_{kind}_{n}", n // 2
+            a, b = (rng.standard_normal(rows * 64).astype(dtype).view(np.uint16)
+                    for rows in (64, n))  # fmt: skip
+            c = rng.standard_normal((128, count)).astype(np.float32)
+            made = _check(
+                name, "buffer<u16> A, buffer<u16> B, buffer<f32> C",
+                f"""buffer<u16> a = shared_part<u16>(0, 4096), b = shared_part<u16>(8192, {64 * n});
+                f32 c[{count}];
+                for (int n = lane; n < 4096; n += 128) a[n] = (u16)A[n];
+                for (int n = lane; n < {64 * n}; n += 128) b[n] = (u16)B[n];
+                for (int n = 0; n < {count}; n++) c[n] = C[lane * {count} + n];
+                copies_fence(); __syncthreads(); {name}(c, a, b); products_done(c);
+                for (int n = 0; n < {count}; n++) C[lane * {count} + n] = c[n];""",
+                [name, "copies_fence", "products_done"], [a, b, c],
+                FUNCTIONS[name].specification(c, a, b),
+            )  # fmt: skip
+            yield replace(made, threads=128, shared=8192 + 128 * n)
 
 
 def _shuffles(rng: np.random.Generator) -> Iterator[Check]:

@@ -21,7 +21,7 @@ from .. import text
 from ..contract import Accelerator, Kept, Modelled
 from . import cublaslt, nvrtc
 from .driver import Driver, Memory, opened
-from .limits import like
+from .limits import like, shared_bytes
 from .model import modelled
 from .prelude import DIALECT, instructions_of
 from .shape import group_target, launch_shape, workers
@@ -92,7 +92,7 @@ class Cuda(Accelerator):
     def target(self, threads: int) -> Target:
         products = instructions_of(self.arch)
         return group_target(self._multiprocessors, products, self.gpu.clock, self.gpu.bandwidth,
-                            self._libraries)  # fmt: skip
+                            self._libraries, shared_bytes(self.arch))  # fmt: skip
 
     @functools.cached_property
     def _libraries(self) -> tuple[str, ...]:

@@ -43,6 +43,17 @@ KNOWN = {  # one of each architecture: what is compiled without a GPU is cut to 
 }
 
 
+SHARED = {  # KiB of a block at most (CUDA C++ guide, "Compute capabilities")
+    "sm_75": 64, "sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227,
+    "sm_103": 227, "sm_120": 99,
+}  # fmt: skip
+
+
+def shared_bytes(arch: str) -> int:
+    """That the threads of a block may share."""
+    return SHARED.get(arch.rstrip("af"), 48) << 10
+
+
 def like(arch: str) -> Gpu:
     """The one known of an architecture; something modest where none is."""
     plain = arch.rstrip("af")

@@ -28,9 +28,9 @@ from ...kernel.program import (
     Val,
     When,
 )
-from ...kernel.target import Target
+from ...kernel.target import MatrixInstruction, Target
 from ...kernel.work import work
-from ...lowering.verify import LOADS, STORES, is_matrix
+from ...lowering.verify import LOADS, STORES, instructions, is_matrix
 from .. import text
 from ..contract import Modelled
 from .limits import Gpu
@@ -45,17 +45,24 @@ LATENCY = 480.0  # cycles from a load to its number, from memory
 MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
+ANY = "any"  # part of a loop's turns
 UNIT, SEVERAL, GOLDEN = "unit", 5, (5**0.5 - 1) / 2
 
 
 @dataclass
 class Counted:
-    """Of the threads of a unit, or of one warp: instructions; operations of matrix instructions;
-    cycles of the first cache; cycles that it waits where it is alone; sectors of each buffer, and
-    those of all that lie beyond what would lie side by side."""
+    """Of the threads of a unit, or of one warp: instructions; operations of matrix instructions,
+    and of them those that are staged; of staged products, cycles in which the tensor cores have
+    nothing, turns of their loops, and how many of these copies are ahead; cycles of the first
+    cache; cycles that it waits where it is alone; sectors of each buffer, and those of all that lie
+    beyond what would lie side by side."""
 
     issued: float = 0.0
     tensor: float = 0.0
+    staged: float = 0.0
+    exposed: float = 0.0
+    turns: float = 0.0
+    ahead: float = 0.0
     requests: float = 0.0
     waits: float = 0.0
     sectors: dict[str, float] = field(default_factory=dict)
@@ -88,15 +95,20 @@ def predicted(
     groups = max(1.0, units if program.threads else units / WARP)
     warps = groups * (program.threads or WARP) / WARP
     cycles = gpu.multiprocessors * gpu.clock  # a second, of all
-    resident = _resident(program, registers or target.registers)
+    resident = _resident(program, registers or target.registers, target.staging)
+    if count.staged:  # a few large units: some multiprocessors have one more than others
+        groups = gpu.multiprocessors * float(np.ceil(groups / gpu.multiprocessors))
+    apart = groups * _exposed(count, gpu, target) / cycles
+    apart /= max(1.0, resident * WARP / (program.threads or WARP))  # other blocks go on meanwhile
     turns = np.ceil(warps / (gpu.multiprocessors * resident))
     touched = {name: groups * n * SECTOR for name, n in count.sectors.items()}
     moved = sum(min(_bytes(b, sizes), touched.get(b.name, 0.0)) for b in program.buffers)
     parts = {
         "memory": max(least, moved) / gpu.bandwidth,
-        "second cache": groups * count.delivered * SECTOR / (target.l2_rate * cycles),
-        "first cache": groups * count.requests / cycles,
-        "tensor cores": groups * count.tensor / (MMA * gpu.tensor * cycles),
+        "second cache": groups * count.delivered * SECTOR / (target.l2_rate * cycles) + apart,
+        "first cache": groups * count.requests / cycles + apart,
+        "tensor cores": groups * ((count.tensor - count.staged) / MMA + count.staged)
+                        / (gpu.tensor * cycles) + apart,
         "instructions": groups * count.issued / (SCHEDULERS * cycles),
         "waiting": turns * (count.waits + count.issued * groups / warps) / gpu.clock,
     }
@@ -106,8 +118,10 @@ def predicted(
         "memory": "memory" if moved < 2 * least else "memory: neighbours that nobody uses",
         "second cache": "second cache: the same again" if unused < 0.5 else
                         f"second cache: {unused:.0%} of what it delivers is not used",
-        "first cache": "first cache: the same again",
-        "tensor cores": f"tensor cores: mma.sync reaches {MMA:.0%} of them",
+        "first cache": "shared memory: operands are read again" if count.staged else
+                       "first cache: the same again",
+        "tensor cores": f"tensor cores: {units} units on {gpu.multiprocessors} multiprocessors"
+                        if count.staged else f"tensor cores: mma.sync reaches {MMA:.0%} of them",
         "instructions": "instructions: a number at a time",
         "waiting": f"waits: {warps:.0f} warps where {gpu.multiprocessors * resident} fit",
     }  # fmt: skip
@@ -125,12 +139,23 @@ def _counted(program: Program, sizes: Mapping[str, int], target: Target, units: 
     walks = [_Walk(program, sizes, target, units, int(units * (n * GOLDEN % 1))).counted
              for n in range(1, SEVERAL + 1)]  # fmt: skip
     sums = Counted()
-    for name in ("issued", "tensor", "requests", "waits", "scattered"):
+    for name in ("issued", "tensor", "staged", "exposed", "turns", "ahead", "requests", "waits",
+                 "scattered"):  # fmt: skip
         setattr(sums, name, sum(getattr(each, name) for each in walks) / SEVERAL)
     for each in walks:
         for name, count in each.sectors.items():
             sums.sectors[name] = sums.sectors.get(name, 0.0) + count / SEVERAL
     return sums
+
+
+def _exposed(count: Counted, gpu: Gpu, target: Target) -> float:
+    """Cycles of a staged unit in which nothing is multiplied: its first copies, its end, and what
+    copies take longer than the turns that they are ahead of."""
+    if not count.staged:
+        return 0.0
+    rates = count.staged / gpu.tensor, count.requests, count.delivered * SECTOR / target.l2_rate
+    late = LATENCY / count.ahead - max(rates) / count.turns
+    return count.exposed + max(0.0, late) * count.turns
 
 
 def _bytes(buffer: Buffer, sizes: Mapping[str, int]) -> float:
@@ -158,12 +183,12 @@ def _narrow(factor: Expression) -> DType:
     return factor.dtype
 
 
-def _resident(program: Program, registers: int) -> int:
+def _resident(program: Program, registers: int, most: int) -> int:
     """Warps that a multiprocessor holds at once."""
     threads = program.threads or text.WORKERS
     blocks = min(RESIDENT, REGISTERS // (max(1, registers) * threads))
     if shared := text.shared_bytes(program):
-        blocks = min(blocks, SHARED // shared)
+        blocks = min(blocks, max(SHARED, most) // shared)
     return max(1, blocks) * threads // WARP
 
 
@@ -182,6 +207,7 @@ class _Walk:
         self.warps = (program.threads or WARP) // WARP
         self.loops: list[tuple[str, float]] = []
         self.counted = Counted()
+        self.made = {s.out.name: s for s in instructions(program.body) if s.out}
         self._body(program.body)
 
     # ---- numbers
@@ -202,7 +228,12 @@ class _Walk:
                 waited = self._instruction(s) or waited
             elif isinstance(s, When):
                 held = self._value(s.condition)
-                if held is None or np.any(held):
+                turns = self._turns(s.condition)
+                if turns is not None:
+                    self.loops.append((ANY, turns))
+                    self._body(s.body)
+                    self.loops.pop()
+                elif held is None or np.any(held):
                     self._body(s.body)
             elif isinstance(s, For):
                 self._for(s)
@@ -215,8 +246,27 @@ class _Walk:
         """How often what stands here is done, or by how many turns of these loops it differs."""
         found = 1.0
         for name, count in self.loops:
-            found *= count if loops is None or name in loops else 1.0
+            found *= count if loops is None or name in {ANY, *loops} else 1.0
         return found
+
+    def _turns(self, condition: Val) -> float | None:
+        """In which part of its innermost loop's turns something holds, where that decides it."""
+        if not self.loops or self.loops[-1][0] not in self._of([condition]):
+            return None
+        name, count = self.loops[-1]
+        known = {name: np.arange(count).astype(np.int64)}
+
+        def value(val: Val) -> Any:
+            made = self.made.get(val.name)
+            if val.literal or made is None or name not in self._of([val]):
+                return known.get(val.name, self._value(val))
+            args = [value(a) for a in made.args]
+            if made.op not in SCALARS or made.out is None or any(a is None for a in args):
+                return None
+            return compute(made.op, made.out.dtype or i64, *args)
+
+        held = value(condition)
+        return None if held is None else float(np.mean(held))
 
     def _parallel(self, s: Parallel) -> None:
         if s.level == "threads":
@@ -244,12 +294,14 @@ class _Walk:
 
     def _instruction(self, s: Instruction) -> bool:
         """Whether it waits for memory."""
-        if s.op in LOADS + STORES:
+        if s.op in (*LOADS, *STORES, "copy"):
             return self._access(s)
         if is_matrix(s):
-            made = next(i for i in self.target.instructions if i.name == s.op)
-            per = 2 * made.rows * made.columns * made.collapse * self.warps
-            self.counted.tensor += per * made.first.bytes / 2 * self._times()
+            self._multiply(next(i for i in self.target.instructions if i.name == s.op))
+        if s.op == "await":
+            self.counted.turns += self._times()
+            self.counted.ahead = s.attrs[0] + 1
+            self.counted.exposed += LATENCY  # of the first
         if s.op in ("pack", "shuffle"):
             return False
         if s.out is not None:
@@ -260,8 +312,22 @@ class _Walk:
         if s.op == "offset" or (s.out and s.out.dtype and s.out.dtype.is_integer):
             return False
         cost = SCALARS[s.op].cost if s.op in SCALARS else 1.0
-        self.counted.issued += max(1.0, cost) * self.warps * self._times()
+        self._issued(max(1.0, cost))
         return False
+
+    def _issued(self, count: float) -> None:
+        found = count * self.warps * self._times()
+        self.counted.issued += found
+        self.counted.exposed += 0.0 if self.loops else found / SCHEDULERS
+
+    def _multiply(self, made: MatrixInstruction) -> None:
+        groups = self.warps * WARP / made.threads * self._times()
+        done = 2 * made.rows * made.columns * made.collapse * made.first.bytes / 2
+        self.counted.tensor += done * groups
+        if made.staged:
+            self.counted.staged += done * groups
+            rows = made.rows + made.columns  # of its operands
+            self.counted.requests += rows * made.collapse * made.first.bytes / REQUEST * groups
 
     def _compute(self, s: Instruction, out: Val) -> None:
         args = [self._value(a) for a in s.args]
@@ -274,13 +340,14 @@ class _Walk:
 
     def _access(self, s: Instruction) -> bool:
         stored = s.op in STORES
-        place = s.args[1 if stored else 0]
+        copied = s.op == "copy"
+        place = s.args[1 if stored or copied else 0]
         memory = self.memories[place.memory]
-        loops = self._of(s.args[int(stored) :])
+        loops = self._of(s.args[int(stored or copied) :])
         if s.out is not None:
             self.moved[s.out.name] = loops
         times, counted = self._times(), self.counted
-        counted.issued += self.warps * times
+        self._issued(1.0)
         at = self._value(place)
         if s.op in ("gather_at", "scatter_at"):
             further = self._value(s.args[2 if stored else 1])
@@ -298,7 +365,7 @@ class _Walk:
         before = counted.sectors.get(place.memory, 0.0)
         counted.sectors[place.memory] = before + touched * self._times(loops)
         counted.scattered += (touched - least) * self._times(loops)
-        return not stored
+        return not stored and not copied
 
     def _sectors(self, at: Any, element: int, size: int) -> tuple[float, float]:
         """(those that a warp touches, those that as many bytes side by side would lie in). size:

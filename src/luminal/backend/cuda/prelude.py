@@ -8,10 +8,15 @@ g = l / 4 and t = l mod 4,
     of A  row g + 8 (r mod 2), columns t per + 4 per (r / 2) + 0 .. per - 1
     of B  rows t per + 4 per r + 0 .. per - 1, column g
     of C  row g + 8 (r / 2), column 2 t + r mod 2
+
+`wgmma.mma_async.m64nNk16` is executed by four warps, of which warp w has rows 16 w and on: of C as
+above, r mod 4 in columns 8 (r / 4) and on. A and the columns of B lie in shared memory, rows of 128
+bytes in 128-byte swizzle (PTX ISA, "Asynchronous Warpgroup Level Matrix"): see `Tile.row`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -122,6 +127,41 @@ def matrices(count: int, turned: bool) -> Callable[..., np.ndarray]:
     return specification
 
 
+def staged_product(dtype: Any) -> Callable[..., np.ndarray]:
+    """(c, a, b) -> c + A B: c (128, n), tiles a and b of 64 and 2 n rows, 64 elements in each."""
+
+    def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = (unswizzled(side.view(dtype)).astype(c.dtype) for side in (a, b))
+        places = staged_instruction("", bf16, 1, len(b)).fragments[0].places()
+        return c + (a @ b.T)[places]
+
+    return specification
+
+
+def unswizzled(tile: np.ndarray) -> np.ndarray:
+    """(rows, 64) elements of two bytes as rows."""
+    blocks, rows = tile.reshape(-1, 8, 8), np.arange(tile.size // 64)[:, None]
+    return blocks[rows, np.arange(8) ^ rows % 8].reshape(-1, 64)
+
+
+def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> MatrixInstruction:
+    """One of `FUNCTIONS`, by so many warpgroups below each other."""
+    threads = 128 * down
+    sums = tuple((8 * h, 8 * j + e) for j in range(columns // 8) for h in (0, 1) for e in (0, 1))
+
+    def brought(rows: int) -> Fragment:
+        lines = range(0, rows, threads // 8)
+        elements = tuple((line, e) for line in lines for e in range(8))
+        return Fragment((8, threads // 8), (0, 1), (8, 0), elements)
+
+    c = Fragment((4, 8, 4, down), (0, 1, 16, 64), (2, 0, 0, 0), sums)
+    return MatrixInstruction(
+        f"{function}_{down}", 64, dtype, dtype, f32, STAGED_CYCLES, rows=64 * down,
+        columns=columns, fragments=(c, brought(64 * down), brought(columns)),
+        part=f"{function}_1", function=function, staged=True,
+    )  # fmt: skip
+
+
 def shuffled(source: Callable[[np.ndarray, int], np.ndarray]) -> Callable[..., np.ndarray]:
     """(values, n) -> the values of other lanes; of one's own where there is no such lane."""
 
@@ -177,6 +217,37 @@ _WAIT = """template <int N> __device__ inline void copies_wait() {
   asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }"""
 
 
+_FENCE = 'void copies_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }'
+_PRODUCTS_WAIT = """template <int N> __device__ inline void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }"""
+_PRODUCTS_DONE = """template <int N> __device__ inline void products_done(f32 (&c)[N]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  #pragma unroll
+  for (int n = 0; n < N; n++) asm volatile("" : "+f"(c[n]) :: "memory"); }"""
+
+
+def _staged(name: str, types: str, columns: int) -> str:
+    """Four products along a row; a descriptor says where a tile begins, that 8 rows of it are 1024
+    bytes, and how it is swizzled, and counts in 16 bytes."""
+    count = columns // 2
+    kinds, c = f"f32.{types}.{types}", ", ".join(f'"+f"(c[{n}])' for n in range(count))
+    out = ", ".join(f"%{n}" for n in range(count))
+    steps = "\n".join(
+        f'  asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.{kinds} '
+        f'{{{out}}}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"\n    : {c} : '
+        f'"l"(of_a + {2 * k}), "l"(of_b + {2 * k}));'
+        for k in range(4)
+    )  # fmt: skip
+    return (
+        f"void {name}(f32 (&c)[{count}], buffer<u16> a, buffer<u16> b) {{\n"
+        "  const u64 rows = (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16;\n"
+        "  const u64 of_a = rows | ((u32)__cvta_generic_to_shared(a) & 0x3ffff) >> 4;\n"
+        "  const u64 of_b = rows | ((u32)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;\n"
+        '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n' + steps +
+        '\n  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }'
+    )  # fmt: skip
+
+
 def _shuffle(name: str, intrinsic: str) -> str:
     return (
         f"template <class T> __device__ inline T {name}(T value, int n)"
@@ -203,6 +274,13 @@ def _functions() -> Iterable[Function]:
     yield Function("copy_16", _COPY, copied)
     yield Function("copies_commit", _COMMIT, copied)
     yield Function("copies_wait", _WAIT, copied)
+    for types, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
+        for n in COLUMNS:
+            name = f"wgmma_{types}_{n}"
+            yield Function(name, _staged(name, types, n), staged_product(dtype), "sm_90a")
+    yield Function("copies_fence", _FENCE, staged_product, "sm_90a")
+    yield Function("products_wait", _PRODUCTS_WAIT, staged_product, "sm_90a")
+    yield Function("products_done", _PRODUCTS_DONE, staged_product, "sm_90a")
     for name, intrinsic, source in (
         ("lane_xor", "__shfl_xor_sync", lambda lanes, n: lanes ^ n),
         ("lane_down", "__shfl_down_sync", lambda lanes, n: lanes + n),
@@ -212,6 +290,7 @@ def _functions() -> Iterable[Function]:
         yield Function(name, _shuffle(name, intrinsic), shuffled(source), "sm_75")
 
 
+COLUMNS = (64, 128, 256)  # of a product of tiles
 FUNCTIONS = {made.name: made for made in _functions()}
 
 
@@ -231,13 +310,26 @@ INSTRUCTIONS = tuple(
     )
     for shape in SHAPES
 )  # fmt: skip
+STAGED_CYCLES = 4.0  # of 64 products: the tensor cores' peak
+STAGED = tuple(
+    staged_instruction(f"wgmma_{dtype}_{columns}", dtype, down, columns)
+    for dtype in (bf16, f16) for columns in COLUMNS for down in (1, 2)
+)  # fmt: skip
 DIALECT = replace(
     text.CUDA,
-    matrices={i.part: (i.function, text_of([i.function])) for i in INSTRUCTIONS},
-)
+    matrices={i.part: (i.function, text_of([i.function])) for i in (*INSTRUCTIONS, *STAGED)},
+    staging={
+        op: (form, {name: text_of([name]) for name in re.findall(r"\w+_\w+", form)})
+        for op, form in (
+            ("copy", "copy_16({to}, {source}, {bytes});"), ("commit", "copies_commit();"),
+            ("await", "copies_wait<{n}>(); copies_fence();"), ("settle", "products_wait<{n}>();"),
+            ("settled", "products_done({value});"),
+        )
+    },
+)  # fmt: skip
 
 
 def instructions_of(arch: str) -> tuple[MatrixInstruction, ...]:
     """Those that an architecture ("sm_90a") has."""
     had = int(arch.removeprefix("sm_").rstrip("af"))
-    return INSTRUCTIONS if had >= 80 else ()
+    return INSTRUCTIONS + STAGED * (arch == "sm_90a") if had >= 80 else ()

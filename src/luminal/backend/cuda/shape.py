@@ -30,7 +30,7 @@ class Shape:
 
 def group_target(
     multiprocessors: int, instructions: tuple[MatrixInstruction, ...] = (), clock: float = CLOCK,
-    bandwidth: float | None = None, libraries: tuple[str, ...] = (),
+    bandwidth: float | None = None, libraries: tuple[str, ...] = (), staging: int = 0,
 ) -> Target:
     """A warp works on a unit, each of its threads in a lane; loads of a warp come from the first
     cache one a cycle, where four products could be. What a thread has in registers costs nothing;
@@ -41,7 +41,7 @@ def group_target(
         threads=multiprocessors * BUSY, busy=BUSY, clock=clock,
         bandwidth=bandwidth or multiprocessors * BANDWIDTH,
         index_bits=32, group=WARP, crowd=CROWD, exchanges=True, wide=16, instructions=instructions,
-        libraries=libraries,
+        libraries=libraries, staging=staging,
         costs=Costs(masked=1, second=2, gather=8, transposed=32, straddled=0.25, across=60, cold=0,
                     chains=16),
     )  # fmt: skip

@@ -48,13 +48,19 @@ enum State { READY, AT_BARRIER, AT_WARP, DONE };
 struct Thread { State state; int fiber; unsigned warp_epoch; };
 struct Fiber { jmp_buf resume; ucontext_t context; char* stack; int thread; };
 struct Who { int block = -1, thread = -1; unsigned epoch = 0, warp_epoch = 0; };
-struct Shadow { Who writer, readers[2]; };  // the last reader, and one before it
+struct Shadow { Who writer, readers[2]; int copies = 0; };  // the last reader, and one before it; under way
 struct Copy { char* to; const char* from; Shadow* shadows; int bytes, count, group; };
 struct Copies { Copy* made; int count, room, group; };  // not done yet
+constexpr int PRODUCTS = 32, SUMS = 128, GROUP = 4 * 32;  // of a thread; of one; threads of a group
+struct Staged { char* bytes; Shadow* shadows; };
+struct Product { float sums[SUMS]; Staged a, b; int columns; bool half, done; };
+struct Products { Product* made; int count, done, waiting; };  // waiting: copies without a fence
 
 inline Thread* threads;
 inline Fiber* fibers;
 inline Copies* copies;
+inline Products* products;
+inline int unfenced;
 inline char (*deposits)[DEPOSIT];
 inline int count, current, live, fiber_count, *idle, idle_count, *order_of;
 inline unsigned epoch;
@@ -165,7 +171,11 @@ inline bool release() {
 
 inline bool run_block(uint64_t order) {
   live = count, fiber_count = idle_count = 0, epoch = 0;
-  for (int n = 0; n < count; n++) threads[n] = {READY, -1, 0}, copies[n].count = copies[n].group = 0;
+  for (int n = 0; n < count; n++) {
+    threads[n] = {READY, -1, 0}, copies[n].count = copies[n].group = 0;
+    products[n].count = products[n].done = products[n].waiting = 0;
+  }
+  unfenced = 0;
   memset(shared_bytes, POISON, shared_size);
   if (races) for (long long n = 0; n < shared_size; n++) shared_shadows[n] = Shadow();
   while (live) {
@@ -199,6 +209,7 @@ inline bool conflict(const Who& other) {
 inline Who self() { return {(int)blockIdx.x, current, epoch, threads[current].warp_epoch}; }
 
 inline void reads(Shadow* it) {
+  if (it->copies) fail("reads what is being copied");
   if (conflict(it->writer)) fail("reads what thread %d of block %d writes", it->writer.thread, it->writer.block);
   if (conflict(it->readers[0])) it->readers[1] = it->readers[0];
   it->readers[0] = self();
@@ -370,7 +381,7 @@ template <class T> inline void copy_16(buffer<T> to, buffer<T> from, int count) 
   if (to.count * size < 16 || from.count * size < count) fail("copies 16 bytes beyond the end");
   if ((uintptr_t)to.data % 16 || (uintptr_t)from.data % 16) fail("copies 16 bytes that begin in between");
   if (all.count == all.room) all.made = (Copy*)realloc(all.made, (all.room = 2 * all.room + 8) * sizeof(Copy));
-  for (int e = 0; e < 16 / size && to.shadows; e++) writes(to.shadows + e);  // it may be done at once
+  for (int e = 0; e < 16 / size && to.shadows; e++) writes(to.shadows + e), to.shadows[e].copies++;  // it may be done at once
   all.made[all.count++] = {(char*)to.data, (char*)from.data, to.shadows, count, 16 / (int)size, all.group};
 }
 inline void copies_commit() { simulator::copies[simulator::current].group++; }
@@ -383,9 +394,87 @@ template <int N> inline void copies_wait() {
     if (copy.group >= all.group - N) { all.made[left++] = copy; continue; }
     memcpy(copy.to, copy.from, copy.bytes);
     memset(copy.to + copy.bytes, 0, 16 - copy.bytes);
-    for (int e = 0; e < copy.count && copy.shadows; e++) writes(copy.shadows + e);
+    for (int e = 0; e < copy.count && copy.shadows; e++) writes(copy.shadows + e), copy.shadows[e].copies--;
   }
   all.count = left;
+  Products& mine = products[current];
+  unfenced += !mine.waiting, mine.waiting = 1;
+}
+inline void copies_fence() {
+  using namespace simulator;
+  unfenced -= products[current].waiting, products[current].waiting = 0;
+}
+
+// ---- products of tiles: each thread's part is computed as late as it may be. Until then its sums
+// are NaN that say of which product they are, and which of its sums.
+
+namespace simulator {
+
+inline float ticket(int product, int sum) { return same_bits<float>(0xFFD5A000u | product % PRODUCTS << 8 | sum); }
+inline bool is_ticket(float sum) { return same_bits<unsigned>(sum) >> 13 == 0xFFD5A000u >> 13; }
+inline float sum_of(float sum, int number) {
+  unsigned bits = same_bits<unsigned>(sum);
+  Product& it = products[current].made[bits >> 8 & (PRODUCTS - 1)];
+  if (!is_ticket(sum)) return sum;
+  if (!it.done || (int)(bits & 255) != number) fail("takes sums that are under way");
+  return it.sums[number];
+}
+
+// Of a tile's elements a thread meets its share: all of them are met by a group.
+inline void meets(const Staged& tile, int elements) {
+  for (int n = current % GROUP; n < elements && tile.shadows; n += GROUP) reads(tile.shadows + n);
+}
+inline float of_tile(const Staged& tile, int row, int k, bool half) {
+  unsigned short bits;
+  memcpy(&bits, tile.bytes + 128 * row + 16 * (k / 8 ^ row % 8) + 2 * (k % 8), 2);
+  return half ? F16::of(bits, 0) : BF16::of(bits, 0);
+}
+
+inline void multiply(Product& it) {
+  meets(it.a, 64 * 64), meets(it.b, 64 * it.columns);
+  int lane = current % LANES, first = current % GROUP / LANES * 16 + lane / 4;
+  for (int n = 0; n < it.columns / 2; n++) it.sums[n] = sum_of(it.sums[n], n);
+  for (int k = 0; k < 64; k++) {
+    float rows[2] = {of_tile(it.a, first, k, it.half), of_tile(it.a, first + 8, k, it.half)};
+    for (int j = 0; j < it.columns / 8; j++)
+      for (int e = 0; e < 2; e++) {
+        float b = of_tile(it.b, 8 * j + 2 * (lane % 4) + e, k, it.half);
+        for (int h = 0; h < 2; h++) it.sums[4 * j + 2 * h + e] += rows[h] * b;
+      }
+  }
+  it.done = true;
+}
+
+inline void multiply_all_but(int last) {
+  Products& mine = products[current];
+  for (; mine.done < mine.count - last; mine.done++) multiply(mine.made[mine.done % PRODUCTS]);
+}
+
+template <int N> inline void product(float (&c)[N], buffer<unsigned short> a, buffer<unsigned short> b, bool half) {
+  Products& mine = products[current];
+  if (!mine.made) mine.made = array<Product>(PRODUCTS);
+  if (unfenced) fail("multiplies where copies have arrived without a fence");
+  if (a.count < 64 * 64 || b.count < 128 * N) fail("multiplies beyond the end of a tile");
+  if (((char*)a.data - shared_bytes) % 1024 || ((char*)b.data - shared_bytes) % 1024)
+    fail("multiplies a tile that begins in between");
+  if (mine.count - mine.done == PRODUCTS / 2) fail("has too many products under way");
+  Product& it = mine.made[mine.count % PRODUCTS];
+  it = {{}, {(char*)a.data, a.shadows}, {(char*)b.data, b.shadows}, 2 * N, half, false};
+  for (int n = 0; n < N; n++) it.sums[n] = c[n], c[n] = ticket(mine.count, n);
+  meets(it.a, 64 * 64), meets(it.b, 128 * N);  // it may be done at once
+  mine.count++;
+}
+
+}  // namespace simulator
+
+#define STAGED(n) \
+  inline void wgmma_bf16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, false); } \
+  inline void wgmma_f16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, true); }
+STAGED(64) STAGED(128) STAGED(256)
+template <int N> inline void products_wait() { simulator::multiply_all_but(N); }
+template <int N> inline void products_done(float (&c)[N]) {
+  simulator::multiply_all_but(0);
+  for (int n = 0; n < N; n++) c[n] = simulator::sum_of(c[n], n);
 }
 
 namespace simulator {
@@ -421,9 +510,10 @@ SEEN int simulate(void (*kernel)(const simulator::Slot*), simulator::Slot* slots
   seed = how->seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   blockDim = {(unsigned)count, 1, 1}, gridDim = {(unsigned)how->blocks, 1, 1};
   threads = array<Thread>(count), fibers = array<Fiber>(count), copies = array<Copies>(count);
+  products = array<Products>(count);
   idle = array<int>(count), order_of = array<int>(count);
   deposits = (char(*)[DEPOSIT])array<char>((long long)count * DEPOSIT);
-  shared_bytes = (char*)aligned_alloc(128, (shared_size + 128) & -128ll);
+  shared_bytes = (char*)aligned_alloc(1024, (shared_size + 1024) & -1024ll);
   shared_shadows = races ? new Shadow[shared_size + 1] : nullptr;
   for (int n = 0; n < parameters; n++)
     slots[n].shadows = races && slots[n].shadows ? new Shadow[slots[n].number + 1] : nullptr;
@@ -432,9 +522,9 @@ SEEN int simulate(void (*kernel)(const simulator::Slot*), simulator::Slot* slots
     blockIdx = {(unsigned)(how->order == 1 ? how->blocks - 1 - n : n), 0, 0};
     right = run_block(how->order);
   }
-  for (int n = 0; n < count; n++) free(fibers[n].stack), free(copies[n].made);
+  for (int n = 0; n < count; n++) free(fibers[n].stack), free(copies[n].made), free(products[n].made);
   for (int n = 0; n < parameters; n++) delete[] slots[n].shadows;
   delete[] shared_shadows;
-  free(shared_bytes), free(deposits), free(order_of), free(idle), free(copies), free(fibers), free(threads);
+  free(shared_bytes), free(deposits), free(order_of), free(idle), free(copies), free(products), free(fibers), free(threads);
   return right ? 0 : 1;
 }

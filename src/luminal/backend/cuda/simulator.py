@@ -32,9 +32,9 @@ from .. import text
 from ..contract import Accelerator
 from ..text.writer import written
 from . import nvrtc
-from .limits import like
+from .limits import like, shared_bytes
 from .model import predicted
-from .prelude import DIALECT, INSTRUCTIONS
+from .prelude import DIALECT, instructions_of
 from .shape import BANDWIDTH, Shape, group_target, launch_shape, workers
 
 PRELUDE = Path(__file__).with_name("simulator.hpp")
@@ -111,7 +111,7 @@ class Simulator(Accelerator):
 
     def target(self, threads: int) -> Target:
         compiler()
-        return group_target(MULTIPROCESSORS, INSTRUCTIONS)
+        return group_target(MULTIPROCESSORS, instructions_of(ARCH), staging=shared_bytes(ARCH))
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, DIALECT)

@@ -38,6 +38,8 @@ class Dialect:
     the group, of all groups, of the thread in its group. barrier: where the threads of a group
     meet; "" where there are none. exchange: of a `value` between two threads that differ in one
     `bit`. registers: of a multiprocessor, where a kernel may say how many groups shall fit.
+    staging: how staged operands are brought and waited for, by operation, and the text of functions
+    that this calls.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Dialect:
     exchange: str = ""
     shared: str = ""
     matrices: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    staging: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     words: tuple[str, str] = ("", "")
     registers: int = 0
 
@@ -112,7 +115,7 @@ template <int N, class R, class T> __device__ inline void store_words(T* to, con
 """  # the simulator has its own, which know how far memory reaches
 _MEMORY = _POINTERS + """
 template <class T> __device__ inline T* shared_part(long long at, long long)
-{ extern __shared__ __align__(128) unsigned char shared_bytes[]; return (T*)(shared_bytes + at); }
+{ extern __shared__ __align__(1024) unsigned char shared_bytes[]; return (T*)(shared_bytes + at); }
 #endif
 """
 _WORDS = ("load_words<{count}>({name}, {memory} + ({place}));",

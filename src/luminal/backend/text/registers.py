@@ -18,6 +18,7 @@ class Registers(Writer):
 
     words: tuple[str, str]
     matrices: Mapping[str, tuple[str, str]]
+    staging: Mapping[str, tuple[str, Mapping[str, str]]]
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -28,6 +29,8 @@ class Registers(Writer):
             self.store_several(ins, indent)
         elif ins.op in self.matrices and ins.out is not None:
             self.matrix(ins, ins.out, indent)
+        elif ins.op in self.staging:
+            self.staged(ins, indent)
         elif ins.op == "shuffle" and ins.out is not None and ins.args[0].width > 1:
             text = self.picked(ins)
             kind = self.type(ins.out.dtype)
@@ -74,13 +77,43 @@ class Registers(Writer):
         return f"({self.type(dtype)})({name}[{word}] >> {8 * byte})"
 
     def matrix(self, ins: Instruction, out: Val, indent: str) -> None:
-        acc, a, b = (self.value(a) for a in ins.args)
+        acc, *sides = ins.args
+        a, b = (self.value(s) if s.dtype else self.at(s) for s in sides)
         function, text = self.matrices[ins.op]
         self.functions[function] = text
-        (kind, count), made = self.held(out), self.array(out)
-        parts = ", ".join(f"{acc}[{n}]" for n in range(count))
-        self.lines.append(f"{indent}{kind} {made}[{count}] = {{{parts}}};")
+        made = self.copied(acc, out, indent)
         self.lines.append(f"{indent}{function}({made}, {a}, {b});")
+
+    def at(self, position: Val, further: int = 0) -> str:
+        """A pointer, of positions that may be the first."""
+        memory, _ = self.memories[position.memory]
+        parts = [p for p in (self.value(position), str(further)) if p != "0"]
+        return f"{memory} + ({' + '.join(parts)})" if parts else memory
+
+    def staged(self, ins: Instruction, indent: str) -> None:
+        """What brings operands into tiles, and waits for them or for what is done with them."""
+        form, functions = self.staging[ins.op]
+        self.functions |= functions
+        known = {"n": str(ins.attrs[0])} if ins.attrs else {}
+        if ins.op == "settled" and ins.out is not None:
+            known["value"] = self.copied(ins.args[0], ins.out, indent)
+        if ins.op == "copy" and ins.out is not None and ins.out.dtype is not None:
+            to, source, *mask = ins.args
+            size = str(ins.out.width * ins.out.dtype.bytes)
+            known |= {"to": self.at(to), "source": self.at(source, ins.attrs[0]), "bytes": size}
+            if mask:  # a row beyond the end has no place
+                held, (memory, _) = self.value(mask[0]), self.memories[source.memory]
+                known["bytes"] = f"{held} ? {size} : 0"
+                place = known["source"].removeprefix(f"{memory} + ")
+                known["source"] = f"{memory} + ({held} ? {place} : 0)"
+        self.lines.append(indent + form.format(**known))
+
+    def copied(self, acc: Val, out: Val, indent: str) -> str:
+        """An array with what another one has."""
+        name, (kind, count), made = self.value(acc), self.held(out), self.array(out)
+        parts = ", ".join(f"{name}[{n}]" for n in range(count))
+        self.lines.append(f"{indent}{kind} {made}[{count}] = {{{parts}}};")
+        return made
 
     # ---- memory
 

@@ -65,6 +65,7 @@ class _Text(Registers):
         super().__init__(program)
         self.dialect, self.language = dialect, dialect.name
         self.matrices, self.words = dialect.matrices, dialect.words
+        self.staging = dialect.staging
         self.thread, self.barrier, self.exchange = dialect.thread, dialect.barrier, dialect.exchange
 
     def text(self) -> str:

@@ -1,0 +1,96 @@
+"""What a thread brings of the operands that it shares, what it has of their products, and where it
+has its elements of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+
+from ..errors import Illegal
+from ..graph.dtype import DType
+from ..kernel.program import Instruction, Val
+from ..kernel.target import Fragment, MatrixInstruction
+from .aligned import Multiples
+from .builder import integer
+from .owners import Owners, Row, Way
+from .place import Lanes, strides
+
+
+class Staged(Owners):
+    """matrices: the instructions that there are, by name."""
+
+    def __init__(
+        self, threads: int, fragments: Mapping[Lanes, Fragment], multiples: Multiples,
+        matrices: Mapping[str, MatrixInstruction],
+    ) -> None:  # fmt: skip
+        super().__init__(threads, fragments, multiples)
+        self.matrices = matrices
+
+    def staged(self, ins: Instruction, out: Val) -> Row:
+        """Under way until it is settled: each warpgroup has rows or columns of its own."""
+        way, positions, op = self.ways(out.lanes)[0], list(ins.args[1:]), ins.op
+        assert way is not None
+        if positions:
+            whole = self.matrices[ins.op]
+            op, each = whole.part, len(self.matrices[whole.part].fragments[0].ordered.digits)
+            digits = list(zip(self.digits(way), way.rows, way.columns))[each:]
+            for side, place in enumerate(map(self.scalar, positions)):
+                for digit, *moves in digits:
+                    further = self.once("mul", digit, moves[side] * whole.collapse)
+                    place = self.moved(place, further) if moves[side] else place
+                positions[side] = place
+        known = (i.fragments[0] for i in self.matrices.values() if i.staged)
+        order = next(f.elements for f in known if f.ordered == way)
+        acc = self.packed(self.elements(ins.args[0], replace(way, elements=order)), out.dtype)
+        sums = self.emit(op, (acc, *positions), out.dtype, lanes=acc.lanes)
+        made = [self.emit("shuffle", (sums, sums), out.dtype, (i,)) for i in range(sums.width)]
+        found = dict(zip(order, made, strict=True))
+        return tuple(found[element] for element in way.elements)
+
+    def elements(self, val: Val, fragment: Fragment) -> Row:
+        """In the order in which an instruction takes them."""
+        way = fragment.ordered
+        row = dict(zip(way.elements, self.row(val, way), strict=True))
+        return tuple(row[element] for element in fragment.elements)
+
+    def packed(self, row: Row, dtype: DType | None) -> Val:
+        return self.emit("pack", row, dtype, lanes=(("registers", len(row)),))
+
+    def copy(self, ins: Instruction, out: Val) -> None:
+        """A thread's parts of rows, 16 bytes each, to where a staged tile has them (`Tile.row`)."""
+        way, (tile, source) = self.ways(out.lanes)[0], map(self.scalar, ins.args[:2])
+        assert out.dtype is not None and way is not None
+        masks = self.row(ins.args[2], way) if len(ins.args) > 2 else ()
+        where, further = self.along(ins, out.lanes, way)
+        begin, each = self.moved(source, where), 16 // out.dtype.bytes
+        (row, rows), (column, _) = (self.places(lane, out.lanes, way) for lane in out.lanes)
+        size = out.lanes[1][1]
+        block = self.once("xor", self.once("floor_div", column, each), self.once("mod", row, 8))
+        place = self.once("add", self.once("mul", row, size), self.once("mul", block, each))
+        to, aligned = self.moved(tile, place), self.multiples.of(begin)
+        for n, at in enumerate(further):
+            if n % each:
+                continue
+            if gcd(aligned, at) % each or rows[n] % 8:
+                raise Illegal(f"{source.memory} is not copied by 16 bytes")
+            further_on = integer(rows[n] * size)
+            here = self.emit("offset", (to, further_on), None) if rows[n] else to
+            self.out.append(Instruction(
+                self.fresh(out.dtype, (("registers", each),)), "copy",
+                (here, begin, *masks[n : n + 1]), (at,),
+            ))  # fmt: skip
+
+    def along(self, ins: Instruction, lanes: Lanes, way: Way) -> tuple[Val, list[int]]:
+        """Where a thread begins behind a position, and its numbers from there on."""
+        count = len(way.elements) if way else 1
+        total, further = integer(0), [ins.attrs[0]] * count
+        for lane, stride in zip(lanes, strides(ins, lanes)):
+            start, more = self.places(lane, lanes, way)
+            if stride:
+                total = self.once("add", total, self.once("mul", start, stride))
+                further = [n + m * stride for n, m in zip(further, more)]
+        return total, further
+
+    def moved(self, position: Val, where: Val) -> Val:
+        return position if where.literal else self.emit("offset", (position, where), None)

@@ -1,0 +1,211 @@
+"""Products whose operands are copied ahead into shared tiles: as the default schedule makes them,
+on the simulator, and with faults planted into their loop program and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import luminal
+from luminal import ops
+from luminal.backend import devices
+from luminal.backend.cuda import gpu, nvrtc
+from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.errors import VerifyError, WrongResult
+from luminal.graph.dtype import bf16, f16
+from luminal.kernel.program import Instruction, Program, Statement
+from luminal.lowering.verify import statements, verify
+
+pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def races() -> None:
+    devices.register("cuda races", lambda: Simulator(races=True))
+
+
+def numbers(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:
+    return (RNG.standard_normal(shape) / 4).astype(dtype)
+
+
+def near(found: np.ndarray, wanted: np.ndarray) -> bool:
+    apart = np.abs(found.astype(np.float32) - wanted).max() / np.abs(wanted).max()
+    return bool(apart < 0.01)  # and no NaN
+
+
+def is_staged(program: Program) -> bool:
+    return any(tile.turns for tile in program.tiles)
+
+
+# ---- right
+
+
+@pytest.mark.parametrize("rows, columns, deep, dtype", [
+    (128, 128, 256, bf16),  # fewer turns than tiles
+    (200, 192, 320, bf16),  # a part of a unit in both directions
+    (64, 256, 576, f16),
+])  # fmt: skip
+def test_products(rows: int, columns: int, deep: int, dtype: Any) -> None:
+    graph = luminal.Graph()
+    x = graph.tensor((rows, deep), dtype=dtype, name="x")
+    w, free = numbers(columns, deep, dtype=dtype.numpy), deep == 256
+    kept = graph.tensor(w.shape, dtype=dtype, name="w") if free else graph.constant(w)
+    (x @ kept.T).output("y")
+    rt = graph.compile("cuda races")
+    assert is_staged(rt.kernels[0].program)
+    rt["x"] = given = numbers(rows, deep, dtype=dtype.numpy)
+    if free:
+        rt["w"] = w
+    rt.run()
+    assert near(rt["y"], given.astype(np.float32) @ w.astype(np.float32).T)
+
+
+def test_rows_of_run_time_number_and_an_epilogue() -> None:
+    """Two sums share an operand; whole units and the last one have loops of their own."""
+    graph = luminal.Graph()
+    graph.dim("s", 1, 1024)
+    x, r = (graph.tensor(("s", n), dtype=bf16, name=name) for n, name in ((256, "x"), (128, "r")))
+    gate, up = (numbers(128, 256) for _ in range(2))
+    first, second = (x @ graph.constant(w).T for w in (gate, up))
+    (ops.silu(first) * second + r).output("y")
+    rt = graph.compile("cuda races")
+    assert is_staged(rt.kernels[0].program)
+    for size in (131, 5):
+        rt["x"], rt["r"] = given, rest = numbers(size, 256), numbers(size, 128)
+        rt.run(s=size)
+        a, b = (given.astype(np.float32) @ w.astype(np.float32).T for w in (gate, up))
+        assert near(rt["y"], a / (1 + np.exp(-a)) * b + rest.astype(np.float32))
+
+
+# ---- one product, and what is done to it
+
+
+@pytest.fixture(scope="module")
+def product() -> Any:
+    graph = luminal.Graph()
+    x, w = (graph.tensor((128, 512), dtype=bf16, name=name) for name in "xw")
+    (x @ w.T).output("y")
+    return graph.compile("cuda races")
+
+
+def rewritten(
+    body: list[Statement], change: Callable[[Instruction], list[Instruction]]
+) -> Iterator[Statement]:
+    for s in body:
+        if isinstance(s, Instruction):
+            yield from change(s)
+        else:
+            yield replace(s, body=list(rewritten(s.body, change)))
+
+
+def without(op: str) -> Callable[[Instruction], list[Instruction]]:
+    return lambda s: [] if s.op == op else [s]
+
+
+def later(op: str, more: int) -> Callable[[Instruction], list[Instruction]]:
+    def change(s: Instruction) -> list[Instruction]:
+        return [replace(s, attrs=(s.attrs[0] + more,))] if s.op == op else [s]
+
+    return change
+
+
+def slots_off_by(more: int) -> Callable[[Instruction], list[Instruction]]:
+    """The number of parts after which copies begin anew."""
+    def change(s: Instruction) -> list[Instruction]:
+        if s.op != "mod" or not s.args[1].literal or s.args[1].name != "6":
+            return [s]
+        return [replace(s, args=(s.args[0], replace(s.args[1], name=str(6 + more))))]
+
+    return change
+
+
+PROGRAM_FAULTS = {
+    "no wait": without("await"),
+    "a wait one turn too early": later("await", 1),
+    "no barriers": without("barrier"),
+    "nothing is settled before a tile is filled again": without("settle"),
+    "too little is settled before a tile is filled again": later("settle", 1),
+    "no groups": without("commit"),
+    "tiles for too few turns": slots_off_by(-1),
+    "tiles for too many turns": slots_off_by(1),
+    "sums are read that are under way": lambda s: [replace(s, op="cast")] if s.op == "settled"
+    else [s],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", PROGRAM_FAULTS)
+def test_faults_in_the_program(fault: str, product: Any) -> None:
+    program = product.kernels[0].program
+    verify(program)
+    body = list(rewritten(program.body, PROGRAM_FAULTS[fault]))
+    assert len(statements(body)) <= len(statements(program.body)) and body != program.body
+    with pytest.raises(VerifyError):
+        verify(replace(program, body=body))
+
+
+TEXT_FAULTS = {  # what is changed, and into what; the last of its kind
+    "no wait": ("copies_wait<3>();", ""),
+    "a wait one turn too early": ("copies_wait<3>", "copies_wait<4>"),
+    "no fence": ("copies_fence();", ""),
+    "no barrier before a tile is read": ("copies_fence();\n        __syncthreads();",
+                                         "copies_fence();"),
+    "products are not waited for": ("products_wait<1>", "products_wait<2>"),
+    "sums are read that are under way": ("products_done(", "(void)("),
+    "not swizzled": (" ^ ", " + 0 * "),
+    "a box one row off": ("+ 16384), 16)", "+ 16896), 16)"),
+    "a box that ends too late": ("b0 + (", "b0 + (8192 + "),
+    "one copy is left out": ("copy_16(t1", "if (0) copy_16(t1"),
+    "the tile of another turn": (", 6)", ", 5)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [None, *TEXT_FAULTS])
+def test_faults_in_the_text(fault: str | None, product: Any) -> None:
+    """A wrong result, or an error that says which thread does what; in every order."""
+    (kernel,), (text,) = product.kernels, product.sources().values()
+    if fault:
+        before, after = TEXT_FAULTS[fault]
+        head, found, rest = text.rpartition(before)
+        assert found
+        text = head + after + rest
+    x, w = numbers(128, 512), numbers(128, 512)
+    wanted = x.astype(np.float32) @ w.astype(np.float32).T
+    for order in range(3):
+        device = Simulator(order, races=True)
+        memory = [device.allocate(array.nbytes) for array in (x, w)]
+        for place, array in zip(memory, (x, w)):
+            device.write(place, array)
+        memory.append(device.allocate(2 * 128 * 128))
+        (loaded,) = device.kernels([text.encode()], [kernel.program])
+        result = np.empty((128, 128), ml_dtypes.bfloat16)
+        try:
+            device.launch(loaded, memory, [], device.allocate(64))
+            device.read(memory[-1], result)
+            right = near(result, wanted)
+        except WrongResult:
+            right = False
+        assert right is not bool(fault), order
+
+
+# ---- what the default makes of a large one
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC")
+def test_nvrtc_spills_nothing() -> None:
+    graph = luminal.Graph()
+    graph.dim("s", 1, 1024, hint=512)
+    x = graph.tensor(("s", 4096), dtype=bf16)
+    first, second = (x @ graph.constant(np.zeros((2048, 4096), ml_dtypes.bfloat16)).T
+                     for _ in range(2))  # fmt: skip
+    (ops.silu(first) * second).output()
+    device = gpu.Cuda("sm_90a")
+    rt = graph.compile("cuda:sm_90a")
+    assert is_staged(rt.kernels[0].program)
+    (found,) = device.resources(list(rt.sources().values()))
+    assert found["spilled"] == 0 and found["registers"] <= 255
