@@ -14,6 +14,7 @@ from tests.models.test_seq2seq import SIZES as T5_SIZES
 from tests.models.test_seq2seq import tiny
 
 from luminal.models import T5, Reranker, SentenceEncoder, SparseEncoder
+from luminal.models.seq2seq import Asked
 
 MODERN = {"local_attention": 6, "classifier_pooling": "mean"}
 FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
@@ -72,9 +73,9 @@ def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:
     return model.config.model_type, off, "none", float(np.abs(found - alone).max()) < 1e-5 * size
 
 
-def _t5(directory: Path, more: dict[str, Any], tokens: int) -> tuple[str, float, bool, None]:
+def _t5(directory: Path, more: dict[str, Any], tokens: int) -> tuple[str, float, bool, bool]:
     model = tiny(directory, more)
-    t5, ids = T5(directory, context=100, threads=1), list(range(3, 40))
+    t5, ids = T5(directory, context=100, threads=1, batch=2), list(range(3, 40))
     t5.ends = ()
     rest = np.random.default_rng(0).integers(2, T5_SIZES["vocab_size"], 50).tolist()
     with torch.no_grad():
@@ -84,7 +85,10 @@ def _t5(directory: Path, more: dict[str, Any], tokens: int) -> tuple[str, float,
             eos_token_id=None,
         )  # fmt: skip
     off = float(np.abs(t5.logits(ids, rest) - wanted.numpy()).max() / wanted.abs().max())
-    return "t5", off, t5.complete(ids, tokens) == greedy[0, 1:].tolist(), None
+    expected = greedy[0, 1:].tolist()
+    alone = t5.complete(ids, tokens) == expected
+    batch = t5.complete_all([Asked([5, 9, 2], tokens), Asked(ids, tokens)])[1] == expected
+    return "t5", off, alone, batch
 
 
 transformers.logging.set_verbosity_error()

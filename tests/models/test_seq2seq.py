@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from luminal.cli.main import main
 from luminal.errors import InputError
 from luminal.models import T5
+from luminal.models.seq2seq import Asked
 from luminal.server.faults import Fault
 from luminal.server.requests import Completion
 from luminal.server.rewriting import Rewriter
@@ -52,9 +54,9 @@ def tiny(directory: Path, more: dict[str, Any]) -> T5ForConditionalGeneration:
 )
 def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]) -> None:
     model = tiny(tmp_path, more)
-    t5 = T5(tmp_path, context=100, threads=1)
-    t5.ends = ()
-    for length in (1, 7, 40):
+    t5 = T5(tmp_path, context=100, threads=1, batch=3)
+    t5.ends, together, all_expected = (), list[Asked](), list[list[int]]()
+    for length in (1, 7, 40, 23):
         ids = np.random.default_rng(length).integers(2, 80, length).tolist()
         with torch.no_grad():
             expected = model.generate(
@@ -62,14 +64,19 @@ def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]
                 eos_token_id=None,
             )  # fmt: skip
         assert t5.complete(ids, 64) == expected[0, 1:].tolist()
+        together.append(Asked(ids, 64 - length))  # some end before others
+        all_expected.append(expected[0, 1 : 65 - length].tolist())
         made = np.random.default_rng(0).integers(2, 80, 50).tolist()
         with torch.no_grad():
             wanted = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *made]]))
         wanted = wanted.logits[0].numpy()
         bound = 1e-4 * np.abs(wanted).max()
         np.testing.assert_allclose(t5.logits(ids, made), wanted, atol=bound, rtol=0)
+    assert t5.complete_all(together) == all_expected
     with pytest.raises(InputError, match="0 tokens"):
         t5.complete([])
+    with pytest.raises(InputError, match="from 0 to 79"):
+        t5.complete([80])
 
 
 def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:
@@ -91,6 +98,12 @@ def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:
     rewriter = Rewriter(tmp_path, threads=1)
     made = rewriter.complete(given)
     assert made["choices"][0]["text"] == expected and made["usage"]["prompt_tokens"] == 4
+    other = body | {"prompt": "w7 w30 w1 w2", "max_tokens": 9}
+    wanted = [rewriter.complete(Completion.model_validate(each)) for each in (body, other)]
+    with ThreadPoolExecutor(6) as pool:
+        asked_for = [Completion.model_validate(each) for each in [body, other] * 5]
+        for found, plain in zip(pool.map(rewriter.complete, asked_for), wanted * 5):
+            assert found["choices"] == plain["choices"] and found["usage"] == plain["usage"]
     short = expected.split()[1]
     stopped = rewriter.complete(given.model_copy(update={"stop": short}))["choices"][0]
     assert stopped["text"] == expected.split(short)[0] and stopped["finish_reason"] == "stop"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from llm.checkpoints import checkpoint, greedy
 from starlette.testclient import TestClient
 
+from luminal.cli import main
 from luminal.cli.serve import _bytes_of
 from luminal.errors import InputError
 from luminal.models.llm import Engine
@@ -78,3 +81,13 @@ def test_sizes_and_names_are_checked() -> None:
         _bytes_of(None, None, "much")
     with pytest.raises(InputError, match="same name"):
         build("a/model", Options(), ["b/model"])
+
+
+def test_a_model_without_a_tokenizer_is_refused_before_it_is_compiled(tmp_path: Path) -> None:
+    whole = checkpoint(NAMES[0])[0]
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(whole / name)
+    for models in ((tmp_path,), (whole, tmp_path)):
+        told = CliRunner().invoke(main, ["serve", *map(str, models), "--port", "0"])
+        assert told.exit_code == 1 and "tokenizer.json: no such file" in told.stderr
+        assert not told.stdout and "Traceback" not in told.stderr

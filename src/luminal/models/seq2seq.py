@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ State = dict[str, np.ndarray]
 GREEDY = Sampling()
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A text that shall be made of another one. more: whether it goes on behind these tokens."""
+
+    ids: Sequence[int]
+    limit: int = 256
+    sampling: Sampling = GREEDY
+    more: Callable[[list[int]], bool] = lambda made: True
+
+
 class Reader(nn.Module):
     """ids (1, tokens) -> hidden states, of at most `most` tokens."""
 
@@ -73,12 +84,14 @@ def recorded_reader(config: T5Config, decoder: DecoderConfig, most: int) -> Reco
 class T5:
     """A model that makes a text of a text, from a directory as Hugging Face writes it.
 
-    context: the most tokens of either. options: of `Graph.compile`. Raises WeightsError or
-    Unsupported.
+    context: the most tokens of either. batch: texts made side by side. options: of
+    `Graph.compile`. Raises WeightsError or Unsupported.
     """
 
-    def __init__(self, directory: str | Path, context: int = 512, **options: Any) -> None:
-        self.directory = Path(directory)
+    def __init__(
+        self, directory: str | Path, context: int = 512, batch: int = 1, **options: Any
+    ) -> None:
+        self.directory, self.batch = Path(directory), batch
         given = Fields.load(self.directory / "config.json")
         self.config, self.context = T5Config.load(self.directory / "config.json"), context
         self.decoder = _decoder(given, self.config, context)
@@ -90,46 +103,74 @@ class T5:
         arguments = {"config": self.config, "decoder": self.decoder, "most": context}
         made, self._reader = compiled(recorded_reader, arguments, options)
         give(self._reader, made.model, part_of(state, "encoder.", "memory."))
-        self._writer = DecoderProgram(self.decoder, state, None, 1, Storage(), **options)
+        self._writer = DecoderProgram(self.decoder, state, None, batch, Storage(), **options)
 
     def complete(
         self, ids: Sequence[int], max_tokens: int = 256, sampling: Sampling = GREEDY
     ) -> list[int]:
         """The tokens chosen one after the other, without the end token. Raises InputError."""
-        return list(self.tokens(ids, max_tokens, sampling))
+        return self.complete_all([Asked(ids, max_tokens, sampling)])[0]
 
-    def tokens(
-        self, ids: Sequence[int], max_tokens: int = 256, sampling: Sampling = GREEDY
-    ) -> Iterator[int]:
-        """As `complete`, each as soon as it is chosen."""
-        sampling.check(self.decoder.vocabulary)
-        sampler = Sampler(sampling)
-        self._read(ids)
-        logits = self._writer.prompt(np.array([[self.start]]), [0])
-        for _ in range(min(max_tokens, self.context - 1)):
-            token = sampler.choose(logits[0, 0])
-            if token in self.ends:
-                return
-            yield token
-            logits = self._writer.step(np.array([[token]]))
+    def complete_all(self, asked: Sequence[Asked]) -> list[list[int]]:
+        """As `complete` of each, `batch` of them side by side. Raises InputError."""
+        for each in asked:
+            self.check(each)
+        parts = (asked[n : n + self.batch] for n in range(0, len(asked), self.batch))
+        return [made for part in parts for made in self._together(part)]
+
+    def check(self, asked: Asked) -> None:
+        """Raises InputError for what cannot be completed."""
+        asked.sampling.check(self.decoder.vocabulary)
+        if not 1 <= len(asked.ids) <= self.context:
+            raise InputError(
+                f"a text of {len(asked.ids)} tokens; this model takes 1 to {self.context}"
+            )
+        if not 0 <= min(asked.ids) <= max(asked.ids) < self.config.vocab_size:
+            raise InputError(f"token ids go from 0 to {self.config.vocab_size - 1}")
+
+    def _together(self, asked: Sequence[Asked]) -> list[list[int]]:
+        """What has ended goes along, unread, until all have."""
+        self._read([each.ids for each in asked])
+        samplers = [Sampler(each.sampling) for each in asked]
+        made: list[list[int]] = [[] for _ in asked]
+        fed = np.full((len(asked), 1), self.start)
+        limits = [min(each.limit, self.context - 1) for each in asked]
+        going = [n for n, limit in enumerate(limits) if limit > 0]
+        logits = self._writer.prompt(fed, [0])
+        while going:
+            for n in list(going):
+                token = samplers[n].choose(logits[n, 0])
+                if token in self.ends:
+                    going.remove(n)
+                    continue
+                made[n].append(token)
+                fed[n] = token
+                if len(made[n]) == limits[n] or not asked[n].more(made[n]):
+                    going.remove(n)
+            logits = self._writer.step(fed) if going else logits
+        return made
 
     def logits(self, ids: Sequence[int], made: Sequence[int]) -> np.ndarray:
         """Logits (1 + made, vocabulary) f32 of the first token made of a text and of each that
         follows those made. Raises InputError."""
         if len(made) >= self.context:
             raise InputError(f"{len(made)} tokens made; this model makes {self.context - 1}")
-        self._read(ids)
+        self.check(Asked(ids))
+        self._read([ids])
         given = np.array([[self.start, *made]])
         return self._writer.prompt(given, range(given.shape[1]))[0]
 
-    def _read(self, ids: Sequence[int]) -> None:
-        if not 1 <= len(ids) <= self.context:
-            raise InputError(f"a text of {len(ids)} tokens; this model takes 1 to {self.context}")
-        self._reader["ids"] = np.array([ids], np.int64)
-        self._reader.run()
-        layers = range(self.decoder.layers)
-        names = [f"{what}{n}" for n in layers for what in ("keys", "values")]
-        self._writer.listen([self._reader[name] for name in names])
+    def _read(self, texts: Sequence[Sequence[int]]) -> None:
+        """One after the other; their keys and values side by side, as long as the longest text."""
+        names = [f"{what}{n}" for n in range(self.decoder.layers) for what in ("keys", "values")]
+        longest, found = max(map(len, texts)), list[list[np.ndarray]]()
+        for ids in texts:
+            self._reader["ids"] = np.array([ids], np.int64)
+            self._reader.run()
+            more = ((0, 0), (0, 0), (0, longest - len(ids)), (0, 0))
+            found.append([np.pad(self._reader[name], more) for name in names])
+        heard = [len(ids) for ids in texts] if self.batch > 1 else []
+        self._writer.listen([np.concatenate(each) for each in zip(*found)], heard=heard)
 
     def generate(self, text: str, max_tokens: int = 256, sampling: Sampling = GREEDY) -> str:
         """What the model makes of a text, such as "translate English to German: ..."."""

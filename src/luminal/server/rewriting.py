@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 from .. import forks
 from ..models.llm import Piece, Wishes
 from ..models.llm.text import StopTexts
-from ..models.seq2seq import T5
+from ..models.seq2seq import T5, Asked
 from .faults import Fault
 from .forms import Answer, TextForm
 from .requests import Completion
 
+BATCH = 8  # texts made side by side
+
+
+class Job:
+    """A text that somebody waits for, in tokens. wishes: what it should be."""
+
+    def __init__(self, t5: T5, ids: list[int], wishes: Wishes) -> None:
+        def more(made: list[int]) -> bool:
+            text = t5.decode(made) if wishes.stop else ""
+            return not any(stop in text for stop in wishes.stop)
+
+        self.asked = Asked(ids, wishes.limit, wishes.sampling, more)
+        self.wishes = wishes
+        self.made: list[int] | None = None
+        self.error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.made is not None or self.error is not None
+
 
 class Rewriter:
-    """A T5, loaded when first asked for and used by one thread at a time."""
+    """A T5, loaded when first asked for. Of the requests that wait for it, one runs what all of
+    them want, as many texts side by side as there may be."""
 
     def __init__(self, directory: Path, threads: int | None = None, device: str = "auto") -> None:
         self._directory, self._threads, self._device = directory, threads, device
         self._t5: T5 | None = None
         self._lock = threading.RLock()
+        self._waiting: deque[Job] = deque()
         forks.guard(self, "_lock", forks.OUTER)
 
     @property
@@ -36,27 +59,45 @@ class Rewriter:
         for name, wanted in wanting.items():
             if wanted:
                 raise Fault(400, f"{name}: not with {self.name}", "invalid_value", name)
+        t5 = self._loaded()
+        prompts = [t5.encode(p) if isinstance(p, str) else p for p in given.prompts()]
+        limit = t5.context - 1 if given.limit is None else given.limit
+        jobs = [Job(t5, ids, given.wishes(limit, (), choice, None, (), False))
+                for ids in prompts for choice in range(given.n)]  # fmt: skip
+        for job in jobs:
+            t5.check(job.asked)
+        self._run(t5, jobs)
+        answer = Answer(TextForm(None, False), given.model, sum(map(len, prompts)))
+        return answer.whole([_reply(t5, job) for job in jobs])
+
+    def _loaded(self) -> T5:
         with self._lock:
             if self._t5 is None:
-                self._t5 = T5(self._directory, threads=self._threads, device=self._device)
-            prompts = [self._t5.encode(p) if isinstance(p, str) else p for p in given.prompts()]
-            limit = self._t5.context - 1 if given.limit is None else given.limit
-            replies = [
-                self._reply(self._t5, ids, given.wishes(limit, (), choice, None, (), False))
-                for ids in prompts for choice in range(given.n)
-            ]  # fmt: skip
-        answer = Answer(TextForm(None, False), given.model, sum(map(len, prompts)))
-        return answer.whole(replies)
+                self._t5 = T5(
+                    self._directory, batch=BATCH, threads=self._threads, device=self._device
+                )
+            return self._t5
 
-    @staticmethod
-    def _reply(t5: T5, ids: list[int], wishes: Wishes) -> list[Piece]:
-        tokens, stops = list[int](), StopTexts(wishes.stop)
-        for token in t5.tokens(ids, wishes.limit, wishes.sampling):
-            tokens.append(token)
-            whole = t5.decode(tokens)
-            if any(stop in whole for stop in wishes.stop):
-                break
-        text = stops.push(t5.decode(tokens))
-        ended = stops.found or len(tokens) < min(wishes.limit, t5.context - 1)
-        made = [Piece("", token) for token in tokens]
-        return [*made, Piece(text + stops.flush(), finish="stop" if ended else "length")]
+    def _run(self, t5: T5, jobs: list[Job]) -> None:
+        """Until these are done, by whoever has the lock."""
+        self._waiting += jobs
+        while not all(job.done for job in jobs):
+            with self._lock:
+                taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                try:
+                    for job, made in zip(taken, t5.complete_all([job.asked for job in taken])):
+                        job.made = made
+                except Exception as error:  # whoever waits for them must hear of it
+                    for job in taken:
+                        job.error = error
+
+
+def _reply(t5: T5, job: Job) -> list[Piece]:
+    if job.made is None:
+        assert job.error is not None
+        raise job.error
+    stops, tokens = StopTexts(job.wishes.stop), job.made
+    text = stops.push(t5.decode(tokens))
+    ended = stops.found or len(tokens) < min(job.wishes.limit, t5.context - 1)
+    made = [Piece("", token) for token in tokens]
+    return [*made, Piece(text + stops.flush(), finish="stop" if ended else "length")]

@@ -131,13 +131,14 @@ def _load(model: str | None, options: Options) -> Engine:
         speculate=options.speculate, draft=options.draft, lora=options.lora,
         prefixes=options.prefixes,
         adapters=[_adapter(each)[1] for each in options.adapters],
-        device=options.device,
+        device=options.device, texts=True,
     )  # fmt: skip
 
 
 def _offer(model: str | None, options: Options) -> Offer:
     """What is looked at now is refused now. Raises WeightsError or Unsupported."""
     source = open_source(located(model))
+    source.tokenizer()
     size = sum(file.stat().st_size for file in source.files)
     return Offer(partial(_load, model, options), size)
 

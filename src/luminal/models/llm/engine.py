@@ -101,16 +101,20 @@ class Engine:
         chunk: int = 128, cache: int | None = None,
         queue: int | None = None, kv: str | None = None, speculate: int = 0,
         lora: str | Path | None = None, prefixes: bool = False,
-        adapters: Ordered[str | Path] = (), draft: str | Path | None = None, **options: Any,
+        adapters: Ordered[str | Path] = (), draft: str | Path | None = None, texts: bool = False,
+        **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
         the paged cache holds for all together (by default four contexts). prefixes: whether
         full pages are kept on disk at the end, and found again. adapters: like lora,
         but side by side: each reply has the one that its wishes name. draft: a smaller model that
-        guesses for `speculate` (4 if none are asked for). options: of `Graph.compile`. Raises as
+        guesses for `speculate` (4 if none are asked for). texts: whether there must be a
+        tokenizer. options: of `Graph.compile`. Raises as
         `LLM`."""
         device = options.get("device", "auto")
         found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters, device)
+        if texts and isinstance(found.text, LuminalError):
+            raise found.text
         small = drafts = None
         if draft is not None:
             check_guesses(found.config)

@@ -26,9 +26,16 @@ class CrossAttention(nn.Module):
         bias = config.output_bias
         self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
 
-    def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """x: (tokens, width), as many of each recording."""
-        out = ops.scaled_dot_product_attention(self.query(x, keys), keys, values)
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, heard: Tensor | None = None
+    ) -> Tensor:
+        """x: (tokens, width), as many of each recording. heard: (audios,) i64, how many frames each
+        has; None: all."""
+        there = None
+        if heard is not None:
+            frames = x.graph.iota((keys.shape[2],), "i0")
+            there = (frames < heard.unsqueeze(1)).unsqueeze(1).unsqueeze(1)
+        out = ops.scaled_dot_product_attention(self.query(x, keys), keys, values, there)
         return self.o_proj(out.transpose(1, 2).flatten(2, 3).flatten(0, 1))
 
     def query(self, x: Tensor, keys: Tensor) -> Tensor:
@@ -59,13 +66,13 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self, x: Tensor, cache: Cache, memory: tuple[Tensor, Tensor],
-        shown: list[Tensor] | None = None,
+        shown: list[Tensor] | None = None, heard: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = x + self.self_attn(self.input_layernorm(x), cache)
         normed = self.cross_layernorm(x)
         if shown is not None:
             shown.append(self.encoder_attn.shares(normed, memory[0]))
-        x = x + self.encoder_attn(normed, *memory)
+        x = x + self.encoder_attn(normed, *memory, heard)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -92,14 +99,16 @@ class SpeechDecoder(nn.Module):
             self.lm_head = projection(graph, width, rows, False, storage, "lm_head")
 
     def forward(
-        self, ids: Tensor, cache: Cache, memory: Memories, shown: list[Tensor] | None = None
-    ) -> Tensor:
-        """shown: takes how much of each frame each layer's heads take."""
+        self, ids: Tensor, cache: Cache, memory: Memories, shown: list[Tensor] | None = None,
+        heard: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """shown: takes how much of each frame each layer's heads take. heard: see
+        `CrossAttention`."""
         x = self.embed_tokens.rows(ids)
         if self.config.learned_positions:
             x = x + cache.rows(self.embed_positions.weight)
         for layer, kept in zip(self.layers, memory):
-            x = layer(x, cache, kept, shown)
+            x = layer(x, cache, kept, shown, heard)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def recorded_decoder(
     """Logits of the tokens at the places `last`: as many tokens of each recording. A place of the
     cache is a page of its own, so that hypotheses share what they have in common. heads: layers and
     heads of which it is told how much of each frame each token takes. frames: of the sound, None:
-    any number."""
+    any number, of several recordings `heard` says how many each has."""
     graph = Graph()
     audios = graph.dim("audios", 1, rows, hint=1)
     each = graph.dim("each", 1, max(rows, CHUNK), hint=(1, 5, CHUNK))
@@ -72,9 +72,10 @@ def recorded_decoder(
         cache.bias = model.relative(numbers)  # (positions, heads)
     length = graph.dim("frames", 1, MOST_FRAMES, hint=500) if frames is None else frames
     memory = memory_inputs(graph, config, audios, length)
+    heard = graph.tensor((audios,), "i64", "heard") if frames is None and rows > 1 else None
     last = graph.tensor((wanted,), "i64", "last")
     shown: list[Tensor] | None = [] if heads else None
-    hidden = model(ids, cache, memory, shown)
+    hidden = model(ids, cache, memory, shown, heard)
     model.logits(hidden.index_select(0, last)).output("logits")
     if shown:  # (audios, heads, tokens of each, frames)
         chosen = [shown[layer].narrow(1, head, 1) for layer, head in heads]
@@ -130,8 +131,11 @@ class DecoderProgram:
         give(self.executable, made.model, Deferred.of(own))
         self.executable.clear(made.states)
 
-    def listen(self, encoded: Encoded, beams: int = 1) -> None:
-        """From now on tokens are about these recordings, `beams` hypotheses for each."""
+    def listen(self, encoded: Encoded, beams: int = 1, heard: Sequence[int] = ()) -> None:
+        """From now on tokens are about these recordings, `beams` hypotheses for each. heard: how
+        many frames each has, where their number is not that of the model."""
+        if heard:
+            self.executable["heard"] = np.array(heard, np.int64)
         for n, value in enumerate(encoded):
             self.executable[f"heard_{('keys', 'values')[n % 2]}{n // 2}"] = value
         self.audios, self.beams, self.position = len(encoded[0]), beams, 0
