@@ -80,3 +80,14 @@ def test_threads_have_work(made: Made, most: float) -> None:
         program = lower(kernel.kernel, kernel.schedule, device.target(1))
         total += device.modelled(kernel.kernel, program, {}).seconds
     assert 1e6 * total < most
+
+
+def test_panels_of_constants_fit_a_warp() -> None:
+    """One row reads what many have laid out."""
+    graph = Graph()
+    x, w = graph.tensor((96, 512)), graph.constant(np.zeros((4096, 512), np.float32))
+    ops.linear(x, w).output()
+    rt = graph.compile("cuda:sm_90a", precision="bf16", cache=False)
+    steps = {step for made in rt.kernels for digits in made.schedule.layouts.values()
+             for _, step in digits}  # fmt: skip
+    assert max(steps) > 1 and not any(step & step - 1 for step in steps)

@@ -105,6 +105,9 @@ class Solver:
                 continue
             if pair[0].registers and not all(facts.rows_of(v, pair[0], a) for v in group):
                 continue
+            if any(n & n - 1 and any(x.packable and b in x.axes for x in accesses)
+                   for b, n in sizes.items() if self.target.group > 1):  # fmt: skip
+                continue  # a row alone has lanes that fit panels of constants
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
                 tile = Score(job, lane, sizes, pair, a).tile()
                 if tile is not None:
