@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,6 +89,12 @@ class MatrixInstruction:
     def threads(self) -> int:
         """That execute it together."""
         return self.fragments[0].threads if self.fragments else 1
+
+    def wider(self, known: Iterable[MatrixInstruction]) -> MatrixInstruction | None:
+        """The staged instruction that does what two of this do beside each other."""
+        wanted = (self.first, self.second, self.rows, 2 * self.columns)
+        found = (i for i in known if (i.first, i.second, i.rows, i.columns) == wanted)
+        return next((i for i in found if self.staged and i.staged), None)
 
     def specification(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """NumPy meaning: acc (..., i), a and b (..., i, j); or acc (r, c), a (r, ...), b

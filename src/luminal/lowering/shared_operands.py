@@ -9,7 +9,7 @@ from math import gcd
 
 from ..errors import Illegal
 from ..graph.dtype import DType
-from ..kernel.program import Instruction, Val
+from ..kernel.program import Instruction, Statement, Val
 from ..kernel.target import Fragment, MatrixInstruction
 from .aligned import Multiples
 from .builder import integer
@@ -27,9 +27,28 @@ class Staged(Owners):
         super().__init__(threads, fragments, multiples)
         self.matrices = matrices
 
-    def staged(self, ins: Instruction, out: Val) -> Row:
+    def is_staged(self, ins: Instruction) -> bool:
+        return ins.op in self.matrices and self.matrices[ins.op].staged
+
+    def beside(self, ins: Statement, after: Statement | None) -> bool:
+        """Two products of the same rows with columns that lie side by side, as one."""
+        if not (isinstance(ins, Instruction) and isinstance(after, Instruction)):
+            return False
+        known = self.matrices.get(ins.op)
+        wide = known.wider(self.matrices.values()) if known else None
+        if not (known and wide and ins.out and after.out) or after.op != ins.op:
+            return False
+        place = self.multiples.made.get(after.args[2].name)
+        further = known.columns * known.collapse
+        if place is None or ins.args[1] != after.args[1] or place.op != "offset" or \
+                (place.args[0], place.args[1].name) != (ins.args[2], str(further)):  # fmt: skip
+            return False
+        self.staged(replace(ins, op=wide.name), [ins.out, after.out], [ins.args[0], after.args[0]])
+        return True
+
+    def staged(self, ins: Instruction, outs: list[Val], sums: list[Val]) -> None:
         """Under way until it is settled: each warpgroup has rows or columns of its own."""
-        way, positions, op = self.ways(out.lanes)[0], list(ins.args[1:]), ins.op
+        way, positions, op = self.ways(outs[0].lanes)[0], list(ins.args[1:]), ins.op
         assert way is not None
         if positions:
             whole = self.matrices[ins.op]
@@ -42,11 +61,13 @@ class Staged(Owners):
                 positions[side] = place
         known = (i.fragments[0] for i in self.matrices.values() if i.staged)
         order = next(f.elements for f in known if f.ordered == way)
-        acc = self.packed(self.elements(ins.args[0], replace(way, elements=order)), out.dtype)
-        sums = self.emit(op, (acc, *positions), out.dtype, lanes=acc.lanes)
-        made = [self.emit("shuffle", (sums, sums), out.dtype, (i,)) for i in range(sums.width)]
-        found = dict(zip(order, made, strict=True))
-        return tuple(found[element] for element in way.elements)
+        ordered, dtype = replace(way, elements=order), outs[0].dtype
+        acc = self.packed(tuple(x for val in sums for x in self.elements(val, ordered)), dtype)
+        new = self.emit(op, (acc, *positions), dtype, lanes=acc.lanes)
+        made = [self.emit("shuffle", (new, new), dtype, (i,)) for i in range(new.width)]
+        for n, out in enumerate(outs):
+            found = dict(zip(order, made[n * len(order) :]))
+            self.names[out.name, way] = tuple(found[element] for element in way.elements)
 
     def elements(self, val: Val, fragment: Fragment) -> Row:
         """In the order in which an instruction takes them."""

@@ -8,13 +8,14 @@ are filled again. What is multiplied in turn k is under way until turn k + 1 has
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from ..errors import Illegal
 from ..graph.dtype import boolean, i64
 from ..kernel.program import For, Instruction, Program, Statement, Tile, Val, When, start_of
-from ..kernel.target import Target
+from ..kernel.target import MatrixInstruction, Target
 from .builder import integer
 from .place import strides
 from .verify import STORES, instructions
@@ -25,7 +26,7 @@ READ = 2  # tiles that may be read in a turn: its own, and that of the turn befo
 def staged(program: Program, target: Target, stages: int) -> Program:
     """The program with copies for its staged instructions, `stages` turns of their loop in tiles.
     Raises Illegal for operands that are not rows of memory."""
-    own = {i.name for i in target.instructions if i.staged}
+    own = {i.name: i for i in target.instructions if i.staged}
     if not any(s.op in own for s in instructions(program.body)):
         return program
     if stages <= READ:
@@ -38,7 +39,9 @@ def staged(program: Program, target: Target, stages: int) -> Program:
 
 
 class _Staging:
-    def __init__(self, program: Program, own: set[str], stages: int) -> None:
+    def __init__(
+        self, program: Program, own: Mapping[str, MatrixInstruction], stages: int
+    ) -> None:
         self.own, self.stages, self.ahead = own, stages, stages - READ
         self.written = {s.args[1].memory for s in instructions(program.body) if s.op in STORES}
         self.tiles: dict[tuple[int, int], Tile] = {}
@@ -68,7 +71,7 @@ class _Staging:
         running = {v.name for s in products for v in (s.args[0], s.out) if v and not v.literal}
         if not running.union(operands).isdisjoint(used):
             raise Illegal("something else is done with what a staged instruction multiplies")
-        tiles = [self.tile(number, load) for number, load in enumerate(loads)]
+        tiles = self.allotted(products, dict(zip(operands, loads)))
         self.emit("barrier")  # what stood in these tiles has been read
         for turn in range(self.ahead):
             self.fill(loop, loads, tiles, integer(turn))
@@ -77,13 +80,12 @@ class _Staging:
         self.emit("barrier")
         self.fill(loop, loads, tiles, self.value("add", loop.var, integer(self.ahead)))
         slot = self.value("mod", loop.var, integer(self.stages))
-        places = {n: self.place(tile, slot) for n, tile in zip(operands, tiles)}
-        for s in loop.body:
-            if s in products and isinstance(s, Instruction):
-                s = replace(s, args=(s.args[0], *(places[v.name] for v in s.args[1:])))
-            if s not in loads:
-                self.out.append(s)
-        self.emit("settle", attrs=(len(products),))
+        places = dict(zip(operands, self.places(tiles, slot)))
+        self.out += (s for s in loop.body if s not in loads and s not in products)
+        for s in products:
+            args = (s.args[0], *(places[v.name] for v in s.args[1:]))
+            self.out.append(replace(s, args=args))
+        self.emit("settle", attrs=(len(products) - self.joined(products),))
         inner, self.out = self.out, outer
         ends = [(row, self.fresh(row[3])) for row in loop.carried if row[2].name in running]
         rows = {id(row): (*row[:3], end) for row, end in ends}
@@ -101,25 +103,49 @@ class _Staging:
             raise Illegal(f"{load.args[0].memory} is not copied in rows")
         return load
 
-    def tile(self, number: int, load: Instruction) -> Tile:
-        """For an operand of each turn, one after the other; all loops use the same."""
-        assert load.out is not None and load.out.dtype is not None
-        (_, row), width, dtype = load.out.lanes[-1], load.out.width, load.out.dtype
-        name, all_turns = f"stage {number} of {width}", self.stages * width
-        made = Tile(name, dtype, all_turns, row=row, turns=self.stages)
-        return self.tiles.setdefault((number, width), made)
+    def joined(self, products: list[Instruction]) -> int:
+        """How many of them are executed with the one before (see `Staged.beside`)."""
+        alike = [a.op == b.op and a.args[1] == b.args[1] for a, b in pairwise(products)]
+        pairs = sum(alike[::2]) if len(products) % 2 == 0 else 0
+        wide = self.own[products[0].op].wider(self.own.values())
+        return pairs if wide and all(alike[::2]) else 0
 
-    def fill(self, loop: For, loads: list[Instruction], tiles: list[Tile], turn: Val) -> None:
+    def allotted(
+        self, products: list[Instruction], loads: Mapping[str, Instruction]
+    ) -> list[tuple[Tile, int]]:
+        """For each operand a tile and where it lies in a turn's part: what multiplies the same
+        first operand lies side by side. All loops use the same tiles."""
+        bundles: dict[str, list[str]] = {}
+        for s in products:
+            a, b = (v.name for v in s.args[1:])
+            bundles.setdefault(a, [a])
+            bundles.setdefault(f"by {a}", []).append(b)
+        found: dict[str, tuple[Tile, int]] = {}
+        for number, names in enumerate(bundles.values()):
+            outs = [loads[name].out for name in dict.fromkeys(names) if name not in found]
+            widths = [out.width if out else 0 for out in outs]
+            if not outs or outs[0] is None or outs[0].dtype is None:
+                continue
+            name, width = f"stage {number} of {sum(widths)}", sum(widths)
+            row = outs[0].lanes[-1][1]
+            made = Tile(name, outs[0].dtype, self.stages * width, row=row, turns=self.stages)
+            made = self.tiles.setdefault((number, width), made)
+            ends = accumulate(widths, initial=0)
+            found |= {out.name: (made, at) for out, at in zip(outs, ends) if out}
+        return [found[name] for name in loads]
+
+    def fill(
+        self, loop: For, loads: list[Instruction], tiles: list[tuple[Tile, int]], turn: Val
+    ) -> None:
         """A turn's copies, if it comes to that; a group in any case."""
         first = len(self.out)
         known = {loop.var.name: turn}
         for s in _leading_to(loop, loads):
             self.again(s, known)
         slot = self.value("mod", turn, integer(self.stages))
-        for load, tile in zip(loads, tiles):
+        for load, place in zip(loads, self.places(tiles, slot)):
             assert load.out is not None
             args = tuple(known.get(v.name, v) for v in load.args)
-            place = self.place(tile, slot)
             copy = Instruction(self.fresh(load.out), "copy", (place, *args), load.attrs)
             self.out.append(copy)
         copies, self.out = self.out[first:], self.out[:first]
@@ -150,11 +176,19 @@ class _Staging:
         self.out.append(Instruction(made, op, (a, b)))
         return made
 
-    def place(self, tile: Tile, slot: Val) -> Val:
-        """Where a turn's tile begins."""
-        further = self.value("mul", slot, integer(tile.elements // self.stages))
-        made = self.fresh(start_of(tile.name))
-        self.out.append(Instruction(made, "offset", (start_of(tile.name), further)))
+    def places(self, tiles: list[tuple[Tile, int]], slot: Val) -> list[Val]:
+        """Where a turn's operands begin."""
+        parts: dict[str, Val] = {}
+        for tile, _ in tiles:
+            if tile.name not in parts:
+                further = self.value("mul", slot, integer(tile.elements // self.stages))
+                parts[tile.name] = self.further(start_of(tile.name), further)
+        return [self.further(parts[tile.name], integer(at)) if at else parts[tile.name]
+                for tile, at in tiles]  # fmt: skip
+
+    def further(self, position: Val, by: Val) -> Val:
+        made = self.fresh(position)
+        self.out.append(Instruction(made, "offset", (position, by)))
         return made
 
 

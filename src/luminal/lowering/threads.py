@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 
 from ..errors import Illegal
 from ..graph.dtype import DType, bf16, boolean, f16, f32, i64
@@ -105,8 +106,13 @@ class _Lanes(Staged):
 
     def scope(self, body: list[Statement]) -> list[Statement]:
         outer, self.out = self.out, []
-        for s in body:
-            if isinstance(s, Instruction):
+        second: Statement | None = None
+        for s, after in zip_longest(body, body[1:]):
+            if s is second:
+                continue
+            if self.beside(s, after):
+                second = after
+            elif isinstance(s, Instruction):
                 self.instruction(s)
             elif isinstance(s, For):
                 self.loop(s)
@@ -143,6 +149,8 @@ class _Lanes(Staged):
             self.copy(ins, ins.out)
         elif ins.op in STORES:
             self.store(ins)
+        elif ins.out is not None and (ins.op == "settled" or self.is_staged(ins)):
+            self.staged(ins, [ins.out], [ins.args[0]])
         elif ins.out is not None:
             for way in self.ways(ins.out.lanes):
                 self.names[ins.out.name, way] = self.numbers(ins, ins.out, way)
@@ -151,7 +159,7 @@ class _Lanes(Staged):
 
     def numbers(self, ins: Instruction, out: Val, way: Way) -> Row:
         """What an instruction makes, as a part of a matrix or lane by lane."""
-        if is_matrix(ins) or ins.op == "settled":
+        if is_matrix(ins):
             return self.matrix(ins, out)
         if ins.op.startswith("across."):
             return self.reduced(ins, out, way)
@@ -221,8 +229,6 @@ class _Lanes(Staged):
 
     def matrix(self, ins: Instruction, out: Val) -> Row:
         """Executed by all threads together, each with its elements in registers."""
-        if ins.op == "settled" or self.matrices[ins.op].staged:
-            return self.staged(ins, out)
         whole = self.matrices[ins.op]
         held = [self.elements(val, fragment) for val, fragment in zip(ins.args, whole.fragments)]
         each = [len(f.elements) for f in self.matrices[whole.part or whole.name].fragments]

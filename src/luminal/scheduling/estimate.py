@@ -66,7 +66,9 @@ def kept_bytes(draft: Draft) -> int:
 
 def _between(draft: Draft, v: Value, reader: Value) -> int:
     """Elements of a value inside of the loops that it shares with a reader; in registers none."""
-    mine, its = ([x for x in draft.paths.get(u.name, ()) if not x.constant] for u in (v, reader))
+    summed = set(v.over) - set(v.axes)  # loops carry what is summed up
+    mine, its = ([x for x in draft.paths.get(u.name, ()) if not x.constant and x.axis not in gone]
+                 for u, gone in ((v, summed), (reader, set[str]())))  # fmt: skip
     same = list(takewhile(lambda pair: pair[0] == pair[1], zip(mine, its)))
     sums = {a for u in draft.found.values if u.reduction and v.name in u.reads() for a in u.over}
     if not (reader.reduction or draft.found.streams):  # what is summed up first is walked before

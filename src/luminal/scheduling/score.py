@@ -170,11 +170,13 @@ class Score:
         """The tile of an instruction that takes its operands from shared tiles: into these they are
         copied once, and read for every 64 rows. A unit keeps a core busy, and the last units leave
         some of these idle."""
-        target, tile = self.target, 0
+        target, tile, products = self.target, 0, len(self.job.group)
+        if products % 2 == 0 and instruction.wider(target.instructions):
+            products //= 2
         for x in {x.name: x for x in self.job.accesses}.values():
             vectors, first = self._vectors(x.axes), self.rows in x.axes
             size = vectors * self.width * instruction.collapse * x.dtype.bytes
-            again = len(self.job.group) if first else instruction.rows // STAGED_ROWS
+            again = products if first else instruction.rows // STAGED_ROWS
             self.loads += size * (1 + again) / (target.group * 4)
             tile += int(size)
             self._stream(x, vectors)

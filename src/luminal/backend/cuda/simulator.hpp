@@ -412,12 +412,12 @@ namespace simulator {
 
 inline float ticket(int product, int sum) { return same_bits<float>(0xFFD5A000u | product % PRODUCTS << 8 | sum); }
 inline bool is_ticket(float sum) { return same_bits<unsigned>(sum) >> 13 == 0xFFD5A000u >> 13; }
-inline float sum_of(float sum, int number) {
+inline float sum_of(float sum) {
   unsigned bits = same_bits<unsigned>(sum);
-  Product& it = products[current].made[bits >> 8 & (PRODUCTS - 1)];
   if (!is_ticket(sum)) return sum;
-  if (!it.done || (int)(bits & 255) != number) fail("takes sums that are under way");
-  return it.sums[number];
+  Product& it = products[current].made[bits >> 8 & (PRODUCTS - 1)];
+  if (!it.done) fail("takes sums that are under way");
+  return it.sums[bits & 255];
 }
 
 // Of a tile's elements a thread meets its share: all of them are met by a group.
@@ -433,7 +433,7 @@ inline float of_tile(const Staged& tile, int row, int k, bool half) {
 inline void multiply(Product& it) {
   meets(it.a, 64 * 64), meets(it.b, 64 * it.columns);
   int lane = current % LANES, first = current % GROUP / LANES * 16 + lane / 4;
-  for (int n = 0; n < it.columns / 2; n++) it.sums[n] = sum_of(it.sums[n], n);
+  for (int n = 0; n < it.columns / 2; n++) it.sums[n] = sum_of(it.sums[n]);
   for (int k = 0; k < 64; k++) {
     float rows[2] = {of_tile(it.a, first, k, it.half), of_tile(it.a, first + 8, k, it.half)};
     for (int j = 0; j < it.columns / 8; j++)
@@ -460,7 +460,10 @@ template <int N> inline void product(float (&c)[N], buffer<unsigned short> a, bu
   if (mine.count - mine.done == PRODUCTS / 2) fail("has too many products under way");
   Product& it = mine.made[mine.count % PRODUCTS];
   it = {{}, {(char*)a.data, a.shadows}, {(char*)b.data, b.shadows}, 2 * N, half, false};
-  for (int n = 0; n < N; n++) it.sums[n] = c[n], c[n] = ticket(mine.count, n);
+  for (int n = 0; n < N; n++) {
+    if (is_ticket(c[n]) && (same_bits<unsigned>(c[n]) & 255) != (unsigned)n) fail("moves sums that are under way");
+    it.sums[n] = c[n], c[n] = ticket(mine.count, n);
+  }
   meets(it.a, 64 * 64), meets(it.b, 128 * N);  // it may be done at once
   mine.count++;
 }
@@ -474,7 +477,7 @@ STAGED(64) STAGED(128) STAGED(256)
 template <int N> inline void products_wait() { simulator::multiply_all_but(N); }
 template <int N> inline void products_done(float (&c)[N]) {
   simulator::multiply_all_but(0);
-  for (int n = 0; n < N; n++) c[n] = simulator::sum_of(c[n], n);
+  for (int n = 0; n < N; n++) c[n] = simulator::sum_of(c[n]);
 }
 
 namespace simulator {
