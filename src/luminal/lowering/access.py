@@ -8,6 +8,7 @@ block transposed in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -135,12 +136,9 @@ class Access:
 
     def clamped(self, axes: frozenset[str], place: Place) -> Place:
         """With scalar indices that may pass their extent held at the last element."""
-        other = place.copy()
-        other.index = dict(place.index)
-        for axis in axes - {a for a, _ in place.lanes}:
-            last = self.extents[axis] - 1
-            other.index[axis] = self.indexing.opaque(place.index[axis].minimum(last))
-        return other
+        held = {axis: self.indexing.opaque(place.index[axis].minimum(self.extents[axis] - 1))
+                for axis in sorted(axes - {a for a, _ in place.lanes})}  # fmt: skip
+        return replace(place, index=place.index | held)
 
     def tail_masks(self, axes: frozenset[str], place: Place) -> list[Val]:
         """For guarded axes in lanes: which lanes are inside; for others: that there is anything."""

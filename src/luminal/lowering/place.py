@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import gcd
 
@@ -85,41 +85,17 @@ class Place:
 
     def moved(self, axis: str, offset: int) -> Place:
         """The same place, with the index of one axis moved."""
-        other = self.copy()
-        other.index = {**self.index, axis: self.index[axis] + offset}
-        return other
+        return replace(self, index={**self.index, axis: self.index[axis] + offset})
 
     def plain(self, axes: frozenset[str]) -> Place:
         """Without the lanes of these axes, and without accumulators of its own."""
-        other = self.copy()
-        other.lanes = tuple(lane for lane in self.lanes if lane[0] not in axes)
-        other.index = dict(self.index)
-        other.index |= {axis: self.scalar(axis) for axis, _ in self.lanes if axis in axes}
-        other.partial = ()
-        return other
+        lanes = tuple(lane for lane in self.lanes if lane[0] not in axes)
+        scalars = {axis: self.scalar(axis) for axis, _ in self.lanes if axis in axes}
+        return replace(self, lanes=lanes, index=self.index | scalars, partial=())
 
     def under(self, *masks: Val) -> Place:
         """Looked at only where these hold."""
-        other = self.copy()
-        other.masks = self.masks + masks
-        return other
-
-    def sharing(self, unrolled: dict[str, tuple[int, int]]) -> Place:
-        """With these axes alone as written-out blocks whose positions may share loads."""
-        other = self.copy()
-        other.unrolled = unrolled
-        return other
-
-    def knowing(self, facts: tuple[Index, ...]) -> Place:
-        other = self.copy()
-        other.facts = self.facts + facts
-        return other
-
-    def spelling(self, axes: frozenset[str]) -> Place:
-        """Where loops over these axes are written out."""
-        other = self.copy()
-        other.spelled = self.spelled | axes
-        return other
+        return replace(self, masks=self.masks + masks)
 
     def scalar(self, axis: str) -> Index:
         """The index of an axis at its first lane."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from ..errors import Illegal
@@ -195,7 +196,7 @@ class Values:
                 if not (all(known) if holds else any(known)):
                     continue
             shared[axis] = (position, size)
-        return place if len(shared) == len(place.unrolled) else place.sharing(shared)
+        return place if len(shared) == len(place.unrolled) else replace(place, unrolled=shared)
 
     def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
         """The conditions that have to be tested; None where one is known to fail."""

@@ -8,6 +8,7 @@ copy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ..errors import Illegal
@@ -177,7 +178,7 @@ class Walk:
         if self.schedule.tails.get(node.loop.axis) == "edges" and turns.is_constant:
             every = range(turns.constant)
             inside, axes = self.limits.inside(node, place, len(every))
-            edge = place.spelling(axes)
+            edge = replace(place, spelled=place.spelled | axes)
             before, after = every[: inside.start], every[inside.stop :]
             single = [[(t, Index.of(t + 1), edge) for t in part] for part in (before, after)]
             middle = inside.start, Index.of(inside.stop), place
@@ -288,8 +289,8 @@ class Walk:
         if not cut or tests is None:
             self.items(chain[-1], place)
             return
-        whole = place.copy()
-        whole.span = place.span | {loop.axis: Index.of(loop.step) for loop in cut}
+        steps = {loop.axis: Index.of(loop.step) for loop in cut}
+        whole = replace(place, span=place.span | steps)
         condition = self.indexing.all_of(tests, ())
         self.build.when(condition, lambda: self.items(chain[-1], whole))
         if condition is not None:

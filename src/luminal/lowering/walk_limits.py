@@ -7,6 +7,7 @@ all loops over the axis share, so that a tile is written wherever it is read.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 from ..graph.index import Atom, Floor, Index
@@ -198,7 +199,7 @@ class Limits:
             facts += [here - self.indexing.at(p, place) for p in split_extrema(low, "max")]
         if high is not None and self._single(high, place):
             facts += [self.indexing.at(p, place) - 1 - here for p in split_extrema(high, "min")]
-        return place.knowing(tuple(facts)) if facts else place
+        return replace(place, facts=(*place.facts, *facts)) if facts else place
 
     def _single(self, index: Index, place: Place) -> bool:
         lanes = {lane_name(a, n) for a, n in place.lanes}

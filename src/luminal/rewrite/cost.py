@@ -308,14 +308,13 @@ class _Priced:
         return [x for x in inside if name(x) == "cast"] + multiplied
 
     def _spoiled(self, c: int) -> float:
-        """A contraction inside a plain reduction, behind another one, wanted in several passes, or
-        of weights that are read at a map (their layout is not free)."""
+        """A contraction inside a plain reduction, wanted in several passes, or of weights that are
+        read at a map (their layout is not free)."""
         uses = self.uses[c]
-        behind = self.level[c] > 1 and self.node[c].op == "sum"
         plain = any(mask > 0 and not self._batched(c, mask) for mask, _ in uses)
         factors = (self.node[f] for f in self.products[c] if f in self.node)
         mapped = any(n.op == "read" and self.classes.fixed[n.children[0]] for n in factors)
-        return self.model.spoiled if plain or behind or mapped or len(uses) > 1 else 1.0
+        return self.model.spoiled if plain or mapped or len(uses) > 1 else 1.0
 
     def _speed(self, c: int) -> float:
         """Of a contraction, by the factors that have its own axes, before they are widened."""

@@ -25,6 +25,7 @@ from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .operands import add_operands, in_memory
 from .outline import Outline, again, outline, regroup, stored_apart, stream_together
+from .tile import Tile
 
 
 def default_schedule(
@@ -52,10 +53,11 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
         narrow = outline(half_weights(kernel, target.instructions), target, decisions)
         found = narrow if matrices(narrow) or pairs_in_stream(narrow) else found
     made, operands = add_operands(found)
-    if found.tile is not None and found.tile.matrices:
+    tile = found.tile
+    if tile is not None and (tile.matrices or turned(found, tile)):
         made = stored_apart(made)
         found = again(found, made, operands)
-        if not in_memory(found):
+        if tile.matrices and not in_memory(found):
             found = outline(kernel, target, decisions, matrices=False)
             made, operands = add_operands(found)
     if operands:
@@ -80,6 +82,15 @@ def pairs_in_stream(found: Outline) -> bool:
     rows = all(found.lane in known[name].axes for v in sums for name in v.rescale)
     pairs = [found.facts.pair(v) for v in sums]
     return bool(sums) and rows and all(pair and pair[0].rows == 1 for pair in pairs)
+
+
+def turned(found: Outline, tile: Tile) -> bool:
+    """Lanes of a sum are stored one by one, and vectors would lie along another axis: out of memory
+    whole blocks are turned, in registers."""
+    stride, lane = found.facts.store_stride, tile.lane
+    sums = [v for v in found.group if v.store and lane in v.axes and stride(v, lane) > 1]
+    wide = (stride(v, a) == 1 and found.size[a] >= tile.width for v in sums for a in v.axes)
+    return found.target.group == 1 and any(wide)
 
 
 def _choose(draft: Draft) -> None:

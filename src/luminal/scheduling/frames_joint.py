@@ -16,6 +16,7 @@ from math import inf, prod
 
 from ..errors import Illegal
 from ..graph.dtype import i32
+from ..graph.order import post_order
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Loop
 from .draft import Draft
@@ -56,18 +57,10 @@ def in_turn(found: Outline) -> Kernel:
     """First what is alike for all lanes, which would part the loops of the two sums; then each
     product just before its reader, so that all registers are one product's."""
     assert found.tile is not None
-    early = _early(found, found.tile.lane)
-    values: list[Value] = []
-
-    def place(v: Value) -> None:
-        if v not in values:
-            for name in sorted(v.reads() - {v.name}):
-                place(found.facts.by_name[name])
-            values.append(v)
-
-    for v in sorted(found.values, key=lambda v: (v.name not in early, v in found.group)):
-        place(v)
-    return replace(found.kernel, values=tuple(values))
+    early, by_name = _early(found, found.tile.lane), found.facts.by_name
+    first = sorted(found.values, key=lambda v: (v.name not in early, v in found.group))
+    order = post_order([v.name for v in first], lambda name: sorted(by_name[name].reads()))
+    return replace(found.kernel, values=tuple(by_name[name] for name in order))
 
 
 def _early(found: Outline, lane: str) -> set[str]:

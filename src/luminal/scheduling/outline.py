@@ -232,20 +232,13 @@ def shared_out(found: Outline, lane: str | None, operands: Collection[str] = ())
 
 
 def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
-    """Program order with the reductions of a group side by side, so that they share loops."""
-    names, done, order = {v.name for v in group}, set[str](), []
-    waiting = list(kernel.values)
-
-    def ready(v: Value) -> bool:
-        return v.reads(so_far=False) <= done | {v.name}
-
-    while waiting:
-        free = [v for v in waiting if ready(v)]
-        take = [v for v in free if v.name not in names][:1] or free
-        order += take
-        done |= {v.name for v in take}
-        waiting = [v for v in waiting if v.name not in done]
-    return replace(kernel, values=tuple(order))
+    """Program order with the reductions of a group side by side, so that they share loops: behind
+    what needs none of them."""
+    place = {v.name: int(v in group) for v in kernel.values}
+    for v in kernel.values:
+        needed = v.reads(so_far=False) - {v.name}
+        place[v.name] = max([place[v.name], *(2 for name in needed if place[name])])
+    return replace(kernel, values=tuple(sorted(kernel.values, key=lambda v: place[v.name])))
 
 
 def stored_apart(kernel: Kernel) -> Kernel:
