@@ -1,15 +1,22 @@
 """Pipelines of diffusers with tiny random weights: the same pictures."""
 
+import io
+from base64 import b64decode
+
 import diffusers
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from starlette.testclient import TestClient
 
 from luminal.cli import main
 from luminal.errors import InputError, LuminalError, Unsupported, WeightsError
 from luminal.models.diffusion import Pipeline
+from luminal.models.llm import Engine
+from luminal.server import create_app
+from luminal.server.painting import Painter
 
 from . import tiny_diffusion as tiny
 
@@ -186,3 +193,22 @@ def test_the_command(saved, tmp_path):
     assert result.exit_code == 1 and "up to 4096" in result.output
     result = CliRunner().invoke(main, ["imagine", "x", "--model", str(tmp_path)])
     assert result.exit_code == 1 and "no model_index.json" in result.output
+
+
+def test_the_server_makes_pictures(saved):
+    folder, _ = saved("smallest")
+    engine = Engine.load("luminal-tiny", context=32, batch=1, chunk=4, device="reference")
+    painter = Painter(folder, device="reference")
+    with TestClient(create_app(engine, "words", painter=painter), "http://localhost") as client:
+        path, asked = "/v1/images/generations", {"prompt": "a red light", "steps": 2, "seed": 4}
+        reply = client.post(path, json=asked | {"n": 2, "size": "8x8", "model": folder.name})
+        assert reply.status_code == 200, reply.text
+        for n, each in enumerate(reply.json()["data"]):
+            found = np.asarray(Image.open(io.BytesIO(b64decode(each["b64_json"]))))
+            wanted = Pipeline(folder, device="reference")("a red light", steps=2, seed=4 + n)
+            np.testing.assert_array_equal(found, wanted)
+        assert folder.name in [each["id"] for each in client.get("/v1/models").json()["data"]]
+        for wrong in ({"size": "5000x8"}, {"size": "much"}, {"n": 0}, {"stream": True},
+                      {"response_format": "url"}, {"prompt": None}):  # fmt: skip
+            assert client.post(path, json=asked | wrong).status_code == 400, wrong
+        assert client.post(path, json=asked | {"model": "other"}).status_code == 404

@@ -72,6 +72,8 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
               help="A cross-encoder for /v1/rerank; else vectors are compared.")  # fmt: skip
 @click.option("--speech", default=None, metavar="MODEL",
               help="A Whisper model (default: the packaged Whisper base).")  # fmt: skip
+@click.option("--images", type=click.Path(path_type=Path), default=None, metavar="FOLDER",
+              help="A model of diffusers for /v1/images/generations.")  # fmt: skip
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
               help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
 @json_option("Print one line of JSON when the server is ready: url, model, seconds.")

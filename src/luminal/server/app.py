@@ -19,6 +19,7 @@ from .embedding import Embedder
 from .faults import Fault
 from .guard import Guard
 from .hearing import Listener
+from .painting import Painter
 from .ranking import Ranker
 from .rewriting import Rewriter
 from .server import Handler, Server
@@ -29,14 +30,15 @@ def create_app(
     engine: Engine | Shelf, name: str, embedder: Embedder | None = None, api_key: str | None = None,
     hosts: Collection[str] = (), origins: Collection[str] = (), listener: Listener | None = None,
     ranker: Ranker | None = None, rewriters: Sequence[Rewriter] = (),
+    painter: Painter | None = None,
 ) -> Starlette:  # fmt: skip
     """The application. name: of the model, as clients ask for it; of several a shelf has their
     names. api_key: None asks for none.
     hosts, origins: as for `Guard`. listener: hears speech (None: the packaged Whisper). ranker:
-    scores documents. rewriters: make texts of texts. The engine is closed with it.
-    Raises WeightsError for a model without a tokenizer."""
+    scores documents. rewriters: make texts of texts. painter: makes pictures. The engine is closed
+    with it. Raises WeightsError for a model without a tokenizer."""
     shelf = engine if isinstance(engine, Shelf) else Shelf(name, engine)
-    server = Server(shelf, embedder, listener, ranker, rewriters)
+    server = Server(shelf, embedder, listener, ranker, rewriters, painter)
     paths: list[tuple[str, str, Handler]] = [
         ("POST", "/v1/chat/completions", server.chat),
         ("POST", "/v1/completions", server.complete),
@@ -45,6 +47,7 @@ def create_app(
         ("POST", "/v1/rerank", server.rerank),
         ("POST", "/v1/audio/transcriptions", server.transcribe),
         ("POST", "/v1/audio/translations", server.translate),
+        ("POST", "/v1/images/generations", server.paint),
         ("POST", "/tokenize", server.tokenize),
         ("POST", "/detokenize", server.detokenize),
         ("GET", "/v1/models", server.models),

@@ -21,6 +21,7 @@ from .app import create_app
 from .connections import Connection
 from .embedding import Embedder
 from .hearing import Listener
+from .painting import Painter
 from .ranking import Ranker
 from .rewriting import Rewriter
 from .shelf import Offer, Shelf
@@ -39,7 +40,8 @@ class Options:
     origins: as for `Guard`.
     embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
     reranker: directory of a cross-encoder for /v1/rerank, where the model of embeddings ranks too.
-    speech: a Whisper model (None: the packaged one, if it is installed). patience: seconds that
+    speech: a Whisper model (None: the packaged one, if it is installed). images: a folder of
+    diffusers that makes pictures (None: none are made). patience: seconds that
     running replies get when the server is told to stop.
     """
 
@@ -68,6 +70,7 @@ class Options:
     embeddings: Path | None = None
     reranker: Path | None = None
     speech: str | None = None
+    images: Path | None = None
     patience: int = 20
 
 
@@ -89,7 +92,9 @@ def build(
     every = [options.name or names[0], *names[1:], *adapters, *(each.name for each in texts)]
     if len(set(every)) < len(every):
         raise InputError(f"models of the same name: {', '.join(every)}")
-    ranker = _ranker(options)
+    ranker, painter = _ranker(options), None
+    if options.images is not None:
+        painter = Painter(options.images, options.threads, options.device)
     offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
     first = _load(model, options)
     shelf = Shelf(every[0], first, offers if others else {}, memory, adapters)
@@ -99,6 +104,7 @@ def build(
     app = create_app(
         shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener, ranker,
         [Rewriter(each, options.threads, options.device) for each in texts],
+        painter,
     )  # fmt: skip
     return server(app, options)
 

@@ -24,6 +24,7 @@ from .faults import Fault, fault_of
 from .forms import Answer, ChatForm, Object, Parting, TextForm
 from .hearing import Listener
 from .metrics import Metrics
+from .painting import Painter
 from .ranking import Ranker
 from .requests import (
     MOST_CHOICES,
@@ -65,7 +66,9 @@ class Server:
     def __init__(
         self, shelf: Shelf, embedder: Embedder | None, listener: Listener | None = None,
         ranker: Ranker | None = None, rewriters: Sequence[Rewriter] = (),
+        painter: Painter | None = None,
     ) -> None:  # fmt: skip
+        self.painter = painter
         self.rewriters = {each.name: each for each in rewriters}
         self.shelf, self.embedder, self.ranker = shelf, embedder, ranker
         self.listener = Listener() if listener is None else listener
@@ -77,6 +80,8 @@ class Server:
     def close(self) -> None:
         """The threads end."""
         self.listener.close()
+        if self.painter is not None:
+            self.painter.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def guarded(self, path: str, act: Handler) -> Handler:
@@ -125,6 +130,7 @@ class Server:
 
     def _names(self) -> list[str]:
         others = [*self._rankers(), *self.rewriters, *self.listener.names[:1]]
+        others += [] if self.painter is None else [self.painter.name]
         return [*self.shelf.names, *self._embedders(), *others]
 
     def _rankers(self) -> list[str]:
@@ -179,6 +185,12 @@ class Server:
 
     async def translate(self, request: Request) -> Response:
         return await self.listener.answer(request, self._bodies, "translate")
+
+    async def paint(self, request: Request) -> Response:
+        if self.painter is None:
+            raise Fault(404, "no model for pictures: start the server with --images FOLDER",
+                        "model_not_found", "model")  # fmt: skip
+        return await self.painter.answer(request, self._bodies)
 
     async def tokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Tokenize)

@@ -4,10 +4,10 @@ What is not known is told in the log; what would change the reply but is not bui
 
 from .base import MOST_CHOICES, Body, Generation
 from .chat import Chat
-from .others import Completion, Detokenize, Embeddings, Rerank, Speech, Tokenize
+from .others import Completion, Detokenize, Embeddings, Images, Rerank, Speech, Tokenize
 from .responses import Responses
 
 __all__ = [
     "MOST_CHOICES", "Body", "Chat", "Completion", "Detokenize", "Embeddings", "Generation",
-    "Rerank", "Responses", "Speech", "Tokenize",
+    "Images", "Rerank", "Responses", "Speech", "Tokenize",
 ]  # fmt: skip

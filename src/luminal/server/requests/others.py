@@ -76,6 +76,34 @@ class Speech(Body):
         return self
 
 
+class Images(Body):
+    """/v1/images/generations. negative_prompt, steps, guidance and seed are others' than OpenAI's.
+    size: None or "auto" for the model's own."""
+
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "stream": (False,), "background": ("auto", "opaque"), "image": (), "mask": (),
+    }  # fmt: skip
+
+    model: str | None = None
+    prompt: str = Field(max_length=32000)
+    n: int = Field(1, ge=1, le=10)
+    size: str = Field("auto", pattern=r"^(auto|[1-9]\d{0,4}x[1-9]\d{0,4})$")
+    response_format: Literal["b64_json"] = "b64_json"
+    output_format: Literal["png", "jpeg", "webp"] = "png"
+    negative_prompt: str | None = Field(None, max_length=32000)
+    steps: int | None = Field(None, ge=1, le=1000)
+    guidance: float | None = Field(None, ge=0, le=100)
+    seed: int | None = Field(None, ge=0, lt=2**63)
+
+    @property
+    def sides(self) -> tuple[int | None, int | None]:
+        """(width, height)."""
+        if self.size == "auto":
+            return None, None
+        width, height = map(int, self.size.split("x"))
+        return width, height
+
+
 class Document(Part):
     text: str
 

@@ -1,0 +1,96 @@
+"""Pictures from prompts for the server: the model is loaded when first asked for, and makes one
+picture at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import secrets
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ..errors import WeightsError
+from ..models.diffusion import Pipeline
+from ..models.vision.images import pillow
+from .asking import unless_gone
+from .bodies import Bodies
+from .faults import Fault
+from .requests import Images
+
+MOST_WAITING = 8  # requests
+
+
+class _Stopped(Exception):
+    """Nobody waits for the rest."""
+
+
+class Painter:
+    """A folder of diffusers. Raises WeightsError where it is none."""
+
+    def __init__(self, folder: Path, threads: int | None = None, device: str = "auto") -> None:
+        if not (folder / "model_index.json").is_file():
+            raise WeightsError(f"{folder}: no model_index.json: a model of pictures is a folder as "
+                               "diffusers writes it")  # fmt: skip
+        self._folder, self._threads, self._device = folder, threads, device
+        self._pipeline: Pipeline | None = None
+        self._worker = ThreadPoolExecutor(1, "luminal-pictures")
+        self._waiting = 0
+
+    @property
+    def name(self) -> str:
+        return self._folder.name
+
+    def close(self) -> None:
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def answer(self, request: Request, bodies: Bodies) -> Response:
+        """The response to a request. Raises Fault, InputError or ValidationError."""
+        given = await bodies.read(request, Images)
+        if given.model not in (None, self.name):
+            raise Fault(404, f"no model {given.model[:80]!r} for pictures; there is {self.name}",
+                        "model_not_found", "model")  # fmt: skip
+        if self._waiting >= MOST_WAITING:
+            raise Fault(429, f"{MOST_WAITING} pictures wait already", "queue_full")
+        stop = threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(self._worker, self._paint, given, stop)
+        self._waiting += 1
+        try:
+            made = await unless_gone(request.receive, _result(work))
+        finally:
+            stop.set()
+            self._waiting -= 1
+        return JSONResponse({"created": int(time.time()), "output_format": given.output_format,
+                             "data": [{"b64_json": picture} for picture in made]})  # fmt: skip
+
+    def _paint(self, given: Images, stop: threading.Event) -> list[str]:
+        def watch(done: int, steps: int) -> None:
+            if stop.is_set():
+                raise _Stopped
+
+        watch(0, 0)
+        pillow()
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._folder, self._threads, self._device)
+        wishes: dict[str, Any] = {
+            "negative": given.negative_prompt, "steps": given.steps, "guidance": given.guidance,
+            "width": given.sides[0], "height": given.sides[1],
+        }  # fmt: skip
+        first = secrets.randbelow(1 << 31) if given.seed is None else given.seed
+        made = []
+        for n in range(given.n):
+            picture = self._pipeline(given.prompt, seed=first + n, watch=watch, **wishes)
+            stream = io.BytesIO()
+            pillow().fromarray(picture).save(stream, given.output_format)
+            made.append(base64.b64encode(stream.getvalue()).decode())
+        return made
+
+
+async def _result(work: asyncio.Future[list[str]]) -> list[str]:
+    return await work
