@@ -219,9 +219,10 @@ class TooSlowError(BaseException):
     """No fault that a compiler may take for its own."""
 
 
-def compared(case: Case, rounds: int = 40) -> str:
-    """A row of ratios: quartiles of the rounds, in each of which every side runs once. One thread
-    is timed by the processor, which a busy machine disturbs less."""
+def compared(case: Case, rounds: int = 40, least: float = 0.05) -> str:
+    """A row of ratios: quartiles of the rounds, in each of which every side runs once, in as many
+    calls as take eager `least` seconds. One thread is timed by the processor, which a busy machine
+    disturbs less, though its clock may stand still for some milliseconds."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -230,13 +231,20 @@ def compared(case: Case, rounds: int = 40) -> str:
     for name, backend in (("ours", luminal.torch.backend), ("inductor", "inductor")):
         sides[name] = torch.compile(copy.deepcopy(model), backend=backend, dynamic=False)
     times: dict[str, list[float]] = {name: [] for name in sides}
+
+    def seconds(name: str, calls: int) -> float:
+        start = clock()
+        for _ in range(calls):
+            sides[name](*arguments)
+        return (clock() - start) / calls
+
     with torch.no_grad():
-        for number in range(rounds + 3):
+        for name in sides:  # the first calls compile, and place weights
+            seconds(name, 3)
+        calls = max(1, round(least / max(seconds("eager", 5), 1e-3)))
+        for _ in range(rounds):
             for name in sorted(sides, key=lambda _: random.random()):
-                start = clock()
-                sides[name](*arguments)
-                if number >= 3:  # the first ones compile, and place weights
-                    times[name].append(clock() - start)
+                times[name].append(seconds(name, calls))
     ours = times["ours"]
     row = f"{statistics.median(ours) * 1e3:8.2f} ms"
     for name in ("eager", "inductor"):

@@ -24,6 +24,7 @@ class Maker(Protocol):
 
     def pick(self, options: Any) -> Any: ...
     def mask(self, shape: tuple[Any, ...]) -> Tensor: ...
+    def index(self, shape: tuple[Any, ...]) -> str: ...
     def exact(self, *tensors: Tensor) -> bool: ...
 
 
@@ -304,6 +305,92 @@ def layer(m: Maker, x: Tensor) -> Tensor | None:
 @step
 def product(m: Maker, x: Tensor) -> Tensor | None:
     return real(x) @ real(x).transpose(-1, -2) if x.ndim >= 2 else None
+
+
+@step
+def attended(m: Maker, x: Tensor) -> Tensor | None:
+    """Attention of rows to rows: all, those before, or those that a mask lets through."""
+    if x.ndim < 2 or 0 in x.shape:
+        return None
+    q = real(x)
+    v = real(m.pick([y for y in m.tensors if y.node.shape == x.node.shape]))
+    k, rows = q.flip(-2) * 0.5, x.shape[-2]
+    allowed = m.mask((rows, rows))
+    how = m.pick(["all", "causal", "mask", "weights", "softmax"])
+    if how == "softmax":
+        return ((q @ k.transpose(-1, -2)) * 0.5).softmax(-1) @ v
+    mask = {"mask": allowed, "weights": (q @ v.transpose(-1, -2))}.get(how)
+    return ops.scaled_dot_product_attention(q, k, v, mask, is_causal=how == "causal")
+
+
+@step
+def contracted(m: Maker, x: Tensor) -> Tensor | None:
+    if x.ndim < 2:
+        return None
+    x = real(x)
+    row = x.amax(-2) if 0 not in x.shape else x.sum(-2)
+    forms = [("...ij,...kj->...ik", x, x), ("...ij,...ij->...i", x, x * 0.5)]
+    forms += [("...ij,...j->...i", x, row), ("...i,...j->...ij", x.sum(-1), row)]
+    form, *operands = m.pick(forms)
+    return ops.einsum(form, *operands)
+
+
+@step
+def standardised(m: Maker, x: Tensor) -> Tensor | None:
+    if x.ndim < 2 or not all(isinstance(n, int) and n for n in x.shape[1:]):
+        return None
+    x = real(x)
+    groups = m.pick([n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0])
+    most = m.random.randint(1, x.ndim - 1)
+    made = [lambda: ops.group_norm(x, groups, eps=0.1)]
+    made.append(lambda: ops.layer_norm(x, x.shape[-most:], eps=0.1))
+    return m.pick(made)()
+
+
+@step
+def written(m: Maker, x: Tensor) -> Tensor | None:
+    """Every element to a place in its row that is computed."""
+    if not x.ndim or not all(isinstance(n, int) and n for n in x.shape):
+        return None
+    x, dim = real(x), m.random.randrange(x.ndim)
+    at = ops.remainder(m.graph.iota(x.shape, m.index(x.shape)), x.shape[dim])
+    how = m.pick(["sum", "prod", "mean", "amax", "amin"])
+    return ops.scatter_reduce(x, dim, at, x * 0.5 + 1.0, how, include_self=m.pick([True, False]))
+
+
+@step
+def looked_up(m: Maker, x: Tensor) -> Tensor | None:
+    """Elements at the places of others' order, or at computed ones."""
+    if not x.ndim or not all(isinstance(n, int) and n for n in x.shape):
+        return None
+    dim = m.random.randrange(x.ndim)
+    at = ops.remainder(m.graph.iota(x.shape, m.index(x.shape)), x.shape[dim])
+    if m.exact(x):
+        at = m.pick([at, ops.argsort(real(x), dim), real(x).argmax(dim, keepdim=True)])
+    return ops.gather(x, dim, at)
+
+
+@step
+def counted(m: Maker, x: Tensor) -> Tensor | None:
+    if not x.ndim:
+        return None
+    truth = real(x) > 0.5 if m.exact(x) else m.mask(x.shape)
+    dim = m.random.randrange(x.ndim)
+    made = [truth.any(dim), truth.all(dim), ops.count_nonzero(truth, dim), truth.sum(dim)]
+    return m.pick([*made, truth.cumsum(dim), truth.logical_not().cast("f32").mean(dim)])
+
+
+@step
+def pooled(m: Maker, x: Tensor) -> Tensor | None:
+    """Windows over an image whose sizes may be those of a run."""
+    if x.ndim < 3 or 0 in x.shape:
+        return None
+    padding = m.pick([0, 1])
+    rest = {"stride": m.pick([1, 2]), "padding": padding}
+    if any(isinstance(n, int) and n < 3 for n in x.shape[-2:]) or not padding:
+        rest = {"stride": 1, "padding": 1}
+    pool = m.pick([ops.max_pool2d, ops.avg_pool2d])
+    return pool(real(x), m.pick([2, 3]), **rest)
 
 
 def _broadcasts(x: Tensor, y: Tensor) -> bool:

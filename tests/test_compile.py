@@ -315,6 +315,18 @@ def test_scales_that_a_program_states_are_not_moved_or_dropped() -> None:
     assert np.allclose(rt[gram], 4e30)
 
 
+def test_scales_of_both_sides_stay_on_their_sides() -> None:
+    cx = Graph()
+    x, y = cx.tensor((4, 3)), cx.tensor((4, 3))
+    ((x.T * 1e-10) @ (x * 1e-10)).output()
+    ((x * 0.5) * (x * 1e-30)).sum(0).output()
+    ((x.T * 1e19) @ (y * 1e19)).output()
+    gram, squares, product = cx.compile(threads=1)(
+        np.full((4, 3), 2e19, np.float32), np.full((4, 3), 1e-38, np.float32)
+    )
+    assert np.allclose(gram, 1.6e19) and np.allclose(squares, 8e8) and np.allclose(product, 8e19)
+
+
 # ---- options and errors
 
 

@@ -33,6 +33,7 @@ from ..kernel.kernel import (
 )
 from .cost import heads
 from .extract import Classes, ENode
+from .language import moderate
 from .maps import conditions_of
 from .plan import Piece
 from .terms import SLOT, ScatterMap
@@ -283,12 +284,20 @@ class Body:
 
     def _flatten(self, c: int, factors: list[tuple[int, Expression]]) -> None:
         node = self.node[c]
-        inline = c not in self.made and c not in self.targets and self.uses[c] < 2
-        if node.op == "mul" and inline:
+        if node.op == "mul" and self._inline(c) and not self._keeps_range(node):
             for child in node.children:
                 self._flatten(child, factors)
         else:
             factors.append((self.classes.axes[c], self.expression(c, ())))
+
+    def _inline(self, c: int) -> bool:
+        return c not in self.made and c not in self.targets and self.uses[c] < 2
+
+    def _keeps_range(self, node: ENode) -> bool:
+        """A factor times a number that may keep the whole product from overflowing."""
+        numbers = [x for x in node.children if self.node[x].op == "const"]
+        products = [x for x in node.children if self.node[x].op == "mul" and self._inline(x)]
+        return not products and any(not moderate(self.node[x].attribute) for x in numbers)
 
     def _points(self, mask: int) -> float:
         extents = (self.space.axes[a] for a in self.encoding.names(mask))

@@ -67,6 +67,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "fixed": ("E", ""),  # known before the program runs
     "fixedT": ("T", ""),
     "scale": ("E", ""),  # fixed, and no number that makes a sum overflow or vanish by itself
+    "scaleT": ("T", ""),
     "varies": ("E", ""),  # some leaf below it is another one at each run
     "variesT": ("T", ""),
     "under": ("iE", ""),  # a factor somewhere inside a sum over these axes
@@ -79,14 +80,24 @@ TABLES: dict[str, tuple[str, str]] = {
 
 _MENTIONED = {"Read": 1, "Gather": 1, "Index": 0, "Guard": 0, "Scan": 0, "Input": 0, "Scatter": 0}
 MODERATE = "(!= 0.0 {0}) (< -1e15 {0}) (< {0} 1e15) (< 1e-15 (* {0} {0}))"
+
+
+def moderate(number: float) -> bool:
+    """The same of a number."""
+    return 1e-15 < number * number and abs(number) < 1e15
+
+
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
 _FIXED_OPS = (
     "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Log2",
     "Unary", "Binary", "Ternary", "Sum", "Max", "Fold",
 )  # fmt: skip
 
+_SAME = ("Load", "Read", "Store")
+
 _AXES = {"E": "ax", "T": "axT"}
 _FIXED = {"E": "fixed", "T": "fixedT"}
+_SCALE = {"E": "scale", "T": "scaleT"}
 VARIES = {"E": "varies", "T": "variesT"}
 
 
@@ -110,11 +121,14 @@ def knowledge() -> Iterator[tuple[str, str]]:
         yield " ".join([fact, *(f for _, f in known)]), f"(set ({_AXES[own]} e) {mask})"
         if op == "Input":
             yield f"{fact} (= 0 (given x0))", f"({_FIXED[own]} e)"
+            yield f"{fact} (= 0 (given x0))", f"({_SCALE[own]} e)"
         if op in _FIXED_OPS:
             facts = [f"({_FIXED[k]} x{i})" for i, k in enumerate(kinds) if k in _FIXED]
             yield " ".join([fact, *facts]), f"({_FIXED[own]} e)"
-            if own == "E" and facts:
-                yield " ".join([fact, *facts]), "(scale e)"
+            if op in _SAME:  # a view of a number is that number
+                facts = [f.replace("(fixed", "(scale") for f in facts]
+            if facts:
+                yield " ".join([fact, *facts]), f"({_SCALE[own]} e)"
         if op == "Const":
             yield f"{fact} {MODERATE.format('x1')}", "(scale e)"
         varying = [f"({VARIES[k]} x{i})" for i, k in enumerate(kinds) if k in VARIES]
