@@ -84,7 +84,7 @@ MODERATE = "(!= 0.0 {0}) (< -1e15 {0}) (< {0} 1e15) (< 1e-15 (* {0} {0}))"
 
 def moderate(number: float) -> bool:
     """The same of a number."""
-    return 1e-15 < number * number and abs(number) < 1e15
+    return number * number > 1e-15 and abs(number) < 1e15
 
 
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
