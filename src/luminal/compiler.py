@@ -44,6 +44,7 @@ from .runtime.contract import Interface
 from .runtime.executable import Executable
 from .runtime.interface import interface_of
 from .runtime.interpreted import Interpreted
+from .runtime.joining import join
 from .runtime.link_stages import linked_plan
 from .runtime.plan import Plan
 from .runtime.recorded import executable_of_graph, known_values
@@ -211,7 +212,28 @@ def _build(
             plan = linked_plan(source.program, source.stages, source.parts, steps, made)
         report.plan, report.plans = plan, [chosen.plan.describe() for chosen in plans.values()]
         with report.stage("build"):
-            return plan, ahead.codes([made.program for made in plan.kernels])
+            codes = ahead.codes([made.program for made in plan.kernels])
+            return plan, [*codes, *_joined(source.program, plan, codes, tuning, report)]
+
+
+def _joined(
+    program: Program, plan: Plan, codes: Sequence[Kept], tuning: Tuning, report: Report
+) -> Sequence[Kept]:
+    """The code of the launches that run several kernels each; none whose registers do not do."""
+    backend, refused = tuning.backend, frozenset[tuple[int, ...]]()
+    if not isinstance(backend, Accelerator):
+        return []
+    registers = [backend.registers(code) for code in codes]
+    usual = program.graph.space.usual(tuning.target.hint)
+    while True:
+        report.joined = join(plan, backend, registers, usual, refused)
+        texts = [backend.render_joined(joint.program(plan)) for joint in plan.joints]
+        made = backend.build(texts, tuning.target)
+        spilled = {joint.kernels for joint, code in zip(plan.joints, made, strict=True)
+                   if backend.spilled(code)}  # fmt: skip
+        if not spilled:
+            return made
+        refused |= spilled
 
 
 # ---- options

@@ -8,9 +8,9 @@
 #include <string.h>
 
 typedef struct { void* data; long long number; void* shadows; } Slot;
-typedef struct { int blocks, threads; long long shared, order, seed, races; } How;
+typedef struct { int blocks, threads; long long shared, order, seed, races, together; } How;
 typedef struct { void* library; void (*kernel)(const Slot*); int parameters; } Function;
-typedef struct { Function* function; int blocks, threads, shared; uint64_t values[256];
+typedef struct { Function* function; int blocks, threads, shared, together; uint64_t values[256];
                  void *to, *from; size_t bytes; void (*call)(void*); void* data; } Work;
 typedef struct { Work* work; int count; } Graph;
 
@@ -78,7 +78,7 @@ static int run(const Work* work)
     long long size = left(work->values[n]);
     slots[n] = (Slot){(void*)work->values[n], size < 0 ? (long long)work->values[n] : size, NULL};
   }
-  How how = {work->blocks, work->threads, work->shared, 2, counts[0], 0};
+  How how = {work->blocks, work->threads, work->shared, 2, counts[0], 0, work->together};
   char message[256] = "";
   int (*simulate)(void*, Slot*, int, const How*, char*) = dlsym(work->function->library, "simulate");
   counts[0]++, seconds += 1e-3;
@@ -139,6 +139,13 @@ int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z, unsig
                    unsigned, unsigned shared, void* stream, void** values, void** extra)
 {
   Work work = {function, x, threads, shared};
+  for (int n = 0; n < function->parameters; n++) work.values[n] = *(uint64_t*)values[n];
+  return queue(&work);
+}
+int cuLaunchCooperativeKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
+                              unsigned, unsigned shared, void* stream, void** values)
+{
+  Work work = {function, x, threads, shared, 1};
   for (int n = 0; n < function->parameters; n++) work.values[n] = *(uint64_t*)values[n];
   return queue(&work);
 }

@@ -23,10 +23,12 @@ class Kernels:
     def run(
         self, name: str, arrays: Sequence[np.ndarray], blocks: int = 1, threads: int = 32,
         shared: int = 0, order: int = 2, races: bool = True,
+        together: bool = False,
     ) -> None:  # fmt: skip
         """On arrays in place. Raises WrongResult."""
         slots = (Slot * len(arrays))(*(Slot(a.ctypes.data, a.nbytes, 1) for a in arrays))
-        how, message = Launch(blocks, threads, shared, order, 1, races), bytearray(MESSAGE)
+        how = Launch(blocks, threads, shared, order, 1, races, together)
+        message = bytearray(MESSAGE)
         view = (ctypes.c_char * MESSAGE).from_buffer(message)
         kernel = getattr(self._library, f"simulated_{self._numbers[name]}")
         if self._library.simulate(kernel, slots, len(arrays), ctypes.byref(how), view):

@@ -95,7 +95,9 @@ def test_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(row["device"], row["phase"]) for row in rows] == [
         (DEVICE, "one"), (DEVICE, "many")
     ]
-    assert all(1 <= row["layer"] < row["launches"] and 0 < row["share"] < 1 for row in rows)
+    assert all(row["layer"] < row["launches"] <= row["calls"] for row in rows)
+    assert all(0 < row["share"] < 1 and row["model us"] <= row["apart us"] for row in rows)
+    assert any(row["joined"] and row["model us"] < row["apart us"] for row in rows)
     assert all(kernel["why"] for row in rows for kernel in row["kernels"])
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 1 and "there is 'f32'" in done.output

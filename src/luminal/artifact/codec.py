@@ -27,7 +27,7 @@ CLASSES = (
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
     program.Val, program.Instruction, program.Parallel, program.Tile, program.Program,
     plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Carried, plan.Loop,
-    plan.Plan, report.Candidate, report.Report,
+    plan.Joint, plan.Launch, plan.Plan, report.Candidate, report.Report,
     contract.Port, contract.Result, contract.Interface, saved.Saved,
     View, Scan, Scatter, Loop, Variable, recording.Step, recording.Recording,
 )  # fmt: skip

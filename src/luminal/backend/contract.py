@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import Unsupported
 from ..graph.dtype import f32
 from ..kernel.kernel import Kernel
-from ..kernel.program import Program
+from ..kernel.program import Joined, Program
 from ..kernel.target import Target
 
 
@@ -260,6 +260,37 @@ class Accelerator(ABC):
         """Bytes of registers of a thread that lie in memory, once it is built. Raises CompileError
         where it cannot be."""
         return 0
+
+    def registers(self, built: Kept) -> int:
+        """Of a thread, once it is built; 0 where nobody says."""
+        return 0
+
+    def joined(
+        self, programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool],
+        name: str,
+    ) -> Joined | None:  # fmt: skip
+        """One launch of several programs (see `Joined`); None where groups of a launch may not
+        wait for each other, or where these do not fit. registers: of each, where known."""
+        return None
+
+    def render_joined(self, joined: Joined) -> str:
+        """Its text. Raises Unsupported."""
+        raise Unsupported(f"{self.name} runs one program a launch")
+
+    def joined_kernels(self, codes: Sequence[bytes], joined: Sequence[Joined]) -> Sequence[Any]:
+        """As `kernels`, of launches of several programs."""
+        return []
+
+    def part_seconds(
+        self, kernel: Kernel, program: Program, sizes: Mapping[str, int], joined: Joined
+    ) -> float | None:
+        """How long a part of a launch takes by what is known of the device, without launch and
+        meetings; None where nothing is."""
+        return None
+
+    def meeting_seconds(self, joined: Joined, sizes: Mapping[str, int]) -> float:
+        """What a launch of several programs takes beside its parts."""
+        return 0.0
 
     def rates(self, threads: int) -> dict[str, float]:
         """What it can do at most, as `Backend.rates` tells; here what its target says."""

@@ -12,6 +12,7 @@ from ..backend.contract import Accelerator
 from ..compiler import Executable
 from ..errors import LuminalError, Unsupported
 from ..lowering.lower import lower
+from ..runtime.plan import Launch
 from .gpu_models import MODELS, Shaped, Sizes
 
 Row: TypeAlias = dict[str, Any]
@@ -38,7 +39,7 @@ def _model(name: str, device: Accelerator, model: Shaped) -> Iterator[Row]:
         kernels = _resources(rt, device)
         further = _compiled(name, model, True) if model.layered else None
         for phase, sizes in model.phases.items():
-            layer = {"layer": _calls(further, sizes) - _calls(rt, sizes)} if further else {}
+            layer = {"layer": _launches(further, sizes)[0] - _launches(rt, sizes)[0]} if further else {}
             yield head | {"phase": phase, **layer} | _phase(rt, device, kernels, sizes)
     except LuminalError as error:
         yield head | {"phase": "", "fault": f"{type(error).__name__}: {error}"}
@@ -49,9 +50,13 @@ def _compiled(name: str, model: Shaped, more: bool) -> Executable:
     return graph.compile(name, precision=model.precision, cache=False, database=False)
 
 
-def _calls(rt: Executable, sizes: Sizes) -> int:
-    assert rt.report.plan is not None
-    return sum(call.runs(sizes) for call in rt.report.plan.running())
+def _launches(rt: Executable, sizes: Sizes) -> tuple[int, list[Launch]]:
+    """Of a run, and those of several calls."""
+    plan = rt.report.plan
+    assert plan is not None
+    running = [n for n, c in enumerate(plan.calls) if not c.constant and c.runs(sizes)]
+    joined = plan.launched(running, sizes)
+    return len(running) - sum(len(launch.calls) - 1 for launch in joined), joined
 
 
 def _resources(rt: Executable, device: Accelerator) -> list[dict[str, int]]:
@@ -71,7 +76,12 @@ def _phase(
             for number, count in calls.items()]  # fmt: skip
     rows.sort(key=lambda row: -row["calls"] * row.get("model us", 0))
     total = {c: sum(row["calls"] * row.get(c, 0) for row in rows) for c in ("limit us", "model us")}
-    return {"kernels": rows, "launches": sum(calls.values()), **total,
+    launches, joined = _launches(rt, sizes)
+    apart = total["model us"]  # with a launch for each call
+    total["model us"] -= 1e6 * sum(each.apart - each.seconds for each in joined)
+    texts = [plan.joints[number].name for number in dict.fromkeys(each.joint for each in joined)]
+    return {"kernels": rows, "launches": launches, "calls": sum(calls.values()), **total,
+            "apart us": apart, "joined": texts,
             "share": total["limit us"] / max(1e-9, total["model us"]),
             "spilling": [row["name"] for row in rows if row.get("spilled")]}  # fmt: skip
 
@@ -99,19 +109,20 @@ def faults(rows: Sequence[Row]) -> list[str]:
 def summary(rows: Sequence[Row]) -> str:
     """A line for each model and device, as Markdown."""
     lines = [
-        "| model | phase | device | kernels | launches | a layer | spilling | registers | limit us "
-        "| model us | share |", "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| model | phase | device | kernels | calls | launches | a layer | spilling | registers "
+        "| limit us | each a launch us | model us | share |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]  # fmt: skip
     for row in rows:
         head = f"| {row['model']} | {row['phase']} | {row['device']} |"
         if "fault" in row:
-            lines.append(f"{head} {row['fault']} |||||||||")
+            lines.append(f"{head} {row['fault']} |||||||||||")
             continue
         most = max((k.get("registers", 0) for k in row["kernels"]), default=0)
         lines.append(
-            f"{head} {len(row['kernels'])} | {row['launches']} | {row.get('layer', '')} | "
-            f"{len(row['spilling'])} | {most} | {row['limit us']:.0f} | {row['model us']:.0f} | "
-            f"{row['share']:.0%} |"
+            f"{head} {len(row['kernels'])} | {row['calls']} | {row['launches']} | "
+            f"{row.get('layer', '')} | {len(row['spilling'])} | {most} | {row['limit us']:.0f} | "
+            f"{row['apart us']:.0f} | {row['model us']:.0f} | {row['share']:.0%} |"
         )
     return "\n".join(lines)
 
@@ -124,6 +135,8 @@ def listing(row: Row, most: int = 12) -> str:
         cells = (_cell(column, kernel.get(column)) for column in COLUMNS)
         lines.append(f"| {kernel['name']} | {' | '.join(cells)} | {kernel.get('why', '')} |")
     left = len(row["kernels"]) - most
+    if row["joined"]:
+        lines += ["", f"Launches of several: {', '.join(row['joined'])}."]
     return "\n".join(lines + [f"\n{left} more take less."] * (left > 0))
 
 

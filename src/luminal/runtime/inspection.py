@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..backend.contract import Accelerator, Backend
 from ..kernel.show import program_text
@@ -12,10 +12,16 @@ from .plan import Plan
 
 
 def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dict[str, str]:
-    """The text of each kernel, by its name: lowered again, for a kept program has no statements."""
+    """The text of each kernel and of each launch of several, by name: lowered again, for a kept
+    program has no statements."""
     target = backend.target(threads)
     programs = [lower(made.kernel, made.schedule, target) for made in plan.kernels]
-    return {program.name: backend.render(program, target) for program in programs}
+    texts = {program.name: backend.render(program, target) for program in programs}
+    if isinstance(backend, Accelerator):
+        for joint in plan.joints:
+            parts = tuple(programs[number] for number in joint.kernels)
+            texts[joint.name] = backend.render_joined(replace(joint.program(plan), parts=parts))
+    return texts
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .arena import ALIGNMENT, round_up
 from .contract import Copying, Spill
 from .inspection import sources
 from .order import marked
-from .plan import Argument, Loop, Plan
+from .plan import Argument, Launch, Loop, Plan
 
 Item: TypeAlias = "int | tuple[int, list[Item]]"  # a call, or a loop and what is inside
 WASTE = 2  # a buffer is used again for what needs at least this share of it
@@ -30,10 +30,15 @@ class Offloaded(Copying):
     """The engine of programs on an accelerator (see `contract.Engine`)."""
 
     def __init__(self, plan: Plan, codes: Sequence[bytes], device: Accelerator) -> None:
-        """codes: one for each kernel of the plan, in order."""
+        """codes: one for each kernel of the plan, in order, then for each joint."""
         programs = [made.program for made in plan.kernels]
+        joined = [joint.program(plan) for joint in plan.joints]
         self._plan, self._device = plan, device
-        self._kernels = device.kernels(codes, programs)
+        self._kernels = device.kernels(codes[: len(programs)], programs)
+        self._joined = joined
+        self._joined_kernels = device.joined_kernels(codes[len(programs) :], joined)
+        self._launches: dict[int, Launch] = {}  # of several calls, by each of them
+        self._counter: Any = None  # where the groups of such a launch meet
         self._workspace_bytes = max((device.workspace_bytes(p) for p in programs), default=0)
         self._bytes: dict[int, int] = {}  # of each buffer, by identity
         self._workspace: Any = None
@@ -180,6 +185,9 @@ class Offloaded(Copying):
         for carried in (c for loop in self._plan.loops for c in loop.carried):
             if carried.spare == carried.result:
                 self._buffers[carried.new] = self._buffers[carried.old]
+        if self._joined and self._counter is None:
+            self._counter = self._new(ALIGNMENT)
+            self._device.write(self._counter, np.zeros(ALIGNMENT, np.uint8))
         self._place(kept)
         self._stale = self._stale or changed
 
@@ -190,7 +198,10 @@ class Offloaded(Copying):
     def _place(self, kept: Container[int]) -> None:
         """A buffer for each temporary memory, from its first use to its last."""
         calls, persistent = self._now(), self._plan.persistent()
-        used = {m: life for m, life in self._plan.lives(calls, persistent).items() if m not in kept}
+        launches = self._plan.launched(calls, self._sizes)
+        self._launches = {number: launch for launch in launches for number in launch.calls}
+        lives = self._plan.lives(calls, persistent, launches)
+        used = {m: life for m, life in lives.items() if m not in kept}
         pool = [self._buffers.pop(m) for m in [*self._buffers] if self._is_free(m, kept)]
         free = list({id(buffer): buffer for buffer in pool}.values())
         for step in range(len(calls)):
@@ -258,7 +269,7 @@ class Offloaded(Copying):
     def _items(self, items: Sequence[Item]) -> None:
         for item in items:
             if isinstance(item, int):
-                self._call(item)
+                self._launch(item)
             else:
                 self._loop(self._plan.loops[item[0]], item[1])
 
@@ -293,6 +304,18 @@ class Offloaded(Copying):
         pair = self._buffers[target], self._buffers[source]
         if size and (pair[0] is not pair[1] or target_at != source_at):
             self._device.copy(*pair, size, target_at, source_at)
+
+    def _launch(self, number: int) -> None:
+        """A call, or with the first of several that are one launch all of them."""
+        launch = self._launches.get(number)
+        if launch is None:
+            self._call(number)
+        elif number == launch.calls[0]:
+            calls = [self._plan.calls[each] for each in launch.calls]
+            buffers = [self._argument(a) for call in calls for a in call.arguments]
+            sizes = [self._sizes[name] for name in self._joined[launch.joint].sizes]
+            kernel = self._joined_kernels[launch.joint]
+            self._device.launch(kernel, [*buffers, self._counter], sizes, self._workspace)
 
     def _call(self, number: int) -> None:
         call = self._plan.calls[number]

@@ -16,7 +16,7 @@ from ..graph.dtype import DType
 from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.kernel import Kernel
-from ..kernel.program import Program
+from ..kernel.program import Joined, Program
 from ..kernel.schedule import Layout, Schedule
 from ..once import computed_once
 from ..scheduling.ranges import Ranges
@@ -165,12 +165,40 @@ class Compiled:
         return frozenset((reads - made) | (combined - made)), frozenset(combined | made)
 
 
+@dataclass(frozen=True)
+class Joint:
+    """Kernels that one launch may run: see `Joined`, whose text has this name."""
+
+    name: str
+    kernels: tuple[int, ...]
+    meets: tuple[bool, ...]
+    group: int
+    held: int = 1
+
+    def program(self, plan: Plan) -> Joined:
+        parts = tuple(plan.kernels[number].program for number in self.kernels)
+        return Joined(self.name, parts, self.meets, self.group, self.held)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Calls that are one launch, of a joint by its number. ranges: the sizes for which it is.
+    seconds, apart: by a model at usual sizes, as it is and with a launch for each call."""
+
+    joint: int
+    calls: tuple[int, ...]
+    ranges: Ranges = ()
+    seconds: float = 0.0
+    apart: float = 0.0
+
+
 @dataclass
 class Plan:
     """sizes: run-time size -> bounds. ports: the memory of each of the user's inputs, None if it is
     not needed. outputs: the memory of each of the user's outputs. states: (input memory, output
     memory) pairs: after a run the input holds what the output was. in_place: those of them that are
-    one piece of memory. loops: inner ones first.
+    one piece of memory. loops: inner ones first. joints, launches: calls that a device runs in one
+    launch; all others are one each.
     """
 
     memories: list[Memory]
@@ -182,6 +210,21 @@ class Plan:
     states: tuple[tuple[int, int], ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
     loops: tuple[Loop, ...] = ()
+    joints: tuple[Joint, ...] = ()
+    launches: tuple[Launch, ...] = ()
+
+    def launched(self, running: Sequence[int], sizes: Mapping[str, int]) -> list[Launch]:
+        """Those of several calls, where these follow each other among the calls that run."""
+        places, found = {number: step for step, number in enumerate(running)}, list[Launch]()
+        taken: set[int] = set()
+        for launch in self.launches:
+            first = places.get(launch.calls[0], len(running))
+            here = tuple(running[first : first + len(launch.calls)]) == launch.calls
+            inside = all(low <= sizes[name] <= high for name, low, high in launch.ranges)
+            if here and inside and taken.isdisjoint(launch.calls):
+                taken.update(launch.calls)
+                found.append(launch)
+        return found
 
     def touched(self, call: Call) -> Touched:
         """The memories that a call reads, and those it writes."""
@@ -197,10 +240,11 @@ class Plan:
         return frozenset(m for c in self.calls if c.constant for m in self.touched(c)[1])
 
     def lives(
-        self, running: Sequence[int], persistent: frozenset[int]
+        self, running: Sequence[int], persistent: frozenset[int], launches: Sequence[Launch] = ()
     ) -> dict[int, tuple[int, int]]:
         """Temporary memory -> the first and last of these calls that uses it. What a loop finds or
-        leaves in memory is used by all of its steps."""
+        leaves in memory is used by all of its steps, and all that a launch uses by all its calls:
+        some of them run side by side."""
         uses: dict[int, set[int]] = {}
         for step, number in enumerate(running):
             for argument in self.calls[number].arguments:
@@ -213,6 +257,12 @@ class Plan:
             for steps in uses.values():
                 if not steps.isdisjoint(mine) and not steps <= set(mine):
                     steps.update((mine[0], mine[-1]))
+        for launch in launches:
+            first = running.index(launch.calls[0])
+            last = first + len(launch.calls) - 1
+            for steps in uses.values():
+                if not steps.isdisjoint(range(first, last + 1)):
+                    steps.update((first, last))
         return {
             memory: (min(steps), max(steps)) for memory, steps in uses.items()
             if self.memories[memory].kind == "temporary" and memory not in persistent

@@ -40,6 +40,7 @@ class Report:
     notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
     tried: dict[str, list[Candidate]] = field(default_factory=dict)  # timed, the chosen first
     search: list[str] = field(default_factory=list)  # how plans were chosen
+    joined: list[str] = field(default_factory=list)  # launches of several kernels
     job: int = 0  # the number of a kernel before it is made: its parts are named after it
     _named: int = 0
 
@@ -96,6 +97,7 @@ class Report:
             self._origins(),
             *(self._loop(loop) for loop in reversed(self.plan.loops)),
             *self.search,
+            *self.joined,
         ]
         for made in self.kernels:
             lines += ["", *describe(made, self.count(made))]

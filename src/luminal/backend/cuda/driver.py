@@ -129,15 +129,20 @@ class Driver:
         return function
 
     def launch(
-        self, function: Any, blocks: int, threads: int, shared: int, arguments: Sequence[int]
-    ) -> None:
-        """arguments: of eight bytes each."""
+        self, function: Any, blocks: int, threads: int, shared: int, arguments: Sequence[int],
+        together: bool = False,
+    ) -> None:  # fmt: skip
+        """arguments: of eight bytes each. together: all blocks at once, or it fails."""
         self._enter()
         values = (ctypes.c_int64 * len(arguments))(*arguments)
         start = ctypes.addressof(values)
         places = (ctypes.c_void_p * len(arguments))(*(start + 8 * n for n in range(len(values))))
-        self._call(self._cuda.cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, shared,
-                   self._stream, ctypes.addressof(places), 0)  # fmt: skip
+        shape = function, blocks, 1, 1, threads, 1, 1, shared, self._stream
+        if together:
+            cooperative = self._cuda.cuLaunchCooperativeKernel
+            self._call(cooperative, *shape, ctypes.addressof(places))
+        else:
+            self._call(self._cuda.cuLaunchKernel, *shape, ctypes.addressof(places), 0)
 
     @contextmanager
     def queued_in(self, stream: int | None) -> Iterator[None]:

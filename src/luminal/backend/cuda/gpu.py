@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import CompileError, DeviceError
 from ...kernel.kernel import Kernel as Fused
-from ...kernel.program import Program
+from ...kernel.program import Joined, Program
 from ...kernel.target import Target
 from ...lowering.library import NAMES
 from .. import text
@@ -24,7 +24,8 @@ from .driver import Driver, Memory, opened
 from .limits import like, shared_bytes
 from .model import modelled
 from .prelude import DIALECT, instructions_of
-from .shape import group_target, launch_shape, workers
+from .shape import group_target, joined, launch_shape, workers
+from .together import meetings_seconds, part_seconds
 
 SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")  # with an "a" variant
 ELF = b"\x7fELF"
@@ -47,7 +48,7 @@ class Kernel:
     """`function` is loaded when it is first launched. call: of a library, instead."""
 
     code: bytes
-    program: Program
+    program: Program | Joined
     function: Any = None
     call: cublaslt.Call | None = None
 
@@ -169,7 +170,9 @@ class Cuda(Accelerator):
             name = text.kernel_name(kernel.program)
             kernel.function = self.driver.function(self._cubin(kernel.code), name, shape.shared)
         arguments = [*(b.address for b in buffers), *sizes, workspace.address]
-        self.driver.launch(kernel.function, shape.blocks, shape.threads, shape.shared, arguments)
+        together = isinstance(kernel.program, Joined)
+        self.driver.launch(kernel.function, shape.blocks, shape.threads, shape.shared, arguments,
+                           together)  # fmt: skip
 
     def _call(self, call: cublaslt.Call, buffers: Sequence[Memory], sizes: Sequence[int]) -> None:
         library = cublaslt.opened()
@@ -200,6 +203,32 @@ class Cuda(Accelerator):
         self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
     ) -> Modelled:
         return modelled(kernel, program, sizes, self.gpu, self.target(1), registers)
+
+    def joined(
+        self, programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool],
+        name: str,
+    ) -> Joined | None:  # fmt: skip
+        known = [count or self.target(1).registers for count in registers]
+        return joined(programs, known, meets, name, DIALECT)
+
+    def render_joined(self, joined: Joined) -> str:
+        return text.render_joined(joined, DIALECT)
+
+    def joined_kernels(self, codes: Sequence[bytes], joined: Sequence[Joined]) -> list[Kernel]:
+        return [Kernel(code, each) for code, each in zip(codes, joined, strict=True)]
+
+    def part_seconds(
+        self, kernel: Fused, program: Program, sizes: Mapping[str, int], joined: Joined
+    ) -> float:
+        return part_seconds(kernel, program, sizes, self.gpu, self.target(1), joined.group,
+                            joined.held, DIALECT)  # fmt: skip
+
+    def meeting_seconds(self, joined: Joined, sizes: Mapping[str, int]) -> float:
+        return self.target(1).launch + meetings_seconds(joined, sizes, self.gpu)
+
+    def registers(self, built: Kept) -> int:
+        assert isinstance(built, Cubin)
+        return 0 if built.work is None else built.work.result().registers
 
     def spilled(self, built: Kept) -> int:
         assert isinstance(built, Cubin)

@@ -34,13 +34,11 @@ from ...lowering.verify import LOADS, STORES, instructions, is_matrix
 from .. import text
 from ..contract import Modelled
 from .limits import Gpu
-from .shape import WARP
+from .shape import REGISTERS, SHARED, WARP
 
 SECTOR, REQUEST = 32, 128  # bytes that memory delivers at once, and the first cache in a cycle
 SCHEDULERS = 4  # of a multiprocessor: instructions of warps in a cycle
 RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
-REGISTERS = 1 << 16  # of a multiprocessor
-SHARED = 100 << 10  # bytes of a multiprocessor, on the smallest since sm_80
 LATENCY = 480.0  # cycles from a load to its number, from memory
 MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
@@ -87,15 +85,16 @@ def modelled(
 
 def predicted(
     program: Program, sizes: Mapping[str, int], gpu: Gpu, target: Target, registers: int = 0,
-    least: float = 0.0,
+    least: float = 0.0, held: int = 0,
 ) -> tuple[float, str]:  # fmt: skip
-    """(seconds of a call, what takes them). least: bytes that it moves in any case."""
+    """(seconds of a call, what takes them). least: bytes that it moves in any case. held: warps of
+    a multiprocessor, where a launch of several programs has decided."""
     units = text.units(program, [sizes[name] for name in program.sizes])
     count = _counted(program, sizes, target, units)
     groups = max(1.0, units if program.threads else units / WARP)
     warps = groups * (program.threads or WARP) / WARP
     cycles = gpu.multiprocessors * gpu.clock  # a second, of all
-    resident = _resident(program, registers or target.registers, target.staging)
+    resident = held or _resident(program, registers or target.registers, target.staging)
     if count.staged:  # a few large units: some multiprocessors have one more than others
         groups = gpu.multiprocessors * float(np.ceil(groups / gpu.multiprocessors))
     apart = groups * _exposed(count, gpu, target) / cycles

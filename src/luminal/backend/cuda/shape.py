@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...kernel.program import Program
+from ...kernel.program import Joined, Program
 from ...kernel.target import Costs, MatrixInstruction, Target
 from .. import text
 
@@ -16,6 +16,9 @@ BLOCKS = 8  # of a multiprocessor
 BUSY = 16  # warps that keep a multiprocessor busy
 BANDWIDTH = 2e10  # bytes a second of memory for each multiprocessor, roughly
 CLOCK = 1.7e9
+REGISTERS = 1 << 16  # of a multiprocessor
+SHARED = 100 << 10  # bytes of a multiprocessor, on the smallest since sm_80
+TOGETHER = 2048  # threads of a multiprocessor
 WORKSPACE = 1 << 28  # bytes that the tiles of all workers may take
 
 
@@ -56,9 +59,43 @@ def workers(program: Program, multiprocessors: int) -> int:
     return max(WARP, min(most, WORKSPACE // needed)) // WARP * WARP if needed else most
 
 
-def launch_shape(program: Program, sizes: Sequence[int], multiprocessors: int) -> Shape:
+def joined(
+    programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool], name: str,
+    dialect: text.Dialect = text.CUDA,
+) -> Joined | None:  # fmt: skip
+    """One launch of several programs: blocks as wide as registers and shared memory allow, since
+    fewer of them meet sooner. registers: of each program. None: they do not fit."""
+    if not all(text.may_join(p, dialect) for p in programs):
+        return None
+    most, threads = -(-max(registers) // 8) * 8, CROWD
+    while True:
+        if not all(text.parties(p, threads, dialect) for p in programs):
+            return None
+        shared = text.joined_shared_bytes(programs, threads, dialect)
+        if threads * most <= REGISTERS and shared <= SHARED // 2:
+            break
+        threads //= 2
+    held = min(TOGETHER, REGISTERS // most, threads * SHARED // max(1, shared)) // threads
+    return Joined(name, tuple(programs), tuple(meets), threads, max(1, held))
+
+
+def joined_shape(program: Joined, sizes: Sequence[int], multiprocessors: int) -> Shape:
+    """Not more blocks than are there at once: they wait for each other."""
+    known, most = dict(zip(program.sizes, sizes, strict=True)), 1
+    for part in program.parts:
+        count = text.units(part, [known[name] for name in part.sizes])
+        most = max(most, count if part.threads else -(-count // WARP))
+    shared = text.joined_shared_bytes(program.parts, program.group, text.CUDA)
+    return Shape(min(multiprocessors * program.held, most), program.group, shared)
+
+
+def launch_shape(
+    program: Program | Joined, sizes: Sequence[int], multiprocessors: int
+) -> Shape:
     """Units on as many multiprocessors as there are; each in blocks of few threads where there
     are not enough for more."""
+    if isinstance(program, Joined):
+        return joined_shape(program, sizes, multiprocessors)
     most, count = workers(program, multiprocessors), max(1, text.units(program, sizes))
     if program.threads:
         return Shape(min(count, most), program.threads, text.shared_bytes(program))

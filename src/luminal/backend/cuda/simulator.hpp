@@ -43,11 +43,12 @@ inline Place threadIdx, blockIdx, blockDim, gridDim;
 namespace simulator {
 
 constexpr int STACK = 1 << 18, LANES = LUMINAL_LANES, DEPOSIT = 64, MESSAGE = 256, POISON = 0xFF;
-enum State { READY, AT_BARRIER, AT_WARP, DONE };
+enum State { READY, AT_BARRIER, AT_WARP, AT_PARTY, POLLS, DONE };
 
-struct Thread { State state; int fiber; unsigned warp_epoch; };
-struct Fiber { jmp_buf resume; ucontext_t context; char* stack; int thread; };
-struct Who { int block = -1, thread = -1; unsigned epoch = 0, warp_epoch = 0; };
+// party: of a barrier that only some threads of the block come to; seen: changes of atomics
+struct Thread { State state; int fiber; unsigned warp_epoch; int party, size; unsigned party_epoch, seen; };
+struct Fiber { jmp_buf resume; ucontext_t context; char* stack; int thread, block; };
+struct Who { int block = -1, thread = -1; unsigned epoch = 0, warp_epoch = 0, party_epoch = 0; };
 struct Shadow { Who writer, readers[2]; int copies = 0; };  // the last reader, and one before it; under way
 struct Copy { char* to; const char* from; Shadow* shadows; int bytes, count, group; };
 struct Copies { Copy* made; int count, room, group; };  // not done yet
@@ -55,6 +56,20 @@ constexpr int PRODUCTS = 32, SUMS = 128, GROUP = 4 * 32;  // of a thread; of one
 struct Staged { char* bytes; Shadow* shadows; };
 struct Product { float sums[SUMS]; Staged a, b; int columns; bool half, done; };
 struct Products { Product* made; int count, done, waiting; };  // waiting: copies without a fence
+// One that is alive. known: before which epoch of each block all that it did is seen; pending: from
+// the next barrier on, by what one thread has acquired.
+struct Block {
+  unsigned number, epoch;
+  int live, unfenced;
+  Thread* threads;
+  Copies* copies;
+  Products* products;
+  char (*deposits)[DEPOSIT];
+  char* shared_bytes;
+  Shadow* shared_shadows;
+  unsigned *known, *pending;
+};
+struct Released { unsigned* at; unsigned* known; };  // an atomic, and what its releases have seen
 
 inline Thread* threads;
 inline Fiber* fibers;
@@ -63,7 +78,10 @@ inline Products* products;
 inline int unfenced;
 inline char (*deposits)[DEPOSIT];
 inline int count, current, live, fiber_count, *idle, idle_count, *order_of;
-inline unsigned epoch;
+inline unsigned epoch, changes, *known, *pending;
+inline Block* blocks;
+inline int here, alive, block_count, released_count;
+inline Released released[16];
 inline uint64_t seed;
 inline jmp_buf scheduler;
 inline char* message;
@@ -106,6 +124,16 @@ inline void live_on(int number) {
   }
 }
 
+// What stands for the block that runs.
+inline void enter(int number) {
+  blocks[here].epoch = epoch, blocks[here].live = live, blocks[here].unfenced = unfenced;
+  Block& it = blocks[here = number];
+  epoch = it.epoch, live = it.live, unfenced = it.unfenced, threads = it.threads, copies = it.copies;
+  products = it.products, deposits = it.deposits;
+  shared_bytes = it.shared_bytes, shared_shadows = it.shared_shadows, known = it.known, pending = it.pending;
+  blockIdx = {it.number, 0, 0};
+}
+
 inline void resume(int thread) {
   current = thread;
   threadIdx = {(unsigned)thread, 0, 0};
@@ -114,6 +142,7 @@ inline void resume(int thread) {
   if (idle_count) {
     it.fiber = idle[--idle_count];
     fibers[it.fiber].thread = thread;
+    fibers[it.fiber].block = here;
     _longjmp(fibers[it.fiber].resume, 1);
   }
   it.fiber = fiber_count++;
@@ -136,8 +165,9 @@ inline uint64_t random_number() {
 
 // order: 0 forward, 1 backward, else at random from this seed, another with each round.
 inline void shuffle(uint64_t order) {
-  for (int n = 0; n < count; n++) order_of[n] = order == 1 ? count - 1 - n : n;
-  for (int n = count - 1; order > 1 && n > 0; n--) {
+  int all = alive * count;
+  for (int n = 0; n < all; n++) order_of[n] = order == 1 ? all - 1 - n : n;
+  for (int n = all - 1; order > 1 && n > 0; n--) {
     int other = random_number() % (n + 1), kept = order_of[n];
     order_of[n] = order_of[other];
     order_of[other] = kept;
@@ -149,9 +179,15 @@ inline bool release() {
   bool found = false;
   int waiting = 0;
   for (int n = 0; n < count; n++) {
+    if (threads[n].state == POLLS && threads[n].seen != changes) threads[n].state = READY;
     found |= threads[n].state == READY;
     waiting += threads[n].state == AT_BARRIER;
   }
+  int come[16] = {};
+  for (int n = 0; n < count; n++) if (threads[n].state == AT_PARTY) come[threads[n].party & 15]++;
+  for (int n = 0; n < count; n++)
+    if (threads[n].state == AT_PARTY && come[threads[n].party & 15] == threads[n].size)
+      threads[n].state = READY, threads[n].party_epoch++, found = true;
   for (int first = 0; first < count; first += LANES) {
     int last = first + LANES < count ? first + LANES : count, here = 0, gone = 0;
     for (int n = first; n < last; n++) {
@@ -165,48 +201,66 @@ inline bool release() {
   }
   if (found || waiting < count) return found;
   epoch++;
-  for (int n = 0; n < count; n++) threads[n].state = READY;
+  for (int n = 0; n < count; n++) threads[n].state = READY, threads[n].party = threads[n].party_epoch = 0;
+  for (int n = 0; n < block_count && known; n++) known[n] = pending[n];
   return true;
 }
 
-inline bool run_block(uint64_t order) {
-  live = count, fiber_count = idle_count = 0, epoch = 0;
+inline void begin(int place, unsigned number) {
+  enter(place);
+  blocks[place].number = number, blockIdx = {number, 0, 0}, live = count, epoch = 0, unfenced = 0;
   for (int n = 0; n < count; n++) {
-    threads[n] = {READY, -1, 0}, copies[n].count = copies[n].group = 0;
+    threads[n] = {READY, -1}, copies[n].count = copies[n].group = 0;
     products[n].count = products[n].done = products[n].waiting = 0;
   }
-  unfenced = 0;
   memset(shared_bytes, POISON, shared_size);
   if (races) for (long long n = 0; n < shared_size; n++) shared_shadows[n] = Shadow();
-  while (live) {
-    if (!release()) {
+}
+
+// Those that have begun, side by side.
+inline bool run_blocks(uint64_t order) {
+  fiber_count = idle_count = 0;
+  for (;;) {
+    bool lives = false, goes_on = false;
+    for (int n = 0; n < alive; n++) {
+      enter(n);
+      lives |= live > 0;
+      goes_on |= live > 0 && release();
+    }
+    if (!lives) return true;
+    if (!goes_on) {
+      int n = 0;
+      while (enter(n), !live) n++;
       for (current = 0; threads[current].state == DONE; current++) {}
       snprintf(message, MESSAGE, "block %u: thread %d waits for others that do not come", blockIdx.x, current);
       return false;
     }
     shuffle(order);
     static int step;  // what lives across longjmp is no local variable
-    for (step = 0; step < count; step++) {
-      if (threads[order_of[step]].state != READY) continue;
+    for (step = 0; step < alive * count; step++) {
+      enter(order_of[step] / count);
+      if (threads[order_of[step] % count].state != READY) continue;
       int how = _setjmp(scheduler);
       if (how == 2) return false;
-      if (how == 0) resume(order_of[step]);
+      if (how == 0) resume(order_of[step] % count);
     }
   }
-  return true;
 }
 
 template <class T> T* array(long long n) { return (T*)calloc(n ? n : 1, sizeof(T)); }
 
 inline bool conflict(const Who& other) {
   if (other.thread < 0 || (other.block == (int)blockIdx.x && other.thread == current)) return false;
-  if (other.block != (int)blockIdx.x) return true;
-  if (other.thread / LANES == current / LANES)
-    return other.epoch == epoch && other.warp_epoch == threads[current].warp_epoch;
-  return other.epoch == epoch;
+  if (other.block != (int)blockIdx.x) return !known || other.epoch >= known[other.block];
+  const Thread &mine = threads[current], &theirs = threads[other.thread];
+  if (other.epoch != epoch) return false;
+  if (mine.party && mine.party == theirs.party && other.party_epoch != mine.party_epoch) return false;
+  return other.thread / LANES != current / LANES || other.warp_epoch == mine.warp_epoch;
 }
 
-inline Who self() { return {(int)blockIdx.x, current, epoch, threads[current].warp_epoch}; }
+inline Who self() {
+  return {(int)blockIdx.x, current, epoch, threads[current].warp_epoch, threads[current].party_epoch};
+}
 
 inline void reads(Shadow* it) {
   if (it->copies) fail("reads what is being copied");
@@ -287,6 +341,50 @@ template <int N, class R, class T> inline void store_words(buffer<T> to, const R
 
 inline void __syncthreads() { simulator::yield(simulator::AT_BARRIER); }
 inline void __syncwarp(unsigned = ~0u) { simulator::yield(simulator::AT_WARP); }
+inline void party_meets(int number, int threads) {
+  simulator::Thread& mine = simulator::threads[simulator::current];
+  mine.party = number, mine.size = threads;
+  simulator::yield(simulator::AT_PARTY);
+}
+
+// ---- what blocks that are alive together tell each other
+
+namespace simulator {
+
+inline Released& released_at(unsigned* at) {
+  int n = 0;
+  while (n < released_count && released[n].at != at) n++;
+  if (n == 16) fail("meets others at more than 16 places");
+  if (n == released_count) released[released_count++] = {at, (unsigned*)calloc(block_count, sizeof(unsigned))};
+  return released[n];
+}
+inline void later(unsigned* those, const unsigned* others) {
+  for (int n = 0; n < block_count && known; n++) if (others[n] > those[n]) those[n] = others[n];
+}
+inline unsigned add(buffer<unsigned> at, unsigned number, bool releases) {
+  if (at.count < 1) fail("counts in no memory");
+  unsigned before = *at.data;
+  *at.data = before + number, changes++;
+  if (releases && known) {
+    unsigned* all = released_at(at.data).known;
+    later(all, known);
+    if (epoch > all[blockIdx.x]) all[blockIdx.x] = epoch;
+  }
+  return before;
+}
+inline unsigned look(buffer<unsigned> at, bool acquires) {  // again only when something has changed
+  while (threads[current].seen == changes) yield(POLLS);
+  threads[current].seen = changes;
+  if (acquires && known) later(pending, released_at(at.data).known);
+  return *at.data;
+}
+
+}  // namespace simulator
+
+inline unsigned add_release(buffer<unsigned> at, unsigned n) { return simulator::add(at, n, true); }
+inline unsigned add_relaxed(buffer<unsigned> at, unsigned n) { return simulator::add(at, n, false); }
+inline unsigned load_acquire(buffer<unsigned> at) { return simulator::look(at, true); }
+inline unsigned load_relaxed(buffer<unsigned> at) { return simulator::look(at, false); }
 
 // ---- what the prelude has (prelude.py)
 
@@ -501,7 +599,40 @@ template <class... A> inline void call(void (*kernel)(A...), const Slot* s) {
 
 template <class... A> constexpr int parameters(void (*)(A...)) { return sizeof...(A); }
 
-struct Launch { int blocks, threads; long long shared, order, seed, races; };
+// together: all blocks are alive at once
+struct Launch { int blocks, threads; long long shared, order, seed, races, together; };
+
+inline void made(Block& it, int all) {
+  it = {};
+  it.threads = array<Thread>(count), it.copies = array<Copies>(count);
+  it.products = array<Products>(count);
+  it.deposits = (char(*)[DEPOSIT])array<char>((long long)count * DEPOSIT);
+  it.shared_bytes = (char*)aligned_alloc(1024, (shared_size + 1024) & -1024ll);
+  it.shared_shadows = races ? new Shadow[shared_size + 1] : nullptr;
+  it.known = alive > 1 ? array<unsigned>(all) : nullptr, it.pending = alive > 1 ? array<unsigned>(all) : nullptr;
+}
+inline void gone(Block& it) {
+  for (int n = 0; n < count; n++) free(it.copies[n].made), free(it.products[n].made);
+  delete[] it.shared_shadows;
+  free(it.shared_bytes), free(it.deposits), free(it.copies), free(it.products), free(it.threads), free(it.known), free(it.pending);
+}
+
+// Slots that name the same memory have the same shadows, if one of them is written.
+inline void shadowed(Slot* slots, int parameters) {
+  for (int n = 0; n < parameters; n++) {
+    int first = 0;
+    bool written = false;
+    long long most = 0;
+    while (slots[first].data != slots[n].data) first++;
+    for (int m = n; m < parameters && first == n; m++)
+      if (slots[m].data == slots[n].data) {
+        written |= slots[m].shadows != nullptr;
+        most = slots[m].number > most ? slots[m].number : most;
+      }
+    slots[n].shadows = first < n ? slots[first].shadows : written && slots[n].data && races
+                       ? new Shadow[most + 1] : nullptr;
+  }
+}
 
 }  // namespace simulator
 
@@ -512,22 +643,25 @@ SEEN int simulate(void (*kernel)(const simulator::Slot*), simulator::Slot* slots
   count = how->threads, races = how->races, shared_size = how->shared;
   seed = how->seed * 0x9E3779B97F4A7C15ull + 88172645463325252ull;
   blockDim = {(unsigned)count, 1, 1}, gridDim = {(unsigned)how->blocks, 1, 1};
-  threads = array<Thread>(count), fibers = array<Fiber>(count), copies = array<Copies>(count);
-  products = array<Products>(count);
-  idle = array<int>(count), order_of = array<int>(count);
-  deposits = (char(*)[DEPOSIT])array<char>((long long)count * DEPOSIT);
-  shared_bytes = (char*)aligned_alloc(1024, (shared_size + 1024) & -1024ll);
-  shared_shadows = races ? new Shadow[shared_size + 1] : nullptr;
-  for (int n = 0; n < parameters; n++)
-    slots[n].shadows = races && slots[n].shadows ? new Shadow[slots[n].number + 1] : nullptr;
+  block_count = how->blocks, alive = how->together ? how->blocks : 1, changes = 1, here = 0;
+  blocks = array<Block>(alive), fibers = array<Fiber>((long long)alive * count);
+  idle = array<int>((long long)alive * count), order_of = array<int>((long long)alive * count);
+  for (int n = 0; n < alive; n++) made(blocks[n], how->blocks);
+  shadowed(slots, parameters);
   bool right = true;
-  for (int n = 0; right && n < how->blocks; n++) {
-    blockIdx = {(unsigned)(how->order == 1 ? how->blocks - 1 - n : n), 0, 0};
-    right = run_block(how->order);
+  for (int n = 0; right && n < how->blocks; n += alive) {
+    for (int m = 0; m < alive; m++) begin(m, alive > 1 ? m : how->order == 1 ? how->blocks - 1 - n : n);
+    right = run_blocks(how->order);
   }
-  for (int n = 0; n < count; n++) free(fibers[n].stack), free(copies[n].made), free(products[n].made);
-  for (int n = 0; n < parameters; n++) delete[] slots[n].shadows;
-  delete[] shared_shadows;
-  free(shared_bytes), free(deposits), free(order_of), free(idle), free(copies), free(products), free(fibers), free(threads);
+  for (int n = 0; n < alive * count; n++) free(fibers[n].stack);
+  for (int n = 0; n < alive; n++) gone(blocks[n]);
+  for (int n = 0; n < parameters; n++) {
+    int first = 0;
+    while (slots[first].data != slots[n].data) first++;
+    if (first == n) delete[] slots[n].shadows;
+  }
+  for (int n = 0; n < released_count; n++) free(released[n].known);
+  released_count = 0;
+  free(order_of), free(idle), free(fibers), free(blocks);
   return right ? 0 : 1;
 }

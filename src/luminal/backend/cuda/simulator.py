@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,24 +24,27 @@ import numpy as np
 from ...container import whole
 from ...errors import CompileError, DeviceError, WrongResult
 from ...folders import user_folder
+from ...kernel.kernel import Kernel as Fused
 from ...kernel.layout import Storage
-from ...kernel.program import Program
+from ...kernel.program import Joined, Program
 from ...kernel.target import Target
 from ...store import Store
 from .. import text
-from ..contract import Accelerator
+from ..contract import Accelerator, Modelled
 from ..text.writer import written
 from . import nvrtc
 from .limits import like, shared_bytes
-from .model import predicted
+from .model import modelled, predicted
 from .prelude import DIALECT, instructions_of
-from .shape import BANDWIDTH, Shape, group_target, launch_shape, workers
+from .shape import BANDWIDTH, Shape, group_target, joined, launch_shape, workers
+from .together import meetings_seconds, part_seconds
 
 PRELUDE = Path(__file__).with_name("simulator.hpp")
 FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
          "-U_FORTIFY_SOURCE", "-fwrapv", "-fvisibility=hidden")  # fmt: skip
 MESSAGE = 256
 MULTIPROCESSORS = 2
+TAKEN = 128  # of a thread, where nobody has counted them
 MOST_KEPT = 256 << 20  # bytes
 ARCH = "sm_90a"  # that it is like
 LIKE = replace(like(ARCH), multiprocessors=MULTIPROCESSORS, bandwidth=MULTIPROCESSORS * BANDWIDTH)
@@ -59,7 +62,7 @@ class Slot(ctypes.Structure):
 
 class Launch(ctypes.Structure):
     _fields_ = (("blocks", ctypes.c_int), ("threads", ctypes.c_int), *(
-        (name, ctypes.c_longlong) for name in ("shared", "order", "seed", "races")
+        (name, ctypes.c_longlong) for name in ("shared", "order", "seed", "races", "together")
     ))  # fmt: skip
 
 
@@ -75,12 +78,14 @@ class Language:
     places: int = 0
 
 
-CUDA = Language(text.CUDA, group_target(MULTIPROCESSORS))
+CUDA = Language(DIALECT, group_target(
+    MULTIPROCESSORS, instructions_of(ARCH), staging=shared_bytes(ARCH)
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Kernel:
-    program: Program
+    program: Program | Joined
     function: Any
     simulate: Any
     written: frozenset[str]
@@ -101,7 +106,7 @@ class Simulator(Accelerator):
         self._lock = threading.Lock()  # a library runs one block at a time
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Simulator, (self.order, self.races, self.sanitize)
+        return Simulator, (self.order, self.races, self.sanitize, self.language)
 
     @property
     def name(self) -> str:
@@ -111,10 +116,10 @@ class Simulator(Accelerator):
 
     def target(self, threads: int) -> Target:
         compiler()
-        return group_target(MULTIPROCESSORS, instructions_of(ARCH), staging=shared_bytes(ARCH))
+        return self.language.target
 
     def render(self, program: Program, target: Target) -> str:
-        return text.render(program, DIALECT)
+        return text.render(program, self.language.dialect)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Text]:
         return [Text(each.encode()) for each in texts]
@@ -129,17 +134,51 @@ class Simulator(Accelerator):
         return () if found_compiler() else tuple(needs)
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
+        return self._kernels(codes, programs)
+
+    def joined_kernels(self, codes: Sequence[bytes], joined: Sequence[Joined]) -> list[Kernel]:
+        return self._kernels(codes, joined)
+
+    def _kernels(
+        self, codes: Sequence[bytes], programs: Sequence[Program | Joined]
+    ) -> list[Kernel]:
         texts = [code.decode() for code in codes]
         names = [text.kernel_name(program) for program in programs]
         made = library(tuple(zip(names, texts)), self.sanitize,
                        self.language.before, self.language.lanes)  # fmt: skip
-        return [Kernel(p, getattr(made, f"simulated_{n}"), made.simulate, written(p))
+        return [Kernel(p, getattr(made, f"simulated_{n}"), made.simulate, _written(p))
                 for n, p in enumerate(programs)]  # fmt: skip
 
     # ---- memory
 
+    def joined(
+        self, programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool],
+        name: str,
+    ) -> Joined | None:  # fmt: skip
+        known = [count or TAKEN for count in registers]
+        return joined(programs, known, meets, name, self.language.dialect)
+
+    def modelled(
+        self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
+    ) -> Modelled:
+        return modelled(kernel, program, sizes, LIKE, self.target(1), registers)
+
+    def render_joined(self, joined: Joined) -> str:
+        return text.render_joined(joined, self.language.dialect)
+
+    def part_seconds(
+        self, kernel: Fused, program: Program, sizes: Mapping[str, int], joined: Joined
+    ) -> float:
+        return part_seconds(kernel, program, sizes, LIKE, self.target(1), joined.group,
+                            joined.held, self.language.dialect)  # fmt: skip
+
+    def meeting_seconds(self, joined: Joined, sizes: Mapping[str, int]) -> float:
+        return self.target(1).launch + meetings_seconds(joined, sizes, LIKE)
+
     def workspace_bytes(self, program: Program) -> int:
-        return text.workspace_bytes(program, text.CUDA, workers(program, MULTIPROCESSORS))
+        return text.workspace_bytes(
+            program, self.language.dialect, workers(program, MULTIPROCESSORS)
+        )
 
     def allocate(self, size: int) -> np.ndarray:
         return np.full(size, 0xFF, np.uint8)  # NaN: what is not written shows
@@ -178,15 +217,22 @@ class Simulator(Accelerator):
             self._run(kernel, slots, shape)
             if self._clock is not None:
                 known = dict(zip(program.sizes, map(int, sizes), strict=True))
-                self._clock += predicted(program, known, LIKE, self.target(1))[0]
+                self._clock += self._predicted(program, known)
 
     def _run(self, kernel: Kernel, slots: list[Slot], shape: Shape) -> None:
         how = Launch(shape.blocks, shape.threads, shape.shared, self.order, self._launches,
-                     self.races)  # fmt: skip
+                     self.races, isinstance(kernel.program, Joined))  # fmt: skip
         message = ctypes.create_string_buffer(MESSAGE)
         array = (Slot * len(slots))(*slots)
         if kernel.simulate(kernel.function, array, len(slots), ctypes.byref(how), message):
             raise WrongResult(f"{kernel.program.name}: {message.value.decode()}")
+
+    def _predicted(self, program: Program | Joined, sizes: Mapping[str, int]) -> float:
+        if isinstance(program, Program):
+            return predicted(program, sizes, LIKE, self.target(1))[0]
+        found = (predicted(part, sizes, LIKE, self.target(1))[0] for part in program.parts)
+        own = sum(seconds - self.target(1).launch for seconds in found)
+        return own + self.meeting_seconds(program, sizes)
 
     def finish(self) -> None:
         """Every launch has waited."""
@@ -207,6 +253,13 @@ class Simulator(Accelerator):
 
     def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
         return nvrtc.resources(texts, ARCH)
+
+
+def _written(program: Program | Joined) -> frozenset[str]:
+    if isinstance(program, Program):
+        return written(program)
+    parts = enumerate(program.parts)
+    return frozenset(f"{number} {name}" for number, part in parts for name in written(part))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Loop programs as C-like text: one renderer, a table of dialects."""
 
 from .dialect import CUDA, HIP, METAL, OPENCL, C, Dialect
+from .joined import joined_shared_bytes, may_join, meeting, parties, render_joined
 from .launch import group_target, units
 from .render import WORKERS, kernel_name, render, shared_bytes, workspace_bytes
 
@@ -13,8 +14,13 @@ __all__ = [
     "C",
     "Dialect",
     "group_target",
+    "joined_shared_bytes",
     "kernel_name",
+    "may_join",
+    "meeting",
+    "parties",
     "render",
+    "render_joined",
     "shared_bytes",
     "units",
     "workspace_bytes",

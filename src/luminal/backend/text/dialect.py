@@ -69,6 +69,11 @@ class Dialect:
     staging: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     words: tuple[str, str] = ("", "")
     registers: int = 0
+    atomics: str = ""
+    lanes: int = 32
+    wave: str = ""
+    party: str = ""
+    shared_of: str = ""
 
 
 _COPIED = "".join(
@@ -121,6 +126,17 @@ template <class T> __device__ inline T* shared_part(long long at, long long)
 _WORDS = ("load_words<{count}>({name}, {memory} + ({place}));",
           "store_words<{count}>({memory} + ({place}), {name});")  # fmt: skip
 _PART = "buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});"
+_ATOMICS = """#ifndef LUMINAL_SIMULATED
+static __device__ inline u32 add_release(u32* at, u32 n)
+{ u32 old; asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
+    : "=r"(old) : "l"(at), "r"(n) : "memory"); return old; }
+static __device__ inline u32 load_acquire(u32* at)
+{ u32 now; asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(at) : "memory");
+  return now; }
+static __device__ inline void party_meets(int number, int threads)
+{ asm volatile("bar.sync %0, %1;" :: "r"(number), "r"(threads) : "memory"); }
+#endif
+"""  # PTX ISA, "Memory consistency model": a release after bar.sync covers what the block did
 CUDA = Dialect(
     "cuda",
     "#define INFINITY __int_as_float(0x7f800000)\n"
@@ -135,6 +151,8 @@ CUDA = Dialect(
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
     exchange="__shfl_xor_sync(0xffffffffu, {value}, {bit})",
     words=_WORDS, registers=1 << 16,
+    atomics=_ATOMICS, wave="__syncwarp();", party="party_meets({number}, {threads});",
+    shared_of="buffer<{type}> {name} = shared_part<{type}>({at} + party * {step}, {count});",
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))
@@ -160,6 +178,9 @@ static __device__ inline f32 of_turn(f32 a)  /* near 0, as the hardware's functi
   __builtin_fmaf(n, -6.2831855f, a)); }
 static __device__ inline f32 sin_of(f32 a) { return __builtin_sinf(of_turn(a)); }
 static __device__ inline f32 cos_of(f32 a) { return __builtin_cosf(of_turn(a)); }
+static __device__ inline void wave_meets()
+{ __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront"); __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront"); }
 static __device__ inline void meet()
 { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"); }
@@ -175,6 +196,15 @@ _AMD_CALLS = {
 }
 _ITEM, _GROUP = "__builtin_amdgcn_workitem_id_x()", "__builtin_amdgcn_workgroup_id_x()"
 _SIZE, _ALL = "__builtin_amdgcn_workgroup_size_x()", "__builtin_amdgcn_grid_size_x()"
+_AMD_ATOMICS = """#ifndef LUMINAL_SIMULATED
+static __device__ inline u32 add_release(u32* at, u32 n)
+{ __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+  return __atomic_fetch_add(at, n, __ATOMIC_RELAXED); }
+static __device__ inline u32 load_acquire(u32* at)
+{ const u32 now = __atomic_load_n(at, __ATOMIC_RELAXED);
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent"); return now; }
+#endif
+"""
 HIP = Dialect(  # the compiler's own functions: neither headers nor libraries are needed
     "hip", "#pragma clang fp contract(off)\n" + _AMD, LONG, "static __device__ inline",
     'extern "C" __launch_bounds__({threads}) __global__ void',
@@ -183,7 +213,9 @@ HIP = Dialect(  # the compiler's own functions: neither headers nor libraries ar
     shared="SHARED({type}, {name}, {count}, {at});", words=_WORDS,
     calls={**_AMD_CALLS, "sin": {"f32": "sin_of"}, "cos": {"f32": "cos_of"}},
     group=_GROUP, groups=f"({_ALL} / {_SIZE})", thread=_ITEM, barrier="meet();",
-    exchange="partner({value}, {bit})",
+    exchange="partner({value}, {bit})", atomics=_AMD_ATOMICS, lanes=64, wave="wave_meets();",
+    shared_of="SHARED({type}, {name}_all, {parties} * {step} / sizeof({type}), {at}); "
+              "buffer<{type}> {name} = {name}_all + party * ({step} / sizeof({type}));",
 )  # fmt: skip
 METAL = Dialect(
     "metal",

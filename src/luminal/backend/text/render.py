@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ...errors import Unsupported
 from ...graph.dtype import DType, f16, f32, f64
-from ...kernel.program import LINE, For, Instruction, Program, Val
+from ...kernel.program import LINE, For, Instruction, Joined, Program, Val
 from ...lowering.verify import statements
 from .dialect import Dialect
 from .helpers import helper, unsigned
@@ -52,32 +54,65 @@ def workspace_bytes(program: Program, dialect: Dialect, workers: int) -> int:
 def render(program: Program, dialect: Dialect) -> str:
     """The text. The kernel takes pointers to its buffers, the run-time sizes as i64, and a pointer
     to `workspace_bytes`. Raises Unsupported for what the language lacks."""
-    return _Text(program, dialect).text()
+    return Text(program, dialect).text()
 
 
-def kernel_name(program: Program) -> str:
+def head(
+    dialect: Dialect, functions: Mapping[str, str], helpers: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What stands before a kernel."""
+    types = (f"typedef {text} {name};" for name, text in dialect.types.items())
+    own = (f"{dialect.function} {text}" for text in helpers.values())
+    return *types, dialect.header, *functions.values(), *own
+
+
+def kernel_name(program: Program | Joined) -> str:
     """What the kernel is called in the text."""
     return re.sub(r"\W", "_", program.name, flags=re.ASCII)
 
 
-class _Text(Registers):
-    def __init__(self, program: Program, dialect: Dialect) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Who runs a program, in the words of a dialect: the number of a worker, all of them; a thread
+    among those of a unit, where these meet; parties of a group that each have a unit."""
+
+    worker: str
+    workers: str
+    thread: str
+    barrier: str
+    parties: int = 1
+
+
+def alone(program: Program, dialect: Dialect) -> Place:
+    """A launch of its own."""
+    worker = (dialect.group, dialect.groups) if program.threads else \
+             (dialect.worker, dialect.workers)  # fmt: skip
+    return Place(*worker, dialect.thread, dialect.barrier)
+
+
+class Text(Registers):
+    """place: who runs it; None: a launch of its own."""
+
+    def __init__(self, program: Program, dialect: Dialect, place: Place | None = None) -> None:
         super().__init__(program)
         self.dialect, self.language = dialect, dialect.name
         self.matrices, self.words = dialect.matrices, dialect.words
         self.staging = dialect.staging
-        self.thread, self.barrier, self.exchange = dialect.thread, dialect.barrier, dialect.exchange
+        self.place = place or alone(program, dialect)
+        self.thread, self.barrier = self.place.thread, self.place.barrier
+        self.exchange = dialect.exchange
 
     def text(self) -> str:
-        parameters = self._parameters()
+        begin = self.dialect.kernel.format(threads=self._threads())
+        made = self.function(begin, kernel_name(self.program), self.dialect.parameters)
+        return "\n".join((*head(self.dialect, self.functions, self.helpers), made, ""))
+
+    def function(self, begin: str, name: str, further: Sequence[str] = ()) -> str:
+        """Its text; then `functions` and `helpers` are what it calls."""
+        parameters = [*self._parameters(), *further]
         self._tiles()
         self.body(self.program.body, "  ")
-        types = (f"typedef {text} {name};" for name, text in self.dialect.types.items())
-        helpers = (f"{self.dialect.function} {text}" for text in self.helpers.values())
-        begin = self.dialect.kernel.format(threads=self._threads())
-        head = f"{begin} {kernel_name(self.program)}({', '.join(parameters)}) {{"
-        before = (*types, self.dialect.header, *self.functions.values(), *helpers)
-        return "\n".join((*before, head, *self.lines, "}", ""))
+        return "\n".join((f"{begin} {name}({', '.join(parameters)}) {{", *self.lines, "}"))
 
     def _threads(self) -> str:
         """Of a group; and, where they multiply matrices, how many groups shall have registers
@@ -98,32 +133,31 @@ class _Text(Registers):
             self.names[f"%d_{size}"] = name = f"d{number}"
             made.append(dialect.size.format(name=name, number=len(made)))
         made.append(self._pointer("workspace", "u8", len(made)))
-        return [*made, *dialect.parameters]
+        return made
 
     def _pointer(self, name: str, kind: str, number: int) -> str:
         space = self.dialect.space
         return self.dialect.buffer.format(space=space, type=kind, name=name, number=number)
 
     def _tiles(self) -> None:
-        d, worker, workers = self.dialect, self.dialect.worker, self.dialect.workers
-        outside = in_workspace(self.program, d)
-        if self.program.threads:
-            if not d.barrier or outside:
-                raise Unsupported(f"threads that share a unit in {d.name}, or large tiles of each")
-            worker, workers = d.group, d.groups
-        self.lines += [f"  const i64 worker_number = {worker}, all_workers = {workers};"]
+        d, place, outside = self.dialect, self.place, in_workspace(self.program, self.dialect)
+        if self.program.threads and (not d.barrier or outside):
+            raise Unsupported(f"threads that share a unit in {d.name}, or large tiles of each")
+        self.lines += [f"  const i64 worker_number = {place.worker}, all_workers = "
+                       f"{place.workers};"]  # fmt: skip
         places = tile_places(self.program)
         for number, tile in enumerate(self.program.tiles):
             name, kind = self.memory(tile.name, tile.dtype, f"t{number}"), self.stored(tile.dtype)
-            at, count = str(places[tile.name]), tile.elements
+            at, count = str(places[tile.name] * place.parties), tile.elements
             if tile.space == "shared":
-                form = d.shared
+                form = d.shared if place.parties == 1 else d.shared_of
             else:
                 # a masked tail may reach a line further
                 form, count = d.own, count + LINE // tile.dtype.bytes
                 if outside:
                     form, at = d.part, f"worker_number * {own_bytes(self.program)} + {at}"
-            made = form.format(space=d.space, type=kind, name=name, at=at, count=count)
+            made = form.format(space=d.space, type=kind, name=name, at=at, count=count,
+                               step=tile.bytes, parties=place.parties)  # fmt: skip
             self.lines.append(f"  {made}")
 
     # ---- types and numbers

@@ -15,7 +15,9 @@ _HIP = """
 #define __builtin_amdgcn_grid_size_x() (gridDim.x * blockDim.x)
 #define __builtin_amdgcn_fence(...)
 #define __builtin_amdgcn_s_barrier() __syncthreads()
-#define __builtin_amdgcn_ds_bpermute(at, value) simulator::exchanged((int)(value), (at) >> 2)
+#define __builtin_amdgcn_ds_bpermute(at, value) \
+  simulator::exchanged((int)(value), (at) >> 2 & (simulator::LANES - 1))
+#define __builtin_amdgcn_wave_barrier() __syncwarp()
 """
 _ONE = "sqrt exp2 log2 sin cos floor ceil trunc rint fabs"
 _FUNCTIONS = "".join(
