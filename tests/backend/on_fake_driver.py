@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runtime.test_states import crossed_in_place, runs, swap, trained_and_shown
 from search.test_library import PRODUCTS, narrow
 
-from luminal import compiler, ops
+from luminal import making, ops
 from luminal.backend import devices
 from luminal.backend.contract import Accelerator
 from luminal.backend.cuda import simulator
@@ -124,17 +124,17 @@ def recorded_products(counts: ctypes.Array, blas: ctypes.CDLL) -> dict[str, obje
     a, b = graph.tensor(("s", 24)), graph.parameter((24, 40), name="b")
     y = (a @ b).output()
     (a + 1.0).exp2().output()
-    usual = compiler.default_schedule
+    usual = making.default_schedule
 
     def schedule(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Any:
         by_library = libraries(kernel, target.libraries)
         return usual(kernel, target, Decisions({"library": by_library[0]} if by_library else {}))
 
-    compiler.default_schedule = schedule
+    making.default_schedule = schedule
     try:
         rt = graph.compile("fake", cache=False)
     finally:
-        compiler.default_schedule = usual
+        making.default_schedule = usual
     before, graphs, right = blas.fake_products(), counts[GRAPHS], []
     rng = np.random.default_rng(0)
     rt[b] = weight = rng.standard_normal((24, 40)).astype(np.float32)

@@ -39,7 +39,8 @@ def _model(name: str, device: Accelerator, model: Shaped) -> Iterator[Row]:
         kernels = _resources(rt, device)
         further = _compiled(name, model, True) if model.layered else None
         for phase, sizes in model.phases.items():
-            layer = {"layer": _launches(further, sizes)[0] - _launches(rt, sizes)[0]} if further else {}
+            more = _launches(further, sizes)[0] if further else 0
+            layer = {"layer": more - _launches(rt, sizes)[0]} if further else {}
             yield head | {"phase": phase, **layer} | _phase(rt, device, kernels, sizes)
     except LuminalError as error:
         yield head | {"phase": "", "fault": f"{type(error).__name__}: {error}"}
