@@ -164,14 +164,18 @@ inline uint64_t random_number() {
 }
 
 // order: 0 forward, 1 backward, else at random from this seed, another with each round.
-inline void shuffle(uint64_t order) {
-  int all = alive * count;
-  for (int n = 0; n < all; n++) order_of[n] = order == 1 ? all - 1 - n : n;
-  for (int n = all - 1; order > 1 && n > 0; n--) {
+inline int shuffle(uint64_t order) {
+  int ready = 0;
+  for (int n = 0; n < alive * count; n++) {
+    int one = order == 1 ? alive * count - 1 - n : n;
+    if (blocks[one / count].threads[one % count].state == READY) order_of[ready++] = one;
+  }
+  for (int n = ready - 1; order > 1 && n > 0; n--) {
     int other = random_number() % (n + 1), kept = order_of[n];
     order_of[n] = order_of[other];
     order_of[other] = kept;
   }
+  return ready;
 }
 
 // Whether some thread may go on: all that a barrier or a warp waits for have come.
@@ -235,11 +239,10 @@ inline bool run_blocks(uint64_t order) {
       snprintf(message, MESSAGE, "block %u: thread %d waits for others that do not come", blockIdx.x, current);
       return false;
     }
-    shuffle(order);
-    static int step;  // what lives across longjmp is no local variable
-    for (step = 0; step < alive * count; step++) {
+    static int step, ready;  // what lives across longjmp is no local variable
+    ready = shuffle(order);
+    for (step = 0; step < ready; step++) {
       enter(order_of[step] / count);
-      if (threads[order_of[step] % count].state != READY) continue;
       int how = _setjmp(scheduler);
       if (how == 2) return false;
       if (how == 0) resume(order_of[step] % count);
