@@ -12,7 +12,7 @@ from typing import Any
 from . import cores
 from .backend import devices
 from .backend.ahead import Ahead
-from .backend.contract import Accelerator
+from .backend.contract import Accelerator, Finished
 from .backend.devices import Device
 from .children import Helpers, serve
 from .collecting import collected_later
@@ -119,13 +119,13 @@ def main() -> None:
     serve(answer)
 
 
-def made_for_another(job: Job, device: str, tuning: Tuning) -> tuple[Made, list[bytes], Report]:
+def made_for_another(job: Job, device: str, tuning: Tuning) -> tuple[Made, list[Finished], Report]:
     """A job with its machine code and what is to be reported of it."""
     report = Report(device, tuning.target.threads)
     with showing(False), collected_later(), Ahead(tuning.backend, tuning.target) as ahead:
         made = make(job, tuning, report, ahead)
         programs = [one.program for _, several in made for one in several]
-        return made, [code.code for code in ahead.codes(programs)], report
+        return made, ahead.finished(programs), report
 
 
 # ---- one kernel

@@ -44,7 +44,9 @@ def test_texts_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     driver.opened.cache_clear()
     rt = network().compile("cuda:sm_90a")
     sources = rt.sources()
-    assert list(sources) == [made.name for made in rt.kernels]
+    assert rt.report.plan is not None
+    made = *rt.kernels, *rt.report.plan.joints
+    assert list(sources) == [each.name for each in made]
     assert all(f"__global__ void {name}(" in text for name, text in sources.items())
     rt["w"], rt["x"] = np.zeros((24, 32), np.float32), np.zeros((3, 24), np.float32)
     with pytest.raises(DeviceError, match=r'libcuda.*"cuda:sim".*"cuda:sm_90a"'):

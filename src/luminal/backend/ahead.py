@@ -5,20 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from ..kernel.program import Program
 from ..kernel.target import Target
 from ..progress import showing, tracked
-from .contract import Kept
+from .contract import Accelerator, Finished, Kept
 from .devices import Device
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The object file of a program."""
-
-    code: bytes
 
 
 class Ahead:
@@ -39,12 +31,19 @@ class Ahead:
         """Begin with a program."""
         self._code(program)
 
-    def known(self, programs: Sequence[Program], codes: Sequence[bytes]) -> None:
+    def known(self, programs: Sequence[Program], codes: Sequence[Finished]) -> None:
         """Programs whose machine code others have made."""
         for program, code in zip(programs, codes, strict=True):
             done = Future[Kept]()
-            done.set_result(Finished(code))
+            done.set_result(code)
             self._started[id(program)] = program, done
+
+    def finished(self, programs: Sequence[Program]) -> list[Finished]:
+        """Those of the programs, for another process."""
+        device, made = self.backend, self.codes(programs)
+        if not isinstance(device, Accelerator):
+            return [Finished(each.code) for each in made]
+        return [Finished(each.code, device.registers(each)) for each in made]
 
     def codes(self, programs: Sequence[Program]) -> list[Kept]:
         """Those of the programs, in order."""

@@ -35,6 +35,14 @@ class Kept(Protocol):
     def code(self) -> bytes: ...
 
 
+@dataclass(frozen=True)
+class Finished:
+    """The object file of a program. registers: of a thread, where they are known."""
+
+    code: bytes
+    registers: int = 0
+
+
 class Code(Protocol):
     """Machine code of one text, loaded and callable as long as this object lives."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from .plan import Joint, Launch, Plan
 
 CLEAR = 0.96  # of the time of a launch each: less is no reason to compile another text
 MOST = 12  # calls of a launch: their texts are compiled as one
+NUMBER = re.compile(r"k\d+(_\d+)?")  # of a kernel
 Sizes: TypeAlias = Mapping[str, int]
 Kernels: TypeAlias = tuple[int, ...]
 
@@ -177,7 +179,8 @@ class _Joining:
         found: dict[tuple[Kernels, tuple[bool, ...]], Joint] = {}
         for each in segments:
             if each.joined and (each.kernels, each.joined.meets) not in found:
-                parts = (self.plan.kernels[n].name.partition("_")[0] for n in each.kernels)
+                names = (NUMBER.match(self.plan.kernels[n].name) for n in each.kernels)
+                parts = (name[0] for name in names if name)
                 name = "_".join((f"l{len(found) + 1}", *parts))
                 made = Joint(name, each.kernels, each.joined.meets, each.joined.group,
                              each.joined.held)  # fmt: skip

@@ -18,7 +18,7 @@ from ...kernel.program import Joined, Program
 from ...kernel.target import Target
 from ...lowering.library import NAMES
 from .. import text
-from ..contract import Accelerator, Kept, Modelled
+from ..contract import Accelerator, Finished, Kept, Modelled
 from . import cublaslt, nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like, shared_bytes
@@ -227,6 +227,8 @@ class Cuda(Accelerator):
         return self.target(1).launch + meetings_seconds(joined, sizes, self.gpu)
 
     def registers(self, built: Kept) -> int:
+        if isinstance(built, Finished):
+            return built.registers
         assert isinstance(built, Cubin)
         return 0 if built.work is None else built.work.result().registers
 
