@@ -53,6 +53,11 @@ def test_what_lies_side_by_side_is_fast_and_what_lies_apart_is_not() -> None:
     (graph.tensor((1 << 22, 32), name="x").select(1, 0) + 1.0).output()
     (apart,) = figures(graph)
     assert apart.share < 0.5 and "nobody uses" in apart.reason
+    graph = Graph()
+    table = graph.tensor((4096, 4096), name="table")
+    ops.embedding(graph.tensor((4096,), "i32", name="rows"), table).output()
+    (rows,) = figures(graph)  # wherever data put a row, it lies side by side
+    assert rows.share > 0.5
 
 
 def test_few_warps_wait_and_a_small_kernel_is_its_launch() -> None:

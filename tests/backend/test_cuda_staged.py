@@ -15,6 +15,7 @@ import luminal
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
+from luminal.backend.cuda.model import predicted
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.errors import VerifyError, WrongResult
 from luminal.graph.dtype import bf16, f16
@@ -191,6 +192,28 @@ def test_faults_in_the_text(fault: str | None, product: Any) -> None:
         except WrongResult:
             right = False
         assert right is not bool(fault), order
+
+
+# ---- what the model of kernels says
+
+
+def test_what_is_not_hidden_takes_time() -> None:
+    """Copies that are one turn ahead of a short one are waited for; one unit more than there are
+    multiprocessors is another round."""
+    device = gpu.Cuda("sm_90a")
+    target, kind, seconds = device.target(1), device.gpu, []
+    graph = luminal.Graph()
+    x, w = (graph.tensor((n, 4096), dtype=bf16) for n in (512, 1024))
+    (x @ w.T).output()
+    (kernel,) = graph.compile("cuda:sm_90a", cache=False).kernels
+    for change in (lambda s: [s], lambda s: [replace(s, attrs=(0,))] if s.op == "await" else [s]):
+        program = replace(kernel.program, body=list(rewritten(kernel.program.body, change)))
+        seconds.append(predicted(program, {}, kind, target)[0])
+    assert seconds[1] > 1.3 * seconds[0]
+    few, more = (replace(kind, multiprocessors=n) for n in (127, 128))  # 128 units
+    assert predicted(kernel.program, {}, few, target)[0] > 1.5 * predicted(
+        kernel.program, {}, more, target
+    )[0]
 
 
 # ---- what the default makes of a large one

@@ -202,6 +202,7 @@ class _Walk:
         self.varies = False  # how often a loop turns, from unit to unit
         self.memories: Mapping[str, Buffer | Tile] = program.memories
         self.known: dict[str, Any] = {f"%d_{name}": i64.numpy.type(n) for name, n in sizes.items()}
+        self.data: dict[str, Any] = {}  # as known, where data that all threads share are taken as 0
         self.moved: dict[str, frozenset[str]] = {}  # by which loops a value changes
         self.warps = (program.threads or WARP) // WARP
         self.loops: list[tuple[str, float]] = []
@@ -216,6 +217,11 @@ class _Walk:
             text = val.name
             return val.dtype.numpy.type(float(text) if val.dtype.is_float else int(float(text)))
         return 0 if val.name.startswith("%p_") else self.known.get(val.name)
+
+    def _place(self, val: Val) -> Any:
+        """How threads stand to each other, wherever data put all of them."""
+        found = self._value(val)
+        return self.data.get(val.name) if found is None else found
 
     def _of(self, args: Sequence[Val]) -> frozenset[str]:
         return frozenset().union(*(self.moved.get(a.name, frozenset()) for a in args))
@@ -329,13 +335,15 @@ class _Walk:
             self.counted.requests += rows * made.collapse * made.first.bytes / REQUEST * groups
 
     def _compute(self, s: Instruction, out: Val) -> None:
-        args = [self._value(a) for a in s.args]
+        args, kept = [self._value(a) for a in s.args], self.known
+        if any(a is None for a in args) and (out.dtype is None or out.dtype.is_integer):
+            args, kept = [self._place(a) for a in s.args], self.data
         if any(a is None for a in args):
             return
         if s.op == "offset":
-            self.known[out.name] = args[0] + np.asarray(args[1], np.int64)
+            kept[out.name] = args[0] + np.asarray(args[1], np.int64)
         elif s.op in SCALARS and out.dtype is not None and not out.dtype.is_float:
-            self.known[out.name] = compute(s.op, out.dtype, *args)
+            kept[out.name] = compute(s.op, out.dtype, *args)
 
     def _access(self, s: Instruction) -> bool:
         stored = s.op in STORES
@@ -347,10 +355,12 @@ class _Walk:
             self.moved[s.out.name] = loops
         times, counted = self._times(), self.counted
         self._issued(1.0)
-        at = self._value(place)
+        at = self._place(place)
         if s.op in ("gather_at", "scatter_at"):
-            further = self._value(s.args[2 if stored else 1])
+            further = self._place(s.args[2 if stored else 1])
             at = None if at is None or further is None else at + further
+        if s.out is not None and s.out.dtype and s.out.dtype.is_integer and at is not None:
+            self.data |= {s.out.name: 0} if np.ptp(at) == 0 else {}
         moved = s.args[0] if stored else s.out
         size = memory.dtype.bytes * (moved.width if moved else 1)
         touched, least = self._sectors(at, memory.dtype.bytes, size)
