@@ -32,12 +32,14 @@ def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Ex
     >>> luminal.load("double.luminal")(np.float32([1, 2]))
     array([2., 4.], dtype=float32)
     """
+    path = Path(path)
     if not trust:
-        return _recompiled(Path(path), threads)
-    saved = file.read(Path(path))
+        return _recompiled(path, threads)
+    saved = file.read(path)
     backend = backend_of(saved.report.device)
     assert backend is not None
-    return executable_of(saved, backend, checked_threads(threads) or saved.report.threads)
+    threads = checked_threads(threads) or saved.report.threads
+    return executable_of(saved, backend, threads, lambda: replay(*file.read_recording(path))[0])
 
 
 def check_saved(path: Path, threads: int | None = None) -> list[Difference]:

@@ -141,7 +141,7 @@ FORGERIES: dict[str, Callable[[Recording], Any]] = {
     "source": lambda r: replace(r, sources=(replace(r.sources[0], kind="file"),)),
     "constant": lambda r: replace(r, sources=(replace(r.sources[0], kind="constant"),)),
     "sizes": lambda r: replace(r, sizes={"s": (5, 1)}),
-    "no recording": lambda r: Step("view", (), None, (), r.sources[0].dtype),
+    "no recording": lambda r: Step("view", (), None, (), r.sources[0].dtype, 0, "", ("", 0)),
 }
 
 

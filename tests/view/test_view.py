@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from importlib.resources import files
+from itertools import pairwise
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -24,6 +25,7 @@ from luminal.cli.view import chrome_trace
 from luminal.errors import InputError
 from luminal.graph.passes import program_of
 from luminal.rewrite.rates import CostModel
+from luminal.runtime.rehearsal import rehearse
 from luminal.view import page
 from luminal.view.egraph import egraph_records
 from luminal.view.folds import repeats
@@ -186,10 +188,21 @@ def test_a_page_holds_graph_and_plan(ran):
 
 
 @needs_page
-def test_a_program_from_a_file_has_a_plan_only(ran, tmp_path):
+def test_a_program_from_a_file_is_shown_as_it_was(ran, tmp_path):
     ran.save(tmp_path / "m.luminal")
-    data = data_of(page(luminal.load(tmp_path / "m.luminal")))
-    assert data["graph"] is None and data["plans"][0]["kernels"][0]["texts"]["assembly"]
+    made = luminal.load(tmp_path / "m.luminal")
+    rehearse(made, {"s": 7})
+    ours, its = (data_of(page(program, listings=False)) for program in (ran, made))
+    for row in ours["graph"]["nodes"]:
+        row["where"] = row["where"] if row["inputs"] else ""  # a file knows the names of sources
+    for row in its["graph"]["nodes"]:
+        row["where"] = row["where"] if row["inputs"] else ""
+    assert its["graph"] == ours["graph"] and its["plans"][0]["sizes"] == {"s": 7}
+    for name in ("regions", "kernels"):
+        assert len(its["plans"][0][name]) == len(ours["plans"][0][name])
+    assert its["plans"][0]["regions"] == ours["plans"][0]["regions"]
+    with pytest.raises(InputError, match="no size 't'; there are s"):
+        rehearse(made, {"t": 7})
 
 
 @needs_page
@@ -211,9 +224,44 @@ def test_a_profile_adds_up(ran):
     assert sum(row.calls for row in rows) == len(ran.time_kernels(1))
 
 
-def test_a_trace_is_end_to_end():
-    events = chrome_trace([("a", 1e-6), ("b", 2e-6)])["traceEvents"]
-    assert [(e["name"], e["ts"], e["dur"]) for e in events] == [("a", 0, 1), ("b", 1, 2)]
+def test_a_trace_has_a_row_for_each_thread(graph):
+    made = graph.compile(threads=2, cache=False)
+    right = made(np.ones((40, 16), np.float32))
+    spans = made.trace()
+    np.testing.assert_array_equal(made["y"], right)
+    assert {span.thread for span in spans} == {0, 1}
+    assert {span.call for span in spans} == set(range(len(made.time_kernels(1))))
+    for row in (0, 1):
+        mine = [span for span in spans if span.thread == row]
+        for before, after in pairwise(mine):  # a thread is in one kernel at a time
+            assert before.start + before.seconds <= after.start + 1e-9
+    events = chrome_trace(spans)["traceEvents"]
+    assert {(e["name"], e["tid"]) for e in events} == {(s.kernel, s.thread) for s in spans}
+    assert all(len(row.threads) == 2 and 0 < row.balance <= 1 for row in made.profile(1))
+
+
+def test_looking_at_a_training_step_trains_nothing():
+    cx = luminal.Graph()
+    w, m = cx.parameter(8, name="w").set(np.ones(8, np.float32)), cx.parameter(8, name="m")
+    m.set(np.ones(8, np.float32))
+    cx.donate(w, w * 0.5)
+    cx.donate(m, m.flip(0) + w)  # not in place
+    made = cx.compile(threads=2, cache=False)
+    made.run()
+    before = made[w].copy(), made[m].copy()
+    made.profile(repeat=3)
+    made.trace()
+    made.run()
+    assert (made[w] == before[0] / 2).all() and (made[m] == before[1][::-1] + before[0]).all()
+
+
+def test_a_file_is_profiled(ran, tmp_path):
+    ran.save(tmp_path / "m.luminal")
+    words = ["profile", str(tmp_path / "m.luminal"), "--json", "--size"]
+    rows = json.loads(CliRunner().invoke(main, [*words, "s=9"]).output)
+    assert {row["kernel"] for row in rows} <= {made.name for made in ran.kernels} and rows
+    told = CliRunner().invoke(main, [*words, "s=x"])
+    assert told.exit_code == 1 and "a whole number" in told.output
 
 
 @needs_page

@@ -1,6 +1,6 @@
 // Puts the panes, the details and the drawer together.
 import { Pane } from "./draw.js";
-import { callDetail, compileText, overview, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot } from "./panels.js";
+import { callDetail, compileText, overview, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot, timeline } from "./panels.js";
 import { treeOf } from "./tree.js";
 import { colourOf, count, heat, time, within } from "./words.js";
 
@@ -101,7 +101,7 @@ function show(side, number) {
     pane.mark(others.map((n) => pane.tree.items[n]).filter(Boolean));
     if (!own && pane.marked.size) pane.focus([...pane.marked].at(-1), false);
   }
-  if (tab === "memory") drawTabs(); // what the call reads and writes is marked there
+  if (["memory", "timeline"].includes(tab)) drawTabs(); // what the call reads and writes is marked there
 }
 
 /** The calls of all plans whose region computes a node. */
@@ -169,6 +169,7 @@ const room = () => [$("drawer").clientWidth - 30, $("drawer").clientHeight - 24]
 
 const TABS = {
   kernels: () => kernelTable(plans[plan], order),
+  timeline: () => timeline(plans[plan], ...room(), panes.find((p) => p.side === plan)?.selected?.row),
   memory: () => memoryPlot(plans[plan], ...room(), panes.find((p) => p.side === plan)?.selected?.row),
   roofline: () => rooflinePlot(plans[plan], ...room()),
   compilation: () => compileText(plans[plan]),

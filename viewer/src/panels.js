@@ -150,6 +150,31 @@ export function kernelTable(plan, order) {
     </tr></thead><tbody>${body}</tbody></table>`;
 }
 
+/** One run, thread by thread: a box while a thread is in a kernel. chosen: a call. */
+export function timeline(plan, width, height, chosen) {
+  if (!plan.trace?.length) return "<p class='soft'>Run the program before viewing it: nothing was traced.</p>";
+  const threads = 1 + Math.max(...plan.trace.map(([, thread]) => thread));
+  const end = Math.max(...plan.trace.map(([, , start, seconds]) => start + seconds));
+  const [left, top, right, bottom] = [70, 6, width - 10, height - 24];
+  const x = (seconds) => left + ((right - left) * seconds) / end, row = Math.min(60, (bottom - top) / threads);
+  const byStep = new Map(plan.calls.map((call, n) => [plan.steps[call.number], n]));
+  const whole = plan.trace.reduce((sum, [, , , seconds]) => sum + seconds, 0);
+  const boxes = plan.trace.map(([step, thread, start, seconds]) => {
+    const call = plan.calls[byStep.get(step)], kernel = plan.kernels[call.kernel], w = Math.max(0.4, x(seconds) - left - 0.4);
+    const mark = call === chosen ? 'stroke="var(--mark)" stroke-width="2.5"' : "";
+    return `<rect data-call="${byStep.get(step)}" x="${x(start)}" y="${top + thread * row + 2}" width="${w}" height="${row - 4}"
+      fill="${heat((threads * seconds) / whole)}" ${mark}><title>${escape(kernel.name)} ${escape(within(call.module))}
+thread ${thread}, ${time(seconds)} from ${time(start)}</title></rect>${w > 7 * kernel.name.length
+      ? `<text class="inside" x="${x(start) + 4}" y="${top + (thread + 0.5) * row + 4}">${escape(kernel.name)}</text>` : ""}`;
+  }).join("");
+  const names = [...Array(threads).keys()].map((n) => `<text x="${left - 8}" y="${top + (n + 0.5) * row + 4}"
+    text-anchor="end">thread ${n}</text>`).join("");
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => `<line class="axis" x1="${x(share * end)}" x2="${x(share * end)}" y1="${top}"
+    y2="${top + threads * row}"/><text x="${x(share * end)}" y="${top + threads * row + 16}" text-anchor="${
+    share === 0 ? "start" : share === 1 ? "end" : "middle"}">${time(share * end)}</text>`).join("");
+  return `<svg width="${width}" height="${height}">${ticks}${names}${boxes}</svg>`;
+}
+
 /** Memory of temporaries: a box from the first to the last step, at its place in the arena. chosen: a call. */
 export function memoryPlot(plan, width, height, chosen) {
   if (!plan.placed.length) return "<p class='soft'>Run the program before viewing it: places depend on sizes.</p>";

@@ -11,6 +11,7 @@ import numpy as np
 from ..backend.contract import Accelerator
 from ..backend.devices import Device
 from ..errors import ArtifactError
+from ..graph.passes import Program
 from ..runtime.contract import Engine, Interface
 from ..runtime.executable import Arrays, Executable, Save
 from ..runtime.native import Native
@@ -35,13 +36,17 @@ def engine_of(saved: Saved, backend: Device, threads: int) -> Engine:
     return Native(saved.plan, codes, backend, threads)
 
 
-def executable_of(saved: Saved, backend: Device, threads: int) -> Executable:
-    """A saved program with its interface, as `Executable.save` writes it. Raises ArtifactError."""
+def executable_of(
+    saved: Saved, backend: Device, threads: int, program: Callable[[], Program] | None = None
+) -> Executable:
+    """A saved program with its interface, as `Executable.save` writes it. program: what was
+    compiled, for those who look. Raises ArtifactError."""
     if saved.interface is None:
         raise ArtifactError("a compiled graph without its inputs and outputs: kept, not saved")
     made = Executable(
-        engine_of(saved, backend, threads), saved.interface, saved.report, saver(saved)
-    )
+        engine_of(saved, backend, threads), saved.interface, saved.report, saver(saved),
+        program=program,
+    )  # fmt: skip
     for number, array in saved.arrays.items():
         made.preset(number, array)
     if saved.made:

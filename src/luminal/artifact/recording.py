@@ -5,18 +5,22 @@ through; an index that is not proven to lie inside what it reads gets conditions
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArtifactError, LuminalError
 from ..graph.dtype import DType
-from ..graph.graph import Graph
+from ..graph.graph import Graph, exact
 from ..graph.index import Index
 from ..graph.node import Node, Shape, View
 from ..graph.passes import Program
+from ..graph.scope import scope
 from ..graph.space import Range
 from ..runtime.contract import Interface, Port, Result
 from ..runtime.interface import interface_of
@@ -26,13 +30,17 @@ FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, R
 
 @dataclass(frozen=True)
 class Step:
-    """A node that is no source. inputs: numbers of nodes, sources first."""
+    """A node that is no source. inputs: numbers of nodes, sources first. sources: how many were
+    there before it. module, where: who recorded it, for viewers."""
 
     op: str
     inputs: tuple[int, ...]
     attribute: Any
     shape: Shape
     dtype: DType
+    sources: int
+    module: str
+    where: tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,18 @@ def recorder(program: Program, interface: Interface, threads: int) -> Callable[[
 
     def record() -> Recording:
         numbers = {node: number for number, node in enumerate(sources)}
+        ages = [source.number for source in sources]
         steps = []
         for node in bare.nodes():
             if node not in numbers:
                 numbers[node] = len(numbers)
                 inputs = tuple(numbers[source] for source in node.inputs)
-                steps.append(Step(node.op, inputs, node.attribute, node.shape, node.dtype))
+                file, line = bare.graph.locations.get(node, ("", 0))
+                steps.append(Step(
+                    node.op, inputs, node.attribute, node.shape, node.dtype,
+                    bisect(ages, node.number), bare.graph.scopes.get(node, ""),
+                    (PurePath(file).name, line),
+                ))  # fmt: skip
         names = [result.name for result in interface.results]
         outputs = tuple((name, numbers[node]) for name, node in zip(names, bare.outputs))
         states = tuple((numbers[old], numbers[new]) for old, new in bare.states)
@@ -92,16 +106,24 @@ def _replayed(recording: Recording, arrays: Mapping[int, np.ndarray]) -> tuple[P
         graph.dim(name, int(low), int(high), recording.usual.get(name))
     for index, message in recording.requirements:
         graph.require(graph.size(index), message)
-    nodes = [_source(graph, n, port, arrays) for n, port in enumerate(recording.sources)]
-    for step in recording.steps:
-        node = _node(graph, step, tuple(nodes[number] for number in step.inputs))
+    ports, sources, made = enumerate(recording.sources), list[Node](), list[Node]()
+    for step in recording.steps:  # in the order in which they were recorded first
+        sources += [_source(graph, n, port, arrays) for n, port in
+                    islice(ports, max(0, step.sources - len(sources)))]  # fmt: skip
+        inputs = (n - len(recording.sources) for n in step.inputs)
+        given = tuple(made[n] if n >= 0 else sources[n + len(recording.sources)] for n in inputs)
+        with scope(str(step.module)):
+            node = _node(graph, step, given)
+        graph.locations[node] = str(step.where[0]), int(step.where[1])
         if (node.shape, node.dtype) != (step.shape, step.dtype):
             raise ValueError(f"{node} is not of {step.dtype} {step.shape}")
-        nodes.append(node)
+        made.append(node)
+    nodes = [*sources, *(_source(graph, n, port, arrays) for n, port in ports), *made]
     outputs = tuple(nodes[number] for _, number in recording.outputs)
     states = tuple((nodes[old], nodes[new]) for old, new in recording.states)
     for old, new in states:
         graph.donate(graph.wrap(old), graph.wrap(new))
+    graph.output_names.update(zip(outputs, (str(name) for name, _ in recording.outputs)))
     program = Program(graph, outputs, states)
     named = zip((name for name, _ in recording.outputs), outputs)
     results = [Result(name, n.dtype, n.shape, number) for number, (name, n) in enumerate(named)]
@@ -116,6 +138,7 @@ def _source(graph: Graph, number: int, port: Port, arrays: Mapping[int, np.ndarr
         node = make(port.shape, port.dtype, port.name).node
     if (node.shape, node.dtype) != (port.shape, port.dtype):
         raise ValueError(f"source {port.name!r} is not of {port.dtype} {port.shape}")
+    graph.locations[node] = "", 0
     return node
 
 
@@ -134,6 +157,6 @@ def _node(graph: Graph, step: Step, inputs: tuple[Node, ...]) -> Node:
 def _inside(graph: Graph, view: View, source: Node) -> View:
     """The view where its index lies inside the source; what is proven is dropped again."""
     last = [size - 1 - place for place, size in zip(view.index, source.shape, strict=True)]
-    fill = graph.literal(0 if view.fill is None else view.fill, source.dtype).node.attribute
+    fill = exact(0 if view.fill is None else view.fill, source.dtype)
     conditions = *view.conditions, *view.index, *last
     return View(graph.shape(view.shape), view.index, conditions, fill)

@@ -142,6 +142,11 @@ class Crew(Protocol):
         """Execute every entry on all threads; returns when all is done."""
         ...
 
+    def trace(self, entries: Sequence[Step]) -> np.ndarray:
+        """Execute them once; the seconds of a clock at which each thread began and ended each
+        entry that is no loop's: (entry, thread, 2), zeros where it did not run."""
+        ...
+
 
 @dataclass(frozen=True)
 class Modelled:

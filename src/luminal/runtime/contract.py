@@ -14,6 +14,7 @@ from ..graph.dtype import DType
 from ..graph.graph import Requirement
 from ..graph.node import Shape
 from ..graph.space import Range
+from .trace import Span, end_to_end
 
 if TYPE_CHECKING:
     from ..search.compare import Difference
@@ -71,6 +72,9 @@ class Engine(Protocol):
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """(kernel, best seconds) of each call of a run, alone and warm."""
 
+    def trace(self) -> list[Span]:
+        """Run once, and tell when each thread was in which kernel."""
+
     def sources(self) -> dict[str, str]:
         """The text of each kernel, by its name, as it was compiled."""
 
@@ -117,6 +121,13 @@ class Copying(ABC):
 
     def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         self.set(port, array)
+
+    @abstractmethod
+    def time_calls(self, repeat: int) -> list[tuple[str, float]]:
+        """See `Engine`."""
+
+    def trace(self) -> list[Span]:
+        return end_to_end(self.time_calls(1))  # as far as the host can tell
 
     @property
     def key_of_made(self) -> None:

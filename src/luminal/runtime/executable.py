@@ -22,6 +22,7 @@ from ..search.profile import Profiled, profiled
 from .contract import Engine, Interface, Load, Piece, Spill
 from .inspection import Inspected
 from .report import Report
+from .trace import Span
 
 Arrays: TypeAlias = Mapping[int, np.ndarray]
 Save: TypeAlias = Callable[[Interface, Arrays, Arrays, Path], None]  # by port; see `Engine.made`
@@ -33,7 +34,7 @@ class Executable:
     >>> x = cx.tensor(3, name="x")
     >>> y = (x * 2.0).output("y")
     >>> rt = cx.compile()
-    >>> rt[x] = [1.0, 2.0, 3.0]  # checked now, read when the program runs; or by name: rt["x"]
+    >>> rt[x] = [1.0, 2.0, 3.0]  # or by name: rt["x"]; read when the program runs
     >>> rt.run()  # sizes that no input tells are named here: rt.run(s=17)
     >>> rt[y]
     array([2., 4., 6.], dtype=float32)
@@ -145,9 +146,9 @@ class Executable:
     @property
     def parameter_bytes(self) -> int:
         """Of the parameters whose size is known before a run, as they are given."""
-        ports = [self._ports[number] for number in self._parameters()]
-        known = [port for port in ports if all(size.is_constant for size in port.shape)]
-        return sum(port.dtype.bytes * math.prod(map(int, port.shape)) for port in known)
+        ports = (self._ports[number] for number in self._parameters())
+        return sum(port.dtype.bytes * math.prod(map(int, port.shape)) for port in ports
+                   if all(size.is_constant for size in port.shape))  # fmt: skip
 
     def _parameters(self) -> set[int]:
         return {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
@@ -163,8 +164,7 @@ class Executable:
         """The values of an output after the last run, or the present values of an input."""
         key = self._key(tensor)
         with self._lock:
-            number = self._results.get(key)
-            if number is not None:
+            if (number := self._results.get(key)) is not None:
                 if not self._ran:
                     raise InputError("run() the program before reading its outputs")
                 return self._engine.output(number)
@@ -172,9 +172,7 @@ class Executable:
             if port is not None and port in self._arrays:
                 state = self._engine.state(port) if self._ran else None
                 return self._arrays[port] if state is None else state
-        raise InputError(
-            f"{tensor!r} is no output of this program: .output() comes before compile()"
-        )
+        raise InputError(f"{tensor!r} is no output here: .output() comes before compile()")
 
     # ---- running
 
@@ -249,13 +247,13 @@ class Executable:
     # ---- what it is
 
     def __repr__(self) -> str:
-        names = f"inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}"
-        return f"Executable({names}; {len(self.kernels)} kernels)"
+        return (f"Executable(inputs {', '.join(self.inputs)}; outputs {', '.join(self.outputs)}; "
+                f"{len(self.kernels)} kernels)")  # fmt: skip
 
     def _repr_html_(self) -> str:
         """For notebooks: the summary, and what `explain` says folded below it."""
-        text = escape(self.explain())
-        return f"<details><summary>{escape(repr(self))}</summary><pre>{text}</pre></details>"
+        said = escape(repr(self)), escape(self.explain())
+        return "<details><summary>{}</summary><pre>{}</pre></details>".format(*said)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -297,6 +295,13 @@ class Executable:
                 raise InputError("run() the program before timing its kernels")
             return self._engine.time_calls(repeat)
 
+    def trace(self) -> list[Span]:
+        """When each thread is in which kernel of a run, whose states are taken back. Off the CPU
+        calls follow each other as timed. Raises InputError before a run, Unsupported off Linux."""
+        with self._lock:
+            self.run_sizes  # noqa: B018  (raises)
+            return self._engine.trace()
+
     def sources(self) -> dict[str, str]:
         """The text of each kernel, by its name: LLVM IR, OpenCL C, CUDA C++; none on the reference
         device. The entry of a text has the kernel's name."""
@@ -308,10 +313,14 @@ class Executable:
 
     @property
     def program(self) -> Program | None:
-        """The nodes that were compiled, after all passes; None where there is only a file."""
-        if callable(self._program):
-            self._program = self._program()
+        """The nodes that were compiled, after all passes; of a file as it holds them."""
+        self._program = self._program() if callable(self._program) else self._program
         return self._program
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Numbers of the inputs and parameters without values (see `preset`)."""
+        return frozenset(self._missing)
 
     @property
     def has_run(self) -> bool:
@@ -319,8 +328,7 @@ class Executable:
         return self._ran
 
     def view(self, path: str | Path, listings: bool | None = None) -> Path:
-        """Write the graph and the compiled plan as one HTML page; with measured times once the
-        program has run. listings: with the code of every kernel. See `luminal.view.page`."""
+        """Write graph and plan as one HTML page, with times once it has run. See `view.page`."""
         from ..view import write_page
 
         return write_page(path, self, listings)
@@ -331,18 +339,17 @@ class Executable:
         return self._report
 
     def profile(self, repeat: int = 20) -> list[Profiled]:
-        """The kernels of the last run with their times, the costliest first: each timed alone and
-        warm, beside what the machine can do, which is measured too. Empty on the reference device.
-        Raises InputError before a run."""
+        """The kernels of the last run, the costliest first: each timed alone and warm, beside what
+        the machine can do (measured too), and in one more run thread by thread. Empty on the
+        reference device. Raises InputError before a run."""
         seen = self.inspected()
         if seen is None:
             return []
         return profiled(self, seen.backend.target(seen.threads), seen.rates(), repeat)
 
     def check(self) -> list[Difference]:
-        """The kernels whose machine code computes something else than they mean in NumPy, on random
-        and on hostile inputs, with the first wrong element of each; none is right. Kernels that the
-        reference cannot hold in memory are left out. Takes about a second for each kernel."""
+        """The kernels whose code computes something else than they mean in NumPy, on random and
+        hostile inputs, with the first wrong element of each. A second for each kernel."""
         return self._engine.check()
 
     def explain(self) -> str:
@@ -350,8 +357,7 @@ class Executable:
         return self._report.text()
 
     def _input_names(self) -> str:
-        names = ", ".join(self.inputs)
-        return f"its inputs are {names}" if names else "it has no inputs"
+        return f"its inputs are {', '.join(self.inputs)}" if self.inputs else "it has no inputs"
 
     def _key(self, tensor: Any) -> Node | str:
         """What a tensor is known by: its node, or its name."""
@@ -364,16 +370,15 @@ class Executable:
         names += self.outputs
         if isinstance(key, str) and key in names:
             return key
-        known = ", ".join(names)
-        raise InputError(f"rt[...] takes a tensor of the graph or a name ({known}), not {tensor!r}")
+        raise InputError("rt[...] takes a tensor of the graph or a name "
+                         f"({', '.join(names)}), not {tensor!r}")  # fmt: skip
 
     # ---- as a file
 
     def save(self, path: str | Path) -> None:
-        """Write the program with its parameters, constants and states to a file; `luminal.load`
-        runs it in another process, without the graph. Parameters given by `set_parameters` are
-        written as they were packed. Raises Unsupported on the reference device, and where what is
-        made of such parameters depends on sizes; OSError."""
+        """Write the program with its parameters (of `set_parameters` as packed), constants, states
+        to a file, for `luminal.load`. Raises Unsupported on the reference device, and where
+        what is made of packed parameters depends on sizes; OSError."""
         if self._save is None:
             raise Unsupported("the reference device has no program that could be saved")
         held: dict[int, np.ndarray] = {}
@@ -384,10 +389,9 @@ class Executable:
                     held[number] = array if state is None else state.copy()
             made = self._engine.made() if self._given_away() else {}
         if made is None:
-            raise Unsupported(
-                "parameters given by set_parameters, of which something is made that depends on "
-                "run-time sizes, are not at hand any more: set them one by one, rt[tensor] = array"
-            )
+            raise Unsupported("parameters given by set_parameters, of which something is made that "
+                              "depends on run-time sizes, are not at hand any more: set them one "
+                              "by one, rt[tensor] = array")  # fmt: skip
         self._save(self._face, held, made, Path(path))
 
     def _given_away(self) -> bool:

@@ -21,6 +21,7 @@ from .memory import Block
 from .order import spans_of, steps
 from .plan import Plan
 from .slots import Slots
+from .trace import Span, spans, unchanged
 from .watch import pieces, watcher
 
 REMEMBERED = 64  # placements for different sizes
@@ -209,15 +210,30 @@ class Native:
         self._execute(self._binding)
 
     def run(self) -> None:
+        self._execute(self._prepared())
+        if self._states:
+            self._replace_states()
+
+    def trace(self) -> list[Span]:
+        binding, calls = self._prepared(), self._plan.calls
+        with unchanged(self._written_states()):
+            times = self._crew.trace(self._steps(binding.running, binding.offsets))
+        names = [self._plan.kernels[calls[number].kernel].name for number in binding.running]
+        return spans(names, times)
+
+    def _written_states(self) -> list[np.ndarray]:
+        """What a run writes in place; other states are replaced only after it."""
+        return [self._array(old) for old in self._shared.values() if old in self._states]
+
+    def _prepared(self) -> Binding:
+        """What is made of parameters is new, and results have memory that nobody holds."""
         if self._constants.stale:
             self._constants.refresh(self._run_call)
         for memory in self._results:
             if self._blocks[memory].held:
                 self._lay(memory, self._new_block(memory))
         assert self._binding is not None
-        self._execute(self._binding)
-        if self._states:
-            self._replace_states()
+        return self._binding
 
     def _replace_states(self) -> None:
         """Each has its new value in the next run."""
@@ -323,8 +339,8 @@ class Native:
         return Entry(function, self._slots.address(number), barrier, self._slots.apart(number))
 
     def _steps(self, running: Sequence[int], offsets: Mapping[int, int]) -> list[Step]:
-        spans = spans_of(self._plan, offsets, self._sizes)
-        return steps(self._plan, running, spans, self._entry, self._begin)
+        spaces = spans_of(self._plan, offsets, self._sizes)
+        return steps(self._plan, running, spaces, self._entry, self._begin)
 
     def _begin(self, loop: int) -> Begin:
         return loops.begin(self._plan, loop, self._slots, self._sizes, self._threads)
@@ -353,17 +369,16 @@ class Native:
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, alone and warm: the best of `repeat`; of a call in a loop
         those of one step, 0 where there may be none. Run once before."""
-        times: list[tuple[str, float]] = []
         running = self._binding.running if self._binding else ()
-        for number in tracked("timing call", running):
-            name = self._plan.kernels[self._plan.calls[number].kernel].name
-            if loops.waiting(self._plan, number, self._sizes):
-                times.append((name, 0.0))
-                continue
-            table = self._backend.table([self._entry(number, True)])
-            best = min(_seconds(self._crew, table) for _ in range(repeat))
-            times.append((name, best))
-        return times
+        with unchanged(self._written_states()):
+            return [self._timed(number, repeat) for number in tracked("timing call", running)]
+
+    def _timed(self, number: int, repeat: int) -> tuple[str, float]:
+        name = self._plan.kernels[self._plan.calls[number].kernel].name
+        if loops.waiting(self._plan, number, self._sizes):
+            return name, 0.0
+        table = self._backend.table([self._entry(number, True)])
+        return name, min(_seconds(self._crew, table) for _ in range(repeat))
 
     def sources(self) -> dict[str, str]:
         return sources(self._plan, self._backend, self._crew.threads)

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
+from ..errors import Unsupported
 from ..graph.display import attribute_text
 from ..graph.node import Node
 from ..graph.passes import Program
@@ -113,9 +114,20 @@ def plan_record(name: str, made: Executable, listings: bool, time: bool) -> dict
         "calls": _call_rows(seen, order, dict(zip(running, times)), modules),
         "memories": [_memory_row(seen, n) for n in range(len(seen.plan.memories))],
         "placed": [asdict(placed) for placed in seen.placed],
+        "trace": _trace_rows(made) if time else [],
         "steps": {number: step for step, number in enumerate(running)},
         "rates": rates,
     }
+
+
+def _trace_rows(made: Executable) -> list[list[float]]:
+    """Of the shortest of some runs: [step, thread, start, seconds]."""
+    try:
+        runs = [made.trace() for _ in range(SAMPLE if made.memory == "cpu" else 1)]
+    except Unsupported:
+        return []
+    best = min(runs, key=lambda spans: max((s.start + s.seconds for s in spans), default=0.0))
+    return [[s.call, s.thread, s.start, s.seconds] for s in best]
 
 
 def _kernel_row(

@@ -11,6 +11,7 @@ how many arrivals at barriers there have been ever, the plan posted last.
     finish  executes it as thread 0 and waits for all
     lead    post, wake sleepers, finish           (Linux)
     work    waits, by spinning and then asleep, executes, until a plan of negative length  (Linux)
+    timed   calls what its record names, and writes there when it began and ended  (Linux)
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ define internal void @rest(ptr %control, i64 %seen) {
 
 _FUTEX = """
 declare i64 @syscall(i64, ...)
+declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
@@ -314,6 +316,36 @@ call:
     @syscall(i64 $FUTEX$, ptr %control, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
   br label %out
 out:
+  ret void
+}
+
+define internal i64 @nanoseconds() {
+  %time = alloca [2 x i64], align 8
+  %r = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %rest.at = getelementptr i8, ptr %time, i64 8
+  %rest = load i64, ptr %rest.at, align 8
+  %whole = mul i64 %seconds, 1000000000
+  %all = add i64 %whole, %rest
+  ret i64 %all
+}
+
+define void @timed(ptr %record, i64 %thread, i64 %threads) {
+  %function = call ptr @pointer(ptr %record, i64 0)
+  %base = call i64 @word(ptr %record, i64 1)
+  %apart = call i64 @word(ptr %record, i64 2)
+  %mine = mul i64 %apart, %thread
+  %address = add i64 %base, %mine
+  %arguments = inttoptr i64 %address to ptr
+  %log.offset = mul i64 %thread, 16
+  %log.at = add i64 %log.offset, 24
+  %log = getelementptr i8, ptr %record, i64 %log.at
+  %began = call i64 @nanoseconds()
+  call void %function(ptr %arguments, i64 %thread, i64 %threads)
+  %ended = call i64 @nanoseconds()
+  store i64 %began, ptr %log, align 8
+  %second = getelementptr i8, ptr %log, i64 8
+  store i64 %ended, ptr %second, align 8
   ret void
 }
 """

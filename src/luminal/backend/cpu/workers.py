@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ... import cores
-from ...errors import DeviceError
-from ..contract import Step
+from ...errors import DeviceError, Unsupported
+from ..contract import Entry, Step
 from . import crew_text, jit, memory
 from .table import Functions, Table
 from .target import host, host_machine
@@ -63,6 +63,10 @@ class Workers:
             if not self._started:
                 self._start()
             self._lead(self._address, table.address, table.count)
+
+    def trace(self, entries: Sequence[Step]) -> np.ndarray:
+        """Execute them, and tell when: see `Crew`."""
+        return _traced(self, entries)
 
     def close(self) -> None:
         """Stop the workers; the next run starts new ones."""
@@ -174,6 +178,27 @@ class Alone:
         """Execute every entry."""
         self._alone(table.address, table.count)
 
+    def trace(self, entries: Sequence[Step]) -> np.ndarray:
+        """Execute them, and tell when: see `Crew`."""
+        return _traced(self, entries)
+
+
+def _traced(crew: Workers | Alone, entries: Sequence[Step]) -> np.ndarray:
+    """Entry by entry a function that reads the clock stands before the one that is meant."""
+    timed, meant = _native().timed, [entry for entry in entries if isinstance(entry, Entry)]
+    if timed is None:
+        raise Unsupported("runs are traced on Linux only: profile() times kernels alone")
+    records = np.zeros((len(meant), 3 + 2 * crew.threads), np.int64)
+    for record, entry in zip(records, meant):
+        record[:3] = entry.function, entry.arguments, entry.apart
+    addresses = iter(records.ctypes.data + records.strides[0] * np.arange(len(meant)))
+    crew.run(table([
+        Entry(timed, int(next(addresses)), entry.barrier) if isinstance(entry, Entry) else entry
+        for entry in entries
+    ]))  # fmt: skip
+    times: np.ndarray = records[:, 3:].reshape(len(meant), crew.threads, 2) / 1e9
+    return times
+
 
 def code() -> jit.Object:
     """The code of all crews. Who calls this first on a machine makes it, for all later ones."""
@@ -192,7 +217,9 @@ class Native:
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))
         self.finish: Callable[[int], None] = FinishType(self._object.address("finish"))
         self.loops = Functions(self._object.address("begin"), self._object.address("turn"))
+        self.timed: int | None = None
         if crew_text.can_sleep(machine):
+            self.timed = self._object.address("timed")
             self.lead: Callable[[int, int, int], None] = CallType(self._object.address("lead"))
             self.work: Callable[[int, int], None] = StepType(self._object.address("work"))
             self.wake: Callable[[int], None] = FinishType(self._object.address("wake"))
