@@ -220,6 +220,29 @@ def test_a_full_terminal_takes_several_lines_and_shows_markdown(
     assert json.loads(file.read_text())["sampling"] == {"seed": 3}
 
 
+def test_an_interrupt_while_a_reply_is_drawn_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, prompt = map(pytest.importorskip, ("rich.live", "prompt_toolkit"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    from prompt_toolkit.input import create_pipe_input
+    from rich.console import Console
+
+    def drawn(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live.Live, "update", drawn)
+    shown = io.StringIO()
+    with create_pipe_input() as typed:
+        typed.send_text("one\rtwo\r\x04")
+        terminal = Full([], input=typed, output=prompt.output.DummyOutput(),
+                        console=Console(file=shown, width=40, force_terminal=True))  # fmt: skip
+        talk = Conversation(Repeating(), 8, {}, None, terminal)  # type: ignore[arg-type]
+        talk.talk()
+    assert [m["role"] for m in talk.messages] == ["user", "assistant"] * 2
+    assert talk.messages[2]["content"] == "two" and shown.getvalue().count("said") == 2
+
+
 def test_a_file_that_holds_no_conversation_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import threading
 from importlib.resources import files
-from itertools import pairwise
+from itertools import combinations, pairwise
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from backend.c_device import COMPILER
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,6 +223,24 @@ def test_a_profile_adds_up(ran):
     assert {row.kernel for row in rows} <= {made.name for made in ran.kernels}
     assert sum(row.share for row in rows) == pytest.approx(1)
     assert sum(row.calls for row in rows) == len(ran.time_kernels(1))
+
+
+@needs_page
+def test_a_plan_of_a_device_is_shown():
+    if COMPILER is None:
+        pytest.skip("no C compiler")
+    cx = luminal.Graph()
+    y = ops.softmax(cx.tensor((4, 8), name="x"), -1)
+    (y.sum(-1, keepdim=True).exp() * y.amax(0)).output()
+    made = cx.compile("c", cache=False)
+    made(np.ones((4, 8), np.float32))
+    (plan,) = data_of(page(made))["plans"]
+    assert all("source" in kernel["texts"] for kernel in plan["kernels"])
+    assert plan["calls"] and all(call["time"] > 0 for call in plan["calls"])
+    assert len(plan["trace"]) == len(plan["calls"])
+    for a, b in combinations(plan["placed"], 2):  # who share memory do so at other times
+        apart = a["offset"] + a["bytes"] <= b["offset"] or b["offset"] + b["bytes"] <= a["offset"]
+        assert apart or a["last"] < b["first"] or b["last"] < a["first"]
 
 
 def test_a_trace_has_a_row_for_each_thread(graph):

@@ -145,7 +145,7 @@ export function kernelTable(plan, order) {
     <td>${line.part ? percent(line.part) : ""}</td>
     <td>${count(line.flops)}</td><td>${bytes(line.bytes)}</td>
     <td>${line.gbps ? line.gbps.toFixed(1) : ""}</td><td>${line.gflops ? line.gflops.toFixed(1) : ""}</td>
-    <td>${line.roof ? `${(100 * line.roof).toFixed(0)}%` : ""}</td></tr>`).join("");
+    <td>${line.roof ? `${Math.min(100, 100 * line.roof).toFixed(0)}%` : ""}</td></tr>`).join("");
   return `<table><thead><tr>${head.map(([key, text]) => `<th data-by="${key}">${text}</th>`).join("")}
     </tr></thead><tbody>${body}</tbody></table>`;
 }
@@ -177,7 +177,10 @@ thread ${thread}, ${time(seconds)} from ${time(start)}</title></rect>${w > 7 * k
 
 /** Memory of temporaries: a box from the first to the last step, at its place in the arena. chosen: a call. */
 export function memoryPlot(plan, width, height, chosen) {
-  if (!plan.placed.length) return "<p class='soft'>Run the program before viewing it: places depend on sizes.</p>";
+  if (!plan.placed.length) {
+    return `<p class='soft'>${plan.trace.length ? "Nothing lies in memory between the kernels of a run."
+      : "Run the program before viewing it: places depend on sizes."}</p>`;
+  }
   const most = Math.max(...plan.placed.map((p) => p.offset + p.bytes));
   const steps = Math.max(...plan.placed.map((p) => p.last)) + 1;
   const [left, top, right, bottom] = [70, 10, width - 10, height - 24];

@@ -26,7 +26,7 @@ export function treeOf(rows, label, fold = true) {
   collapseSingles(root);
   if (fold) foldEqual(root);
   if (root.took) colour(root, root.took);
-  for (let group = root; group?.children.length === 1; group = group.children[0]) {
+  for (let group = root; group.children?.length === 1; group = group.children[0]) {
     if (group.children[0] instanceof Group) group.children[0].open = true;
   }
   return { root, items, edges: edgesOf(rows, items) };

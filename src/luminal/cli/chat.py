@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import fields
@@ -78,14 +79,13 @@ class Conversation:
         while True:
             try:
                 line = self.terminal.ask().strip()
+                if line in ("/exit", "/quit", "/bye"):
+                    return
+                self.turn(line)
             except EOFError:
                 return
             except KeyboardInterrupt:
                 click.echo()
-                continue
-            if line in ("/exit", "/quit", "/bye"):
-                return
-            self.turn(line)
 
     def turn(self, line: str) -> None:
         """A message of the user's, or a command."""
@@ -109,7 +109,8 @@ class Conversation:
         self.messages.append({"role": "user", "content": content})
         pieces: list[str] = []
         try:
-            self.terminal.show(self._pieces(pieces))
+            with contextlib.suppress(KeyboardInterrupt):  # between two pieces
+                self.terminal.show(self._pieces(pieces))
         except LuminalError:
             self.messages = before
             raise

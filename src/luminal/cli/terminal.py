@@ -87,8 +87,10 @@ class Full:
         from rich.markdown import Markdown
 
         text = ""
-        with Live(console=self._console, refresh_per_second=FRAMES, transient=True,
-                  vertical_overflow="crop") as live:  # fmt: skip
+        with contextlib.suppress(KeyboardInterrupt), Live(
+            console=self._console, refresh_per_second=FRAMES, transient=True,
+            vertical_overflow="crop",
+        ) as live:  # fmt: skip
             for piece in pieces:
                 text += piece
                 live.update(Markdown("\n".join(text.splitlines()[-self._console.height :])))

@@ -156,7 +156,7 @@ class Copying(ABC):
     def sources(self) -> dict[str, str]:
         return {}
 
-    def inspected(self) -> None:
+    def inspected(self) -> Inspected | None:
         return None
 
 

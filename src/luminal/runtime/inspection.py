@@ -27,7 +27,7 @@ def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dic
 @dataclass(frozen=True)
 class Placed:
     """A temporary memory in the arena: bytes at an offset, from a step of a run to another, both
-    inclusive."""
+    inclusive. On a device with buffers of its own these lie behind each other."""
 
     memory: int
     offset: int
@@ -42,7 +42,7 @@ class Inspected:
     before a run."""
 
     plan: Plan
-    backend: Backend
+    backend: Backend | Accelerator
     threads: int
     sizes: Mapping[str, int]
     running: Sequence[int]
@@ -53,6 +53,8 @@ class Inspected:
         made, target = self.plan.kernels[kernel], self.backend.target(self.threads)
         program = lower(made.kernel, made.schedule, target)
         text = self.backend.render(program, target)
+        if isinstance(self.backend, Accelerator):
+            return {"loops": program_text(program), "source": text}
         assembly = self.backend.build([text], target)[0].assembly()
         return {"loops": program_text(program), "IR": text, "assembly": assembly}
 

@@ -18,7 +18,7 @@ from ..progress import tracked
 from ..search.compare import Difference
 from .arena import ALIGNMENT, round_up
 from .contract import Copying, Spill
-from .inspection import sources
+from .inspection import Inspected, Placed, sources
 from .order import marked
 from .plan import Argument, Launch, Loop, Plan
 
@@ -359,6 +359,20 @@ class Offloaded(Copying):
             best = min(self._device.seconds(call) for _ in range(repeat))
             times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))
         return times
+
+    def inspected(self) -> Inspected:
+        running = self._now() if self._runs else []
+        starts: dict[int, int] = {}  # of each buffer, as if they lay behind each other
+        lives = self._plan.lives(running, self._plan.persistent())
+        placed, end = [], 0
+        for memory, life in lives.items():
+            buffer = self._buffers.get(memory)
+            if buffer is not None:
+                if id(buffer) not in starts:
+                    starts[id(buffer)], end = end, end + self._bytes[id(buffer)]
+                size = self._plan.memories[memory].bytes(self._sizes)
+                placed.append(Placed(memory, starts[id(buffer)], size, *life))
+        return Inspected(self._plan, self._device, 1, dict(self._sizes), running, placed)
 
     def output(self, number: int) -> np.ndarray:
         return self._read(self._plan.outputs[number])

@@ -99,5 +99,8 @@ def node_text(classes: Classes, node: ENode) -> str:
     if node.op == "wexp":
         return f"2^({node.attribute[1]:g} (x - max x))"
     if node.op in ("read", "gather", "index", "guard"):
-        return f"{node.op} {node.attribute}"[:60]
+        entries = getattr(node.attribute, "entries", None)
+        moved = None if entries is None else [f"{a}: {b}" for a, b in entries if a != str(b)]
+        what = str(node.attribute) if moved is None else ", ".join(moved)
+        return f"{node.op} {what}"[:60]
     return node.op
