@@ -81,6 +81,19 @@ def test_sums_stored_across_their_lanes_are_turned_in_blocks():
     assert_right(kernel, {}, target)
 
 
+def test_a_constant_that_two_values_want_otherwise_is_walked_as_it_lies():
+    """Rows of a weight, scaled by their maxima: up to 140 times as fast as far lanes."""
+    weight = cases.load("W", "n", "k")
+    top = cases.value("top", "n", weight, cases.total("k", "max"))
+    out = cases.value("out", "nk", cases.mul(weight, cases.read("top")),
+                      store=cases.store("Y", "n", "k"))  # fmt: skip
+    buffers = [cases.buffer("W", 96, 128, constant=True), cases.buffer("Y", 96, 128)]
+    kernel = cases.kernel("scaled", buffers, {"n": 96, "k": 128}, [top, out])
+    _, schedule = default_schedule(kernel, named("avx512"))
+    assert not schedule.layouts and str(schedule.paths["top"][-1]) == "k/1#"
+    assert_right(kernel, {}, named("avx512"))
+
+
 def test_a_sum_over_two_axes_walks_far_elements_outside():
     """Rows of 64 KiB, batch first: elements of several share few places of a cache."""
     product = cases.mul(cases.load("G", "t", "b", "m"), cases.load("X", "b", "t", "n"))

@@ -11,9 +11,11 @@ No operation is named anywhere in these.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..kernel.kernel import Kernel
 from ..kernel.narrow import half_weights
-from ..kernel.schedule import Schedule
+from ..kernel.schedule import Layout, Schedule
 from ..kernel.target import Target
 from ..lowering.library import call, libraries
 from .decisions import Decisions
@@ -25,6 +27,7 @@ from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .operands import add_operands, in_memory
 from .outline import Outline, again, outline, regroup, stored_apart, stream_together
+from .panels import panels
 from .tile import Tile
 
 
@@ -72,6 +75,12 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     draft = Draft(found, operands)
     _choose(draft)
     keep_values(draft)
+    constants = panels(draft.found, draft.tiles, draft.paths)
+    rows: dict[str, Layout] = {name: () for name, layout in constants.items() if not layout}
+    if rows:  # values want them otherwise: they are walked as they lie
+        buffers = (replace(b, layout=rows.get(b.name, b.layout)) for b in kernel.buffers)
+        return drafted(replace(kernel, buffers=tuple(buffers)), target, decisions)
+    draft.layouts = {**constants, **draft.layouts}
     return draft
 
 

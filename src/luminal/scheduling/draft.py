@@ -12,7 +12,6 @@ from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
 from .facts import Facts
 from .outline import Outline
-from .panels import panels
 from .paths import Room, fitted, inner, narrowed
 from .score import stages
 from .solver import Solver
@@ -42,9 +41,8 @@ class Draft:
             replace(v, axes=self.axes.get(v.name, v.axes), domain=self._domain(v))
             for v in self.facts.values
         )
-        layouts = {**panels(self.found, self.tiles, self.paths), **self.layouts}
         schedule = Schedule(
-            self.paths, layouts, self.homes, self.tails, max(16, self.target.registers + 8),
+            self.paths, self.layouts, self.homes, self.tails, max(16, self.target.registers + 8),
             stages=self._stages(),
         )
         return replace(self.facts.kernel, values=values), schedule

@@ -15,11 +15,10 @@ from .tile import Tile
 def panels(
     found: Outline, tiles: Mapping[str, Tile], paths: Mapping[str, Path]
 ) -> dict[str, Layout]:
-    """A layout for each constant that the lanes or the rows of a tile read, none where two
+    """A layout for each constant that the lanes or the rows of a tile read, row-major where two
     disagree; and those that are settled."""
     settled = {b.name: b.layout for b in found.kernel.buffers if b.layout}
     layouts: dict[str, Layout] = {}
-    clash: set[str] = set()
     for v in found.values:
         tile = tiles.get(v.name)
         if tile is None or not tile.lane or tile.reduced:
@@ -33,9 +32,8 @@ def panels(
             options = (tile.size(axis), tile.width)[: 1 if tile.matrices else 2]
             width = found.facts.decisions.number(f"panel {x.name}", width, options)
             layout = _layout(x, v, axis, width, paths[v.name], axis == tile.rows)
-            if layouts.setdefault(x.name, layout) != layout:
-                clash.add(x.name)
-    return settled | {name: layout for name, layout in layouts.items() if name not in clash}
+            layouts[x.name] = layout if layouts.get(x.name, layout) == layout else ()
+    return settled | layouts
 
 
 def _panel_axis(x: Access, value: Value, tile: Tile) -> str | None:
