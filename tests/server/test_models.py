@@ -91,3 +91,13 @@ def test_a_model_without_a_tokenizer_is_refused_before_it_is_compiled(tmp_path: 
         told = CliRunner().invoke(main, ["serve", *map(str, models), "--port", "0"])
         assert told.exit_code == 1 and "tokenizer.json: no such file" in told.stderr
         assert not told.stdout and "Traceback" not in told.stderr
+
+
+def test_other_models_are_looked_at_before_the_first_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "resnet"}')
+    faults = {"--speech": "no model of speech", "--images": "no model_index.json",
+              "--embeddings": "no config.json", "--reranker": "no config.json"}  # fmt: skip
+    for option, fault in faults.items():
+        folder = tmp_path if option == "--speech" else tmp_path / "none"
+        told = CliRunner().invoke(main, ["serve", "luminal-tiny", option, str(folder)])
+        assert told.exit_code == 1 and fault in told.stderr, told.output

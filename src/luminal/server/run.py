@@ -17,6 +17,8 @@ from ..models.kinds import is_t5
 from ..models.llm import Engine
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
+from ..models.speech.load import speech_kind
+from ..weights.hub import locate
 from .app import create_app
 from .connections import Connection
 from .embedding import Embedder
@@ -93,6 +95,10 @@ def build(
     if len(set(every)) < len(every):
         raise InputError(f"models of the same name: {', '.join(every)}")
     ranker, painter = _ranker(options), None
+    if options.embeddings is not None:
+        _check_folder(options.embeddings, "a model of embeddings")
+    if options.speech is not None:
+        speech_kind(locate(options.speech))
     if options.images is not None:
         painter = Painter(options.images, options.threads, options.device)
     offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
@@ -113,10 +119,14 @@ def _ranker(options: Options) -> Ranker | None:
     """Raises WeightsError where there is no model."""
     if options.reranker is None:
         return None
-    if not (options.reranker / "config.json").is_file():
-        raise WeightsError(f"{options.reranker}: no config.json: a reranker is a directory as "
-                           "Hugging Face writes it")  # fmt: skip
+    _check_folder(options.reranker, "a reranker")
     return Ranker(options.reranker, options.threads, options.device)
+
+
+def _check_folder(folder: Path, what: str) -> None:
+    if not (folder / "config.json").is_file():
+        raise WeightsError(f"{folder}: no config.json: {what} is a directory as Hugging Face "
+                           "writes it")  # fmt: skip
 
 
 def _name(model: str | None) -> str:

@@ -23,6 +23,7 @@ SEEING = (  # model types with a decoder and a tower for pictures
     "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3",
     "internvl", "moondream1",
 )  # fmt: skip
+WORDS = ("mistral3", "qwen3_5", "qwen3_5_moe")  # the same, of which the decoder alone is there
 DECODERS = re.compile(
     r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.|"
     r"(model\.)?text\.|text_model\.(transformer\.)?)"
@@ -47,7 +48,7 @@ def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]
     words = words_of(values)
     family = family_of(words)
     deep = values.fields("vision_config").counts_if("deepstack_visual_indexes") or []
-    sees = words is not values
+    sees = values.values.get("model_type") in SEEING
     config = replace(family.config(words), pictures=sees, deep=len(deep) if sees else 0)
     if sees and values.text("model_type") == "gemma3":
         config = replace(config, together=values.count("mm_tokens_per_image", 256))
@@ -61,7 +62,7 @@ def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]
 
 def words_of(values: Fields) -> Fields:
     """The config of the decoder, which a model that sees keeps within its own."""
-    if values.values.get("model_type") not in SEEING:
+    if values.values.get("model_type") not in SEEING + WORDS:
         return values
     inner = values.fields("text_config")
     if not inner.values:  # as Qwen2-VL was published: one object for all

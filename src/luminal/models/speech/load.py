@@ -40,13 +40,20 @@ def speech_model(
     if path_or_id is None:
         return Whisper(None, quant, threads, **more)
     path = locate(path_or_id)
-    if path.is_dir() and (path / "config.json").exists():
-        kind = Fields.load(path / "config.json").values.get("model_type")
-        if kind in OTHERS:
-            if quant is not None:
-                raise Unsupported(f"quant={quant!r} for {kind}: only Whisper has it")
-            return OTHERS[kind](path, threads=threads, device=device)
-        if kind not in (None, "whisper"):
-            there = ", ".join(["whisper", *OTHERS])
-            raise WeightsError(f"{path}: {kind!r} is no model of speech; there are {there}")
+    if (kind := speech_kind(path)) in OTHERS:
+        if quant is not None:
+            raise Unsupported(f"quant={quant!r} for {kind}: only Whisper has it")
+        return OTHERS[kind](path, threads=threads, device=device)
     return Whisper(path, quant, threads, **more)
+
+
+def speech_kind(path: Path) -> str:
+    """Which kind of model is there, by its config.json; Whisper's other layouts have no kind in
+    theirs. Raises WeightsError for another model's."""
+    if not (path.is_dir() and (path / "config.json").exists()):
+        return "whisper"
+    kind = Fields.load(path / "config.json").values.get("model_type") or "whisper"
+    there = ["whisper", *OTHERS]
+    if kind not in there:
+        raise WeightsError(f"{path}: {kind!r} is no model of speech; there are {', '.join(there)}")
+    return str(kind)
