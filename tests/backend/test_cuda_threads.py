@@ -48,7 +48,13 @@ def attention(graph: Graph, size: int, channels: int) -> Tensor:
     return ops.scaled_dot_product_attention(q, k, v).permute(1, 0, 2)
 
 
-MADE: list[Made] = [convolution, enlarged, normalised, with_times, attention]
+def product(graph: Graph, size: int, channels: int) -> Tensor:
+    """Both factors lie side by side along the sum, as in the gradient of a linear layer's input."""
+    x, w = graph.tensor((16 * size, 24 * channels)), graph.tensor((16 * size, 24 * channels))
+    return x @ w.transpose(0, 1)
+
+
+MADE: list[Made] = [convolution, enlarged, normalised, with_times, attention, product]
 
 
 @pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -69,7 +75,8 @@ def test_numbers(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("made, most", [
-    (convolution, 400), (enlarged, 200), (normalised, 40), (with_times, 400), (attention, 8000),
+    (convolution, 400), (enlarged, 200), (normalised, 40), (with_times, 400), (attention, 4000),
+    (product, 1000),
 ])  # fmt: skip
 def test_threads_have_work(made: Made, most: float) -> None:
     """Microseconds on an H100, as they are counted."""

@@ -53,7 +53,8 @@ def _of_threads(draft: Draft, v: Value, cycles: float) -> float:
         idle /= max(1.0, target.threads / (tiles * max(1, warps)))
     turns = again(draft, v) * draft.facts.points(v) / (units * lanes * used * together)
     loads = any(x.load for x in draft.facts.accesses(v))
-    return max(cycles * max(1.0, idle) / used, turns * WAIT * target.threads * loads)
+    groups = max(target.threads, units * lanes // target.group)
+    return max(cycles * max(1.0, idle) / used, turns * WAIT * groups * loads)
 
 
 def kept_bytes(draft: Draft) -> int:

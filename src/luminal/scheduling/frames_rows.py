@@ -121,14 +121,16 @@ def stream_frame(draft: Draft) -> None:
         vectors = draft.facts.decisions.number("vectors", VECTORS, (2, 8, 1))
         width = min(vectors * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
     _stream_paths(draft, lane, width, inf)
-    most, room = STREAM, draft.target.shared // 4  # several units share a core
-    while draft.target.group > 1 and kept_bytes(draft) > room and (lane or most > LEAST_STREAM):
+    most, shared = STREAM, draft.target.shared
+    while draft.target.group > 1 and kept_bytes(draft) > shared // 4:  # several units share a core
         if width > draft.facts.lanes:
             width -= draft.facts.lanes
         elif most > LEAST_STREAM:
             most //= 2
-        else:
+        elif lane and kept_bytes(draft) > shared // 2:
             lane, most = None, STREAM  # a row at a time
+        else:
+            break
         _stream_paths(draft, lane, width, most)
 
 

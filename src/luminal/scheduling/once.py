@@ -60,8 +60,11 @@ Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...], tupl
 def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     """The kernels that take the place of a prepared one: operands that are made before it, first.
     What they write are buffers that it has as constants: of a free layout."""
-    if target.group > 1:
-        return threads_apart(kernel, target)
+    parts = threads_apart(kernel, target) if target.group > 1 else [kernel]
+    return [each for part in parts for each in _made_once(part, target)]
+
+
+def _made_once(kernel: Kernel, target: Target) -> list[Kernel]:
     names = [v.name for v in kernel.values if any(_sides(kernel, v.name))]
     if not any(_large(kernel, name, target) for name in names):
         return [kernel]
@@ -69,12 +72,21 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
         draft = drafted(kernel, target)
     except Illegal:
         return [kernel]
-    best, makers = estimate(draft), list[Kernel]()
+    best = estimate(draft)
     if best < LEAST_SECONDS:
         return [kernel]
+    if target.group > 1:
+        return _before(kernel, draft, names if _across_threads(draft) else [])
     if halves := _computed_again(kernel, draft, best):
         return [part for half in halves for part in made_once(half, target)]
-    for name in names if _makes_operands(draft) else ():
+    *makers, kernel = _before(kernel, draft, names if _makes_operands(draft) else [])
+    return [*makers, *_streams_apart(kernel, drafted(kernel, target) if makers else draft)]
+
+
+def _before(kernel: Kernel, draft: Draft, names: Sequence[str]) -> list[Kernel]:
+    """The kernels that make operands of these products, and the one that reads them."""
+    best, makers, target = estimate(draft), list[Kernel](), draft.target
+    for name in names:
         every = [(sides, False) for sides in _sides(kernel, name)]
         every += [(sides, True) for sides, _ in every[-1:]]
         tried = [_tried(kernel, name, *each, target) for each in every]
@@ -82,8 +94,13 @@ def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
         if seconds < GAIN * best:
             best, (*first, kernel) = seconds, made
             makers += first
-            draft = drafted(kernel, target)
-    return [*makers, *_streams_apart(kernel, draft)]
+    return [*makers, kernel]
+
+
+def _across_threads(draft: Draft) -> bool:
+    """Lanes of a GPU are positions of a sum of products, because these lie side by side."""
+    tile = draft.found.tile
+    return tile is not None and tile.reduced and not (tile.rows or draft.found.streams)
 
 
 def _streams_apart(kernel: Kernel, draft: Draft) -> tuple[Kernel, ...]:
