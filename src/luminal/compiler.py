@@ -33,7 +33,7 @@ from .graph.stages import BasicBlock, Stage, blocks_of, stages_of
 from .making import helpers, make_all
 from .precision import default_passes
 from .progress import tracked
-from .rewrite.bridge import Step
+from .rewrite.by_range import grouped
 from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
 from .rewrite.optimise import chooser
@@ -166,7 +166,7 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
     distinct = len({region.key for region in source.regions}) if budget is None else 0
     with helpers(distinct, tuning, report) as others:
         with collected_later():
-            plans = optimise_regions(source.regions, tuning, report)
+            plans = optimise_regions(source.regions, program.graph.usual, tuning, report)
         if budget is not None:
             with report.stage("search"), tuning:
                 build = partial(_build, source)
@@ -178,7 +178,7 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
 
 
 def optimise_regions(
-    regions: Sequence[Region], tuning: Tuning, report: Report
+    regions: Sequence[Region], usual: Mapping[str, Sequence[int]], tuning: Tuning, report: Report
 ) -> Mapping[str, Chosen]:
     """Kernels of every distinct region: e-graph, extraction, plan, kernels as data. Plans that an
     earlier search has measured come first."""
@@ -190,7 +190,8 @@ def optimise_regions(
         with report.stage("optimise"):
             choices = chooser(region, model)
             known = tuning.recall(region.key, choices)
-            plans[region.key] = known or Chosen.of(choices, choices.plans()[0])
+            chosen = known or Chosen.of(choices, choices.plans()[0])
+            plans[region.key] = replace(chosen, usual=usual)
     report.regions, report.distinct_regions = len(regions), len(plans)
     return plans
 
@@ -201,16 +202,16 @@ def _build(
 ) -> tuple[Plan, Sequence[Kept]]:  # fmt: skip
     """The kernels of these plans, linked, as machine code."""
 
-    def steps(region: Region) -> Sequence[Step]:
-        return plans[region.key].steps
-
-    kernels = [step.kernel for region in source.regions for step in steps(region)]
+    with report.stage("ranges"):
+        steps = {key: chosen.by_range for key, chosen in plans.items()}
+    groups = [group for region in source.regions for group in grouped(steps[region.key])]
     usual = source.program.graph.usual
     with Ahead(tuning.backend, tuning.target) as ahead:
-        made = make_all(kernels, usual, tuning, report, ahead, others)
+        made = make_all(groups, usual, tuning, report, ahead, others)
         with report.stage("link"):
             plan = linked_plan(source.program, source.stages, source.parts, steps, made)
-        report.plan, report.plans = plan, [chosen.plan.describe() for chosen in plans.values()]
+        report.plan = plan
+        report.plans = [each.plan.describe() for chosen in plans.values() for each in chosen.plans]
         with report.stage("build"):
             codes = ahead.codes([made.program for made in plan.kernels])
             return plan, [*codes, *_joined(source.program, plan, codes, tuning, report)]

@@ -18,14 +18,17 @@ from .children import Helpers, serve
 from .collecting import collected_later
 from .errors import Illegal, InputError
 from .kernel.canonical import canonical
-from .kernel.kernel import Kernel, verify_scopes
-from .kernel.schedule import Schedule
+from .kernel.kernel import Buffer, Kernel, verify_scopes
+from .kernel.program import Program
+from .kernel.ranges import kernels_by_range
+from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
 from .lowering.legal import check
 from .lowering.lower import lower
 from .lowering.verify import verify
 from .progress import Line, showing
+from .rewrite.bridge import Step
 from .runtime.link import Made
 from .runtime.plan import Compiled
 from .runtime.report import Report
@@ -33,7 +36,7 @@ from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided, plain_schedule
 from .scheduling.laid_out import laid_out, makers_apart
-from .scheduling.ranges import Settled, kernels_by_range
+from .scheduling.ranges import Settled
 from .search import Tuning
 
 PROCESSES = "LUMINAL_COMPILE_PROCESSES"  # how many compile at most, this one among them
@@ -43,12 +46,18 @@ REGIONS = 3  # distinct ones for each process: its start takes as long as two ke
 
 @dataclass(frozen=True)
 class Job:
-    """A canonical kernel. number: of the job among those of its program, from 1. usual: sizes that
-    get kernels for several ranges."""
+    """Canonical kernels that agree on how constants lie, each with names for them that all know.
+    number: of the job among those of its program, from 1. usual: sizes that get kernels for several
+    ranges."""
 
     number: int
-    kernel: Kernel
+    kernels: Sequence[tuple[Kernel, Mapping[str, str]]]
     usual: Mapping[str, Sequence[int]]
+
+    @property
+    def values(self) -> int:
+        """In all kernels: about how long it takes."""
+        return sum(len(kernel.values) for kernel, _ in self.kernels)
 
 
 def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
@@ -63,17 +72,21 @@ def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
 
 
 def make_all(
-    kernels: Iterable[Kernel], usual: Mapping[str, Sequence[int]], tuning: Tuning, report: Report,
-    ahead: Ahead, others: Helpers,
+    groups: Iterable[Sequence[Step]], usual: Mapping[str, Sequence[int]], tuning: Tuning,
+    report: Report, ahead: Ahead, others: Helpers,
 ) -> Mapping[str, Made]:  # fmt: skip
-    """Each distinct kernel, by the text of its canonical form."""
-    distinct = dict[str, Kernel]()
-    for kernel in {id(k): k for k in kernels}.values():  # equal regions bring the very same
-        plain, _ = canonical(kernel)
-        distinct.setdefault(repr(plain), plain)
-    jobs = [Job(number, plain, usual) for number, plain in enumerate(distinct.values(), 1)]
-    jobs.sort(key=lambda job: -len(job.kernel.values))  # what takes longest is not begun last
-    made = dict[int, Made]()
+    """Each distinct kernel, by the text of its canonical form. groups: those that agree on how
+    constants lie."""
+    distinct = dict[tuple[str, ...], Job]()
+    for group in {tuple(id(step.kernel) for step in group): group for group in groups}.values():
+        kernels = dict[str, tuple[Kernel, Mapping[str, str]]]()
+        for step in group:
+            named = _named(step, len(group) > 1)
+            kernels.setdefault(repr(named[0]), named)
+        job = Job(len(distinct) + 1, [*kernels.values()], usual)
+        distinct.setdefault(tuple(kernels), job)
+    jobs = sorted(distinct.values(), key=lambda job: -job.values)  # the longest is not begun last
+    made = dict[int, Sequence[Made]]()
     with Line(len(jobs)) as line:
         for done, job in enumerate(others.shared(jobs)):
             line.tell(done, f"making kernel {done + 1}/{len(jobs)}")
@@ -81,27 +94,42 @@ def make_all(
     with report.stage("helpers"):
         for job, (result, codes, part) in others.results():
             made[job.number] = result
-            ahead.known([one.program for _, several in result for one in several], codes)
+            ahead.known(_programs(result), codes)
             report.notes |= part.notes
             report.tried |= part.tried
     for job in jobs:
         if job.number not in made:  # a helper was lost, or met a fault, which shows here
             made[job.number] = make(job, tuning, report, ahead)
-    return {text: made[number] for number, text in enumerate(distinct, 1)}
+    pairs = [pair for texts, job in distinct.items() for pair in zip(texts, made[job.number])]
+    return dict(reversed(pairs))
 
 
-def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Made:
-    """The loop programs of a kernel for each range of its sizes, and their machine code begun. All
+def _named(step: Step, grouped: bool) -> tuple[Kernel, Mapping[str, str]]:
+    """The kernel of a step, and its constants by the names that its region has for them."""
+    plain, names = canonical(step.kernel)
+    constants = [b.name for b in step.kernel.buffers if b.constant and grouped]
+    return plain, {names[name]: str(step.arguments[name]) for name in constants}
+
+
+def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Sequence[Made]:
+    """The loop programs of kernels for each range of their sizes, and their machine code begun. All
     read constants as the first one lays them out."""
-    settled, made, report = Settled(), list[Any](), report.of_job(job.number)
-    for ranges, each in kernels_by_range(job.kernel, job.usual):
-        programs = lower_kernel(canonical(each)[0], tuning, report, settled)
-        with report.stage("render"):
-            for one in programs:
-                ahead.start(one.program)
-        _note_limits(programs, tuning.backend, report)
-        made.append((ranges, programs))
-    return made
+    several, shared, report = list[Made](), dict[Buffer, Layout](), report.of_job(job.number)
+    for kernel, names in job.kernels:
+        settled, made = Settled(shared=shared, names=names), list[Any]()
+        for ranges, each in kernels_by_range(kernel, job.usual):
+            programs = lower_kernel(canonical(each)[0], tuning, report, settled)
+            with report.stage("render"):
+                for one in programs:
+                    ahead.start(one.program)
+            _note_limits(programs, tuning.backend, report)
+            made.append((ranges, programs))
+        several.append(made)
+    return several
+
+
+def _programs(several: Sequence[Made]) -> list[Program]:
+    return [one.program for made in several for _, programs in made for one in programs]
 
 
 def main() -> None:
@@ -119,13 +147,14 @@ def main() -> None:
     serve(answer)
 
 
-def made_for_another(job: Job, device: str, tuning: Tuning) -> tuple[Made, list[Finished], Report]:
+def made_for_another(
+    job: Job, device: str, tuning: Tuning
+) -> tuple[Sequence[Made], list[Finished], Report]:
     """A job with its machine code and what is to be reported of it."""
     report = Report(device, tuning.target.threads)
     with showing(False), collected_later(), Ahead(tuning.backend, tuning.target) as ahead:
         made = make(job, tuning, report, ahead)
-        programs = [one.program for _, several in made for one in several]
-        return made, ahead.finished(programs), report
+        return made, ahead.finished(_programs(made)), report
 
 
 # ---- one kernel

@@ -10,9 +10,12 @@ import pytest
 
 from luminal import Graph, ops
 from luminal.errors import DimError
+from luminal.graph.dtype import i64
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Kernel
-from luminal.scheduling.ranges import kernels_by_range
+from luminal.kernel.ranges import kernels_by_range, ranges_of
+from luminal.rewrite.by_range import Alternative
+from luminal.search import plans
 
 WIDTH, OUT = 96, 160
 
@@ -107,3 +110,65 @@ def test_a_row_of_a_table_at_a_run_time_position() -> None:
         rt[x] = given
         rt.run(position=at)
         np.testing.assert_array_equal(rt[y], 2 * table[at : at + count])
+
+
+# ---- plans by range
+
+
+@pytest.fixture
+def plans_differ(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Each range has a plan of its own, whatever they cost; how many alternatives there were."""
+    counts = []
+
+    def several(chooser: Any, plan: Any, usual: Any) -> Any:
+        sizes = {n: chooser.classes.encoding.space.sizes[n] for n in usual}
+        ranges = ranges_of(sizes, usual)
+        pool = [plan, *chooser.plans(4)[1:]]
+        counts.append(len(pool))
+        return [Alternative(*each, pool[n % len(pool)]) for n, each in enumerate(ranges)]
+
+    monkeypatch.setattr(plans, "alternatives", several)
+    return counts
+
+
+def test_each_range_may_have_a_plan_of_its_own(plans_differ: list[int]) -> None:
+    """A norm, a product of quantised weights, a state that takes rows, attention over it."""
+    random = np.random.default_rng(0)
+    graph = Graph()
+    rows, at = graph.dim("rows", 1, 16, hint=(1, 8, 16)), graph.dim("at", 0, 16)
+    x = graph.tensor((rows, 32), name="x")
+    raw = random.integers(-9, 9, (24, 32)).astype(np.int8)
+    scale = random.random((24, 1), dtype=np.float32) / 50
+    weight = graph.constant(raw).cast("f32") * graph.constant(scale)
+    past = graph.tensor((32, 24), name="past")
+    y = ops.linear(x * ops.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5), weight)
+    place = graph.iota((rows, 24), Index.of("at") + Index.of("i0"), i64)
+    now = past.scatter(0, place, y)
+    seen = now.narrow(0, 0, rows + at)
+    out = ((y @ seen.T).softmax(-1) @ seen).output("out")
+    graph.donate(past, now)
+    rt = graph.compile(cache=False, database=False, check=True)
+    assert max(plans_differ) > 1
+    rt.clear([past])
+    kept, first = np.zeros((32, 24), np.float32), 0
+    for count in (1, 8, 3, 16, 1, 2, 1):
+        given = random.standard_normal((count, 32), dtype=np.float32)
+        first = 0 if first > 16 else first
+        rt["x"] = given
+        rt.run(at=first)
+        normed = given / np.sqrt((given**2).mean(-1, keepdims=True) + 1e-5)
+        mine = normed @ (raw * scale).T
+        kept[first : first + count] = mine
+        powers = np.exp(mine @ kept[: first + count].T)
+        wanted = powers @ kept[: first + count] / powers.sum(-1, keepdims=True)
+        np.testing.assert_allclose(rt[out], wanted, rtol=1e-4, atol=1e-4)
+        first += count
+    assert not any(call.copies for call in rt.report.plan.calls)
+
+
+def test_steps_that_all_plans_have_are_there_once(plans_differ: list[int]) -> None:
+    rt, run = product((1, 64), "bf16", cache=False)
+    texts = [(call.kernel, call.arguments) for call in rt.report.plan.calls if not call.ranges]
+    assert len(set(texts)) == len(texts)
+    for count in (1, 64, 7):
+        np.testing.assert_allclose(*run(count), rtol=2e-5, atol=2e-4)

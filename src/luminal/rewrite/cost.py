@@ -44,11 +44,13 @@ class Pricer:
         classes: Classes,
         model: CostModel,
         measured: Mapping[tuple[int, ...], float] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
-        """measured: seconds of pieces by key, which then stand instead of the model's."""
+        """measured: seconds of pieces by key, which then stand instead of the model's. sizes: those
+        that are not as usual."""
         self.classes, self.model = classes, model
         space = classes.encoding.space
-        sizes = space.usual(model.hint)
+        sizes = {**space.usual(model.hint), **(sizes or {})}
         self.extents = [max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes]
         self.points, self.share = cache(self._points), cache(self._share)
         self._prices = dict(measured or {})

@@ -64,17 +64,19 @@ def chooser(
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses plans of a saturated region; again and otherwise where kernels have been measured."""
+    """Chooses plans of a saturated region; again and otherwise where kernels have been measured.
+    sizes: those at which kernels are priced, where they are not the usual ones."""
 
     classes: Classes
     model: CostModel
     notes: str
     budget: Budget = DEFAULT_BUDGET
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def plans(self, count: int = 1, measured: Mapping[Key, float] | None = None) -> list[Plan]:
         """The best plans, at most so many, that cut the region in different ways. measured: seconds
         of pieces by their keys, instead of the model's."""
-        pricer = Pricer(self.classes, self.model, measured)
+        pricer = self._pricer(measured)
         search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
         for choice, stored in search.starts():
             if search.price(choice, stored) <= HOPELESS * search.best:
@@ -83,17 +85,20 @@ class Chooser:
 
     def plan(self, choice: Sequence[int], stored: Iterable[int]) -> Plan:
         """The plan of choices that were found earlier. Raises Cyclic, IndexError."""
-        planner = Planner(self.classes, Pricer(self.classes, self.model))
+        planner = Planner(self.classes, self._pricer())
         return self._noted(planner.plan(choice, frozenset(stored)))
 
     def modelled(self, piece: Piece) -> float:
         """Seconds of a kernel, by the model."""
-        return Pricer(self.classes, self.model).price(piece)
+        return self._pricer().price(piece)
 
     def fingerprint(self) -> str:
         """Equal where classes and alternatives have equal numbers: choices then mean the same."""
         text = repr((self.classes.alternatives, self.classes.roots))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _pricer(self, measured: Mapping[Key, float] | None = None) -> Pricer:
+        return Pricer(self.classes, self.model, measured, self.sizes)
 
     def _noted(self, plan: Plan) -> Plan:
         plan.notes = f"{self.notes}; {len(plan.pieces)} kernels, {plan.cost * 1e6:.1f} us modelled"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ..backend.contract import Accelerator
 from ..kernel.program import Joined
-from ..scheduling.ranges import Ranges
+from ..kernel.ranges import Ranges
 from .plan import Joint, Launch, Plan
 
 CLEAR = 0.96  # of the time of a launch each: less is no reason to compile another text

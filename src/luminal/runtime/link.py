@@ -11,8 +11,8 @@ from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
+from ..kernel.ranges import Ranges
 from ..lowering.legal import in_place
-from ..scheduling.ranges import Ranges
 from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched
 
 # for each range of sizes the kernels that run: several, where one is split, in this order
@@ -45,17 +45,18 @@ class Linker:
 
     def call(
         self, kernel: Kernel, memories: Mapping[str, int], constant: bool, copies: bool = False,
-        region: int = 0,
+        region: int = 0, ranges: Ranges = (),
     ) -> None:  # fmt: skip
-        """Run the kernel on these memories (kernel buffer -> memory) after the calls so far."""
+        """Run the kernel on these memories (kernel buffer -> memory) after the calls so far.
+        ranges: of sizes, for which it is."""
         if id(kernel) not in self._linked:  # equal regions bring the very same kernels
             self._linked[id(kernel)] = kernel, *self._link(kernel)
         _, names, by_range = self._linked[id(kernel)]
-        for ranges, pieces in by_range:
+        for own, pieces in by_range:
             known = {names[buffer]: memory for buffer, memory in memories.items()}
             for number in pieces:
                 arguments = self._arguments(self.kernels[number], known)
-                self.calls.append(Call(number, arguments, constant, copies, ranges, region))
+                self.calls.append(Call(number, arguments, constant, copies, ranges + own, region))
 
     def _link(self, kernel: Kernel) -> tuple[Mapping[str, str], Pieces]:
         """buffer -> its name in the pieces, and the pieces, which equal kernels share."""

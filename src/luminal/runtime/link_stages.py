@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..graph.stages import BasicBlock, Repeat, Stage
-from ..rewrite.bridge import Ref, Step
+from ..rewrite.bridge import Ref
+from ..rewrite.by_range import Ranged
 from ..rewrite.normal import Normal
 from ..rewrite.terms import Region
 from .link import Linker, Made
 from .plan import Carried, Loop, Memory, Plan
 
 Parts: TypeAlias = Mapping[BasicBlock, tuple[Normal, Sequence[Region]]]
-Steps: TypeAlias = Callable[[Region], Sequence[Step]]
+Steps: TypeAlias = Mapping[str, Sequence[Ranged]]  # by the keys of regions
 
 
 def linked_plan(
@@ -85,7 +86,7 @@ class _Linking:
                 memories[number] = self.linker.temporary(info.dtype, info.shape)
         first = len(self.linker.calls)
         for region in regions:
-            _link_steps(self.regions, region, self.steps(region), memories, self.linker)
+            _link_steps(self.regions, region, self.steps[region.key], memories, self.linker)
             self.regions += 1
         self._made_each_time(first, frozenset(own))
         for node, memory in zip(block.kept, kept):
@@ -135,15 +136,16 @@ class _Linking:
 
 
 def _link_steps(
-    number: int, region: Region, steps: Sequence[Step], memories: Mapping[int, int], linker: Linker
-) -> None:
+    number: int, region: Region, steps: Sequence[Ranged], memories: Mapping[int, int],
+    linker: Linker,
+) -> None:  # fmt: skip
     """The kernels of a region, called on its buffers."""
     known = {Ref("input", n): memories[buffer] for n, buffer in enumerate(region.inputs)}
     known |= {Ref("output", n): memories[buffer] for n, buffer in enumerate(region.outputs)}
-    for step in steps:
+    for ranges, step in steps:
         for name, ref in step.arguments.items():
             if ref not in known:
                 buffer = step.kernel.buffer(name)
                 known[ref] = linker.temporary(buffer.dtype, buffer.shape)
         arguments = {name: known[ref] for name, ref in step.arguments.items()}
-        linker.call(step.kernel, arguments, step.constant, step.copies, number)
+        linker.call(step.kernel, arguments, step.constant, step.copies, number, ranges)

@@ -17,9 +17,9 @@ from ..graph.index import Index
 from ..graph.space import Range
 from ..kernel.kernel import Kernel
 from ..kernel.program import Joined, Program
+from ..kernel.ranges import Ranges
 from ..kernel.schedule import Layout, Schedule
 from ..once import computed_once
-from ..scheduling.ranges import Ranges
 
 Touched: TypeAlias = tuple[frozenset[int], frozenset[int]]  # memories read, written
 GIVEN = ("input", "parameter", "constant")

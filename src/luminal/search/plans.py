@@ -10,10 +10,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ..kernel.kernel import Kernel
 from ..rewrite.bridge import Step, bridge
+from ..rewrite.by_range import Alternative, Ranged, alternatives, joined
 from ..rewrite.optimise import Chooser, Key
 from ..rewrite.plan import Cyclic, Piece, Plan
 
@@ -27,19 +29,35 @@ Seconds = Callable[[Kernel], float | None]  # of a call; None where it cannot be
 
 @dataclass(frozen=True)
 class Chosen:
-    """A plan of a region with its kernels. seconds: the sum of its kernels where they were
-    measured, else modelled. settled: an earlier search has chosen it."""
+    """A plan of a region with its kernels, at the usual sizes. seconds: the sum of its kernels
+    where they were measured, else modelled. settled: an earlier search has chosen it. usual: sizes
+    that have several usual values."""
 
     chooser: Chooser
     plan: Plan
     steps: Sequence[Step]
     seconds: float
     settled: bool = False
+    usual: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @staticmethod
     def of(chooser: Chooser, plan: Plan, settled: bool = False) -> Chosen:
         """As the model sees it."""
         return Chosen(chooser, plan, bridge(plan), plan.cost, settled)
+
+    @cached_property
+    def plans(self) -> list[Alternative]:
+        """The plan, and others where sizes far from the usual ones are better off with them."""
+        return alternatives(self.chooser, self.plan, self.usual)
+
+    @cached_property
+    def by_range(self) -> list[Ranged]:
+        """The steps of all plans, each for its sizes."""
+        parts = [
+            (each, self.steps if each.plan is self.plan else bridge(each.plan))
+            for each in self.plans
+        ]
+        return joined(parts)
 
     @property
     def text(self) -> tuple[str, list[int], list[int]]:
@@ -72,7 +90,7 @@ def measured_plans(own: Chosen, seconds: Seconds, until: float | None = None) ->
         for plan in fresh:
             if tried and until is not None and time.monotonic() > until:
                 break
-            tried.append(_measured(chooser, plan, seconds, measured))
+            tried.append(replace(_measured(chooser, plan, seconds, measured), usual=own.usual))
         plans = chooser.plans(WIDTH, _comparable(chooser, plans, measured)) if fresh else []
     others = sorted(tried[1:], key=lambda chosen: chosen.seconds)
     return [replace(own, seconds=tried[0].seconds), *others]

@@ -100,7 +100,7 @@ def _tasks(
     counted = Counter(region.key for region in regions)
     for key, calls in tracked("measuring parts of region", list(counted.items())):
         several = {id(plans[key]): plans[key] for plans in rivals}
-        for step in (step for chosen in several.values() for step in chosen.steps):
+        for _, step in (each for chosen in several.values() for each in chosen.by_range):
             if not step.constant:
                 parts = prepared_by_range(step.kernel, usual, tuning.target, prepare)
                 tasks += [Task(part, calls, "_".join(main_operations(part)))
