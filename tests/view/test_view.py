@@ -125,6 +125,11 @@ def test_the_part_that_a_module_belongs_to(module, part):
     assert part_of(module) == part
 
 
+def test_blocks_of_stages_are_parts_too():
+    assert part_of("backward.stages.1.layers.2.conv", 2) == "stages.1.layers.2"
+    assert part_of("stages.1.conv", 2) == "stages.1"
+
+
 def data_of(text):
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     return json.loads(found.group(1))

@@ -204,8 +204,11 @@ def _paths(calls: Sequence[Call], modules: Sequence[str]) -> list[list[str]]:
     taken: set[str] = set()
     for found in repeats([call.kernel for call in calls[first:]]):
         starts = range(first + found.start, first + found.end, found.period)
-        names = [_most(modules[at : at + found.period]) for at in starts]
-        known = "" not in names and len(set(names)) == found.count
+        for depth in (2, 1):  # blocks within stages, or stages
+            names = [_most(modules[at : at + found.period], depth) for at in starts]
+            known = "" not in names and len(set(names)) == found.count
+            if known:
+                break
         whole = f"{names[0]} … {names[-1].rpartition(' ')[2]}, " if known else ""
         name = _fresh(f"{whole}{found.count} × {found.period} kernels", taken)
         for layer, at in enumerate(starts):
@@ -216,18 +219,18 @@ def _paths(calls: Sequence[Call], modules: Sequence[str]) -> list[list[str]]:
     return paths
 
 
-def part_of(module: str) -> str:
+def part_of(module: str, depth: int = 1) -> str:
     """The layer that a module belongs to, whether its values, gradients or parameters are made:
-    of update.blocks.3.norm, blocks.3."""
+    of update.blocks.3.norm, blocks.3. depth: how many numbers a name has at most."""
     words = module.split(".")
     words = words[words[0] in PHASES :]
     numbers = [place for place, word in enumerate(words) if word.isdecimal()]
-    return ".".join(words[: numbers[0] + 1 if numbers else 1])
+    return ".".join(words[: numbers[:depth][-1] + 1 if numbers else 1])
 
 
-def _most(modules: Sequence[str]) -> str:
+def _most(modules: Sequence[str], depth: int = 1) -> str:
     """The part that more than half of them belong to, behind the phase of most."""
-    ((part, times),) = Counter(map(part_of, modules)).most_common(1)
+    ((part, times),) = Counter(part_of(module, depth) for module in modules).most_common(1)
     ((phase, _),) = Counter(module.partition(".")[0] for module in modules).most_common(1)
     if 2 * times <= len(modules):
         return ""
