@@ -228,13 +228,15 @@ def _joined(
     usual = program.graph.space.usual(tuning.target.hint)
     while True:
         report.joined = join(plan, backend, registers, usual, refused)
-        texts = [backend.render_joined(joint.program(plan)) for joint in plan.joints]
+        slower = {joint.kernels for joint in plan.joints
+                  if not tuning.joins([plan.kernels[n].kernel for n in joint.kernels])}  # fmt: skip
+        texts = [backend.render_joined(joint.program(plan)) for joint in plan.joints] \
+            if not slower else []  # fmt: skip
         made = backend.build(texts, tuning.target)
-        spilled = {joint.kernels for joint, code in zip(plan.joints, made, strict=True)
-                   if backend.spilled(code)}  # fmt: skip
-        if not spilled:
+        spilled = {joint.kernels for joint, code in zip(plan.joints, made) if backend.spilled(code)}
+        if not slower | spilled:
             return made
-        refused |= spilled
+        refused |= slower | spilled
 
 
 # ---- options

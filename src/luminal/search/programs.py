@@ -11,6 +11,7 @@ from typing import TypeAlias, cast
 
 from ..backend.contract import Accelerator, Code, Kept
 from ..errors import Illegal
+from ..graph.dtype import DType
 from ..graph.passes import Program
 from ..kernel.kernel import Kernel
 from ..kernel.target import Target
@@ -26,6 +27,7 @@ from ..runtime.report import Report, main_operations
 from ..scheduling.default import default_schedule
 from ..scheduling.divide import divided
 from ..scheduling.ranges import prepared_by_range
+from . import launches
 from .plans import Chosen, clearly_better, compared
 from .tune import Budget, Task, Tuning
 from .whole import Engine, fastest
@@ -56,6 +58,10 @@ def searched(
     tuning.settle(least)
     for key, chosen in plans.items():
         tuning.keep_plan(key, chosen)
+    if isinstance(tuning.backend, Accelerator):
+        plan, codes = build(plans, tuning, report.again())
+        usual = program.graph.space.usual(tuning.target.hint)
+        report.search += launches.settle(plan, codes, tuning, usual, partial(_inputs, program))
     return plans
 
 
@@ -76,11 +82,7 @@ def _raced(
         else:
             engines.append(Native(plan, cast(Sequence[Code], codes), backend, report.threads))
     sizes = program.graph.space.usual(tuning.target.hint)
-    inputs = {
-        number: (port.dtype, tuple(int(n.evaluate(sizes)) for n in port.shape))
-        for number, port in enumerate(interface_of(program.graph, program).ports)
-        if port.needed
-    }
+    inputs = _inputs(program, sizes)
     kernels = [made.kernel for made in built[0].kernels]
     outputs = len(built[0].outputs)
     number, times = fastest(engines, inputs, sizes, report.threads, outputs, kernels, timer)
@@ -88,6 +90,17 @@ def _raced(
              for name, time in zip(rivals, times)]  # fmt: skip
     report.search.append(f"whole programs, in times of the first: {', '.join(texts)}")
     return list(rivals.values())[number]
+
+
+def _inputs(
+    program: Program, sizes: Mapping[str, int]
+) -> dict[int, tuple[DType, tuple[int, ...]]]:
+    """dtype and shape of each port that is needed."""
+    return {
+        number: (port.dtype, tuple(int(n.evaluate(sizes)) for n in port.shape))
+        for number, port in enumerate(interface_of(program.graph, program).ports)
+        if port.needed
+    }
 
 
 def _tasks(

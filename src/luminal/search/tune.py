@@ -180,6 +180,19 @@ class Tuning:
         """Later compilations take this plan."""
         self._databases[0].keep_plan(self._plan_key(region), chosen.text)
 
+    def joins(self, kernels: Sequence[Kernel]) -> bool:
+        """Whether these may be one launch: unless an earlier search has found them slower so."""
+        if not any(database.exists for database in self._databases):
+            return True
+        key = self._plan_key("\n".join(map(self.key, kernels)))
+        found = (database.plan(key) for database in self._databases)
+        return next((bool(known[0]) for known in found if known), True)
+
+    def keep_joined(self, kernels: Sequence[Kernel], good: bool) -> None:
+        """Later compilations know whether one launch of these is faster than several."""
+        key = self._plan_key("\n".join(map(self.key, kernels)))
+        self._databases[0].keep_plan(key, [int(good)])
+
     def _plan_key(self, region: str) -> str:
         text = f"{region}\n{self._machine}\n{self.target.threads}\n{compiler_version()}"
         return hashlib.sha256(text.encode()).hexdigest()
