@@ -25,7 +25,7 @@ from .backend.contract import Accelerator, Kept
 from .backend.devices import Device
 from .children import Helpers
 from .collecting import collected_later
-from .errors import DeviceError, InputError
+from .errors import CompileError, DeviceError, InputError
 from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
@@ -220,7 +220,7 @@ def _build(
 def _joined(
     program: Program, plan: Plan, codes: Sequence[Kept], tuning: Tuning, report: Report
 ) -> Sequence[Kept]:
-    """The code of the launches that run several kernels each; none whose registers do not do."""
+    """The code of the launches that run several kernels each."""
     backend, refused = tuning.backend, frozenset[tuple[int, ...]]()
     if not isinstance(backend, Accelerator):
         return []
@@ -233,10 +233,18 @@ def _joined(
         texts = [backend.render_joined(joint.program(plan)) for joint in plan.joints] \
             if not slower else []  # fmt: skip
         made = backend.build(texts, tuning.target)
-        spilled = {joint.kernels for joint, code in zip(plan.joints, made) if backend.spilled(code)}
-        if not slower | spilled:
+        unfit = {joint.kernels for joint, code in zip(plan.joints, made) if _unfit(backend, code)}
+        if not slower | unfit:
             return made
-        refused |= slower | spilled
+        refused |= slower | unfit
+
+
+def _unfit(backend: Accelerator, code: Kept) -> bool:
+    """It spills registers, or was too long for the device's compiler: its parts are not."""
+    try:
+        return backend.spilled(code) > 0
+    except CompileError:
+        return True
 
 
 # ---- options

@@ -12,7 +12,7 @@ from luminal.backend import devices
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.backend.text.simulated import LANGUAGES
 from luminal.compiler import Executable
-from luminal.errors import WrongResult
+from luminal.errors import CompileError, WrongResult
 from luminal.graph import Graph
 from luminal.runtime import joining
 
@@ -79,6 +79,18 @@ def test_a_meeting_that_is_missing(device: str, monkeypatch: pytest.MonkeyPatch)
         faulty = block(device)
         with pytest.raises(WrongResult, match=r"(reads|writes) what thread"):
             results(faulty, 384)
+
+
+def test_what_a_compiler_does_not_take_is_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spills, or no answer: the kernels alone are there."""
+
+    def fails(device: Simulator, code: object) -> int:
+        raise CompileError("no answer")
+
+    for spilled in (fails, lambda *_: 4):
+        monkeypatch.setattr(Simulator, "spilled", spilled)
+        rt = block("cuda:sim")
+        assert rt.report.plan is not None and not rt.report.plan.joints
 
 
 def test_a_kept_program_has_its_launches(tmp_path: Path) -> None:
