@@ -10,12 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from oracles.program import interpret
 
 import luminal
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
 from luminal.backend.cuda.model import predicted
+from luminal.backend.cuda.prelude import STAGED
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.errors import VerifyError, WrongResult
 from luminal.graph.dtype import bf16, f16
@@ -82,6 +84,24 @@ def test_rows_of_run_time_number_and_an_epilogue() -> None:
         rt.run(s=size)
         a, b = (given.astype(np.float32) @ w.astype(np.float32).T for w in (gate, up))
         assert near(rt["y"], a / (1 + np.exp(-a)) * b + rest.astype(np.float32))
+
+
+def test_the_loop_program_says_the_same() -> None:
+    """By the interpreter, in which copies are NaN until they are waited for."""
+    graph = luminal.Graph()
+    x, w = (graph.tensor((n, 256), dtype=bf16, name=name) for n, name in ((70, "x"), (64, "w")))
+    (x @ w.T).output("y")
+    (kernel,) = graph.compile("cuda races").kernels
+    given, weights = numbers(70, 256), numbers(64, 256)
+    arrays = {b.name: np.zeros([n.constant for n in b.shape], b.dtype.numpy)
+              for b in kernel.program.buffers}  # fmt: skip
+    first, second, out = arrays.values()
+    first[...], second[...] = given, weights
+    wanted = given.astype(np.float32) @ weights.astype(np.float32).T
+    early = replace(kernel.program, body=list(rewritten(kernel.program.body, without("await"))))
+    for program, right in ((kernel.program, True), (early, False)):
+        interpret(program, arrays, {}, instructions=STAGED)
+        assert near(out, wanted) is right
 
 
 # ---- one product, and what is done to it

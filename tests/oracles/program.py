@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,6 +83,7 @@ class _Run:
         self.names: dict[str, Any] = {}
         self.number = 0
         self.given: dict[int, Any] | None = None  # of the threads of a unit
+        self.groups: list[list[tuple[Array, Array, Array]]] = [[]]  # of copies under way
         for buffer in program.buffers:
             array = arrays[buffer.name]
             if array.dtype != buffer.dtype.numpy:
@@ -118,7 +120,10 @@ class _Run:
                 elif statement.op == "exchange":
                     yield from self.exchange(statement)
                 elif statement.op in self.matrix and self.given is not None:
-                    yield from self.multiply(statement)
+                    staged = self.matrix[statement.op].staged
+                    yield from (self.staged if staged else self.multiply)(statement)
+                elif statement.op in ("copy", "commit", "await"):
+                    self.copies(statement)
                 else:
                     self.execute(statement)
             elif isinstance(statement, When):
@@ -150,6 +155,7 @@ class _Run:
         for number in range(int(self.value(threads.count))):
             one = copy(self)
             one.names = {**self.names, threads.var.name: np.int64(number)}
+            one.groups = [[]]
             for tile in self.own:
                 one.tile(tile)
             running.append(one.body(threads.body))
@@ -167,6 +173,42 @@ class _Run:
         self.given[self.number] = self.value(ins.args[0])
         yield
         self.names[ins.out.name] = self.given[self.number ^ ins.attrs[0]]
+        yield
+
+    def copies(self, ins: Instruction) -> None:
+        """What is under way is NaN until it is waited for."""
+        if ins.op == "commit":
+            self.groups.append([])
+        elif ins.op == "await":
+            while len(self.groups) > ins.attrs[0] + 1:
+                for array, where, values in self.groups.pop(0):
+                    array[where] = values
+        else:
+            assert ins.out is not None
+            values = self.load(replace(ins, args=ins.args[1:]), ins.out)
+            array, start, _ = self.value(ins.args[0])
+            where = self._checked(ins, ins.args[0], start + np.arange(ins.out.width), True)
+            array[where] = np.nan
+            self.groups[-1].append((array, where, values))
+
+    def staged(self, ins: Instruction) -> Steps:
+        """A product of tiles, whose blocks of 16 bytes are numbered `block xor row mod 8`."""
+        assert ins.out is not None and self.given is not None
+        self.given[self.number] = self.value(ins.args[0])
+        yield
+        made, sides = self.matrix[ins.op], []
+        group, number = divmod(self.number, made.threads)
+        rows, columns = made.fragments[0].places()
+        sums = np.zeros((made.rows, made.columns), np.float32)
+        for thread in range(made.threads):
+            sums[rows[thread], columns[thread]] = self.given[group * made.threads + thread]
+        for position, count in zip(ins.args[1:], (made.rows, made.columns)):
+            array, start, _ = self.value(position)
+            blocks = array[start : start + count * made.collapse].reshape(count, 8, -1)
+            lines = np.arange(count)[:, None]
+            sides.append(blocks[lines, np.arange(8) ^ lines % 8].reshape(count, -1))
+        sums = made.specification(sums, *sides)
+        self.names[ins.out.name] = sums[rows[number], columns[number]]
         yield
 
     def multiply(self, ins: Instruction) -> Steps:
@@ -203,6 +245,8 @@ class _Run:
     def execute(self, ins: Instruction) -> None:
         if ins.op in ("store", "scatter", "scatter_at"):
             self.store(ins)
+            return
+        if ins.op == "settle":
             return
         if ins.op == "gemm":
             self.gemm(ins)
@@ -245,6 +289,8 @@ class _Run:
             return (np.arange(shape[0]) * ins.attrs[0]).astype(wanted)
         if ins.op == "shuffle":
             return np.concatenate([a.reshape(-1) for a in args])[list(ins.attrs)].reshape(shape)
+        if ins.op == "settled":
+            return args[0]
         if ins.op == "pack":
             return np.array(args, wanted).reshape(shape)
         if ins.op.startswith("across."):
@@ -303,9 +349,11 @@ class _Run:
         if m and n:
             np.matmul(views[0], views[1], out=views[2])
 
-    def _checked(self, ins: Instruction, position: Val, where: Array) -> Array:
-        """The elements of a memory, if all of these lie inside. Loads of a line are always allowed:
-        no buffer is smaller."""
+    def _checked(
+        self, ins: Instruction, position: Val, where: Array, places: bool = False
+    ) -> Array:
+        """The elements of a memory, if all of these lie inside, or these places themselves. Loads
+        of a line are always allowed: no buffer is smaller."""
         array, _, name = self.value(position)
         length, line = len(array), LINE // array.itemsize
         if ins.op in ("load", "gather", "gather_at") and length < line:
@@ -314,7 +362,7 @@ class _Run:
         if bad.any():
             at = int(where[bad][0])
             raise VerifyError(f"{ins.op} of element {at} of {name}, which has {length}")
-        return np.asarray(array)
+        return np.asarray(where if places else array)
 
 
 def _fused(args: list[Any], dtype: Any) -> Array:
