@@ -2,21 +2,21 @@
 
     python benchmarks/recurrent.py [--steps 128] [--batch 1] [--threads 2] [--rounds 9]
 
-Prints how long compiling took, how far the results are apart, and interleaved medians.
+Prints how long compiling took, how far the results are apart, and interleaved medians. PyTorch's
+threads spin for 4 to 11 ms after a call: what is timed next waits for them first.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
 
 import luminal
 from luminal import nn
+from luminal.bench.paired import interleaved
 
 WIDTH, LAYERS = 256, 2
 
@@ -31,19 +31,6 @@ def compiled(right: torch.nn.LSTM, threads: int) -> tuple[luminal.Executable, fl
         tensor.output()
     start = time.process_time()
     return cx.compile(threads=threads, cache=False), time.process_time() - start
-
-
-def raced(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median seconds of each, taken in turns."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            for _ in range(2):  # the first warms up
-                start = time.perf_counter()
-                run()
-                seconds = time.perf_counter() - start
-            times[name].append(seconds)
-    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def main() -> None:
@@ -64,7 +51,7 @@ def main() -> None:
         apart = float(np.abs(rt(x.numpy())[0] - want.numpy()).max())
         inductor(x)
         runs = {"eager": lambda: right(x), "inductor": lambda: inductor(x), "luminal": rt.run}
-        times = raced(runs, given.rounds)
+        times = {n: float(np.median(t)) for n, t in interleaved(runs, given.rounds).items()}
     ours = times["luminal"]
     print(f"{given.steps} steps of {given.batch} rows: largest difference {apart:.1e}")
     for name, found in times.items():

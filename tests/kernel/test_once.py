@@ -14,13 +14,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
 from default_cases import add, buffer, const, load, mul, read, store, total, value
+from test_default import assert_right
 
 import luminal
 from luminal import ops, train
 from luminal.backend.cpu.target import named
+from luminal.graph.dtype import bf16
+from luminal.graph.index import Index
 from luminal.kernel.kernel import Kernel
+from luminal.kernel.show import program_text
+from luminal.lowering.lower import lower
 from luminal.scheduling import once
-from luminal.scheduling.default import drafted
+from luminal.scheduling.default import default_schedule, drafted
 from luminal.scheduling.laid_out import makers_apart
 from luminal.scheduling.once import NAME, made_once
 from luminal.scheduling.prepare import prepare
@@ -154,6 +159,25 @@ def test_windows_are_turned_along_the_image() -> None:
     (read,) = (made for made in rt.kernels if "v0_b" in made.schedule.paths)
     turned = read.schedule.paths["v0_b"][-2].axis
     assert int(read.kernel.axes[turned]) == 32
+
+
+def pairs_of_rows(rows: int) -> Kernel:
+    """Pairs of rows of f32 as panels of six columns of bf16."""
+    places = Index.of("r") * 2 + Index.of("p"), Index.of("b") * 6 + Index.of("c")
+    body = cases.cast(load("X", *places), bf16)
+    copy = value("copy", "brcp", body, store=store("Y", *"brcp"))
+    shapes = buffer("X", 2 * rows, 96), buffer("Y", 16, rows, 6, 2, dtype=bf16)
+    return cases.kernel("pairs", shapes, dict(b=16, r=rows, c=6, p=2), [copy])
+
+
+def test_pairs_of_rows_are_read_line_by_line() -> None:
+    """A panel at a time would come back to each line when it has left the cache; and vectors that
+    are only partly used are still vectors, not elements from anywhere."""
+    made, schedule = default_schedule(prepare(pairs_of_rows(1024), TARGET)[0], TARGET)
+    text = " ".join(map(str, schedule.paths["copy"]))
+    assert text.endswith("@ b/1 r/1 c/8 p/2 c/1# p/1#") and text.startswith("r/")
+    assert "gather" not in program_text(lower(made, schedule, TARGET))
+    assert_right(pairs_of_rows(9), {}, TARGET)
 
 
 def test_what_changes_is_made_once_and_constants_are_packed() -> None:

@@ -20,7 +20,7 @@ from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
 from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of
-from .shuffles import between, every_second, interleaved, joined, turned
+from .shuffles import between, every, every_second, interleaved, joined, turned
 
 ROW = 16  # elements side by side in a matrix, at least
 MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
@@ -188,8 +188,9 @@ class Access:
         mask: Val | None,
     ) -> Val:  # fmt: skip
         matrix = self.build.matrices and steps[-1][1] >= ROW
-        if len(steps) == 2 and mask is None and self.build.shuffles and not matrix:
-            found = self._packed(memory, base, *steps)
+        maskable = mask is None or memory.dtype.bytes in MASKABLE
+        if len(steps) == 2 and maskable and self.build.shuffles and not matrix:
+            found = self._packed(memory, base, *steps, mask)
             if found is not None:
                 return found
         if len(steps) != 1:
@@ -198,7 +199,6 @@ class Access:
             column = self._transposed(memory, locate, base, steps[0], place)
             if column is not None:
                 return column
-        maskable = mask is None or memory.dtype.bytes in MASKABLE
         if self.build.shuffles and steps[0][2] == 2 and maskable:
             return self._every_second(memory, base, *steps[0][:2], mask)
         return self._lanes_from(memory, base, lanes_of(steps), mask, steps[0][2])
@@ -254,15 +254,17 @@ class Access:
         return None
 
     def _packed(
-        self, memory: Memory, base: Index, lane: tuple[str, int, int], inner: tuple[str, int, int]
-    ) -> Val | None:
+        self, memory: Memory, base: Index, lane: tuple[str, int, int],
+        inner: tuple[str, int, int], mask: Val | None,
+    ) -> Val | None:  # fmt: skip
         """Lanes with a few elements each, from vectors along either axis."""
         (axis, size, stride), (short, count, step) = lane, inner
         lanes = ((axis, size), (short, count))
         if stride == 1:
-            rows = self._rows(memory, base, axis, size, step, [None] * count)
+            masks = [None if mask is None else every(self.build, mask, n) for n in range(count)]
+            rows = self._rows(memory, base, axis, size, step, masks)
             return interleaved(self.build, rows, lanes)
-        if step == 1:
+        if step == 1 and mask is None:
             rows = self._rows(memory, base, short, count, stride, [None] * size)
             return joined(self.build, rows, lanes)
         return None

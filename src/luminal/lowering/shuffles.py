@@ -63,6 +63,13 @@ def joined(build: Builder, rows: list[Val], lanes: Lanes) -> Val:
     return build.emit("shuffle", (a, b), a.dtype, lanes, tuple(range(2 * a.width)))
 
 
+def every(build: Builder, vector: Val, number: int) -> Val:
+    """Of a vector over an axis and a short one: the lanes at this number of the short one."""
+    outer, (_, count) = vector.lanes
+    picks = tuple(range(number, vector.width, count))
+    return build.emit("shuffle", (vector, vector), vector.dtype, (outer,), picks)
+
+
 def every_second(build: Builder, first: Val, second: Val) -> Val:
     """Lanes two elements apart, out of the n elements from the first lane on and the n elements up
     to the last lane."""

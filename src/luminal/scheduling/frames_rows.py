@@ -22,6 +22,7 @@ UNIT_POINTS = 32768  # points of a unit of rows: claiming costs a trip between c
 LANE_BLOCK = 8192  # most points of a lane axis in a unit
 TURNED_BLOCK = 64  # the same where blocks are transposed in registers
 STREAM, LEAST_STREAM = 64, 16  # positions of an online reduction at a time
+TURNED_ROWS = 8  # least rows of a unit that are read across their order
 VECTORS = 4  # vectors of the lane axis of a stream
 
 
@@ -39,7 +40,8 @@ def row_frame(draft: Draft) -> None:
     turned = {a for t in tiles for a in (t.across, t.packed)} - {""}
     free = [a for a in every if a not in lanes | turned]
     work = prod(size[a] for a in size if a not in free)
-    room = _row_units(draft, free, work)
+    near = _read_again(draft, free)
+    room = _turned_units(draft, free, near, work) if near else _row_units(draft, free, work)
     if not free or _count(draft, room) < 2 * draft.target.threads:
         room = _lane_units(draft, [a for a in every if a in lanes], bool(turned), room)
     reducing = any(v.reduction for v in found.values)
@@ -88,6 +90,36 @@ def _row_units(draft: Draft, free: list[str], work: int) -> Room:
         if block > 1:
             break
     return room
+
+
+def _read_again(draft: Draft, free: list[str]) -> list[str]:
+    """Rows of a copy along which it reads the same lines again, if there are too many other lines
+    between for the first cache."""
+    (value, *others), facts = draft.found.values, draft.facts
+    if others or value.reduction or draft.target.group > 1:
+        return []
+    reads = [x for x in facts.accesses(value) if x.load and not x.load.slots]
+    near = [
+        a for a in free if facts.static[a] and a not in facts.domain(value)
+        and any(0 < abs(x.stride(a)) * x.dtype.bytes < LINE for x in reads)
+    ]  # fmt: skip
+    rest = [a for a in free if a not in near]
+    between = LINE * prod(draft.size[a] for a in rest)
+    inside = bool(near and rest) and free.index(near[0]) < free.index(rest[-1])
+    return near if inside and between > draft.target.l1 // 2 else []
+
+
+def _turned_units(draft: Draft, free: list[str], near: list[str], work: int) -> Room:
+    """Units in which all rows of some lines are read before the next lines are."""
+    rest, room = [a for a in free if a not in near], Room()
+    each = work * prod(draft.size[a] for a in near)
+    if TURNED_ROWS * each > UNIT_POINTS:
+        block = max(1, UNIT_POINTS * draft.size[near[0]] // (TURNED_ROWS * each))
+        room = room.add(parallel(near[0], block))
+    rows = _row_units(draft, rest, each)
+    last = rows.outer[-1]
+    step = min(max(last.step, TURNED_ROWS), draft.size[last.axis])
+    return room.add(*rows.outer[:-1], parallel(last.axis, step))
 
 
 def _lane_units(draft: Draft, axes: list[str], turned: bool, room: Room) -> Room:

@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import CompileError
 from ..contract import Begin, End, Entry, Turns
 from . import loop_text as words
+from . import memory
 
 BARRIER, LOOP = 1, 2  # flags of a row
 ENDLESS = (1 << 63) - 1
@@ -58,7 +59,7 @@ class Table:
 def _records(turns: Sequence[Turns]) -> np.ndarray:
     """One record a thread; see `loop_text`."""
     length = max(map(_words, turns))
-    records = np.zeros((len(turns), -(-length // 8) * 8), np.int64)  # whole cache lines
+    records = memory.zeros((len(turns), -(-length // 8) * 8), np.int64)  # whole cache lines
     for record, mine in zip(records, turns):
         _fill(record, mine)
     return records
