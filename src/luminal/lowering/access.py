@@ -190,7 +190,7 @@ class Access:
         matrix = self.build.matrices and steps[-1][1] >= ROW
         maskable = mask is None or memory.dtype.bytes in MASKABLE
         if len(steps) == 2 and maskable and self.build.shuffles and not matrix:
-            found = self._packed(memory, base, *steps, mask)
+            found = self._packed(memory, base, mask, *steps)
             if found is not None:
                 return found
         if len(steps) != 1:
@@ -254,8 +254,8 @@ class Access:
         return None
 
     def _packed(
-        self, memory: Memory, base: Index, lane: tuple[str, int, int],
-        inner: tuple[str, int, int], mask: Val | None,
+        self, memory: Memory, base: Index, mask: Val | None, lane: tuple[str, int, int],
+        inner: tuple[str, int, int],
     ) -> Val | None:  # fmt: skip
         """Lanes with a few elements each, from vectors along either axis."""
         (axis, size, stride), (short, count, step) = lane, inner
