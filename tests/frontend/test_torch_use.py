@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import luminal.torch
 from luminal import ops
 from luminal.errors import CompileError, Unsupported
 from luminal.frontend.torch.table import RULES
+from luminal.frontend.torch.weights import Memory
 from luminal.graph.graph import Graph
 from luminal.runtime.executable import Executable
 from luminal.torch import backend, report
@@ -97,6 +99,17 @@ def test_a_few_elements_written_through_data(change):
                 if len(told):
                     break
         close(frozen(x), model(x), 1e-4)
+
+
+def test_time_of_other_programs_is_not_that_of_looking(monkeypatch):
+    seconds = iter(range(1000))
+    clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
+    monkeypatch.setattr("luminal.frontend.torch.weights.time", clock)
+    memory, weight = Memory(), torch.zeros(8)
+    memory.take(0, weight)
+    assert memory.look(1e-6) is None
+    weight[3] = 1
+    assert any(memory.look(1e-6) == 0 for _ in range(150))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ WORD = 4  # bytes
 NONE = np.empty(0, np.uint32)
 SHARE = 0.01  # of the time of a call, for looking through memory
 PIECE = 1 << 20  # bytes, looked through at once: some 40 us
+LONGEST = 1e-4  # seconds that a piece counts for: more was the turn of other programs
 COLUMNS = 1021  # sums of every 1021st word: a prime, so that rows which change places are seen
 
 _forgotten = 0  # how often all weights were to be read anew
@@ -99,7 +100,7 @@ class Memory:
             number, part, digest = self._pieces[self._next]
             changed = _digest(part) != digest
             now = time.perf_counter()
-            self._seconds, start = self._seconds - (now - start), now
+            self._seconds, start = self._seconds - min(now - start, LONGEST), now
             if changed:
                 return number
         return None
