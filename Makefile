@@ -49,7 +49,7 @@ core:
 	.venv-core/bin/python -m pytest -q -p no:cacheprovider $(CORE)
 
 lint: $(VENV)/dev
-	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -22,12 +22,13 @@ time that the GPU's data sheet allows for as many operations and bytes (`backend
 H100 SXM 3,350 GB/s, 989 TFLOP/s in bf16, 62 in f32), *model* is a count of what the warps of the
 kernel do (`backend/cuda/model.py`: traffic of both caches and memory, instructions, tensor cores,
 waits of too few warps, 2 us for a launch), and the last column says which of these takes longest.
-*a layer*: launches that one more layer adds, where several kernels may be one launch (*each a launch*:
-the model's time if none were); a run is one graph launch. Tables of kernels show each by itself. Llama's figures are those
-of two of its layers, the embedding and the head, at a prompt of 512 tokens and at position 512;
-ResNet-50 and the UNet are one image, the training step two layers of GPT-2, 8 x 128 tokens.
-Taking quantised weights apart counts as operations at the tensor cores' rate, so that the limit of
-a prefill with such weights is no bound (a share may pass 100%). Kernels are those of commit {commit}; what has changed since is not in these figures.
+*a layer*: launches that one more layer adds, where several kernels may be one launch (*each a
+launch*: the model's time if none were); a run is one graph launch. Tables of kernels show each by
+itself. Llama's figures are those of two of its layers, the embedding and the head, at a prompt of
+512 tokens and at position 512; ResNet-50 and the UNet are one image, the training step two layers
+of GPT-2, 8 x 128 tokens. Taking quantised weights apart counts as operations at the tensor cores'
+rate, so that the limit of a prefill with such weights is no bound (a share may pass 100%). Kernels
+are those of commit {commit}; what has changed since is not in these figures.
 """
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from luminal.backend import cpu
-from luminal.backend.contract import Entry
 from luminal.backend.cpu.target import machine
+from luminal.backend.table import Entry
 from luminal.graph.dtype import DType, i64
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Buffer

@@ -110,7 +110,7 @@ def _timed(target: str):
     import ctypes
 
     from luminal.backend import cpu
-    from luminal.backend.contract import Entry
+    from luminal.backend.table import Entry
 
     wanted, kept = native.target_of(target), []
     width = wanted.lanes(f32)

@@ -67,7 +67,7 @@ def test_an_object_is_kept_and_loaded_again() -> None:
     second = cpu.load(first.code, cpu.host(1))
     value = np.array([21], np.int64)
     slots = np.array([value.ctypes.data], np.uint64)
-    from luminal.backend.contract import Entry
+    from luminal.backend.table import Entry
 
     entry = Entry(second.address("twice"), slots.ctypes.data)
     cpu.crew(1).run(cpu.table([entry]))

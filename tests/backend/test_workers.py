@@ -15,8 +15,8 @@ import pytest
 
 from luminal import cores
 from luminal.backend import cpu
-from luminal.backend.contract import Entry
 from luminal.backend.cpu.workers import Workers, table
+from luminal.backend.table import Entry
 from luminal.errors import DeviceError
 
 TEXT = """

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from luminal.backend.contract import Entry
 from luminal.backend.reference.kernels import evaluate
+from luminal.backend.table import Entry
 from luminal.kernel.kernel import Kernel
 from luminal.kernel.program import Program
 

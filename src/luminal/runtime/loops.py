@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..backend.contract import Begin, Carry, Pointer, Turns
+from ..backend.table import Begin, Carry, Pointer, Turns
 from .plan import Loop, Plan
 from .slots import Slots
 

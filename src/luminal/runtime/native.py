@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backend.contract import Backend, Begin, Code, Crew, Entry, Step, Table
+from ..backend.contract import Backend, Code
+from ..backend.table import Begin, Crew, Entry, Step, Table
 from ..progress import tracked
 from ..search.compare import Difference, compare_kernels
 from . import loops

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..backend.contract import Begin, End, Entry, Step
+from ..backend.table import Begin, End, Entry, Step
 from .plan import Plan
 
 

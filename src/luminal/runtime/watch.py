@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
-from ..backend.contract import Begin, End, Entry, Step
+from ..backend.table import Begin, End, Entry, Step
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[object]]
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)

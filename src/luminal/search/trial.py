@@ -19,8 +19,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..backend.contract import Accelerator, Backend, Code, Crew, Entry
+from ..backend.contract import Accelerator, Backend, Code
 from ..backend.devices import Device
+from ..backend.table import Crew, Entry
 from ..errors import CompileError
 from ..kernel.kernel import Buffer, Kernel
 from ..kernel.layout import pack

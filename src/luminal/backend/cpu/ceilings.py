@@ -17,7 +17,7 @@ import numpy as np
 from ...cores import count
 from ...graph.dtype import f32
 from ...kernel.target import Target
-from ..contract import Entry
+from ..table import Entry
 from . import jit, memory, tiles
 from .emitter import ELEMENTS, Emitter, Operand
 from .instructions import Emission, emissions

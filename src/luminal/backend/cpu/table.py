@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import CompileError
-from ..contract import Begin, End, Entry, Turns
+from ..table import Begin, End, Entry, Turns
 from . import loop_text as words
 from . import memory
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ... import cores
 from ...errors import DeviceError, Unsupported
-from ..contract import Entry, Step
+from ..table import Entry, Step
 from . import crew_text, jit, memory
 from .table import Functions, Table
 from .target import host, host_machine
