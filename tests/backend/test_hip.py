@@ -46,8 +46,9 @@ def test_clang_takes_every_kernel(arch: str, wave: int) -> None:
         limit = wave if source in rt.sources().values() else THREADS
         assert f".max_flat_workgroup_size: {limit}" in assembly  # else it spills from 128 on
         assert taken["registers"] > 0 and taken["spilled"] == taken["stack"] == 0
-        assert taken["shared"] >= 64
-    assert "ds_bpermute" in clang.compiled(next(iter(rt.sources().values())), arch)[0]
+    assert taken["shared"] >= 64  # the tree's
+    texts = rt.sources().values()
+    assert any("ds_bpermute" in clang.compiled(each, arch)[0] for each in texts)
     found = devices.find(f"hip:{arch}").resources([source])
     assert found == [taken]
 
