@@ -588,7 +588,7 @@ template <class T> struct Argument<buffer<T>> {
   static buffer<T> of(const Slot& s) { return {(T*)s.data, s.number / (long long)sizeof(T), s.shadows}; }
 };
 template <class T> struct Argument<T*> { static T* of(const Slot& s) { return (T*)s.data; } };
-template <class T> struct Argument<const T&> { static const T& of(const Slot& s) { return (const T&)s.number; } };
+template <class T> struct Argument<const T&> { static const T& of(const Slot& s) { return *(const T*)&s.number; } };
 template <> struct Argument<unsigned> {  // which number of a thread or a block
   static unsigned of(const Slot& s) {
     unsigned all[] = {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x, blockIdx.x, gridDim.x, threadIdx.x};
