@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -56,6 +57,7 @@ class Executable:
         self._program = program
         self._engine, self._face, self._report, self._save = engine, interface, report, save
         self._ports = ports = interface.ports
+        self._called = Counter(port.name for port in ports)
         self._numbers: dict[Node | str, int] = {port.name: n for n, port in enumerate(ports)}
         self._numbers |= {node: n for n, node in enumerate(sources)}
         self._results: dict[Node | str, int] = {r.name: r.number for r in interface.results}
@@ -364,14 +366,12 @@ class Executable:
         key = getattr(tensor, "node", tensor)
         if isinstance(key, Node):
             return key
-        names = [port.name for port in self._ports]
-        if isinstance(key, str) and names.count(key) > 1:
+        if isinstance(key, str) and self._called[key] > 1:
             raise InputError(f"several inputs are called {key!r}: use the tensor itself")
-        names += self.outputs
-        if isinstance(key, str) and key in names:
+        if isinstance(key, str) and (key in self._called or key in self.outputs):
             return key
-        raise InputError("rt[...] takes a tensor of the graph or a name "
-                         f"({', '.join(names)}), not {tensor!r}")  # fmt: skip
+        names = ", ".join([*(port.name for port in self._ports), *self.outputs])
+        raise InputError(f"rt[...] takes a tensor of the graph or a name ({names}), not {tensor!r}")
 
     # ---- as a file
 
