@@ -150,31 +150,38 @@ class Source:
 
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
-    with collected_later():
-        with report.stage("normalise"):
-            states = [source for source, _ in program.states]
-            stages, space = stages_of(program.roots, states), program.graph.space
-            normals = {
-                block: normalise(space, block.kept, states, block.given, block.ends)
-                for block in blocks_of(stages)
-            }
-        with report.stage("regions"):
-            parts = {block: (normal, regions(normal)) for block, normal in normals.items()}
-        source = Source(program, stages, parts)
-        places = {node.number: place for place, node in enumerate(program.nodes())}
-        report.origins = [tuple(places[n] for n in region.origins) for region in source.regions]
-    distinct = len({region.key for region in source.regions}) if budget is None else 0
-    with helpers(distinct, tuning, report) as others:
+    with Ahead(tuning.backend, tuning.target) as ahead:
         with collected_later():
-            plans = optimise_regions(source.regions, program.graph.usual, tuning, report)
-        if budget is not None:
-            with report.stage("search"), tuning:
-                build = partial(_build, source)
-                plans = searched(program, source.regions, plans, build, tuning, budget, report)
-        with collected_later():
-            _, codes = _build(source, plans, tuning, report, others)
+            source = _source(program, report)
+        distinct = len({region.key for region in source.regions}) if budget is None else 0
+        with helpers(distinct, tuning, report) as others:
+            with collected_later():
+                plans = optimise_regions(source.regions, program.graph.usual, tuning, report)
+            if budget is not None:
+                with report.stage("search"), tuning:
+                    build = partial(_build, source, ahead)
+                    plans = searched(program, source.regions, plans, build, tuning, budget, report)
+            with collected_later():
+                _, codes = _build(source, ahead, plans, tuning, report, others)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
     return Saved(report, needs, tuning.target, objects)
+
+
+def _source(program: Program, report: Report) -> Source:
+    """The program cut into regions."""
+    with report.stage("normalise"):
+        states = [source for source, _ in program.states]
+        stages, space = stages_of(program.roots, states), program.graph.space
+        normals = {
+            block: normalise(space, block.kept, states, block.given, block.ends)
+            for block in blocks_of(stages)
+        }
+    with report.stage("regions"):
+        parts = {block: (normal, regions(normal)) for block, normal in normals.items()}
+    source = Source(program, stages, parts)
+    places = {node.number: place for place, node in enumerate(program.nodes())}
+    report.origins = [tuple(places[n] for n in region.origins) for region in source.regions]
+    return source
 
 
 def optimise_regions(
@@ -197,24 +204,21 @@ def optimise_regions(
 
 
 def _build(
-    source: Source, plans: Mapping[str, Chosen], tuning: Tuning, report: Report,
+    source: Source, ahead: Ahead, plans: Mapping[str, Chosen], tuning: Tuning, report: Report,
     others: Helpers = NOBODY,
 ) -> tuple[Plan, Sequence[Kept]]:  # fmt: skip
     """The kernels of these plans, linked, as machine code."""
-
     with report.stage("ranges"):
         steps = {key: chosen.by_range for key, chosen in plans.items()}
     groups = [group for region in source.regions for group in grouped(steps[region.key])]
-    usual = source.program.graph.usual
-    with Ahead(tuning.backend, tuning.target) as ahead:
-        made = make_all(groups, usual, tuning, report, ahead, others)
-        with report.stage("link"):
-            plan = linked_plan(source.program, source.stages, source.parts, steps, made)
-        report.plan = plan
-        report.plans = [each.plan.describe() for chosen in plans.values() for each in chosen.plans]
-        with report.stage("build"):
-            codes = ahead.codes([made.program for made in plan.kernels])
-            return plan, [*codes, *_joined(source.program, plan, codes, tuning, report)]
+    made = make_all(groups, source.program.graph.usual, tuning, report, ahead, others)
+    with report.stage("link"):
+        plan = linked_plan(source.program, source.stages, source.parts, steps, made)
+    report.plan = plan
+    report.plans = [each.plan.describe() for chosen in plans.values() for each in chosen.plans]
+    with report.stage("build"):
+        codes = ahead.codes([made.program for made in plan.kernels])
+        return plan, [*codes, *_joined(source.program, plan, codes, tuning, report)]
 
 
 def _joined(

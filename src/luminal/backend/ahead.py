@@ -20,6 +20,8 @@ class Ahead:
         self.backend, self.target = backend, target
         self._thread = ThreadPoolExecutor(1, "luminal-build")
         self._started: dict[int, tuple[Program, Future[Kept]]] = {}  # by identity
+        if not isinstance(backend, Accelerator):
+            self._thread.submit(backend.build, [], target)  # what the first text needs is there
 
     def __enter__(self) -> Ahead:
         return self

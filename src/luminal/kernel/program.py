@@ -18,7 +18,7 @@ from .kernel import Buffer
 from .schedule import Layout
 
 LINE = 64  # bytes
-WORKSPACE = 1 << 18  # bytes of address space: what is not touched is no memory
+WORKSPACE = 1 << 19  # bytes of a worker, if less is needed: of these only what is used is memory
 
 
 @dataclass(frozen=True)
