@@ -56,11 +56,11 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def check(case: Case, device: str) -> None:
-    """It is right; Metal has no f64."""
+    """It is right; Metal has no f64, and HIP's text, which is alone, no sine of it."""
     try:
         run_case(case, on(device))
     except Unsupported as error:
-        assert str(error) == "metal has no f64"
+        assert str(error) in ("metal has no f64", "hip has no sin of f64", "hip has no cos of f64")
 
 
 @pytest.mark.parametrize("case", CASES[23::SHARE], ids=lambda case: case.name)

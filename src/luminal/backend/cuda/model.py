@@ -214,8 +214,9 @@ class _Walk:
 
     def _value(self, val: Val) -> Any:
         if val.literal and val.dtype is not None:
-            text = val.name
-            return val.dtype.numpy.type(float(text) if val.dtype.is_float else int(float(text)))
+            text, number = val.name, val.dtype.numpy.type
+            whole = text.lstrip("-").isdecimal()  # all digits of those beyond 2^53
+            return number(int(text)) if whole else number(float(text))
         return 0 if val.name.startswith("%p_") else self.known.get(val.name)
 
     def _place(self, val: Val) -> Any:
@@ -259,7 +260,7 @@ class _Walk:
         if not self.loops or self.loops[-1][0] not in self._of([condition]):
             return None
         name, count = self.loops[-1]
-        known = {name: np.arange(count).astype(np.int64)}
+        known = {name: np.arange(count).astype(np.int64)[:, None]}  # before threads
 
         def value(val: Val) -> Any:
             made = self.made.get(val.name)

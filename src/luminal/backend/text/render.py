@@ -238,6 +238,8 @@ class Text(Registers):
 
     def call(self, op: str, dtype: DType) -> str:
         self.type(dtype)
+        if dtype.name not in self.dialect.calls[op]:
+            raise Unsupported(f"{self.dialect.name} has no {op} of {dtype}")
         return self.dialect.calls[op][dtype.name]
 
     def helper(self, name: str) -> str:
