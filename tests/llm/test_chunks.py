@@ -91,7 +91,7 @@ def test_chunks_and_what_is_left_are_the_steps(name: str) -> None:
             here = tokens[:, t].reshape(-1, *[1] * (new.ndim - 1))
             wanted = np.where(here, new, wanted)
             said.append(y)
-        np.testing.assert_allclose(program["last"], wanted, rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(program["last"], wanted, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(
             program["ys"][tokens], np.stack(said, 1)[tokens], rtol=1e-4, atol=1e-4
         )

@@ -1,6 +1,6 @@
 """Ranges of run-time sizes: one row of a matrix product wants another program than a hundred.
 
-tokens in 1 .. 512, usually 1 or 512  -->  2 .. 512, usually 512, and 1
+    tokens in 1 .. 512, usually 1 or 512  -->  2 .. 512, usually 512, and 1
 """
 
 from __future__ import annotations

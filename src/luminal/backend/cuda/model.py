@@ -43,7 +43,7 @@ LATENCY = 480.0  # cycles from a load to its number, from memory
 MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
-ANY = "any"  # part of a loop's turns
+ANY, TURNS = "any", 1024  # part of a loop's turns; those that are looked at
 UNIT, SEVERAL, GOLDEN = "unit", 5, (5**0.5 - 1) / 2
 
 
@@ -260,7 +260,8 @@ class _Walk:
         if not self.loops or self.loops[-1][0] not in self._of([condition]):
             return None
         name, count = self.loops[-1]
-        known = {name: np.arange(count).astype(np.int64)[:, None]}  # before threads
+        some = np.linspace(0, count - 1, int(min(count, TURNS))).astype(np.int64)
+        known = {name: some[:, None]}  # before threads
 
         def value(val: Val) -> Any:
             made = self.made.get(val.name)

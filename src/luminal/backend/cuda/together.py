@@ -37,5 +37,3 @@ def meetings_seconds(joined: Joined, sizes: Mapping[str, int], gpu: Gpu) -> floa
     """Of all its blocks, as often as they meet."""
     blocks = joined_shape(joined, [sizes[n] for n in joined.sizes], gpu.multiprocessors).blocks
     return sum(joined.meets) * meeting_seconds(blocks, gpu)
-
-
