@@ -16,7 +16,7 @@ import soundfile
 from speech.checkpoints import sound, whisper
 from speech.test_whisper import loaded
 
-from luminal.server import bodies, hearing
+from luminal.server import bodies, hearing, turns
 from luminal.server.hearing import Listener
 
 from .conftest import Running, until
@@ -120,15 +120,15 @@ def test_who_leaves_is_not_listened_to(hears: Running, monkeypatch: pytest.Monke
         return whole(self, *given)
 
     monkeypatch.setattr(Listener, "_hear", slow)
-    monkeypatch.setattr(hearing, "MOST_WAITING", 1)
+    monkeypatch.setattr(turns, "MOST_WAITING", 1)
     gone = sent(hears)
     until(seen.is_set)
     gone.close()
-    until(lambda: listener._waiting == 0)
+    until(lambda: listener._turns.waiting == 0)
     free.set()
     client = hears.client()
     assert client.audio.transcriptions.create(model="whisper-1", file=wav()).text
-    monkeypatch.setattr(hearing, "MOST_WAITING", 0)
+    monkeypatch.setattr(turns, "MOST_WAITING", 0)
     with pytest.raises(openai.RateLimitError, match="wait already"):
         client.audio.transcriptions.create(model="whisper-1", file=wav())
 

@@ -3,9 +3,6 @@ at a time."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +11,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..models.speech import Segment, SpeechModel, Transcript, read_audio, speech_model
 from ..models.speech.packaged import NAME, packaged_parts
-from .asking import unless_gone
 from .bodies import Bodies
 from .faults import Fault
 from .requests import Speech
+from .turns import Check, Turns
 
 MOST_BYTES = 25 << 20  # of a file
 MOST_SECONDS = 3600  # of sound in it
-MOST_WAITING = 8  # recordings
 USUAL = "whisper-1"  # what clients of OpenAI ask for
-
-
-class _Stopped(Exception):
-    """Nobody waits for the rest."""
 
 
 class Listener:
@@ -37,8 +29,7 @@ class Listener:
     ) -> None:
         self._given, self._threads, self._device = path, threads, device
         self._model: SpeechModel | None = None
-        self._worker = ThreadPoolExecutor(1, "luminal-speech")
-        self._waiting = 0
+        self._turns = Turns("recordings")
 
     @property
     def name(self) -> str:
@@ -55,7 +46,7 @@ class Listener:
         return [self.name, USUAL]
 
     def close(self) -> None:
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._turns.close()
 
     async def answer(self, request: Request, bodies: Bodies, task: str) -> Response:
         """The response to a form with a file. Raises Fault, InputError or ValidationError."""
@@ -65,26 +56,15 @@ class Listener:
             there = ", ".join(self.names) or "none"
             raise Fault(404, f"no model {given.model[:80]!r} for speech; there is {there}",
                         "model_not_found", "model")  # fmt: skip
-        if self._waiting >= MOST_WAITING:
-            raise Fault(429, f"{MOST_WAITING} recordings wait already", "queue_full")
-        stop = threading.Event()
-        work = asyncio.get_running_loop().run_in_executor(
-            self._worker, self._hear, data, given, task, stop
+        found = await self._turns.run(
+            request.receive, lambda check: self._hear(data, given, task, check)
         )
-        self._waiting += 1
-        try:
-            found = await unless_gone(request.receive, _result(work))
-        finally:
-            stop.set()
-            self._waiting -= 1
         return _shown(found, given)
 
-    def _hear(self, data: bytes, given: Speech, task: str, stop: threading.Event) -> Transcript:
-        def heard(segment: Segment | None) -> None:
-            if stop.is_set():
-                raise _Stopped
+    def _hear(self, data: bytes, given: Speech, task: str, check: Check) -> Transcript:
+        def heard(segment: Segment) -> None:
+            check()
 
-        heard(None)
         samples = read_audio(data, most=MOST_SECONDS)
         if self._model is None:
             self._model = speech_model(
@@ -96,10 +76,6 @@ class Listener:
             samples, on_segment=heard, language=given.language, task=task, prompt=given.prompt,
             words="word" in given.granularities, **more,
         )  # fmt: skip
-
-
-async def _result(work: asyncio.Future[Transcript]) -> Transcript:
-    return await work
 
 
 def _shown(found: Transcript, given: Speech) -> Response:

@@ -3,13 +3,10 @@ picture at a time."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import secrets
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +16,10 @@ from starlette.responses import JSONResponse, Response
 from ..errors import WeightsError
 from ..models.diffusion import Pipeline
 from ..models.vision.images import pillow
-from .asking import unless_gone
 from .bodies import Bodies
 from .faults import Fault
 from .requests import Images
-
-MOST_WAITING = 8  # requests
-
-
-class _Stopped(Exception):
-    """Nobody waits for the rest."""
+from .turns import Check, Turns
 
 
 class Painter:
@@ -40,15 +31,14 @@ class Painter:
                                "diffusers writes it")  # fmt: skip
         self._folder, self._threads, self._device = folder, threads, device
         self._pipeline: Pipeline | None = None
-        self._worker = ThreadPoolExecutor(1, "luminal-pictures")
-        self._waiting = 0
+        self._turns = Turns("pictures")
 
     @property
     def name(self) -> str:
         return self._folder.name
 
     def close(self) -> None:
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._turns.close()
 
     async def answer(self, request: Request, bodies: Bodies) -> Response:
         """The response to a request. Raises Fault, InputError or ValidationError."""
@@ -56,25 +46,14 @@ class Painter:
         if given.model not in (None, self.name):
             raise Fault(404, f"no model {given.model[:80]!r} for pictures; there is {self.name}",
                         "model_not_found", "model")  # fmt: skip
-        if self._waiting >= MOST_WAITING:
-            raise Fault(429, f"{MOST_WAITING} pictures wait already", "queue_full")
-        stop = threading.Event()
-        work = asyncio.get_running_loop().run_in_executor(self._worker, self._paint, given, stop)
-        self._waiting += 1
-        try:
-            made = await unless_gone(request.receive, _result(work))
-        finally:
-            stop.set()
-            self._waiting -= 1
+        made = await self._turns.run(request.receive, lambda check: self._paint(given, check))
         return JSONResponse({"created": int(time.time()), "output_format": given.output_format,
                              "data": [{"b64_json": picture} for picture in made]})  # fmt: skip
 
-    def _paint(self, given: Images, stop: threading.Event) -> list[str]:
+    def _paint(self, given: Images, check: Check) -> list[str]:
         def watch(done: int, steps: int) -> None:
-            if stop.is_set():
-                raise _Stopped
+            check()
 
-        watch(0, 0)
         pillow()
         if self._pipeline is None:
             self._pipeline = Pipeline(self._folder, self._threads, self._device)
@@ -90,7 +69,3 @@ class Painter:
             pillow().fromarray(picture).save(stream, given.output_format)
             made.append(base64.b64encode(stream.getvalue()).decode())
         return made
-
-
-async def _result(work: asyncio.Future[list[str]]) -> list[str]:
-    return await work
