@@ -161,6 +161,19 @@ def test_a_long_reduction_is_split_for_the_threads():
     assert_same([kernel], kernels, arrays, {})
 
 
+def test_what_reads_a_split_sum_may_walk_its_axis_again():
+    x = load("X", "m", "k")
+    kernel = cases.kernel(
+        "norm", [cases.buffer("X", 3, 1 << 17), cases.buffer("Y", 3, 1 << 17)],
+        {"m": 3, "k": 1 << 17},
+        [value("acc", "m", mul(x, x), total("k")),
+         value("each", "mk", mul(x, cases.read("acc")), store=store("Y", "m", "k"))],
+    )  # fmt: skip
+    kernels = prepare(kernel, TARGET)
+    assert len(kernels) == 2
+    assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
 def test_a_long_sum_that_is_stored_as_it_is_is_split():
     kernel = cases.kernel(
         "sum", [cases.buffer("X", 3, 1 << 17), cases.buffer("Y", 3)], {"m": 3, "k": 1 << 17},
