@@ -22,6 +22,7 @@ from typing import Any
 
 from luminal import ops  # noqa: F401  (registers the methods)
 from luminal.graph.tensor import METHODS, Tensor
+from luminal.ops.protocol import ONE_SIDED, OPERATORS, UNARY
 from luminal.ops.spelling import OTHER_WORDS, parameters
 
 FILE = Path(__file__).parents[1] / "src" / "luminal" / "graph" / "_methods.pyi"
@@ -48,7 +49,7 @@ class Stub:
                    for origin in ("python", "numpy", "luminal")}  # fmt: skip
         known = [line for group in imports.values() if group for line in ("", *group)][1:]
         lines = [HEAD, *known, TENSOR, "", "class Methods:", *rows]
-        return "\n".join([*lines, ""])
+        return "\n".join([*lines, *_operators(), ""])
 
     def _method(self, name: str) -> Iterator[str]:
         found = inspect.getattr_static(Tensor, name)
@@ -147,6 +148,16 @@ def _home(module: str, name: str) -> str:
                     relative = "." * node.level + (node.module or "")
                     return _home(resolve_name(relative, found.__package__), alias.name)
     return module
+
+
+def _operators() -> Iterator[str]:
+    """Python's own names for some of the methods."""
+    for name in UNARY:
+        yield f"    def __{name}__(self) -> Tensor: ..."
+    yield "    def __getitem__(self, key: typing.Any) -> Tensor: ..."
+    for name in (*OPERATORS, *ONE_SIDED, *(f"r{name}" for name in OPERATORS)):
+        mark = "  # type: ignore[override]" if name in ("eq", "ne") else ""
+        yield f"    def __{name}__(self, other: typing.Any) -> Tensor: ...{mark}"
 
 
 def _public() -> list[str]:

@@ -27,7 +27,7 @@ def outputs(program, feeds):
 def test_half_is_computed_in_f32_and_rounded_after_each_operation():
     graph = Graph()
     x, y = graph.tensor((64,), "bf16"), graph.tensor((64,), "bf16")
-    z = x._binary("mul", y)._binary("add", x)._unary("exp2")
+    z = x._binary("mul", y)._binary("add", x).exp2()
     z._reduce("sum", [0]).output()
     x._binary("less", y).output()
     program = program_of(graph)
@@ -55,7 +55,7 @@ def test_literals_fold_in_any_shape():
     graph = Graph()
     x = graph.tensor((2, 3))
     two, three = (graph.literal(v, "f32").expand(2, 3) for v in (2.0, 3.0))
-    x._binary("add", two._binary("mul", three)._unary("sqrt")).output()
+    x._binary("add", two._binary("mul", three).sqrt()).output()
     graph.literal(7, "i64").cast("bf16").output()
     folded = fold_constants(program_of(graph))
     ops = [node.op for node in folded.nodes()]
@@ -68,7 +68,7 @@ def test_literals_fold_in_any_shape():
 def test_arrays_are_not_folded():
     graph = Graph()
     c = graph.constant(np.ones(5, np.float32))
-    c._unary("sqrt").output()
+    c.sqrt().output()
     program = program_of(graph)
     assert fold_constants(program) == program
 
@@ -108,7 +108,7 @@ def test_states_go_through_passes():
 def test_wrong_passes_are_refused():
     graph = Graph()
     x = graph.tensor((3,))
-    x._unary("sin").output()
+    x.sin().output()
     with pytest.raises(CompileError, match="Program"):
         run_passes(program_of(graph), [lambda program: None])
     with pytest.raises(CompileError, match="same outputs"):
@@ -130,7 +130,7 @@ def test_default_passes_keep_the_meaning_of_random_graphs(choices, kind):
         a, b = pool[n % len(pool)], pool[n // 7 % len(pool)]
         op = (*unary, *binary, "sum", "scan", "view")[n // 49 % 12]
         if op in unary:
-            pool.append(a._unary(op))
+            pool.append(getattr(a, op)())
         elif op == "select":
             pool.append(graph.apply("select", [a._binary("less", b), a, b]))
         elif op in binary:

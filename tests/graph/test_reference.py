@@ -128,7 +128,7 @@ def test_sizes_come_from_inputs():
 def test_default_values_and_feeds_by_node():
     graph = Graph()
     x = graph.tensor((2,)).set([1.0, 4.0])
-    root = x._unary("sqrt").output()
+    root = x.sqrt().output()
     np.testing.assert_array_equal(reference.run(graph)[root.node], [1, 2])
     again = reference.run(graph, {x.node: np.float32([9, 16])})
     np.testing.assert_array_equal(again[root.node], [3, 4])

@@ -8,7 +8,7 @@ PyTorch takes the graph first here: `ops.zeros(graph, (2, 3))`.
 # ruff: noqa: F401, I001
 from __future__ import annotations
 
-from . import fft, methods, movement, random, spelling
+from . import fft, methods, movement, protocol, random, spelling
 from .elementwise import (
     abs, add, addcdiv, addcmul, ceil, clamp, div, floor, floor_divide, fmax, fmin, frac,
     isclose, isfinite, isinf, lerp, maximum, minimum, mul, nan_to_num, neg, reciprocal, round,
@@ -151,3 +151,4 @@ from .methods import ALIASES
 globals().update({alias: globals()[name] for alias, name in ALIASES.items()})
 spelling.translate(globals())
 methods.register(globals(), vars(movement))
+protocol.register_protocol()
