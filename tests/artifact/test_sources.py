@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import time
 from pathlib import Path
@@ -53,3 +54,15 @@ def test_the_whole_compiler_counts() -> None:
     assert {"graph", "rewrite", "lowering"} <= set(sources.CHOOSING) <= set(sources.COMPILING)
     assert all((sources.PACKAGE / name).exists() for name in sources.COMPILING)
     assert any("llvmlite." in line for line in sources._libraries())
+
+
+def test_all_that_compiles_has_a_part_in_the_keys() -> None:
+    """A stage that gets a file of its own changes what is kept when it changes."""
+    elsewhere = {"cores", "children", "collecting", "errors", "folders", "progress", "store"}
+    named = {name.removesuffix(".py") for name in sources.COMPILING}
+    for stages in ("compiler.py", "making.py"):
+        tree = ast.parse((sources.PACKAGE / stages).read_text())
+        relative = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.level]
+        parts = {part for node in relative for part in
+                 ([node.module.partition(".")[0]] if node.module else [n.name for n in node.names])}
+        assert parts - elsewhere <= named
