@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from luminal import ops
 from luminal.backend.reference import evaluate
-from luminal.errors import DTypeError, ShapeError, Unsupported
+from luminal.errors import DTypeError, LuminalError, ShapeError, Unsupported
 from luminal.graph import Graph, Tensor
 from luminal.ops.base import result_type
 
@@ -189,3 +192,53 @@ def test_refused(name: str) -> None:
     build, kind, message = REFUSED[name]
     with pytest.raises(kind, match=message):
         build(Graph().tensor((3, 4)))
+
+
+def windows(what: str, value: object) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The operations over windows, with this stride, padding, dilation or kernel_size."""
+    given: dict[str, Any] = {what: value}
+    pool = {"kernel_size": 3} | given
+    found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "max_pool2d": lambda x, w: ops.max_pool2d(x, **pool)
+    }
+    if what != "dilation":
+        found["avg_pool2d"] = lambda x, w: ops.avg_pool2d(x, **pool)
+    if what != "kernel_size":
+        found["conv2d"] = lambda x, w: ops.conv2d(x, w, **given)
+        found["conv_transpose2d"] = lambda x, w: ops.conv_transpose2d(x, w.transpose(0, 1), **given)
+    return found
+
+
+@pytest.mark.parametrize("what", ["stride", "padding", "dilation", "kernel_size"])
+@pytest.mark.parametrize("value", [0, -1, (1, -1), (1, 1, 1), 1.5])
+def test_windows_have_positive_whole_sizes_and_steps(what: str, value: object) -> None:
+    """As in PyTorch: none are numbers of something else."""
+    for name, build in windows(what, value).items():
+        graph = Graph()
+        x, w = graph.tensor((1, 3, 8, 8)), graph.tensor((4, 3, 3, 3))
+        if (what, value) == ("padding", 0):
+            build(x, w)
+            continue
+        with pytest.raises(ShapeError):
+            print(name, build(x, w))
+
+
+NEGATIVE: dict[str, Callable[[Tensor], object]] = {
+    "repeat": lambda x: x.repeat(-1, 1),
+    "repeat_interleave": lambda x: x.repeat_interleave(-1, 0),
+    "narrow": lambda x: x.narrow(0, 0, -1),
+    "unfold": lambda x: x.unfold(0, -1),
+    "unfold step": lambda x: x.unfold(0, 2, 0),
+    "chunk": lambda x: x.chunk(0),
+    "split": lambda x: x.split(0),
+    "topk": lambda x: x.topk(-1),
+    "adaptive": lambda x: ops.adaptive_avg_pool1d(x, -1),
+    "one_hot": lambda x: ops.one_hot(x.cast("i64"), -1),
+    "interpolate": lambda x: ops.interpolate(x.expand(1, 1, 3, 4), size=-1),
+}
+
+
+@pytest.mark.parametrize("name", NEGATIVE)
+def test_no_tensor_has_a_negative_size(name: str) -> None:
+    with pytest.raises(LuminalError):
+        NEGATIVE[name](Graph().tensor((3, 4)))

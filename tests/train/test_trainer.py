@@ -229,3 +229,11 @@ def test_a_run_that_finds_no_memory_says_so() -> None:
     trainer = train.Trainer(loss, [x], [w], train.SGD(0.1), compile_options={"threads": 1})
     with pytest.raises(OutOfMemory, match=r"needs [\d,]+ MB in one piece.*smaller batches"):
         trainer.fit([(np.zeros((1 << 22, 3), "f4"),)], 1)  # more than there are addresses
+
+
+def test_more_than_the_system_can_count_is_no_memory_either() -> None:
+    graph = Graph()
+    (graph.tensor((8,), name="x").expand(1 << 60, 8) * 1.0).output()
+    rt = graph.compile(cache=False, threads=1)
+    with pytest.raises(OutOfMemory, match="in one piece"):
+        rt(np.zeros(8, "f4"))

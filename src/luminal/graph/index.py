@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeAlias, Union
 
+from ..errors import DimError
+
 
 @dataclass(frozen=True, eq=False)
 class Floor:
@@ -323,7 +325,7 @@ def _divides(divisor: Index, monomial: Monomial, coefficient: int) -> tuple[Mono
 def _floor(a: Index, n: Index) -> Index:
     """floor(a / n): multiples of n leave the floor, whatever the variables are."""
     if n.is_constant and n.constant <= 0:
-        raise ValueError(f"({a}) // {n}: a divisor is positive")
+        raise DimError(f"({a}) // {n}: a divisor is positive")
     if n == 1 or not a.terms:
         return a
     if a.is_constant and n.is_constant:

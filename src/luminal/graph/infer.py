@@ -96,6 +96,8 @@ def _view(op: str, inputs: tuple[Node, ...], view: View) -> Result:
         raise ShapeError(
             f"view: {len(view.index)} indices for a tensor of shape {text(source.shape)}"
         )
+    if any(size.is_constant and size.constant < 0 for size in view.shape):
+        raise ShapeError(f"a tensor of the negative shape {text(view.shape)}")
     if (view.fill is None) != (not view.conditions):
         raise ShapeError("view: a fill value goes with conditions, and conditions with a fill")
     return view.shape, source.dtype

@@ -49,7 +49,7 @@ class _Convolution(Module):
         if self.padding_mode != "zeros":
             if isinstance(padding, str):
                 raise ShapeError(f"padding {padding!r} goes with padding_mode 'zeros' only")
-            sides = per_dim(padding, self.spatial, "padding")
+            sides = per_dim(padding, self.spatial, "padding", 0)
             widths = [w for side in reversed(sides) for w in (side, side)]
             x, padding = ops.pad(x, widths, self.padding_mode), 0
         return type(self).function(

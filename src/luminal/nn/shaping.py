@@ -121,7 +121,7 @@ def _padding(name: str, mode: str) -> Any:
     n, constant = int(name[-2]), name.startswith("Constant")
 
     def pad(x: Tensor, padding: int | Sequence[int], value: float = 0.0) -> Tensor:
-        return ops.pad(x, per_dim(padding, 2 * n, "padding"), mode, value)
+        return ops.pad(x, per_dim(padding, 2 * n, "padding", None), mode, value)
 
     shape, given = (1, *(4,) * n), "1, 0.0" if constant else "1"
     pad.__doc__ = f"""The last {n} dimensions, padded: {PADDED[mode]}. {_padding.__doc__}

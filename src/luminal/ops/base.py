@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
 
@@ -218,15 +218,17 @@ def static(size: Size, what: str) -> int:
     return found.constant
 
 
-def per_dim(value: int | Sequence[int], n: int, what: str) -> tuple[int, ...]:
-    """One number for each of n spatial dimensions."""
-    if isinstance(value, int):
-        return (value,) * n
-    numbers = tuple(value)
-    if len(numbers) == 1:
-        return numbers * n
-    if len(numbers) != n:
-        raise ShapeError(f"{what} {numbers} for {n} spatial dimensions")
+def per_dim(
+    value: int | Sequence[int], n: int, what: str, least: int | None = 1
+) -> tuple[int, ...]:
+    """One number, of at least `least`, for each of n spatial dimensions."""
+    numbers = tuple(value) if isinstance(value, Iterable) else (value,) * n
+    numbers = numbers * n if len(numbers) == 1 else numbers
+    whole = all(hasattr(number, "__index__") for number in numbers)
+    if len(numbers) != n or not whole:
+        raise ShapeError(f"{what} {value!r} for {n} spatial dimensions")
+    if least is not None and any(number < least for number in numbers):
+        raise ShapeError(f"{what} {value!r}: at least {least} is expected")
     return numbers
 
 

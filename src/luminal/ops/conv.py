@@ -26,7 +26,7 @@ def _padding(
         return [(t // 2, t - t // 2) for t in totals]
     if isinstance(padding, str):
         raise ShapeError(f'padding is a number, "same" or "valid", not {padding!r}')
-    return [(p, p) for p in per_dim(padding, len(kernel), "padding")]
+    return [(p, p) for p in per_dim(padding, len(kernel), "padding", 0)]
 
 
 def pad_spatial(x: Tensor, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
@@ -130,7 +130,7 @@ def _conv_transpose(
         ).squeeze(0)
     if not same_size(extent(x, 1), extent(weight, 0)):
         raise ShapeError(f"conv_transpose{n}d: the channels of {x} do not fit {weight}")
-    sides = [(p, p) for p in per_dim(padding, n, "padding")]
+    sides = [(p, p) for p in per_dim(padding, n, "padding", 0)]
     return transposed_convolution(x, weight, bias, stride, sides, output_padding, groups, dilation)
 
 
@@ -147,7 +147,7 @@ def transposed_convolution(
     kernel = [int(extent(weight, 2 + d)) for d in range(n)]
     widths = []
     for k, d, side, extra in zip(kernel, spread, sides,
-                                 per_dim(output_padding, n, "output_padding")):  # fmt: skip
+                                 per_dim(output_padding, n, "output_padding", 0)):  # fmt: skip
         reach = d * (k - 1)
         widths.append((reach - side[0], reach - side[1] + extra))
     taps = weight.flip(*range(2, 2 + n)).unflatten(0, (groups, -1))
@@ -218,9 +218,10 @@ def fold(
     >>> ops.fold(ops.ones(cx, (1, 2, 2)), (1, 3), (1, 2)).numpy()
     array([[[[1., 2., 1.]]]], dtype=float32)
     """
-    sizes, kernel = per_dim(output_size, 2, "output_size"), per_dim(kernel_size, 2, "kernel_size")
+    sizes = per_dim(output_size, 2, "output_size", 0)
+    kernel = per_dim(kernel_size, 2, "kernel_size")
     spread, steps = per_dim(dilation, 2, "dilation"), per_dim(stride, 2, "stride")
-    sides = per_dim(padding, 2, "padding")
+    sides = per_dim(padding, 2, "padding", 0)
     wide = [n + 2 * p for n, p in zip(sizes, sides)]
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide, spread, kernel, steps)]
     if x.ndim not in (2, 3) or extent(x, x.ndim - 1) != counts[0] * counts[1]:

@@ -54,7 +54,7 @@ def _max_pool(
 ) -> Any:  # fmt: skip
     kernel = per_dim(kernel_size, n, "kernel_size")
     steps = kernel if stride is None else per_dim(stride, n, "stride")
-    rest = kernel, steps, per_dim(padding, n, "padding"), per_dim(dilation, n, "dilation")
+    rest = kernel, steps, per_dim(padding, n, "padding", 0), per_dim(dilation, n, "dilation")
     return _maxima(
         x, n, lambda part, fill: pool_windows(n, part, *rest, ceil_mode, fill), return_indices
     )
@@ -159,7 +159,7 @@ def _unpool(
     kernel = per_dim(kernel_size, n, "kernel_size")
     steps = kernel if stride is None else per_dim(stride, n, "stride")
     sizes: list[Any] = []
-    for d, (k, s, p) in enumerate(zip(kernel, steps, per_dim(padding, n, "padding"))):
+    for d, (k, s, p) in enumerate(zip(kernel, steps, per_dim(padding, n, "padding", 0))):
         sizes.append((extent(x, x.ndim - n + d) - 1) * s - 2 * p + k)
     if output_size is not None:
         sizes = list(output_size)[-n:]
@@ -254,7 +254,7 @@ def _fractional(
     if (output_size is None) == (output_ratio is None):
         raise ShapeError("fractional pooling takes either output_size or output_ratio")
     if output_size is not None:
-        sizes = per_dim(output_size, n, "output_size")
+        sizes = per_dim(output_size, n, "output_size", 0)
     else:
         ratios = [output_ratio] * n if isinstance(output_ratio, float) else list(output_ratio or ())
         lengths = [static(extent(batch, 2 + d), "an image") for d in range(n)]

@@ -277,6 +277,7 @@ def repeat_interleave(x: Tensor, repeats: DimLike, dim: int | None = None) -> Te
     if dim is None:
         return repeat_interleave(flatten(x), repeats, 0)
     times, dim, shape = x.graph.size(repeats), x.dim_of(dim), x.node.shape
+    x.graph.require(times, f"repeat_interleave: {times} times")
     index = ZERO if times == 0 else place(dim) // times
     return x.moved(along(shape, dim, shape[dim] * times, index))
 
@@ -284,6 +285,7 @@ def repeat_interleave(x: Tensor, repeats: DimLike, dim: int | None = None) -> Te
 def dilate(x: Tensor, step: DimLike, dim: int, value: Number = 0) -> Tensor:
     """step - 1 elements of `value` between neighbours along a dimension."""
     dim, size, shape = x.dim_of(dim), x.graph.size(step), x.node.shape
+    x.graph.require(size - 1, f"dilate: a step of {size}")
     here = place(dim)
     wide = along(shape, dim, (shape[dim] - 1) * size + 1, here // size)
     return x.read(wide.shape, wide.index, [-(here % size)], value)
@@ -324,6 +326,8 @@ def windows(
     spread = dilations or [1] * len(dims)
     for tap, (dim, *given) in enumerate(zip(map(x.dim_of, dims), sizes, steps, spread)):
         size, step, dilation = map(x.graph.size, given)
+        for least, number in ((1, step), (1, dilation), (0, size)):
+            x.graph.require(number - least, f"a window of {size}, step {step}, dilation {dilation}")
         room = x.node.shape[dim] - dilation * (size - 1) - 1
         x.graph.require(room, f"a window of {size} (dilation {dilation}) must fit {x}")
         shape[dim] = room // step + 1

@@ -56,7 +56,7 @@ def _avg_pool(
 ) -> Tensor:  # fmt: skip
     kernel = per_dim(kernel_size, n, "kernel_size")
     steps = kernel if stride is None else per_dim(stride, n, "stride")
-    paddings, ones = per_dim(padding, n, "padding"), (1,) * n
+    paddings, ones = per_dim(padding, n, "padding", 0), (1,) * n
     inner = tuple(range(x.ndim, x.ndim + n))
     windows = pool_windows(n, x, kernel, steps, paddings, ones, ceil_mode, 0.0)
     total = reduce("sum", windows, inner)
@@ -196,7 +196,9 @@ def adaptive_windows(x: Tensor, dim: int, size: int, fill: float) -> Tensor:
 def adaptive_sizes(n: int, output_size: Sequence[int | None] | int | None) -> list[int | None]:
     """One size for each of n dimensions; None keeps a dimension as it is."""
     if isinstance(output_size, (int, type(None))):
-        return [output_size] * n
+        output_size = [output_size] * n
+    if len(output_size) != n or any(size is not None and size < 0 for size in output_size):
+        raise ShapeError(f"adaptive pooling: {n} sizes, not {output_size}")
     return list(output_size)
 
 
@@ -204,7 +206,9 @@ def _adaptive(n: int, x: Tensor, output_size: Sequence[int | None] | int | None)
     for d, size in enumerate(adaptive_sizes(n, output_size), x.ndim - n):
         if size is None:
             continue
-        if size == 1:
+        if size == 0:
+            x = x.narrow(d, 0, 0)
+        elif size == 1:
             x = mean(x, d, keepdim=True)
         else:
             counted = adaptive_windows(full_like(x, 1.0), d, size, 0.0)

@@ -104,6 +104,8 @@ def split(x: Tensor, sizes: Size | Sequence[Size], dim: int = 0) -> list[Tensor]
     dim = dim_of(x, dim)
     if isinstance(sizes, int):
         n = int(extent(x, dim))
+        if sizes < 1 and n:
+            raise ShapeError(f"split: pieces of {sizes}")
         sizes = [min(sizes, n - start) for start in range(0, n, sizes)] or [0]
     if isinstance(sizes, (str, Index)):
         raise ShapeError(f"split: a symbolic size {sizes} does not tell how many pieces; list them")
@@ -130,6 +132,8 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     """
     dim = dim_of(x, dim)
     size = extent(x, dim)
+    if chunks < 1:
+        raise ShapeError(f"chunk: {chunks} pieces")
     if size.is_constant:
         return split(x, max(1, -(-size.constant // chunks)), dim)
     each = x.graph.space.floor(size, chunks)

@@ -152,7 +152,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)
     size = extent(x, dim)
-    if size.is_constant and k > size.constant:
+    if k < 0 or (size.is_constant and k > size.constant):
         raise ShapeError(f"topk: {k} elements of a dimension of size {size}")
     if k <= TOPK_BY_MAXIMA and k:
         indices = _successive(x.movedim(dim, -1), k, largest).movedim(-1, dim)

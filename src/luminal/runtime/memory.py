@@ -48,7 +48,7 @@ class Block:
         self.bytes = round_up(size)
         try:
             self._raw = allocate((self.bytes,), np.dtype(np.uint8))
-        except (OSError, MemoryError):
+        except (OSError, MemoryError, OverflowError):
             raise OutOfMemory(
                 f"a run at these sizes needs {self.bytes / 1e6:,.0f} MB in one piece, which the "
                 "system does not give: take smaller batches, or train.checkpoint() parts of a model"

@@ -33,7 +33,7 @@ def convolution_backward(
     if kind.is_float and kind.bytes < 4:
         grad, x, weight = grad.cast(f32), x.cast(f32), weight.cast(f32)
     n = weight.ndim - 2
-    steps, around, spread = (per_dim(v, n, "size") for v in (stride, padding, dilation))
+    steps, around, spread = (per_dim(v, n, "size", 0) for v in (stride, padding, dilation))
     rest = (steps, around, spread, groups)
     of_x = of_weight = None
     if mask[0] and transposed:
@@ -89,7 +89,7 @@ def _avg_backward(name: str, n: int) -> None:
         """Every element takes the shares of all windows that it lies in."""
         sizes = per_dim(kernel, n, "kernel")
         steps = per_dim(stride, n, "stride") if stride else sizes
-        around = per_dim(padding, n, "padding")
+        around = per_dim(padding, n, "padding", 0)
         share = ops.mul(grad, 1.0 / divisor) if divisor else grad
         for d in range(n) if not divisor else ():
             place = x.ndim - n + d
