@@ -1,6 +1,6 @@
 """Beside JAX (XLA) and tinygrad on one core: operations in paired rounds, results checked.
 
-    taskset -c 0 python benchmarks/others.py [--rounds 9] [--json rows.json]
+    taskset -c 0 python benchmarks/others.py [--rounds 9] [--only softmax] [--json rows.json]
 
 A ratio is the peer's processor time over ours: medians and quartiles of rounds in which all run in
 turns. A peer that is not installed, or cannot run an operation, is left out and named. tinygrad
@@ -25,7 +25,6 @@ from luminal import ops
 
 Run = Callable[[], Any]
 SCALE = 1 / math.sqrt(64)
-
 
 
 # name: (shapes, in luminal, in jax.numpy and jax.nn, of tinygrad's tensors)
@@ -127,10 +126,11 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="", help="a word in the names of operations")
     parser.add_argument("--json", type=Path)
     wishes = parser.parse_args()
     rows = []
-    for name in WORK:
+    for name in (name for name in WORK if wishes.only in name):
         rows.append(measured(name, wishes.rounds))
         print(json.dumps(rows[-1]), flush=True)
     if wishes.json:

@@ -1,9 +1,9 @@
-"""docs/figures/*.svg and the tables in docs/index.md and docs/figures.md, from results.json.
+"""docs/figures/*.svg, the tables of README.md, docs/index.md and docs/figures.md, of results.json.
 
     python scripts/figures.py
 
 A result: {name, ours_ms, peers: {peer: [median, lower quartile, upper quartile]}}; a ratio is the
-peer's time over ours, or of tokens a second ours over theirs.
+peer's time over ours. scripts/take_figures.py takes new ones.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ TICKS = (0.5, 1, 2, 4, 8)
 COLOURS = ("#4878a8", "#d08040", "#5a9a5a", "#a05a9a", "#c0b040", "#b05050")
 NEARLY = 1.05  # below it we say so
 
+KINDS = {"operations": "operations", "models": "models", "torch_compile": "torch.compile",
+         "language": "language models", "others": "operations, one core"}  # fmt: skip
+SHOWN = {"torch_compile": "{}, `torch.compile`", "models": "{}",
+         "language": "Llama 3.2 1B's shape, {}"}  # fmt: skip
+FIRST = {"language": "Q8_0"}  # rows of a table that the README shows
 PEERS = {  # what it is, and what it is better for
     "eager": ("PyTorch, eager", "anything, at once; every device"),
     "inductor": ("PyTorch's own compiler", "GPUs; training at scale"),
@@ -88,9 +93,6 @@ def _x(ratio: float) -> float:
 
 def compared() -> str:
     """A row for each peer: what it is, ratios by kind of work, what it is better for."""
-    kinds = {"operations": "operations", "models": "models", "torch_compile": "torch.compile",
-             "language": "language models",
-             "others": "operations, one core"}  # fmt: skip
     lines = ["| | what it is | measured: theirs / ours | take it for |", "|---|---|---|---|"]
     for peer, (what, better) in PEERS.items():
         said = []
@@ -99,7 +101,7 @@ def compared() -> str:
             if found:
                 mean = statistics.geometric_mean(found)
                 spread = f" ({min(found):.2f} to {max(found):.2f})" if len(found) > 1 else ""
-                said.append(f"{kinds[group['key']]}, {len(found)}: {mean:.2f}{spread}")
+                said.append(f"{KINDS[group['key']]}, {len(found)}: {mean:.2f}{spread}")
         if said:
             lines.append(f"| **{peer}** | {what} | {'; '.join(said)} | {better} |")
     return "\n".join(lines)
@@ -107,10 +109,31 @@ def compared() -> str:
 
 def pictures() -> str:
     return "\n\n".join(
-        f"## {g['title']}\n\n{g['machine']}. `{g['command']}`\n\n"
-        f"![{g['title']}](figures/{g['key']}.svg)"
+        f"## {g['title']}\n\n{'; '.join(filter(None, (g['machine'], g['note'], g['versions'])))}.\n"
+        f"`{g['command']}`\n\n![{g['title']}](figures/{g['key']}.svg)"
         for g in groups()
     )
+
+
+def machines() -> str:
+    """Where what was measured."""
+    found: dict[str, list[str]] = {}
+    for group in groups():
+        found.setdefault(group["machine"], []).append(KINDS[group["key"]])
+    return "; ".join(f"{', '.join(kinds)}: *{machine}*" for machine, kinds in found.items()) + "."
+
+
+def fast() -> str:
+    """What the first page shows: whole models, and language models."""
+    lines = ["| work | ours | peer / ours |", "|---|---|---|"]
+    for group in groups():
+        for row in group["rows"]:
+            if group["key"] not in SHOWN or not row["name"].startswith(FIRST.get(group["key"], "")):
+                continue
+            ratios = ", ".join(f"{peer} {spread[0]:.2f}" for peer, spread in row["peers"].items())
+            took = f"{row['ours_ms']:g} ms" if "ours_ms" in row else ""
+            lines.append(f"| {SHOWN[group['key']].format(row['name'])} | {took} | {ratios} |")
+    return "\n".join(lines)
 
 
 def lost() -> str:
@@ -126,7 +149,9 @@ def lost() -> str:
 
 def filled(text: str) -> str:
     """A page with what belongs between its marks."""
-    for name, make in (("compared", compared), ("figures", pictures), ("lost", lost)):
+    parts = {"compared": compared, "figures": pictures, "lost": lost, "machines": machines,
+             "fast": fast}  # fmt: skip
+    for name, make in parts.items():
         found = f"<!-- {name} -->\n{make()}\n<!-- /{name} -->"
         text = re.sub(rf"<!-- {name} -->\n.*?<!-- /{name} -->", lambda _, f=found: f, text,
                       flags=re.S)  # fmt: skip
@@ -136,7 +161,7 @@ def filled(text: str) -> str:
 def files() -> dict[Path, str]:
     """All that is written."""
     made = {DOCS / "figures" / f"{group['key']}.svg": chart(group) for group in groups()}
-    pages = [DOCS / "index.md", DOCS / "figures.md"]
+    pages = [DOCS / "index.md", DOCS / "figures.md", DOCS.parent / "README.md"]
     return made | {page: filled(page.read_text()) for page in pages}
 
 

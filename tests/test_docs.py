@@ -8,6 +8,7 @@ import contextlib
 import doctest
 import inspect
 import io
+import json
 import os
 import re
 import runpy
@@ -27,6 +28,10 @@ import luminal.onnx
 import luminal.torch
 import luminal.view
 from luminal import LLM, Graph
+from luminal.bench.compare import Cell, Row
+from luminal.bench.machine import Machine
+from luminal.bench.paired import Spread
+from luminal.bench.results import as_data
 from luminal.errors import DISTRIBUTION
 from luminal.runtime.executable import Executable
 
@@ -151,6 +156,23 @@ def test_figures_are_those_of_the_stored_results():
     known = runpy.run_path(str(ROOT / "scripts" / "figures.py"))
     for file, text in known["files"]().items():
         assert file.read_text() == text, "python scripts/figures.py"
+
+
+def test_measured_tables_are_taken(tmp_path, capsys):
+    """What `luminal bench` writes, but for rows that others disturbed and peers that failed."""
+    time, twice = Spread(2e-3, 1e-3, 3e-3), Spread(2.0, 1.5, 2.5)
+    peers = {"torch": Cell(time=time, ratio=twice), "openvino": Cell(fault="too late")}
+    rows = [Row("a", "ops", ours=Cell(time=time), peers=peers, disturbed=d) for d in (0.0, 0.5)]
+    part = as_data(rows, Machine("some CPU", 2, "f32", {"read": 1.0}))
+    (tmp_path / "models.json").write_text(json.dumps([part]))
+    told = {"versions": {"torch": "9"}, "commands": {"models": "luminal bench"}}
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    known = runpy.run_path(str(ROOT / "scripts" / "take_figures.py"))
+    group = {"key": "models", "rows": []}
+    known["taken"](tmp_path, group, "two cores", False)
+    assert group["rows"] == [{"name": "a", "ours_ms": 2.0, "peers": {"torch": [2.0, 1.5, 2.5]}}]
+    assert group["versions"] == "torch 9" and "too late" in capsys.readouterr().out
+    assert json.loads(known["text"]([group])) == [group]
 
 
 def test_every_file_of_the_compiler_says_what_it_is_for():

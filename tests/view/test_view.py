@@ -27,7 +27,7 @@ from luminal.errors import InputError
 from luminal.graph.passes import program_of
 from luminal.rewrite.rates import CostModel
 from luminal.runtime.rehearsal import rehearse
-from luminal.view import page
+from luminal.view import page, write_page
 from luminal.view.egraph import egraph_records
 from luminal.view.folds import repeats
 from luminal.view.page import SLOT
@@ -189,6 +189,9 @@ def test_a_page_holds_graph_and_plan(ran):
     for call in plan["calls"]:
         if call["path"]:
             assert call["module"].startswith(call["path"][-1])
+    wide = {c["module"] for c in plan["calls"]
+            if any(plan["memories"][m]["name"].endswith("wide.weight") for m in c["reads"])}
+    assert wide == {f"layers.{n}.wide" for n in range(4)}  # whose parameters a kernel reads
     alike = sorted(n for each in data["egraphs"] for n in each["regions"])
     assert alike == list(range(len(plan["regions"])))
 
@@ -300,19 +303,33 @@ def test_the_command_writes_a_page(ran, tmp_path):
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@needs_page
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
-def test_a_browser_shows_it(ran, tmp_path):
-    """The page's own script has run: a call's detail and the table stand in the document."""
-    path = ran.view(tmp_path / "page.html")
+def shown_by_browser(path, tmp_path, link):
+    """The document after the page's own script has run, without the data."""
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000",
                f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]  # fmt: skip
     shown = subprocess.run(
-        [*command, f"{path.as_uri()}#call=4&tab=kernels"], capture_output=True, text=True,
-        timeout=300,
-    ).stdout  # fmt: skip
-    body = shown.partition("<main>")[2].partition('<script type="application/json"')[0]
+        [*command, f"{path.as_uri()}#{link}"], capture_output=True, text=True, timeout=300
+    ).stdout
+    return shown.partition("<main>")[2].partition('<script type="application/json"')[0]
+
+
+@needs_page
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_browser_shows_it(ran, tmp_path):
+    """A call's detail and the table stand in the document."""
+    body = shown_by_browser(ran.view(tmp_path / "page.html"), tmp_path, "call=4&tab=kernels")
     name = data_of(page(ran, listings=False))["plans"][0]["calls"][4]
     kernel = ran.report.kernels[name["kernel"]].name
     assert f"<h2>{kernel}</h2>" in body and body.count("<tr data-kernel") == len(ran.kernels)
     assert "assembly" in body
+
+
+@needs_page
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_browser_shows_two_plans_beside_each_other(ran, tmp_path):
+    """Region by region; a link to a call that is not there is no fault."""
+    path = write_page(tmp_path / "page.html", [ran, ran], listings=False)
+    body = shown_by_browser(path, tmp_path, "call=999&tab=difference")
+    rows = body.partition('<table class="wrapped">')[2].partition("</table>")[0].count("<tr>") - 1
+    calls = data_of(path.read_text())["plans"][0]["calls"]
+    assert rows == len({call["region"] for call in calls if not call["constant"]}) > 1

@@ -56,7 +56,8 @@ export class Pane {
     const whole = Math.min(h / box.height, w / box.width) * 0.95;
     const cut = readable && whole < SMALL && first;
     const scale = Math.min(1.2, cut ? LARGER : whole);
-    const middle = cut && box.width * scale > w ? first.x + first.width / 2 : box.width / 2;
+    const half = w / 2 / scale, wide = cut && 2 * half < box.width;
+    const middle = wide ? Math.min(Math.max(first.x + first.width / 2, half), box.width - half) : box.width / 2;
     const top = Math.max(8, (h - box.height * scale) / 2);
     this.move(zoomIdentity.translate(w / 2 - middle * scale, top).scale(scale));
   }

@@ -1,6 +1,6 @@
 // Puts the panes, the details and the drawer together.
 import { Pane } from "./draw.js";
-import { callDetail, compileText, overview, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot, timeline } from "./panels.js";
+import { callDetail, compileText, differenceTable, overview, egraphDetail, kernelTable, memoryPlot, nodeDetail, rooflinePlot, timeline } from "./panels.js";
 import { treeOf } from "./tree.js";
 import { colourOf, count, heat, time, within } from "./words.js";
 
@@ -69,7 +69,7 @@ function makePane(host, first) {
   panes.push(pane);
 }
 
-makePane($("left"), graph ? -1 : 0);
+makePane($("left"), graph && plans.length < 2 ? -1 : 0); // two plans stand beside each other
 if (plans.length > (graph ? 0 : 1)) makePane($("right"), plans.length - 1);
 $("parameters").onchange = () => panes.forEach((p) => p.display(p.side === "graph" ? -1 : p.side));
 
@@ -120,6 +120,7 @@ function showEgraph(region) {
 }
 
 function goTo(side, number) {
+  if (!(side === "graph" ? graph?.nodes : plans[side]?.calls)?.[number]) return; // a link to another page's
   const pane = panes.find((each) => String(each.side) === String(side));
   if (pane?.tree.items[number]) pane.focus(pane.tree.items[number]);
   show(side === "graph" ? side : Number(side), number);
@@ -131,10 +132,13 @@ $("detail").onclick = ({ target }) => {
   if (target.dataset.egraph) showEgraph(Number(target.dataset.egraph));
   if (!target.dataset.text) return;
   const box = target.closest(".texts");
-  const { texts } = plans[box.dataset.plan].kernels[box.dataset.kernel];
+  const { texts, name } = plans[box.dataset.plan].kernels[box.dataset.kernel], text = texts[target.dataset.text];
   for (const button of box.querySelectorAll("button")) button.classList.toggle("on", button === target);
-  Object.assign(box.querySelector("pre"), { hidden: false, textContent: texts[target.dataset.text] });
+  const pre = Object.assign(box.querySelector("pre"), { hidden: false, textContent: text });
+  pre.scrollTop = pre.scrollHeight * lineOf(text, `${name}(`) / text.split("\n").length; // past what all kernels share
 };
+
+const lineOf = (text, word) => text.includes(word) ? text.slice(0, text.indexOf(word)).split("\n").length - 1 : 0;
 
 const about = () => overview(plans, graph);
 $("detail").innerHTML = about();
@@ -173,6 +177,7 @@ const TABS = {
   memory: () => memoryPlot(plans[plan], ...room(), panes.find((p) => p.side === plan)?.selected?.row),
   roofline: () => rooflinePlot(plans[plan], ...room()),
   compilation: () => compileText(plans[plan]),
+  ...(plans.length > 1 && { difference: () => differenceTable(...(plan ? [plans[0], plans[plan], 0, plan] : [plans[0], plans[1], 0, 1])) }),
 };
 
 function drawTabs() {
@@ -191,10 +196,10 @@ $("tabs").onclick = ({ target }) => {
 $("drawer").onclick = ({ target }) => {
   const by = target.dataset.by;
   if (by) Object.assign(order, { up: order.by === by && !order.up, by });
-  const call = target.dataset.call;
+  const { call, side } = target.dataset;
   const kernel = target.closest("tr")?.dataset.kernel;
   if (by) drawTabs();
-  else if (call !== undefined) goTo(plan, Number(call));
+  else if (call !== undefined) goTo(Number(side ?? plan), Number(call));
   else if (kernel !== undefined) goTo(plan, lastCall(plan, Number(kernel)));
 };
 
@@ -222,7 +227,7 @@ $("summary").textContent = parts.filter(Boolean).join(" · ");
 
 const asked = new URLSearchParams(location.hash.slice(1));
 if (asked.has("tab")) [tab] = [asked.get("tab")], drawTabs();
-if (asked.has("node") && graph) goTo("graph", Number(asked.get("node")));
+if (asked.has("node")) goTo("graph", Number(asked.get("node")));
 if (asked.has("egraph")) showEgraph(Number(asked.get("egraph")));
-if (asked.has("call") && plans.length) goTo(0, Number(asked.get("call")));
+if (asked.has("call")) goTo(0, Number(asked.get("call")));
 window.luminal = { data, panes }; // for tests and the console

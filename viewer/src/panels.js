@@ -15,13 +15,14 @@ export function overview(plans, graph) {
     const sizes = Object.entries(plan.sizes).map(([name, size]) => `${escape(name)} = ${size}`).join(", ");
     const whole = plan.calls.reduce((sum, call) => sum + (call.time ?? 0), 0);
     const least = plan.calls.reduce((sum, call) => sum + (call.time ? plan.kernels[call.kernel].least ?? 0 : 0), 0);
+    const arena = Math.max(0, ...plan.placed.map((p) => p.offset + p.bytes));
     const top = kernelRows(plan).filter((row) => row.took).sort((a, b) => b.took - a.took).slice(0, TOP);
     return `<h2>${escape(plan.name)}</h2><dl>${rows([
       ["runs on", `${plan.device}, ${plan.threads} thread${plan.threads > 1 ? "s" : ""}`], ["sizes", sizes],
       ["kernels", `${plan.kernels.length} in ${Object.keys(plan.steps).length} calls of a run`],
       ["time", whole ? `${time(whole)}, each kernel timed alone` : "not run yet"],
       ["at least", whole ? `${time(least)} by the roofline` : ""],
-      ["memory", plan.peak ? `${bytes(plan.peak)} at the peak` : ""],
+      ["memory", plan.peak ? `${bytes(plan.peak)} at the peak, ${bytes(arena)} of it temporaries` : ""],
     ])}</dl>${top.length ? `<table><thead><tr><th>costliest kernels</th><th>calls</th><th>share</th></tr></thead>
       <tbody>${top.map((row) => `<tr data-top="${row.number}" data-side="${side}"><td data-top="${row.number}"
       data-side="${side}">${escape(row.name)}</td><td>${row.calls}</td><td>${percent(row.part)}</td></tr>`).join("")}</tbody></table>` : ""}`;
@@ -32,7 +33,8 @@ export function overview(plans, graph) {
     .map((share) => `<i style="background:${heat(share)}"></i>`).join("")}</p>` : "";
   return `${parts.join("")}<h2>Reading</h2>${colours}${warm}<p class="soft">Click a box for its details; what belongs
     to it is marked in the other pane. Click a group to open it, its head to fold it. Drag to move, wheel to zoom.
-    A plan's kernels stand in the order of a run.</p>`;
+    A plan's kernels stand in the order of a run. In an e-graph (the list above a pane) a box around boxes
+    holds equal expressions over the axes it names; what the plan takes of them has a colour.</p>`;
 }
 
 const percent = (part) =>
@@ -234,7 +236,7 @@ export function rooflinePlot(plan, width, height) {
     const start = Math.max(low, least / rate), end = Math.min(high, highest / rate);
     return !rate || start >= end ? "" : `<path d="M${x(start)} ${y(start * rate)} L${x(end)} ${y(end * rate)}" fill="none"
       stroke="currentColor" ${dashed ? DASHED : ""}/>
-      <text x="${x(start) + 6}" y="${y(start * rate) + 15}">${count(rate, "B/s")} ${name}</text>`;
+      <text x="${x(start) + 6}" y="${y(start * rate) + (dashed ? -20 : 15)}">${count(rate, "B/s")} ${name}</text>`;
   };
   const roofs = shown.map(([name, rate], n) => `<line x1="${x(Math.min(high, rate / read / 1e9))}" x2="${right}" y1="${y(rate)}" y2="${y(rate)}"
     stroke="currentColor" ${n ? DASHED : ""}/><text x="${right - 4 - 150 * n}" y="${y(rate) - 4}" text-anchor="end">${
@@ -267,4 +269,33 @@ export function compileText(plan) {
     ${plan.search.length ? `<pre>${plan.search.map(escape).join("\n")}</pre>` : ""}
     <p class="soft">Plans of the distinct regions: what is stored, and for what modelled cost</p>
     <pre>${plan.choices.map(escape).join("\n\n")}</pre></div></div>`;
+}
+
+/** What regions became in two plans, those first whose time differs most. */
+export function differenceTable(one, other, first, second) {
+  const sum = (calls) => calls.reduce((all, { call }) => all + (call.time ?? 0), 0);
+  const byRegion = (plan) => {
+    const found = new Map();
+    plan.calls.forEach((call, n) => {
+      if (call.constant) return;
+      const nodes = (plan.regions[call.region] ?? []).join(" ");
+      found.set(nodes, [...(found.get(nodes) ?? []), { call, n, name: plan.kernels[call.kernel].name }]);
+    });
+    return found;
+  };
+  const [mine, its] = [byRegion(one), byRegion(other)];
+  const rows = [...new Set([...mine.keys(), ...its.keys()])].map((nodes) => {
+    const [a, b] = [mine.get(nodes) ?? [], its.get(nodes) ?? []];
+    return { a, b, before: sum(a), after: sum(b), module: (a[0] ?? b[0]).call.module };
+  }).sort((x, y) => Math.abs(y.before - y.after) - Math.abs(x.before - x.after));
+  const [before, after] = [0, 1].map((n) => rows.reduce((all, row) => all + (n ? row.after : row.before), 0));
+  const names = (calls, side) => calls.map(({ name, n }) =>
+    `<a data-call="${n}" data-side="${side}">${escape(name)}</a>`).join(", ");
+  const body = rows.map((row) => `<tr><td>${escape(row.module || "of no module")}</td><td>${names(row.a, first)}</td>
+    <td>${time(row.before || null)}</td><td>${names(row.b, second)}</td><td>${time(row.after || null)}</td>
+    <td>${row.before && row.after ? (row.before / row.after).toFixed(2) : ""}</td></tr>`).join("");
+  const head = ["of the module", escape(one.name), "time", escape(other.name), "time", "times as fast"];
+  return `<p class="soft">${time(before)} and ${time(after)} in all: ${(before / after).toFixed(2)} times as fast. A row is a
+    region of the graph, with the kernels that compute it.</p>
+    <table class="wrapped"><thead><tr>${head.map((text) => `<th>${text}</th>`).join("")}</tr></thead><tbody>${body}</tbody></table>`;
 }

@@ -7,7 +7,7 @@ them. Numbers refer to positions in these lists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
@@ -21,7 +21,7 @@ from ..kernel.work import usual_sizes, work
 from ..progress import tracked
 from ..runtime.executable import Executable
 from ..runtime.inspection import Inspected
-from ..runtime.plan import Call
+from ..runtime.plan import GIVEN, Call
 from ..runtime.report import Report
 from ..search.roofline import roofline
 from .folds import repeats
@@ -99,7 +99,7 @@ def plan_record(name: str, made: Executable, listings: bool, time: bool) -> dict
                for number in tracked("describing kernel", range(len(report.kernels)))]  # fmt: skip
     running = list(seen.running) or [n for n, c in enumerate(seen.plan.calls) if not c.constant]
     order = [n for n, call in enumerate(seen.plan.calls) if call.constant] + running
-    modules = _modules(made)
+    modules = _modules(made, seen)
     return {
         "name": name,
         "device": report.device,
@@ -155,10 +155,9 @@ def _call_rows(
     seen: Inspected, order: Sequence[int], times: Mapping[int, float], modules: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Calls in order, with the calls that made what they read. Those that run once come first.
-    modules: of each region."""
+    modules: of each call."""
     calls = seen.plan.calls
-    wrote = [modules[c.region] if c.region < len(modules) else "" for c in calls]
-    paths = _paths([calls[number] for number in order], [wrote[number] for number in order])
+    paths = _paths([calls[number] for number in order], [modules[number] for number in order])
     writer: dict[int, int] = {}
     rows = []
     for place, (number, path) in enumerate(zip(order, paths)):
@@ -168,7 +167,7 @@ def _call_rows(
             "number": number,
             "kernel": call.kernel,
             "region": call.region,
-            "module": wrote[number],
+            "module": modules[number],
             "constant": call.constant,
             "reads": sorted(reads),
             "writes": sorted(writes),
@@ -180,17 +179,51 @@ def _call_rows(
     return rows
 
 
-def _modules(made: Executable) -> list[str]:
-    """The module that recorded most of each region's nodes; of several the last."""
-    program = made.program
+def _modules(made: Executable, seen: Inspected) -> list[str]:
+    """The module of each call: that of the largest parameter that it reads (as it is, or laid out
+    anew). Where it reads none, the one that holds all of its region, or, of a region that reads
+    none at all, most of it."""
+    program, plan = made.program, seen.plan
     if program is None:
-        return []
+        return ["" for _ in plan.calls]
+    recorded = _recorded(program, made.report)
+    regions = [recorded[c.region] if c.region < len(recorded) else [""] for c in plan.calls]
+    known = {_without_phase(scope) for scope in program.graph.scopes.values() if scope}
+    owners = {number: owner for number, memory in enumerate(plan.memories)
+              if memory.kind in GIVEN and (owner := memory.name.rpartition(".")[0]) in known}
+    found = dict[int, str]()
+    for number, call in enumerate(plan.calls):
+        reads, writes = plan.touched(call)
+        if own := [memory for memory in sorted(reads - writes) if memory in owners]:
+            largest = max(own, key=lambda m: plan.memories[m].bytes(seen.sizes))
+            owners |= dict.fromkeys(writes if call.constant else (), owners[largest])
+            phase = _most_common(regions[number]).partition(".")[0]
+            found[number] = ".".join([phase] * (phase in PHASES) + [owners[largest]])
+    divided = {plan.calls[number].region for number in found}
+    for number, call in enumerate(plan.calls):
+        whole = ".".join(_common([scope.split(".") for scope in regions[number]]))
+        found.setdefault(number, whole if call.region in divided else _most_common(regions[number]))
+    return [found[number] for number in range(len(plan.calls))]
+
+
+def _recorded(program: Program, report: Report) -> list[list[str]]:
+    """The modules that recorded the nodes of each region, the last first: without sources, and
+    literals, which are made once and belong to whoever was the first."""
     scopes = [program.graph.scopes.get(node, "") for node in program.nodes()]
-    found = []
-    for region in made.report.origins:
-        counts = Counter(scopes[node] for node in sorted(region, reverse=True) if scopes[node])
-        found.append(max(counts, key=lambda name: counts[name]) if counts else "")
-    return found
+    plain = [node.op not in ("input", "literal") for node in program.nodes()]
+    return [[scopes[node] for node in sorted(region, reverse=True) if plain[node]] or [""]
+            for region in report.origins]  # fmt: skip
+
+
+def _most_common(scopes: Iterable[str]) -> str:
+    """Of those that have a name; of several the first."""
+    counts = Counter(scope for scope in scopes if scope)
+    return max(counts, key=lambda name: counts[name]) if counts else ""
+
+
+def _without_phase(module: str) -> str:
+    words = module.split(".")
+    return ".".join(words[words[0] in PHASES :])
 
 
 PHASES = ("backward", "update")  # first words of the modules of gradients and of new parameters
@@ -222,8 +255,7 @@ def _paths(calls: Sequence[Call], modules: Sequence[str]) -> list[list[str]]:
 def part_of(module: str, depth: int = 1) -> str:
     """The layer that a module belongs to, whether its values, gradients or parameters are made:
     of update.blocks.3.norm, blocks.3. depth: how many numbers a name has at most."""
-    words = module.split(".")
-    words = words[words[0] in PHASES :]
+    words = _without_phase(module).split(".")
     numbers = [place for place, word in enumerate(words) if word.isdecimal()]
     return ".".join(words[: numbers[:depth][-1] + 1 if numbers else 1])
 
