@@ -1,7 +1,8 @@
 """Random graphs, compiled and compared with the reference.
 
 `python tests/random_graphs.py --count 20000 --seed 1` draws that many (graph N comes from seed N
-alone) and prints those that are wrong, refused or crash; `--processes` shares them out.
+alone) and prints those that are wrong, refused or crash; `--processes` shares them out, `--limits`
+changes what the compiler decides by size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from oracles.exactness import Grid, grids
+from random_limits import limits
 from random_steps import STEPS
 
 from luminal import Graph, Tensor, ops
@@ -146,10 +148,10 @@ def run_twice(rt: Any, graph: Graph, given: dict[Any, np.ndarray], sizes: Any) -
     return found
 
 
-def check(graph: Graph, seed: int) -> None:
+def check(graph: Graph, seed: int, **options: Any) -> None:
     """Compile, run at two choices of sizes, compare. Raises AssertionError."""
     reference = graph.compile(device="reference")
-    compiled = graph.compile(device="cpu", threads=1 + seed % 2)
+    compiled = graph.compile(device="cpu", **{"threads": 1 + seed % 2, **options})
     nodes = reachable([t.node for t in (*graph.outputs, *(new for _, new in graph.states))])
     coarse = any(n.dtype.name in ("f16", "bf16") for n in nodes)
     for sizes in [SIZES, OTHERS[seed % len(OTHERS)]] if reference.sizes else [SIZES]:
@@ -170,12 +172,30 @@ def _compare(mine: np.ndarray, theirs: np.ndarray, tolerance: float, text: str) 
         np.testing.assert_allclose(a, b, tolerance, tolerance, err_msg=text)
 
 
-def _one(seed: int) -> tuple[int, str, str]:
+def check_with_limits(seed: int) -> None:
+    """The same, where the compiler has other limits."""
+    random = Random(f"limits {seed}")
+    graph = program(Random(seed), most=12)
+    for name in SIZES:
+        graph.dim(name, hint=random.choice([None, 1, 64, (1, 17), (2, 5, 64)]))
+    with limits(random) as drawn:
+        try:
+            check(graph, seed % 4, threads=random.choice([1, 2, 3]), cache=False, database=False)
+        except Exception as error:
+            error.add_note(f"limits: {drawn}")
+            raise
+
+
+def _one(job: tuple[int, bool]) -> tuple[int, str, str]:
+    seed, limited = job
     try:
-        check(program(Random(seed), most=12), seed % 4)
+        if limited:
+            check_with_limits(seed)
+        else:
+            check(program(Random(seed), most=12), seed % 4)
         return seed, "right", ""
     except AssertionError as error:
-        return seed, "wrong", str(error)
+        return seed, "wrong", "\n".join([str(error), *getattr(error, "__notes__", ())])
     except Exception as error:
         return seed, type(error).__name__, traceback.format_exc()
 
@@ -185,11 +205,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--limits", action="store_true", help="draw the compiler's limits, too")
     options = parser.parse_args()
     start, counts = time.time(), Counter[str]()
     seeds = range(options.seed, options.seed + options.count)
+    jobs = [(seed, options.limits) for seed in seeds]
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=500) as pool:
-        for seed, verdict, text in pool.imap_unordered(_one, seeds, chunksize=20):
+        for seed, verdict, text in pool.imap_unordered(_one, jobs, chunksize=20):
             counts[verdict] += 1
             if counts.total() % 1000 == 0:
                 print(f"{dict(counts)} after {time.time() - start:.0f} s", flush=True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from random_graphs import check, program
+from random_graphs import check, check_with_limits, program
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_graphs(seed: int) -> None:
     check(program(Random(seed), most=12), seed % 4)
+
+
+@pytest.mark.parametrize("seed", range(200, 212))
+def test_random_graphs_with_other_limits(seed: int) -> None:
+    check_with_limits(seed)
 
 
 @pytest.mark.slow
