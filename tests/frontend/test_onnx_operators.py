@@ -5,6 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import agree, info, load, model, node, numbers
 
+import luminal
+
 X = info("x", [2, 3, 8, 8])
 IMAGE = numbers(2, 3, 8, 8)
 INT = TensorProto.INT64
@@ -179,3 +181,42 @@ def test_text_is_handled_by_the_host():
     nodes = [node("StringNormalizer", "x", "y", {"case_change_action": "UPPER"})]
     proto = model(nodes, [info("x", [2], TensorProto.STRING)], [info("y", [2], TensorProto.STRING)])
     assert load(proto).run([np.array(["Ab", "c"], object)])[0].tolist() == ["AB", "C"]
+
+
+DAMAGED = {
+    "stride": ("Conv", "x w", {"strides": [0, 0]}),
+    "short": ("Conv", "x w", {"strides": [1]}),
+    "dilation": ("ConvTranspose", "x w", {"dilations": [-1, -1]}),
+    "pads": ("Conv", "x w", {"pads": [1, 1]}),
+    "auto_pad": ("Conv", "x w", {"auto_pad": "SAME"}),
+    "kernel": ("AveragePool", "x", {"kernel_shape": [0, 0]}),
+    "kernel of three": ("MaxPool", "x", {"kernel_shape": [2, 2, 2]}),
+    "no kernel": ("MaxPool", "x", {"kernel_shape": [-9, -9, -9, -9]}),
+    "axes": ("Unsqueeze", "x axes", {}),
+    "repeats": ("Tile", "x axes", {}),
+    "too many": ("Split", "x", {"num_outputs": 1 << 40}),
+    "negative": ("ConstantOfShape", "negative", {}),
+    "no step": ("Range", "zero one zero", {}),
+    "widths": ("Pad", "x axes", {}),
+    "axis": ("OneHot", "axes three pair", {"axis": 9}),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_attributes_that_mean_nothing_are_refused(name):
+    operator, inputs, attributes = DAMAGED[name]
+    constants = {
+        "w": np.ones((3, 3, 3, 3), "f4"), "axes": np.array([0, 0]), "negative": np.array([5, -1]),
+        "zero": np.float32(0), "one": np.float32(1), "three": np.array(3),
+        "pair": np.array([0, 1], "f4"),
+    }  # fmt: skip
+    nodes = [node(operator, inputs, "y", attributes)]
+    proto = model(nodes, [info("x", [2, 3, 8, 8])], ["y"], constants, opset=18)
+    with pytest.raises(luminal.LuminalError):
+        load(proto).run([np.ones((2, 3, 8, 8), "f4")])
+
+
+def test_an_output_that_nothing_makes_is_named():
+    proto = model([node("Relu", "x", "y")], [info("x", [2])], ["y", "z"])
+    with pytest.raises(luminal.WeightsError, match="gives 'z', which nothing makes"):
+        load(proto).run([np.ones(2, "f4")])

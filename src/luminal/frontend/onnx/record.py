@@ -33,7 +33,7 @@ Store = Mapping[str, Any]  # arrays, lists of arrays, or None, by name
 Shapes = Mapping[str, tuple[Any, ...]]
 REFUSALS = (
     LuminalError, AttributeError, TypeError, ValueError, KeyError, IndexError, AssertionError,
-    OverflowError,
+    ArithmeticError, MemoryError,
 )  # fmt: skip
 
 

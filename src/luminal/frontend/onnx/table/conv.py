@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import ops
+from ....errors import ShapeError, Unsupported
 from ....graph.dtype import f32, i32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
@@ -37,12 +38,27 @@ def paddings(
             pair = (small, total - small) if auto_pad == "SAME_UPPER" else (total - small, small)
             found.append(tuple(p.constant if p.is_constant else p for p in pair))
         return found  # type: ignore[return-value]
-    given = [0] * (2 * n) if auto_pad == "VALID" or not pads else list(pads)
+    if auto_pad not in ("NOTSET", "VALID", ""):
+        raise Unsupported(f"auto_pad {auto_pad!r}")
+    given = around(None if auto_pad == "VALID" else pads, n)
     return list(zip(given[:n], given[n:]))
 
 
-def _each(values: Sequence[int] | None, n: int) -> list[int]:
-    return list(values) if values else [1] * n
+def each(values: Sequence[int] | None, n: int) -> list[int]:
+    """A number of at least 1 for each spatial dimension, 1 where none is given."""
+    return _listed(values, n, 1, 1)
+
+
+def around(pads: Sequence[int] | None, n: int) -> list[int]:
+    """What lies before each of n dimensions, then what lies after each."""
+    return _listed(pads, 2 * n, 0, None)
+
+
+def _listed(values: Sequence[int] | None, n: int, usual: int, least: int | None) -> list[int]:
+    numbers = list(values) if values else [usual] * n
+    if len(numbers) != n or (least is not None and any(v < least for v in numbers)):
+        raise ShapeError(f"{numbers}: {n} numbers are expected, of at least {least}")
+    return numbers
 
 
 def convolved(
@@ -51,7 +67,7 @@ def convolved(
     strides: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
     n = weight.ndim - 2
-    steps, spread = _each(strides, n), _each(dilations, n)
+    steps, spread = each(strides, n), each(dilations, n)
     kernel = [int(extent(weight, 2 + d)) for d in range(n)]
     widths = paddings(at, x, kernel, steps, spread, auto_pad, pads)
     return convolution(x, weight, bias, steps, widths, spread, group)
@@ -104,9 +120,9 @@ def conv_transpose(
     """output_shape: the padding that gives it; what cannot be cut in halves is cut at the end,
     at the start for SAME_UPPER."""
     n = weight.ndim - 2
-    steps, spread = _each(strides, n), _each(dilations, n)
-    extra = list(output_padding or [0] * n)
-    given = list(pads or [0] * (2 * n))
+    steps, spread = each(strides, n), each(dilations, n)
+    extra = _listed(output_padding, n, 0, 0)
+    given = around(pads, n)
     sides: list[Pair] = list(zip(given[:n], given[n:]))
     same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
     if output_shape or same:
@@ -130,7 +146,7 @@ def col2im(
     """Columns added up where their blocks overlap, any number of dimensions."""
     sizes, kernel = at.ints(image), at.ints(block)
     n = len(sizes)
-    spread, steps, given = _each(dilations, n), _each(strides, n), list(pads or [0] * (2 * n))
+    spread, steps, given = each(dilations, n), each(strides, n), around(pads, n)
     wide = [s + a + b for s, a, b in zip(sizes, given[:n], given[n:])]
     counts = [(w - d * (k - 1) - 1) // s + 1 for w, d, k, s in zip(wide, spread, kernel, steps)]
     parts = x.unflatten(1, (-1, *kernel)).unflatten(2 + n, counts)
@@ -159,8 +175,8 @@ def deform_conv(
     """Each tap of the kernel reads between pixels, at its own offset for each place."""
     n, (out, per_group) = weight.ndim - 2, weight.shape[:2]
     kernel = [int(extent(weight, 2 + d)) for d in range(n)]
-    steps, spread = _each(strides, n), _each(dilations, n)
-    given = list(pads or [0] * (2 * n))
+    steps, spread = each(strides, n), each(dilations, n)
+    given = around(pads, n)
     size = offset.shape[2:]
     batch = x.shape[0]
     grouped = offset.reshape((batch, offset_group, *kernel, n, *size))

@@ -13,7 +13,7 @@ from ....ops.base import extent, full_like
 from ....ops.maxima import first_best
 from ....ops.reduction import reduce
 from .base import op
-from .conv import Pair, _each, paddings
+from .conv import Pair, around, each, paddings
 
 if TYPE_CHECKING:
     from ..record import Recorder
@@ -27,8 +27,9 @@ class Windows:
         ceil_mode: int, dilations: Sequence[int] | None, pads: Sequence[int] | None,
         strides: Sequence[int] | None,
     ) -> None:  # fmt: skip
-        self.n, self.kernel = len(kernel), list(kernel)
-        self.steps, self.spread = _each(strides, self.n), _each(dilations, self.n)
+        self.n = x.ndim - 2
+        self.kernel = each(kernel, self.n)
+        self.steps, self.spread = each(strides, self.n), each(dilations, self.n)
         self.pads: list[Pair] = paddings(
             at, x, self.kernel, self.steps, self.spread, auto_pad, pads
         )
@@ -135,8 +136,8 @@ def max_unpool(
 ) -> Tensor:  # fmt: skip
     """Values back at the places that MaxPool gave, which count in the smallest image; a larger one
     has zeros around it."""
-    n = len(kernel_shape)
-    steps, given = _each(strides, n), list(pads or [0] * (2 * n))
+    n = x.ndim - 2
+    steps, given = each(strides, n), around(pads, n)
     least = [
         (extent(x, 2 + d) - 1) * steps[d] - given[d] - given[n + d] + kernel_shape[d]
         for d in range(n)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import ops
+from ....errors import ShapeError
 from ....graph.dtype import f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
@@ -198,7 +199,9 @@ def eye_like(at: Recorder, x: Tensor, dtype: int | None = None, k: int = 0) -> T
 @op("OneHot")
 def one_hot(at: Recorder, index: Tensor, depth: Tensor, values: Tensor, axis: int = -1) -> Tensor:
     count = at.size(depth)
-    dim = axis % (index.ndim + 1)
+    dim, rank = axis % (index.ndim + 1), index.ndim + 1
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} of {rank} dimensions")
     shape = [*index.shape[:dim], count, *index.shape[dim:]]
     here = index.graph.iota(shape, f"i{dim}")
     wanted = index.cast(i64).unsqueeze(dim)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import ops
+from ....errors import ShapeError
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, dim_of, extent
@@ -83,7 +84,10 @@ def unsqueeze(
 ) -> Tensor:
     dims = at.dims(axes if given is None else given) or []
     rank = x.ndim + len(dims)
-    for d in sorted(d % rank for d in dims):
+    places = sorted({d % rank for d in dims if -rank <= d < rank})
+    if len(places) != len(dims):
+        raise ShapeError(f"axes {dims} are no {len(dims)} dimensions of {rank}")
+    for d in places:
         x = x.unsqueeze(d)
     return x
 
@@ -108,7 +112,10 @@ def tile(at: Recorder, x: Tensor, repeats: Tensor, axis: Tensor | None = None) -
         counts: list[Any] = [1] * x.ndim
         counts[at.ints(axis)[0]] = at.size(repeats)
         return ops.tile(x, *counts)
-    return ops.tile(x, *at.sizes(repeats)) if x.ndim else x
+    counts = at.sizes(repeats)
+    if len(counts) != x.ndim:
+        raise ShapeError(f"repeats {counts} of a tensor of {x.ndim} dimensions")
+    return ops.tile(x, *counts) if x.ndim else x
 
 
 @op("Concat", moves=True)
@@ -124,9 +131,13 @@ def split(
     dim = dim_of(x, axis)
     given: list[Any] | None = [*split] if split else at.sizes(sizes) if sizes is not None else None
     if given is None:
-        number = num_outputs or len(at.operator.outputs)  # type: ignore[union-attr]
+        number = len(at.operator.outputs)  # type: ignore[union-attr]
+        if num_outputs not in (None, number):
+            raise ShapeError(f"num_outputs {num_outputs} of {number}")
         chunk = extent(x, dim).ceil_div(number)
         given = [chunk] * (number - 1) + [extent(x, dim) - chunk * (number - 1)]
+    if len(given) != len(at.operator.outputs):  # type: ignore[union-attr]
+        raise ShapeError(f"{len(given)} pieces, and other outputs")
     return tuple(ops.split(x, given, dim))
 
 
@@ -179,6 +190,8 @@ def pad(
 ) -> Tensor:  # fmt: skip
     sizes: list[Any] = [*(pads or ())] if widths is None else at.sizes(widths)
     dims = range(x.ndim) if axes is None else [dim_of(x, d) for d in at.ints(axes)]
+    if len(sizes) != 2 * len(dims):
+        raise ShapeError(f"{len(sizes)} pads for {len(dims)} dimensions")
     pairs: list[tuple[Any, Any]] = [(0, 0)] * x.ndim
     for number, d in enumerate(dims):
         pairs[d] = sizes[number], sizes[number + len(sizes) // 2]

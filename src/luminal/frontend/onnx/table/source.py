@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import ops
+from ....errors import ShapeError
 from ....graph.dtype import f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
@@ -35,6 +36,8 @@ def constant(at: Recorder, **attributes: Any) -> Typed:
 @op("ConstantOfShape")
 def constant_of_shape(at: Recorder, shape: Tensor, value: Any = None) -> Typed:
     sizes = at.sizes(shape)
+    if any(isinstance(size, int) and size < 0 for size in sizes):
+        raise ShapeError(f"a tensor of the shape {sizes}")
     held = np.zeros(1, np.float32) if value is None else np.asarray(value)
     number = at.constant(held.reshape(()))
     return Typed(number.tensor.expand(tuple(sizes)) if sizes else number.tensor, number.kind)
