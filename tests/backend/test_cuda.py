@@ -18,6 +18,7 @@ import pytest
 import luminal
 from luminal import ops
 from luminal.backend.cuda import driver, gpu, nvrtc
+from luminal.backend.cuda.checks import checks
 from luminal.backend.cuda.simulator import found_compiler
 from luminal.children import Child, Lost
 from luminal.errors import CompileError, DeviceError
@@ -167,3 +168,14 @@ def test_a_compiling_process_that_is_lost_starts_anew(monkeypatch: pytest.Monkey
 def test_ptx() -> None:
     text = next(iter(network().compile("cuda:sm_90a").sources().values()))
     assert b".target sm_90a" in nvrtc.compiled(text, "sm_90a", "ptx").code
+
+
+@with_nvrtc
+def test_conversions_are_instructions() -> None:
+    """Not what they mean, spelt out; older machines have that."""
+    rounded, widened = ([c.text for c in checks("sm_80") if c.name == f"check_{name}"][0]
+                        for name in ("bf16_of_f32", "f32_of_f16"))  # fmt: skip
+    assert b"cvt.rn.bf16.f32" in nvrtc.compiled(rounded, "sm_80", "ptx").code
+    assert b"cvt.f32.f16" in nvrtc.compiled(widened, "sm_90a", "ptx").code
+    old = nvrtc.compiled(rounded, "sm_75", "ptx").code
+    assert b"cvt.rn" not in old and b"setp" in old

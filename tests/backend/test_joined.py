@@ -10,10 +10,12 @@ import pytest
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.backend.text import joined
 from luminal.backend.text.simulated import LANGUAGES
 from luminal.compiler import Executable
 from luminal.errors import CompileError, WrongResult
 from luminal.graph import Graph
+from luminal.lowering.verify import statements
 from luminal.runtime import joining
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -91,6 +93,15 @@ def test_what_a_compiler_does_not_take_is_no_launch(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(Simulator, "spilled", spilled)
         rt = block("cuda:sim")
         assert rt.report.plan is not None and not rt.report.plan.joints
+
+
+def test_a_launch_has_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all its parts: a compiler takes minutes for a megabyte."""
+    lengths = [len(statements(made.program.body)) for made in block("cuda:sim").kernels]
+    monkeypatch.setattr(joined, "LENGTH", sum(lengths) - 1)
+    plan = block("cuda:sim").report.plan
+    assert plan is not None and len(plan.joints) > 0
+    assert all(len(joint.kernels) < len(lengths) for joint in plan.joints)
 
 
 def test_a_kept_program_has_its_launches(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ...kernel.kernel import Buffer
 from ...kernel.program import Parallel, Program, Tile, Val
 from .. import text
 from ..contract import Accelerator
+from ..text.helpers import helper
 from .prelude import COLUMNS, FUNCTIONS, LANES, text_of
 
 PRODUCTS = {
@@ -61,7 +62,8 @@ def complete(body: str, names: Sequence[str]) -> str:
 def checks(arch: str, seed: int = 0) -> Iterator[Check]:
     """Those that an architecture has."""
     rng = np.random.default_rng(seed)
-    made = *_products(rng), *_matrices(rng), *_shuffles(rng), _copy(rng), *_staged(rng)
+    made = (*_products(rng), *_matrices(rng), *_shuffles(rng), _copy(rng), *_staged(rng),
+            *_conversions(rng))  # fmt: skip
     yield from (check for check in made if check.runs_on(arch))
 
 
@@ -87,11 +89,14 @@ def _number(arch: str) -> int:
     return int(arch.strip("smaf_"))
 
 
-def _check(name: str, parameters: str, body: str, names: Sequence[str],
-           arrays: Sequence[np.ndarray], wanted: np.ndarray) -> Check:  # fmt: skip
-    head = f'extern "C" __global__ void check_{name}({parameters}, buffer<u8> workspace)'
+def _check(
+    name: str, parameters: str, body: str, names: Sequence[str], arrays: Sequence[np.ndarray],
+    wanted: np.ndarray, before: str = "",
+) -> Check:  # fmt: skip
+    head = f'{before}extern "C" __global__ void check_{name}({parameters}, buffer<u8> workspace)'
     made = complete(f"{head} {{ int lane = threadIdx.x; {body} }}", names)
-    return Check(f"check_{name}", made, arrays, wanted, FUNCTIONS[names[0]].arch)
+    arch = FUNCTIONS[names[0]].arch if names else "sm_75"
+    return Check(f"check_{name}", made, arrays, wanted, arch)
 
 
 def _products(rng: np.random.Generator) -> Iterator[Check]:
@@ -163,6 +168,30 @@ def _shuffles(rng: np.random.Generator) -> Iterator[Check]:
             f"""f32 x = X[lane];
             for (int n = 0; n < {len(numbers)}; n++) Y[n * 32 + lane] = {name}(x, (i32)N[n]);""",
             [name], [values, np.array(numbers, np.int32), np.zeros_like(wanted)], wanted,
+        )  # fmt: skip
+
+
+def _conversions(rng: np.random.Generator) -> Iterator[Check]:
+    """Numbers of all sizes, ties and infinities, rounded and back."""
+    count = 32 * LANES
+    wide = (rng.standard_normal(count) * 2.0 ** rng.integers(-45, 40, count)).astype(np.float32)
+    wide[: 2 * LANES] = (rng.integers(0, 1 << 12, 2 * LANES) * 2.0**-3).astype(np.float32)
+    wide[-2:] = np.inf, -np.inf
+    with np.errstate(over="ignore"):
+        f16, bf16 = (wide.astype(kind) for kind in (np.float16, ml_dtypes.bfloat16))
+    for name, of, given, wanted in (
+        ("f16_of_f32", "f32", wide, f16.view(np.uint16)),
+        ("bf16_of_f32", "f32", wide, bf16.view(np.uint16)),
+        ("f32_of_f16", "u16", f16.view(np.uint16), f16.astype(np.float32).view(np.uint32)),
+    ):
+        kind = "u32" if wanted.itemsize == 4 else "u16"
+        made = "bits_f32(f32_of_f16(x))" if kind == "u32" else f"{name}(x)"
+        own = text.CUDA.native(name, helper(name)[0])
+        yield _check(
+            name, f"buffer<{of}> X, buffer<{kind}> Y",
+            f"""for (int n = lane; n < {count}; n += 32) {{
+            const {of} x = X[n]; Y[n] = {made}; }}""",
+            [], [given, np.zeros_like(wanted)], wanted, f"{text.CUDA.function} {own}\n",
         )  # fmt: skip
 
 

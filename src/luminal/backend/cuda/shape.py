@@ -65,7 +65,7 @@ def joined(
 ) -> Joined | None:  # fmt: skip
     """One launch of several programs: blocks as wide as registers and shared memory allow, since
     fewer of them meet sooner. registers: of each program. None: they do not fit."""
-    if not all(text.may_join(p, dialect) for p in programs):
+    if not text.may_join(programs, dialect):
         return None
     most, threads = -(-max(registers) // 8) * 8, CROWD
     while True:

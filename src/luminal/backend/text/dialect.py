@@ -39,7 +39,8 @@ class Dialect:
     meet; "" where there are none. exchange: of a `value` between two threads that differ in one
     `bit`. registers: of a multiprocessor, where a kernel may say how many groups shall fit.
     staging: how staged operands are brought and waited for, by operation, and the text of functions
-    that this calls.
+    that this calls. natives: what the machine has instructions for: where it does,
+    in words of the preprocessor, and by the name of a helper its body.
     """
 
     name: str
@@ -74,6 +75,15 @@ class Dialect:
     wave: str = ""
     party: str = ""
     shared_of: str = ""
+    natives: tuple[str, Mapping[str, str]] = ("0", {})
+
+    def native(self, name: str, text: str) -> str:
+        """A helper, by the machine's own instructions where it has them."""
+        where, bodies = self.natives
+        if name not in bodies:
+            return text
+        begin, ours = text.rstrip("}").split("{", 1)
+        return f"{begin}{{\n#if {where}\n  {bodies[name]}\n#else\n {ours}\n#endif\n}}"
 
 
 _COPIED = "".join(
@@ -126,6 +136,11 @@ template <class T> __device__ inline T* shared_part(long long at, long long)
 _WORDS = ("load_words<{count}>({name}, {memory} + ({place}));",
           "store_words<{count}>({memory} + ({place}), {name});")  # fmt: skip
 _PART = "buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});"
+_ROUND = 'u16 r; asm("cvt.rn.{0}.f32 %0, %1;" : "=h"(r) : "f"(a)); return r;'
+_CUDA_NATIVES = {  # PTX ISA, "cvt": to nearest, ties to even; NaN is one of them
+    "f32_of_f16": 'f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a)); return r;',
+    "f16_of_f32": _ROUND.format("f16"), "bf16_of_f32": _ROUND.format("bf16"),
+}
 _ATOMICS = """#ifndef LUMINAL_SIMULATED
 static __device__ inline u32 add_release(u32* at, u32 n)
 { u32 old; asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
@@ -153,6 +168,7 @@ CUDA = Dialect(
     words=_WORDS, registers=1 << 16,
     atomics=_ATOMICS, wave="__syncwarp();", party="party_meets({number}, {threads});",
     shared_of="buffer<{type}> {name} = shared_part<{type}>({at} + party * {step}, {count});",
+    natives=("__CUDA_ARCH__ >= 800", _CUDA_NATIVES),
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))
@@ -216,6 +232,10 @@ HIP = Dialect(  # the compiler's own functions: neither headers nor libraries ar
     exchange="partner({value}, {bit})", atomics=_AMD_ATOMICS, lanes=64, wave="wave_meets();",
     shared_of="SHARED({type}, {name}_all, {parties} * {step} / sizeof({type}), {at}); "
               "buffer<{type}> {name} = {name}_all + party * ({step} / sizeof({type}));",
+    natives=("!defined(LUMINAL_SIMULATED)", {
+        "f32_of_f16": "return same_bits<_Float16>(a);",
+        "f16_of_f32": "return same_bits<u16>((_Float16)a);",
+    }),
 )  # fmt: skip
 METAL = Dialect(
     "metal",

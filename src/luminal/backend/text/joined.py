@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...kernel.program import Joined, Program
-from ...lowering.verify import instructions
+from ...kernel.program import Instruction, Joined, Program
+from ...lowering.verify import statements
 from .dialect import Dialect
 from .render import Place, Text, alone, head, in_workspace, kernel_name, shared_bytes
 
+LENGTH = 4000  # statements that a compiler takes at once in a few seconds
 NAMED = 15  # parties of a group that can wait for their own, beside the group
 _MEETING = """static __device__ inline void meet_all(buffer<u32> counter) {{
   {barrier}
@@ -33,11 +34,13 @@ def meeting(dialect: Dialect) -> str:
     return dialect.atomics + _MEETING.format(**words, groups=dialect.groups)
 
 
-def may_join(program: Program, dialect: Dialect) -> bool:
-    """Groups of any number of threads can run it, one unit after the other: nothing is under way
-    from one to the next."""
-    staged = any(ins.op == "copy" for ins in instructions(program.body))
-    return bool(dialect.atomics) and not in_workspace(program, dialect) and not staged
+def may_join(programs: Sequence[Program], dialect: Dialect) -> bool:
+    """Groups of any number of threads can run them, one unit after the other: nothing is under way
+    from one to the next. Long ones gain little, and a compiler takes them all at once."""
+    bodies = [statements(program.body) for program in programs]
+    staged = any(isinstance(s, Instruction) and s.op == "copy" for body in bodies for s in body)
+    outside = any(in_workspace(program, dialect) for program in programs)
+    return bool(dialect.atomics) and not outside and not staged and sum(map(len, bodies)) <= LENGTH
 
 
 def parties(program: Program, threads: int, dialect: Dialect) -> int:

@@ -249,6 +249,7 @@ class Text(Registers):
             for other in others:
                 self.helper(other)
             kind = f64 if "f64" in name else f32
+            text = self.dialect.native(name, text)
             self.helpers[name] = re.sub(r"@(\w+)", lambda m: self.call(m[1], kind), text)
         return name
 
