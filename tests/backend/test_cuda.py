@@ -173,7 +173,7 @@ def test_ptx() -> None:
 @with_nvrtc
 def test_conversions_are_instructions() -> None:
     """Not what they mean, spelt out; older machines have that."""
-    rounded, widened = ([c.text for c in checks("sm_80") if c.name == f"check_{name}"][0]
+    rounded, widened = (next(c.text for c in checks("sm_80") if c.name == f"check_{name}")
                         for name in ("bf16_of_f32", "f32_of_f16"))  # fmt: skip
     assert b"cvt.rn.bf16.f32" in nvrtc.compiled(rounded, "sm_80", "ptx").code
     assert b"cvt.f32.f16" in nvrtc.compiled(widened, "sm_90a", "ptx").code
