@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from . import cores
@@ -17,10 +17,9 @@ from .backend.devices import Device
 from .children import Helpers, serve
 from .collecting import collected_later
 from .errors import Illegal, InputError
-from .kernel.canonical import canonical
+from .jobs import Job, jobs_of
 from .kernel.kernel import Buffer, Kernel, verify_scopes
 from .kernel.program import Program
-from .kernel.ranges import kernels_by_range
 from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
@@ -44,22 +43,6 @@ MOST = 8
 REGIONS = 3  # distinct ones for each process: its start takes as long as two kernels
 
 
-@dataclass(frozen=True)
-class Job:
-    """Canonical kernels that agree on how constants lie, each with names for them that all know.
-    number: of the job among those of its program, from 1. usual: sizes that get kernels for several
-    ranges."""
-
-    number: int
-    kernels: Sequence[tuple[Kernel, Mapping[str, str]]]
-    usual: Mapping[str, Sequence[int]]
-
-    @property
-    def values(self) -> int:
-        """In all kernels: about how long it takes."""
-        return sum(len(kernel.values) for kernel, _ in self.kernels)
-
-
 def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
     """Processes to help with the kernels of so many distinct regions; none where cores are few."""
     asked = os.environ.get(PROCESSES) or str(MOST)
@@ -75,61 +58,47 @@ def make_all(
     groups: Iterable[Sequence[Step]], usual: Mapping[str, Sequence[int]], tuning: Tuning,
     report: Report, ahead: Ahead, others: Helpers,
 ) -> Mapping[str, Made]:  # fmt: skip
-    """Each distinct kernel, by the text of its canonical form. groups: those that agree on how
-    constants lie."""
-    distinct = dict[tuple[str, ...], Job]()
-    for group in {tuple(id(step.kernel) for step in group): group for group in groups}.values():
-        kernels = dict[str, tuple[Kernel, Mapping[str, str]]]()
-        for step in group:
-            named = _named(step, len(group) > 1)
-            kernels.setdefault(repr(named[0]), named)
-        job = Job(len(distinct) + 1, [*kernels.values()], usual)
-        distinct.setdefault(tuple(kernels), job)
-    jobs = sorted(distinct.values(), key=lambda job: -job.values)  # the longest is not begun last
-    made = dict[int, Sequence[Made]]()
+    """What runs in place of each kernel, by the text of its canonical form. groups: steps that
+    agree on how constants lie."""
+    known = {tuple(id(step.kernel) for step in group): group for group in groups}
+    jobs, parts = jobs_of(known.values(), usual)
+    jobs.sort(key=lambda job: -job.values)  # the longest is not begun last
+    made = dict[str, Sequence[Compiled]]()
     with Line(len(jobs)) as line:
         for done, job in enumerate(others.shared(jobs)):
             line.tell(done, f"making kernel {done + 1}/{len(jobs)}")
-            made[job.number] = make(job, tuning, report, ahead)
+            made |= make(job, tuning, report, ahead)
     with report.stage("helpers"):
-        for job, (result, codes, part) in others.results():
-            made[job.number] = result
+        for _, (result, codes, part) in others.results():
+            made |= result
             ahead.known(_programs(result), codes)
             report.notes |= part.notes
             report.tried |= part.tried
     for job in jobs:
-        if job.number not in made:  # a helper was lost, or met a fault, which shows here
-            made[job.number] = make(job, tuning, report, ahead)
-    pairs = [pair for texts, job in distinct.items() for pair in zip(texts, made[job.number])]
-    return dict(reversed(pairs))
+        if not job.kernels.keys() <= made.keys():  # a helper was lost, or failed: it shows here
+            made |= make(job, tuning, report, ahead)
+    return {text: [(r, made[each]) for r, each in several] for text, several in parts.items()}
 
 
-def _named(step: Step, grouped: bool) -> tuple[Kernel, Mapping[str, str]]:
-    """The kernel of a step, and its constants by the names that its region has for them."""
-    plain, names = canonical(step.kernel)
-    constants = [b.name for b in step.kernel.buffers if b.constant and grouped]
-    return plain, {names[name]: str(step.arguments[name]) for name in constants}
+def make(
+    job: Job, tuning: Tuning, report: Report, ahead: Ahead
+) -> Mapping[str, Sequence[Compiled]]:
+    """The loop programs of each kernel, and their machine code begun. The first that reads a
+    constant says how it lies."""
+    made, shared = dict[str, Sequence[Compiled]](), dict[Buffer, Layout]()
+    report = report.of_job(job.number)
+    for text, (kernel, names) in job.kernels.items():
+        programs = lower_kernel(kernel, tuning, report, Settled(shared=shared, names=names))
+        with report.stage("render"):
+            for one in programs:
+                ahead.start(one.program)
+        _note_limits(programs, tuning.backend, report)
+        made[text] = programs
+    return made
 
 
-def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Sequence[Made]:
-    """The loop programs of kernels for each range of their sizes, and their machine code begun. All
-    read constants as the first one lays them out."""
-    several, shared, report = list[Made](), dict[Buffer, Layout](), report.of_job(job.number)
-    for kernel, names in job.kernels:
-        settled, made = Settled(shared=shared, names=names), list[Any]()
-        for ranges, each in kernels_by_range(kernel, job.usual):
-            programs = lower_kernel(canonical(each)[0], tuning, report, settled)
-            with report.stage("render"):
-                for one in programs:
-                    ahead.start(one.program)
-            _note_limits(programs, tuning.backend, report)
-            made.append((ranges, programs))
-        several.append(made)
-    return several
-
-
-def _programs(several: Sequence[Made]) -> list[Program]:
-    return [one.program for made in several for _, programs in made for one in programs]
+def _programs(made: Mapping[str, Sequence[Compiled]]) -> list[Program]:
+    return [one.program for programs in made.values() for one in programs]
 
 
 def main() -> None:
@@ -149,7 +118,7 @@ def main() -> None:
 
 def made_for_another(
     job: Job, device: str, tuning: Tuning
-) -> tuple[Sequence[Made], list[Finished], Report]:
+) -> tuple[Mapping[str, Sequence[Compiled]], list[Finished], Report]:
     """A job with its machine code and what is to be reported of it."""
     report = Report(device, tuning.target.threads)
     with showing(False), collected_later(), Ahead(tuning.backend, tuning.target) as ahead:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ import pytest
 
 from luminal import Graph, ops
 from luminal.errors import DimError
-from luminal.graph.dtype import i64
+from luminal.graph.dtype import f32, i64
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Kernel
+from luminal.jobs import jobs_of
+from luminal.kernel.canonical import canonical
+from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Store, Value
 from luminal.kernel.ranges import kernels_by_range, ranges_of
+from luminal.rewrite.bridge import Ref, Step
 from luminal.rewrite.by_range import Alternative
+from luminal.runtime.link import Linker
 from luminal.search import plans
 
 WIDTH, OUT = 96, 160
@@ -172,3 +177,46 @@ def test_steps_that_all_plans_have_are_there_once(plans_differ: list[int]) -> No
     assert len(set(texts)) == len(texts)
     for count in (1, 64, 7):
         np.testing.assert_allclose(*run(count), rtol=2e-5, atol=2e-4)
+
+
+def scaled(*constants: str) -> Step:
+    """A product of each row with constants, by their names in the region."""
+    a, b = Index.of("a"), Index.of("b")
+    body: Any = Load("x", (a, b), f32)
+    for name in constants:
+        body = Apply("mul", (body, Load(name, (b,), f32)), f32)
+    rows, row = (Index.of("s"), Index.of(4)), (Index.of(4),)
+    weights = [Buffer(name, f32, row, constant=True) for name in constants]
+    buffers = Buffer("x", f32, rows), *weights, Buffer("y", f32, rows)
+    value = Value("v", ("a", "b"), body, f32, store=Store("y", (a, b)))
+    kernel = Kernel("", buffers, dict(zip("ab", rows)), (value,), {"s": (1, 8)}, {"s": 8})
+    refs = {b.name: Ref("input", int(b.name)) for b in weights}
+    return Step(kernel, {"x": Ref("input", 0), "y": Ref("output", 0), **refs}, constant=False)
+
+
+def test_kernels_that_share_constants_are_made_together_and_each_once() -> None:
+    usual = {"s": (1, 8)}
+    (whole,), parts = jobs_of([[scaled("1")]], usual)
+    assert len(whole.kernels) == 2 and [len(several) for several in parts.values()] == [2]
+    apart, parts = jobs_of([[scaled()]], usual)  # nothing to agree on
+    assert [len(job.kernels) for job in apart] == [1, 1] and len(parts) == 1
+    here, there = scaled("7"), scaled("7", "2")
+    jobs, parts = jobs_of([[scaled("1")], [here, there], [scaled("1", "2", "3")]], usual)
+    first, last = jobs
+    assert [len(job.kernels) for job in jobs] == [4, 2] and len(parts) == 3
+    assert list(first.kernels)[:2] == list(whole.kernels)  # in order; and those of `here` are these
+    names = [set(names.values()) for _, names in first.kernels.values()]
+    assert names[0] == names[1] < names[2] == names[3]
+    others = (names.values() for _, names in last.kernels.values())
+    assert names[2].isdisjoint(set().union(*others))
+
+
+def test_a_program_that_several_kernels_share_is_linked_once() -> None:
+    graph = Graph()
+    (graph.tensor((graph.dim("rows", 1, 8), 32)) * 2.0).output()
+    (made,) = graph.compile(cache=False, database=False).kernels
+    kernels = [replace(made.kernel, name="", hints={"rows": hint}) for hint in (2, 8)]
+    linker = Linker({"rows": (1, 8)}, {repr(canonical(k)[0]): [((), [made])] for k in kernels})
+    for kernel in kernels:
+        linker.call(kernel, {buffer.name: n for n, buffer in enumerate(kernel.buffers)}, False)
+    assert len(linker.calls) == 2 and linker.kernels == [made]

@@ -34,6 +34,7 @@ class Linker:
     _own: set[int] = field(default_factory=set)  # memories of single calls
     _pieces: dict[str, Pieces] = field(default_factory=dict)
     _linked: dict[int, tuple[Kernel, Mapping[str, str], Pieces]] = field(default_factory=dict)
+    _numbers: dict[int, int] = field(default_factory=dict)  # of kernels, by identity
 
     def memory(self, made: Memory) -> int:
         """The number of a new memory."""
@@ -69,8 +70,10 @@ class Linker:
         return names, self._pieces[key]
 
     def _add(self, made: Compiled) -> int:
-        self.kernels.append(made)
-        return len(self.kernels) - 1
+        if id(made) not in self._numbers:
+            self._numbers[id(made)] = len(self.kernels)
+            self.kernels.append(made)
+        return self._numbers[id(made)]
 
     def _arguments(self, made: Compiled, known: dict[str, int]) -> tuple[Argument, ...]:
         """Buffers that a split brought in become temporaries, shared by its pieces, the first of
