@@ -15,6 +15,7 @@ import numpy as np
 from ..search.turns import in_turns
 
 Call = Callable[[], object]
+Clock = Callable[[], float]
 
 REST = 0.001  # seconds: a slice in which a process at rest uses next to no processor time
 PATIENCE = 0.05  # seconds to wait for that
@@ -51,12 +52,12 @@ class Result:
         return f"{times} {self.ratio:7.2f} ({self.low:.2f} - {self.high:.2f})"
 
 
-def one(function: Call, repeats: int) -> float:
+def one(function: Call, repeats: int, clock: Clock = time.perf_counter) -> float:
     """Seconds a call."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         function()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
 def repeats_for(function: Call, seconds: float) -> int:
@@ -76,16 +77,17 @@ def settle() -> None:
 
 
 def interleaved(
-    sides: Mapping[str, Call], rounds: int = 15, seconds: float = 0.02
-) -> dict[str, np.ndarray]:
+    sides: Mapping[str, Call], rounds: int = 15, seconds: float = 0.02,
+    clock: Clock = time.perf_counter,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Seconds a call of each side, one sample a round. A round is about `seconds` of each side;
     where single calls are so slow that all would take too long, there are fewer."""
-    samplers = {name: _sampler(side, seconds) for name, side in sides.items()}
+    samplers = {name: _sampler(side, seconds, clock) for name, side in sides.items()}
     samples = in_turns(samplers, rounds, PATIENT_SECONDS)
     return {name: np.array(taken) for name, taken in samples.items()}
 
 
-def _sampler(side: Call, seconds: float) -> Callable[[], float]:
+def _sampler(side: Call, seconds: float, clock: Clock) -> Callable[[], float]:
     """One sample of a side, with its threads awake and its data near."""
     count, slow = repeats_for(side, seconds), False
 
@@ -94,7 +96,7 @@ def _sampler(side: Call, seconds: float) -> Callable[[], float]:
         settle()
         if not slow:
             side()
-        taken = one(side, count)
+        taken = one(side, count, clock)
         slow = taken > SLOW * seconds
         return taken
 

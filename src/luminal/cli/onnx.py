@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from .. import cores
 from ..errors import InputError, LuminalError, to_install
 from .answers import echo_json, json_option
 from .faults import clear_errors, tell
 
 if TYPE_CHECKING:
+    from ..bench.onnx_peers import Row
     from ..frontend.onnx.model import Model, Port
 
-REST = 0.02  # seconds: onnxruntime's threads go on spinning for a while after a run
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="Default: all.")
 SIZES = click.option(
@@ -95,48 +95,45 @@ def run(
 @onnx.command()
 @click.argument("model", type=FILE)
 @click.option("--rounds", type=click.IntRange(3), default=30, help="Runs of each.")
+@click.option("--peers", default=None, metavar="A,B",
+              help="Of onnxruntime, openvino. Default: those that are installed.")  # fmt: skip
+@click.option("--cpu", is_flag=True, help="Processor time: for one thread on a busy machine.")
 @SIZES
 @THREADS
 @json_option()
 def bench(
-    model: Path, rounds: int, sizes: tuple[str, ...], threads: int | None, as_json: bool
-) -> None:
-    """Measure MODEL on random inputs, in turns with onnxruntime where it is installed."""
+    model: Path, rounds: int, peers: str | None, cpu: bool, sizes: tuple[str, ...],
+    threads: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure MODEL on random inputs, in turns with ONNX Runtime and OpenVINO where they are
+    installed."""
+    from ..bench.onnx_peers import chosen, measure
+
     loaded = load_model(model, threads)
     with clear_errors():
         feeds = _random(loaded, _numbers(sizes), {})
-        start = time.perf_counter()
-        ours = loaded.run(feeds)
-    found: dict[str, Any] = {"first_seconds": time.perf_counter() - start}
-    sides: dict[str, Any] = {"luminal": lambda: loaded.run(feeds)}
-    session = _session(model, threads)
-    if session is not None:
-        sides["onnxruntime"] = lambda: session.run(None, feeds)
-        theirs = session.run(None, feeds)
-        found["difference"] = _difference(ours, theirs)
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            time.sleep(REST)
-            start = time.perf_counter()
-            side()
-            times[name].append(time.perf_counter() - start)
-    found["median_seconds"] = {name: float(np.median(each)) for name, each in times.items()}
+        found = measure(model.name, model, feeds, threads or cores.count(), chosen(peers), rounds,
+                        clock="cpu" if cpu else "wall")  # fmt: skip
     if as_json:
-        echo_json(found)
+        echo_json({
+            "first_seconds": found.first, "difference": found.error, "faults": found.faults,
+            "median_seconds": {side: each.median for side, each in found.seconds.items()},
+            "ratio": {side: each.median for side, each in found.ratio.items()},
+        })  # fmt: skip
     else:
         click.echo("\n".join(_told(found, rounds)))
 
 
-def _told(found: dict[str, Any], rounds: int) -> Iterator[str]:
-    yield f"first run, compilation included: {found['first_seconds']:.2f} s"
-    if "difference" in found:
-        yield f"largest difference: {found['difference']:.2e} of the largest value"
-    middle = found["median_seconds"]
-    for name, value in middle.items():
-        yield f"{name}: {value * 1e3:.3f} ms (median of {rounds})"
-    if len(middle) == 2:
-        yield f"{middle['onnxruntime'] / middle['luminal']:.2f} times as fast as onnxruntime"
+def _told(found: Row, rounds: int) -> Iterator[str]:
+    yield f"first run, compilation included: {found.first:.2f} s"
+    for side, each in found.seconds.items():
+        yield f"{side}: {each.median * 1e3:.3f} ms (median of {rounds})"
+    for peer, error in found.error.items():
+        each = found.ratio[peer]
+        yield (f"{each.median:.2f} ({each.low:.2f} to {each.high:.2f}) times as fast as {peer}; "
+               f"largest difference: {error:.2e} of the largest value")  # fmt: skip
+    for peer, fault in found.faults.items():
+        yield f"{peer} cannot: {fault}"
 
 
 def load_model(model: Path, threads: int | None) -> Model:
@@ -189,27 +186,6 @@ def _drawn(port: Port, sizes: dict[str, int], rng: np.random.Generator) -> np.nd
     if port.numpy.kind in "iub":
         return rng.integers(0, 2, shape).astype(port.numpy)
     return rng.standard_normal(shape).astype(port.numpy)
-
-
-def _session(model: Path, threads: int | None) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        return None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads or 0
-    return onnxruntime.InferenceSession(str(model), options)
-
-
-def _difference(ours: list[Any], theirs: list[Any]) -> float:
-    """The largest, over the largest value of each output."""
-    worst = 0.0
-    for mine, other in zip(ours, theirs):
-        if isinstance(mine, np.ndarray) and mine.dtype.kind in "fiub" and mine.size:
-            a, b = mine.astype(np.float64), other.astype(np.float64)
-            worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-12)))
-    return worst
 
 
 def _described(value: Any) -> str:

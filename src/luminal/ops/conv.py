@@ -121,7 +121,6 @@ def _conv_transpose(
     n: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Numbers, padding: Numbers,
     output_padding: Numbers, groups: int, dilation: Numbers,
 ) -> Tensor:  # fmt: skip
-    """A convolution of x, with stride - 1 zeros between its elements, by the flipped weight."""
     if weight.ndim != n + 2 or x.ndim not in (n + 1, n + 2):
         raise ShapeError(f"conv_transpose{n}d takes x (batch, channels, ...), got {x}, {weight}")
     if x.ndim == n + 1:
@@ -139,20 +138,55 @@ def transposed_convolution(
     sides: Sequence[tuple[int, int]], output_padding: Numbers, groups: int, dilation: Numbers,
 ) -> Tensor:  # fmt: skip
     """x: (batch, in, *spatial), weight: (in, out / groups, *kernel). sides: how much is cut off
-    before and after, for each spatial dimension."""
+    before and after, for each spatial dimension.
+
+    A convolution by the flipped weight. Along a dimension of stride s, tap s t + p reaches outputs
+    s (i + t) + p only: the outputs of a phase p are a convolution by every s-th tap, and phases are
+    channels that are woven afterwards. Where taps are apart too, x gets s - 1 zeros between its
+    elements instead."""
     n = weight.ndim - 2
-    spread = per_dim(dilation, n, "dilation")
-    for d, step in enumerate(per_dim(stride, n, "stride")):
-        x = x.dilate(step, 2 + d) if step > 1 else x
-    kernel = [int(extent(weight, 2 + d)) for d in range(n)]
-    widths = []
-    for k, d, side, extra in zip(kernel, spread, sides,
-                                 per_dim(output_padding, n, "output_padding", 0)):  # fmt: skip
-        reach = d * (k - 1)
-        widths.append((reach - side[0], reach - side[1] + extra))
-    taps = weight.flip(*range(2, 2 + n)).unflatten(0, (groups, -1))
-    taps = taps.transpose(1, 2).flatten(0, 1)  # (groups out, in / groups, *kernel)
-    return convolution(x, taps, bias, 1, widths, dilation, groups)
+    spread, steps = per_dim(dilation, n, "dilation"), per_dim(stride, n, "stride")
+    phases, widths, edges = [1] * n, [], []
+    for d, extra in enumerate(per_dim(output_padding, n, "output_padding", 0)):
+        kernel, (before, after) = int(extent(weight, 2 + d)), sides[d]
+        if steps[d] > 1 and spread[d] == 1:
+            phases[d], taps = steps[d], -(-kernel // steps[d])
+            whole = taps * steps[d]
+            weight = weight.pad([(0, whole - kernel) if k == 2 + d else (0, 0)
+                                 for k in range(n + 2)])  # fmt: skip
+            widths.append((taps - 1, taps - 1))
+            edges.append((-before, kernel - whole - after + extra))
+        else:
+            x = x.dilate(steps[d], 2 + d) if steps[d] > 1 else x
+            reach = spread[d] * (kernel - 1)
+            widths.append((reach - before, reach - after + extra))
+            edges.append((0, 0))
+    y = convolution(x, _by_phase(weight, phases, groups), None, 1, widths, dilation, groups)
+    y = pad_spatial(_woven(y, phases), edges)
+    return y if bias is None else add(y, bias.reshape((-1, *(1,) * n)))
+
+
+def _by_phase(weight: Tensor, phases: Sequence[int], groups: int) -> Tensor:
+    """(in, out / groups, *kernel) -> (out *phases, in / groups, *(kernel / phases)), flipped."""
+    n = len(phases)
+    for d, phase in enumerate(phases):
+        weight = weight.unflatten(2 + 2 * d, (-1, phase))
+    weight = weight.unflatten(0, (groups, -1))  # (groups, in, out, kernel, phase, kernel, ...)
+    taps = [3 + 2 * d for d in range(n)]
+    weight = weight.permute(0, 2, *(4 + 2 * d for d in range(n)), 1, *taps)
+    return weight.flatten(0, 1 + n).flip(*range(2, 2 + n))
+
+
+def _woven(y: Tensor, phases: Sequence[int]) -> Tensor:
+    """(batch, out *phases, *spatial) -> (batch, out, *(spatial phases))."""
+    n = len(phases)
+    if all(phase == 1 for phase in phases):
+        return y
+    y = y.unflatten(1, (-1, *phases))
+    y = y.permute(0, 1, *(k for d in range(n) for k in (2 + n + d, 2 + d)))
+    for d in range(n):
+        y = y.flatten(2 + d, 3 + d)
+    return y
 
 
 def conv_transpose1d(

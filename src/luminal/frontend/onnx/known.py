@@ -61,7 +61,7 @@ def array(tensor: Tensor, sample: Sample) -> np.ndarray:
     nodes = reachable([tensor.node])
     if any(n.op in ("variable", "loop") or _given(n) for n in nodes):
         raise Unknown(tensor)
-    if not sizes_of(nodes):
+    if not sizes_of(nodes) & tensor.graph.space.sizes.keys():
         if all(prod(s.constant for s in n.shape) <= MOST for n in nodes):
             return np.asarray(evaluate(tensor.graph, [tensor.node])[tensor.node])
         raise Unknown(tensor)

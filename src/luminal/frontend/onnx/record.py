@@ -17,6 +17,7 @@ from ...errors import LuminalError, ShapeError, Unsupported, WeightsError
 from ...graph.graph import Graph
 from ...graph.index import Index
 from ...graph.node import Node
+from ...graph.order import reachable
 from ...graph.tensor import Tensor
 from . import kinds, known
 from .context import Context
@@ -293,6 +294,16 @@ class Recorder:
             return Typed(self.graph.constant(held, name), kind)
         held = np.require(held, requirements=["C", "A"])
         return Typed(self.graph.parameter(held.shape, held.dtype, name).set(held), kind)
+
+    def settled(self, tensor: Tensor) -> Tensor:
+        """What depends on nothing from outside as a constant or parameter of its own, if large."""
+        nodes = reachable([tensor.node])
+        if not any(n.op == "input" and n.attribute.kind == "parameter" for n in nodes):
+            return tensor
+        try:
+            return self.constant(self.array(tensor)).tensor
+        except Unknown:
+            return tensor
 
     # ---- what rules ask for
 

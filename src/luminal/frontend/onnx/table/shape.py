@@ -120,7 +120,9 @@ def tile(at: Recorder, x: Tensor, repeats: Tensor, axis: Tensor | None = None) -
 
 @op("Concat", moves=True)
 def concat(at: Recorder, *parts: Tensor, axis: int = 1) -> Tensor:
-    return ops.cat([p.cast(parts[0].dtype) for p in parts], dim_of(parts[0], axis))
+    """Weights are joined once, as exporters cut the gates of a recurrent layer to reorder them."""
+    found = ops.cat([p.cast(parts[0].dtype) for p in parts], dim_of(parts[0], axis))
+    return at.settled(found)
 
 
 @op("Split", moves=True)
