@@ -192,6 +192,15 @@ def test_files_to_read_are_there():
     assert len(named) > 20 and not lost
 
 
+def test_an_afternoon_is_enough():
+    text = (ROOT / "docs" / "afternoon.md").read_text()
+    named = re.findall(r"\*Read:\*(.*?)(?:\*Look up|\n\n)", text, re.S)
+    files = [ROOT / "src" / "luminal" / file for part in named
+             for file in re.findall(r"`([\w/]+\.py)`", part)]  # fmt: skip
+    assert len(files) > 8
+    assert sum(len(words.split()) for words in (text, *map(Path.read_text, files))) < 12_500
+
+
 def test_what_is_said_to_be_installed_is_ours():
     """Every optional part that a message names is one of the distribution, under its name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

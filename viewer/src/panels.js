@@ -225,9 +225,9 @@ export function rooflinePlot(plan, width, height) {
   const [left, top, right, bottom] = [80, 16, width - 20, height - 34];
   const low = Math.min(0.05, ...points.map((p) => p.a)), high = Math.max(200, ...points.map((p) => p.a * 1.5));
   const highest = Math.max(...shown.map(([, rate]) => rate));
-  const least = Math.min(...points.map((p) => p.f)) / 2, most = Math.max(best, highest) * 1.6;
+  const most = Math.max(best, highest) * 1.6, least = Math.max(most / 1e5, Math.min(...points.map((p) => p.f)) / 2);
   const x = (a) => left + ((right - left) * Math.log(a / low)) / Math.log(high / low);
-  const y = (f) => bottom - ((bottom - top) * Math.log(f / least)) / Math.log(most / least);
+  const y = (f) => bottom - ((bottom - top) * Math.max(0, Math.log(f / least))) / Math.log(most / least);
   const grid = powers(low, high).map((a) => `<line class="axis" x1="${x(a)}" x2="${x(a)}" y1="${top}" y2="${bottom}"/>
     <text x="${x(a)}" y="${bottom + 14}" text-anchor="middle">${a}</text>`).join("")
     + powers(least, most).map((f) => `<line class="axis" x1="${left}" x2="${right}" y1="${y(f)}" y2="${y(f)}"/>

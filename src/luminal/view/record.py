@@ -189,8 +189,10 @@ def _modules(made: Executable, seen: Inspected) -> list[str]:
     recorded = _recorded(program, made.report)
     regions = [recorded[c.region] if c.region < len(recorded) else [""] for c in plan.calls]
     known = {_without_phase(scope) for scope in program.graph.scopes.values() if scope}
-    owners = {number: owner for number, memory in enumerate(plan.memories)
-              if memory.kind in GIVEN and (owner := memory.name.rpartition(".")[0]) in known}
+    names = {_plain(module): module for module in known}  # exported models flatten their names
+    given = {n: _plain(m.name) for n, m in enumerate(plan.memories) if m.kind in GIVEN}
+    owners = {number: names[owner] for number, name in given.items()
+              if (owner := name.rpartition("_")[0]) in names}  # fmt: skip
     found = dict[int, str]()
     for number, call in enumerate(plan.calls):
         reads, writes = plan.touched(call)
@@ -219,6 +221,11 @@ def _most_common(scopes: Iterable[str]) -> str:
     """Of those that have a name; of several the first."""
     counts = Counter(scope for scope in scopes if scope)
     return max(counts, key=lambda name: counts[name]) if counts else ""
+
+
+def _plain(name: str) -> str:
+    """As an identifier, without the mark of a parameter or buffer in programs of torch.export."""
+    return name.replace(".", "_").removeprefix("p_").removeprefix("b_")
 
 
 def _without_phase(module: str) -> str:
