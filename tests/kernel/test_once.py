@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -21,13 +22,14 @@ from luminal import ops, train
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import bf16
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Kernel
+from luminal.kernel.kernel import Kernel, Value
 from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
-from luminal.scheduling import once
+from luminal.scheduling import once, several
 from luminal.scheduling.default import default_schedule, drafted
+from luminal.scheduling.draft import Draft
 from luminal.scheduling.laid_out import makers_apart
-from luminal.scheduling.once import NAME, made_once
+from luminal.scheduling.once import NAME
 from luminal.scheduling.prepare import prepare
 
 TARGET = named("avx512")
@@ -103,15 +105,17 @@ def test_what_is_made_once_changes_no_result(
     case: tuple[Any, str], sides: tuple[int, ...], padded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, dtype = case
-    every, tried = once._sides, once._tried
-    monkeypatch.setattr(once, "LEAST_POINTS", 0)
-    monkeypatch.setattr(once, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(once, "GAIN", inf)
-    monkeypatch.setattr(once, "_makes_operands", lambda draft: True)
-    monkeypatch.setattr(once, "_sides", lambda k, name: [s for s in every(k, name) if s == sides])
-    monkeypatch.setattr(
-        once, "_tried", lambda k, n, s, way, t: tried(k, n, s, way, t) if way == padded else None
-    )
+    monkeypatch.setattr(several, "LEAST_POINTS", 0)
+    monkeypatch.setattr(several, "LEAST_LAUNCHES", 0.0)
+    monkeypatch.setattr(several, "GAIN", inf)
+
+    def way(kernel: Kernel, draft: Draft, products: list[Value]) -> Iterator[list[Kernel]]:
+        """This one, once."""
+        for v in products:
+            if all(once._movable(kernel, v.factors[n]) for n in sides):
+                yield once._apart(kernel, v, sides, padded)
+
+    monkeypatch.setattr(several, "_ways", way)
     cx = luminal.Graph()
     function(cx, dtype).output()
     rt = cx.compile(device="cpu", threads=2, cache=False, database=False)
@@ -183,9 +187,9 @@ def test_pairs_of_rows_are_read_line_by_line() -> None:
 def test_what_changes_is_made_once_and_constants_are_packed() -> None:
     """The same convolution; a weight that is known before a run needs no kernel."""
     (fixed,) = prepare(cases.convolution(128, 16, 128, 3, batch=16), TARGET)
-    assert made_once(fixed, TARGET) == [fixed]
+    assert several.several(fixed, TARGET) == [fixed]
     buffers = tuple(replace(b, constant=False) for b in fixed.buffers)
-    *makers, reader = made_once(replace(fixed, buffers=buffers), TARGET)
+    *makers, reader = several.several(replace(fixed, buffers=buffers), TARGET)
     assert makers_apart([*makers, reader]) == (makers, [reader])
     assert {m.outputs[0] for m in makers} == {b.name for b in reader.buffers if b.constant}
     assert not makes_operands(reader) and makes_operands(replace(fixed, buffers=buffers))
@@ -207,7 +211,7 @@ def test_long_arrays_beside_a_short_product_are_walked_by_a_kernel_of_their_own(
          value("new", "nk", add(load("w", "n", "k"), read("acc")), store=store("w2", "n", "k"))],
     )  # fmt: skip
     (whole,) = prepare(kernel, TARGET)
-    *first, last = made_once(whole, TARGET)
+    *first, last = several.several(whole, TARGET)
     assert bool(first) == apart and last.outputs == ("m2", "w2")
     assert apart == any(b.name in first[-1].outputs for b in last.buffers if first)
 
@@ -218,4 +222,4 @@ def makes_operands(kernel: Kernel) -> bool:
 
 def test_little_work_is_left_alone() -> None:
     (kernel,) = prepare(cases.gemm(16, 16, 16, constant=False), TARGET)
-    assert made_once(kernel, TARGET) == [kernel]
+    assert several.several(kernel, TARGET) == [kernel]

@@ -5,8 +5,7 @@
 The reader may choose how `op` lies, as it may for a constant: its schedule decides, and the kernel
 before writes that layout (`laid_out`). Constants are packed when they are set, so this is for what
 changes between calls: weights that are trained, activations, and the windows of an image, written
-out or left in a copy of the image with its padding, which needs no conditions. Only where the
-kernels together are estimated to take clearly less time than the one.
+out or left in a copy of the image with its padding, which needs no conditions.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from itertools import combinations
 from math import inf, prod
 from typing import TypeAlias
 
-from ..errors import Illegal
 from ..graph.index import Index
 from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
@@ -36,20 +34,8 @@ from ..kernel.kernel import (
     walk,
 )
 from ..kernel.merge import merge_axes
-from ..kernel.target import Target
-from ..kernel.work import extents_at, usual_sizes
-from .apart import threads_apart
-from .default import drafted
-from .divide import divided, trimmed
-from .draft import Draft
-from .estimate import again, estimate, late
-from .laid_out import laid_out
+from .divide import trimmed
 
-LEAST_SECONDS = 2e-5  # of a kernel: below, another one before it does not pay
-LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
-GAIN = 0.8  # of the time with the operands made inside, at most
-APART = 0.9  # the same for a product that would be done again and again
-FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
 NAME = "once"  # how the buffers of this module are called
 
 # axes of the kernel that makes an operand, its elements there, where the reader finds them, and the
@@ -57,138 +43,32 @@ NAME = "once"  # how the buffers of this module are called
 Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...], tuple[Index, ...]]
 
 
-def made_once(kernel: Kernel, target: Target) -> list[Kernel]:
-    """The kernels that take the place of a prepared one: operands that are made before it, first.
-    What they write are buffers that it has as constants: of a free layout."""
-    parts = threads_apart(kernel, target) if target.group > 1 else [kernel]
-    return [each for part in parts for each in _made_once(part, target)]
+def operands_before(kernel: Kernel, value: Value) -> Iterator[list[Kernel]]:
+    """Kernels in the place of one: some that make operands of a product, and the one that reads
+    them, last. What they write are buffers that it has as constants: of a free layout."""
+    free = [n for n, side in enumerate(value.factors) if _movable(kernel, side)]
+    ways = [(some, False) for count in (1, 2) for some in combinations(free, count)]
+    ways += [(some, True) for some, _ in ways[-1:]]
+    yield from filter(None, (_apart(kernel, value, *way) for way in ways))
 
 
-def _made_once(kernel: Kernel, target: Target) -> list[Kernel]:
-    names = [v.name for v in kernel.values if any(_sides(kernel, v.name))]
-    if not any(_large(kernel, name, target) for name in names):
-        return [kernel]
-    try:
-        draft = drafted(kernel, target)
-    except Illegal:
-        return [kernel]
-    best = estimate(draft)
-    if best < LEAST_SECONDS:
-        return [kernel]
-    if target.group > 1:
-        return _before(kernel, draft, names if _across_threads(draft) else [])
-    if halves := _computed_again(kernel, draft, best):
-        return [part for half in halves for part in made_once(half, target)]
-    *makers, kernel = _before(kernel, draft, names if _makes_operands(draft) else [])
-    return [*makers, *_streams_apart(kernel, drafted(kernel, target) if makers else draft)]
-
-
-def _before(kernel: Kernel, draft: Draft, names: Sequence[str]) -> list[Kernel]:
-    """The kernels that make operands of these products, and the one that reads them."""
-    best, makers, target = estimate(draft), list[Kernel](), draft.target
-    for name in names:
-        every = [(sides, False) for sides in _sides(kernel, name)]
-        every += [(sides, True) for sides, _ in every[-1:]]
-        tried = [_tried(kernel, name, *each, target) for each in every]
-        seconds, made = min(filter(None, tried), key=lambda each: each[0], default=(best, []))
-        if seconds < GAIN * best:
-            best, (*first, kernel) = seconds, made
-            makers += first
-    return [*makers, kernel]
-
-
-def _across_threads(draft: Draft) -> bool:
-    """Lanes of a GPU are positions of a sum of products, because these lie side by side."""
-    tile = draft.found.tile
-    return tile is not None and tile.reduced and not (tile.rows or draft.found.streams)
-
-
-def _streams_apart(kernel: Kernel, draft: Draft) -> tuple[Kernel, ...]:
-    """The kernel, or its product and behind it what is made of that: where it walks long arrays a
-    few lines at a time, in the product's tiles (a weight's gradient, and its update). What sums the
-    product up again keeps it in registers."""
-    target, whole = draft.target, estimate(draft)
-    beside = [v for v in draft.found.values if v not in draft.found.group]
-    cold = sum(late(draft, v) * draft.facts.points(v) for v in beside)
-    summed = any(v.reduction and {u.name for u in draft.found.group} & v.reads() for v in beside)
-    little = cold / target.clock / target.threads < (1 - GAIN) * whole
-    if draft.found.streams or summed or little:
-        return (kernel,)
-    halves = divided(kernel)
-    try:
-        apart = _in_turn(halves, target)
-    except Illegal:
-        return (kernel,)
-    return halves if len(halves) == 2 and apart < GAIN * whole else (kernel,)
-
-
-def _computed_again(kernel: Kernel, draft: Draft, whole: float) -> tuple[Kernel, ...]:
-    """Two kernels in place of one whose loops walk over more axes than one of its products has."""
-    if not any(v.factors and again(draft, v) > 1 for v in draft.found.values):
-        return ()
-    halves = divided(kernel)
-    try:
-        apart = _in_turn(halves, draft.target)
-    except Illegal:
-        return ()
-    return halves if len(halves) == 2 and apart < APART * whole else ()
-
-
-def _in_turn(parts: Sequence[Kernel], target: Target) -> float:
-    """What kernels take one after the other."""
-    return target.launch + sum(estimate(drafted(part, target)) for part in parts)
-
-
-def _large(kernel: Kernel, name: str, target: Target) -> bool:
-    sizes = extents_at(kernel, usual_sizes(kernel, target.hint))
-    return prod(sizes[a] for a in kernel.value(name).points) >= LEAST_POINTS
-
-
-def _makes_operands(draft: Draft) -> bool:
-    """Each unit of work makes some for itself."""
-    return bool(draft.operands)
-
-
-def _sides(kernel: Kernel, name: str) -> Iterator[tuple[int, ...]]:
-    """The operands of a product that could be made before: alone, and together."""
-    value = next((v for v in kernel.values if v.name == name), None)
-    sides = value.factors if value is not None else ()
-    free = [n for n, side in enumerate(sides) if _movable(kernel, side)]
-    yield from (some for count in (1, 2) for some in combinations(free, count))
+def movable(kernel: Kernel, value: Value) -> bool:
+    """A product has operands that could be made before."""
+    return any(_movable(kernel, side) for side in value.factors)
 
 
 def _movable(kernel: Kernel, side: Expression) -> bool:
-    """It depends on what changes between calls, and on nothing that the kernel itself makes."""
+    """It depends on what changes between calls, and on nothing that is made for this kernel."""
     loads = [e for e in walk(side) if isinstance(e, Load)]
     alone = not any(isinstance(e, Read) or (isinstance(e, Load) and e.slots) for e in walk(side))
-    return alone and any(not kernel.buffer(e.buffer).constant for e in loads)
+    given = (b for b in map(kernel.buffer, (e.buffer for e in loads)) if not b.constant)
+    return alone and any(not b.name.startswith(NAME) for b in given)
 
 
-def _tried(
-    kernel: Kernel, name: str, sides: Sequence[int], padded: bool, target: Target
-) -> tuple[float, list[Kernel]] | None:
-    """The estimated seconds with these operands made before, and the kernels; padded: windows are
-    not spelled out, but what they look at is copied with its padding."""
-    made = _apart(kernel, kernel.value(name), sides, padded)
-    if made is None:
-        return None
-    makers, reader = made
-    try:
-        draft = drafted(reader, target)
-        layouts = draft.finish()[1].layouts
-        free = {b: layouts.get(b.name, ()) for b in reader.buffers}
-        first = [each for maker in makers for each in laid_out(maker, free)]
-        seconds = estimate(draft) + sum(_making(each, target) for each in first)
-    except Illegal:
-        return None
-    return seconds, [*makers, reader]
-
-
-def _apart(
-    kernel: Kernel, value: Value, sides: Sequence[int], padded: bool
-) -> tuple[list[Kernel], Kernel] | None:
-    """A kernel for each of the operands, and the one that reads them. None where none of them are
-    windows, though they shall be padded."""
+def _apart(kernel: Kernel, value: Value, sides: Sequence[int], padded: bool) -> list[Kernel]:
+    """A kernel for each of the operands, and the one that reads them. padded: windows are not
+    spelled out, but what they look at is copied with its padding; nothing where none of them are
+    windows."""
     args, buffers, makers = list(value.factors), list(kernel.buffers), list[Kernel]()
     for n in sides:
         body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
@@ -208,11 +88,11 @@ def _apart(
         load = Guard(left, load, Constant(0, body.dtype)) if left else load
         args[n] = load if body is args[n] else Apply("cast", (load,), args[n].dtype)
     if padded and all(b.constant for b in buffers[len(kernel.buffers) :]):
-        return None
+        return []
     reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain={})
     values = tuple(reads if v is value else v for v in kernel.values)
     reader = trimmed(replace(kernel, buffers=tuple(buffers), values=values))
-    return makers, _unasked(derive_domains(merge_axes(reader)))
+    return [*makers, _unasked(derive_domains(merge_axes(reader)))]
 
 
 def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
@@ -293,11 +173,3 @@ def _narrow(side: Expression) -> Expression:
     if isinstance(side, Apply) and side.op == "cast":
         return side.args[0] if side.args[0].dtype.bytes < side.dtype.bytes else side
     return side
-
-
-def _making(maker: Kernel, target: Target) -> float:
-    """Seconds of a kernel that makes an operand."""
-    draft = drafted(maker, target)
-    (value,) = draft.found.values
-    moved = 2 * value.dtype.bytes * draft.facts.points(value)
-    return target.launch + max(estimate(draft), moved / (FAST * target.bandwidth))

@@ -25,8 +25,8 @@ from ..progress import Line
 from ..rewrite.optimise import Chooser
 from ..runtime.report import Candidate
 from ..scheduling.decisions import Choices, Decision, Decisions
-from ..scheduling.once import made_once
 from ..scheduling.prepare import prepare
+from ..scheduling.several import several
 from .database import Database, Tuned, compiler_version, key_of, user_path
 from .kernel_search import KernelSearch, Limit
 from .measure import Measurer
@@ -234,7 +234,7 @@ class Tuning:
             parts = prepare(kernel, self.target, Decisions(choices))
         except Illegal:
             parts = prepare(kernel, self.target)
-        return [piece for part in parts for piece in made_once(part, self.target)]
+        return [piece for part in parts for piece in several(part, self.target)]
 
     def measured_parts(self, kernel: Kernel, budget: Budget) -> list[Kernel]:
         """As `prepared`, after trying the other numbers of parts while there is time."""

@@ -1,0 +1,125 @@
+"""Several kernels in the place of one, where together they are estimated to take clearly less time:
+
+    operands that all units of work would lay out again are made before (`once`)
+    a sum, and behind it what reads it: few rows leave the threads of a GPU without work; loops
+    would do a product again, or walk long arrays in the steps of its tiles
+
+The cheapest way is taken, and each of its kernels is looked at again. One estimate prices them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf, prod
+
+from ..errors import Illegal
+from ..kernel.kernel import Buffer, Kernel, Value
+from ..kernel.schedule import Layout
+from ..kernel.target import Target
+from ..kernel.work import extents_at, usual_sizes, work
+from .default import drafted
+from .divide import apart
+from .draft import Draft
+from .estimate import again, estimate, kept_bytes, late
+from .laid_out import laid_out, makers_apart
+from .once import movable, operands_before
+
+GAIN = 0.85  # of the time of one kernel, at most
+LEAST_LAUNCHES = 3  # that a kernel takes as long as, before others in its place are looked at
+LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
+FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
+
+
+def several(kernel: Kernel, target: Target) -> list[Kernel]:
+    """The kernels that take the place of a prepared one, in order. Operands that are made before
+    are constants to their reader: of a free layout."""
+    products = [v for v in kernel.values if movable(kernel, v)]
+    if not any(_large(kernel, v, target) for v in products) and target.group == 1:
+        return [kernel]
+    try:
+        draft = drafted(kernel, target)
+    except Illegal:
+        return [kernel]
+    whole = _taken(draft)
+    if whole < LEAST_LAUNCHES * target.launch:
+        return [kernel]
+    priced = [(_seconds(parts, target), parts) for parts in _ways(kernel, draft, products)]
+    seconds, best = min(priced, key=lambda way: way[0], default=(inf, []))
+    if seconds >= GAIN * whole:
+        return [kernel]
+    return [each for part in best for each in several(part, target)]
+
+
+def _large(kernel: Kernel, value: Value, target: Target) -> bool:
+    sizes = extents_at(kernel, usual_sizes(kernel, target.hint))
+    return prod(sizes[a] for a in value.points) >= LEAST_POINTS
+
+
+# ---- what they take
+
+
+def _seconds(parts: Sequence[Kernel], target: Target) -> float:
+    """Of kernels one after the other, operands in their readers' layouts; infinitely many where one
+    has no schedule."""
+    makers, readers = makers_apart(parts)
+    layouts = dict[Buffer, Layout]()
+    try:
+        drafts = [drafted(reader, target) for reader in readers]
+        for reader, draft in zip(readers, drafts if makers else []):
+            chosen = draft.finish()[1].layouts
+            layouts |= {b: chosen.get(b.name, ()) for b in reader.buffers}
+        drafts += [drafted(e, target) for maker in makers for e in laid_out(maker, layouts)]
+    except Illegal:
+        return inf
+    return sum(map(_taken, drafts))
+
+
+def _taken(draft: Draft) -> float:
+    target, kernel = draft.target, draft.facts.kernel
+    if target.group > 1 and kept_bytes(draft) > target.shared:
+        return inf
+    return target.launch + max(estimate(draft), work(kernel).bytes / (FAST * target.bandwidth))
+
+
+# ---- ways
+
+
+def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[Sequence[Kernel]]:
+    threads, tile = draft.target.group > 1, draft.found.tile
+    across = tile and tile.reduced and not (tile.rows or draft.found.streams)
+    if across if threads else draft.operands:  # lanes along a sum; each unit makes some for itself
+        for value in products:
+            yield from operands_before(kernel, value)
+    if threads or _walked_badly(draft):
+        yield from _behind_sums(kernel)
+
+
+def _walked_badly(draft: Draft) -> bool:
+    """A product's loops walk over axes that it lacks, or arrays beside it a few lines at a time."""
+    target, values = draft.target, draft.found.values
+    beside = [v for v in values if v not in draft.found.group]
+    cold = sum(late(draft, v) * draft.facts.points(v) for v in beside)
+    waits = cold / target.clock / target.threads > (1 - GAIN) * estimate(draft)
+    return waits or any(v.factors and again(draft, v) > 1 for v in values)
+
+
+def _behind_sums(kernel: Kernel) -> Iterator[tuple[Kernel, Kernel]]:
+    """A sum with what it needs, and the others: these make again what is made of each element. A
+    stream stays whole."""
+    for v in kernel.values if not any(v.beside for v in kernel.values) else ():
+        first = _needed({v.name}, kernel.values)
+        rest = [u for u in kernel.values if u not in first and (u.store or u.reduction)]
+        if v.reduction is None or any(u.scans for u in first) or not any(u.store for u in rest):
+            continue
+        sums = [u for u in first if u.reduction]
+        rest = _needed({u.name for u in rest}, [u for u in kernel.values if u not in sums])
+        read = {name for u in rest for name in u.reads()}
+        yield apart(kernel, first, rest, [u for u in sums if u.name in read], direct=True)
+
+
+def _needed(names: set[str], among: Sequence[Value]) -> list[Value]:
+    """These values and all that they read, in order."""
+    found = set(names)
+    for v in among[::-1]:
+        found |= v.reads() if v.name in found else set()
+    return [v for v in among if v.name in found]
