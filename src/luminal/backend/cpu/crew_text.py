@@ -11,7 +11,7 @@ how many arrivals at barriers there have been ever, the plan posted last.
     finish  executes it as thread 0 and waits for all
     lead    post, wake sleepers, finish           (Linux)
     work    waits, by spinning and then asleep, executes, until a plan of negative length  (Linux)
-    timed   calls what its record names, and writes there when it began and ended  (Linux)
+    timed   executes a row, and writes behind it when each thread began and ended  (Linux)
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def crew_text(machine: Machine) -> str:
     text = loop_text.TEXT + _COMMON + (_FUTEX if sleeps else _NO_FUTEX)
     pause = "pause" if machine.is_x86 else "yield"
     names = {
+        **{f"{name}/8": at // 8 for name, at in CONTROL.items()},  # numbers of words
         "PAUSE": f'call void asm sideeffect "{pause}", "~{{memory}}"()',
         "FUTEX": FUTEX.get(machine.triple.split("-")[0], 0),
         **CONTROL,
@@ -65,16 +66,17 @@ out:
 
 define internal void @arrive(ptr %control) {
   %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
+  %resting = getelementptr i8, ptr %control, i64 $RESTING$
   %mine = atomicrmw add ptr %arrived, i64 1 seq_cst
-  call void @wake_resting(ptr %control)
+  call void @rouse(ptr %resting, ptr %arrived)
   ret void
 }
 
 define internal i64 @barrier(ptr %control, i64 %before, i64 %threads) {
 entry:
   %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
-  %patience.at = getelementptr i8, ptr %control, i64 $PATIENCE$
-  %patience = load i64, ptr %patience.at, align 8
+  %resting = getelementptr i8, ptr %control, i64 $RESTING$
+  %patience = call i64 @word(ptr %control, i64 $PATIENCE/8$)
   %all = add i64 %before, %threads
   call void @arrive(ptr %control)
   br label %look
@@ -91,22 +93,17 @@ wait:
   $PAUSE$
   br label %look
 rest:
-  call void @rest(ptr %control, i64 %now)
+  %seen = trunc i64 %now to i32
+  call void @doze(ptr %resting, ptr %arrived, i32 %seen)
   br label %look
 out:
   ret i64 %all
 }
 
-define internal i64 @execute(ptr %control, i64 %thread) {
+define internal i64 @rows(
+    ptr %control, ptr %table, i64 %count, i64 %base, i64 %thread, i64 %threads) {
 entry:
-  %table.at = getelementptr i8, ptr %control, i64 $TABLE$
-  %table = load ptr, ptr %table.at, align 8
-  %count.at = getelementptr i8, ptr %control, i64 $COUNT$
-  %count = load i64, ptr %count.at, align 8
-  %base.at = getelementptr i8, ptr %control, i64 $BASE$
-  %base = load i64, ptr %base.at, align 8
-  %threads.at = getelementptr i8, ptr %control, i64 $THREADS$
-  %threads = load i64, ptr %threads.at, align 8
+  %several = icmp ugt i64 %threads, 1
   %some = icmp sgt i64 %count, 0
   br i1 %some, label %entries, label %out
 entries:
@@ -114,8 +111,7 @@ entries:
   %before = phi i64 [%base, %entry], [%after, %following]
   %offset = mul i64 %i, 32
   %row = getelementptr i8, ptr %table, i64 %offset
-  %flags.at = getelementptr i8, ptr %row, i64 16
-  %flags = load i64, ptr %flags.at, align 8
+  %flags = call i64 @word(ptr %row, i64 2)
   %jump = call i64 @row(ptr %row, i64 %thread, i64 %threads)
   %following.row = add i64 %i, 1
   %next = add i64 %following.row, %jump
@@ -124,7 +120,8 @@ entries:
   %wanted = icmp ne i64 %barrier, 0
   %straight = icmp eq i64 %jump, 0
   %waits = and i1 %wanted, %straight
-  %meet = and i1 %more, %waits
+  %ready = and i1 %more, %several
+  %meet = and i1 %ready, %waits
   br i1 %meet, label %meeting, label %following
 meeting:
   %met = call i64 @barrier(ptr %control, i64 %before, i64 %threads)
@@ -134,6 +131,16 @@ following:
   br i1 %more, label %entries, label %out
 out:
   %end = phi i64 [%base, %entry], [%after, %following]
+  ret i64 %end
+}
+
+define internal i64 @execute(ptr %control, i64 %thread) {
+  %table = call ptr @pointer(ptr %control, i64 $TABLE/8$)
+  %count = call i64 @word(ptr %control, i64 $COUNT/8$)
+  %base = call i64 @word(ptr %control, i64 $BASE/8$)
+  %threads = call i64 @word(ptr %control, i64 $THREADS/8$)
+  %end = call i64 @rows(
+    ptr %control, ptr %table, i64 %count, i64 %base, i64 %thread, i64 %threads)
   ret i64 %end
 }
 
@@ -151,19 +158,7 @@ define void @post(ptr %control, ptr %table, i64 %count) {
 }
 
 define void @alone(ptr %table, i64 %count) {
-entry:
-  %some = icmp sgt i64 %count, 0
-  br i1 %some, label %entries, label %out
-entries:
-  %i = phi i64 [0, %entry], [%next, %entries]
-  %offset = mul i64 %i, 32
-  %row = getelementptr i8, ptr %table, i64 %offset
-  %jump = call i64 @row(ptr %row, i64 0, i64 1)
-  %following.row = add i64 %i, 1
-  %next = add i64 %following.row, %jump
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %entries, label %out
-out:
+  %end = call i64 @rows(ptr null, ptr %table, i64 %count, i64 0, i64 0, i64 1)
   ret void
 }
 
@@ -175,18 +170,17 @@ define void @step(ptr %control, i64 %thread) {
 
 define void @finish(ptr %control) {
   %end = call i64 @execute(ptr %control, i64 0)
-  %threads.at = getelementptr i8, ptr %control, i64 $THREADS$
-  %threads = load i64, ptr %threads.at, align 8
+  %threads = call i64 @word(ptr %control, i64 $THREADS/8$)
   %all = call i64 @barrier(ptr %control, i64 %end, i64 %threads)
   ret void
 }
 """
 
 _NO_FUTEX = """
-define internal void @wake_resting(ptr %control) {
+define internal void @rouse(ptr %sleepers, ptr %word) {
   ret void
 }
-define internal void @rest(ptr %control, i64 %seen) {
+define internal void @doze(ptr %sleepers, ptr %word, i32 %seen) {
   ret void
 }
 """
@@ -198,12 +192,31 @@ declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
 
+define internal void @doze(ptr %sleepers, ptr %word, i32 %seen) {
+  %more = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  %r = call i64 (i64, ...)
+    @syscall(i64 $FUTEX$, ptr %word, i32 128, i32 %seen, ptr null, ptr null, i32 0)
+  %fewer = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  ret void
+}
+
+define internal void @rouse(ptr %sleepers, ptr %word) {
+entry:
+  %count = load atomic i32, ptr %sleepers seq_cst, align 4
+  %some = icmp ne i32 %count, 0
+  br i1 %some, label %call, label %out
+call:
+  %r = call i64 (i64, ...)
+    @syscall(i64 $FUTEX$, ptr %word, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  br label %out
+out:
+  ret void
+}
+
 define void @work(ptr %control, i64 %thread) {
 entry:
   %sleepers = getelementptr i8, ptr %control, i64 $SLEEPERS$
-  %count.at = getelementptr i8, ptr %control, i64 $COUNT$
-  %spins.at = getelementptr i8, ptr %control, i64 $SPINS$
-  %spins = load i64, ptr %spins.at, align 8
+  %spins = call i64 @word(ptr %control, i64 $SPINS/8$)
   br label %idle
 idle:
   %last = phi i32 [0, %entry], [%generation, %run]
@@ -219,52 +232,18 @@ wait:
   %patient = icmp slt i64 %next, %spins
   br i1 %patient, label %look, label %sleep
 sleep:
-  %more = atomicrmw add ptr %sleepers, i32 1 seq_cst
-  br label %asleep
-asleep:
-  %r = call i64 (i64, ...)
-    @syscall(i64 $FUTEX$, ptr %control, i32 128, i32 %last, ptr null, ptr null, i32 0)
+  call void @doze(ptr %sleepers, ptr %control, i32 %last)
   %woken = load atomic i32, ptr %control seq_cst, align 4
   %really = icmp ne i32 %woken, %last
-  br i1 %really, label %awake, label %asleep
-awake:
-  %fewer = atomicrmw sub ptr %sleepers, i32 1 seq_cst
-  br label %go
+  br i1 %really, label %go, label %sleep
 go:
-  %generation = phi i32 [%seen, %look], [%woken, %awake]
-  %count = load i64, ptr %count.at, align 8
+  %generation = phi i32 [%seen, %look], [%woken, %sleep]
+  %count = call i64 @word(ptr %control, i64 $COUNT/8$)
   %stop = icmp slt i64 %count, 0
   br i1 %stop, label %out, label %run
 run:
   call void @step(ptr %control, i64 %thread)
   br label %idle
-out:
-  ret void
-}
-
-define internal void @rest(ptr %control, i64 %seen) {
-entry:
-  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
-  %resting = getelementptr i8, ptr %control, i64 $RESTING$
-  %low = trunc i64 %seen to i32
-  %more = atomicrmw add ptr %resting, i32 1 seq_cst
-  %r = call i64 (i64, ...)
-    @syscall(i64 $FUTEX$, ptr %arrived, i32 128, i32 %low, ptr null, ptr null, i32 0)
-  %fewer = atomicrmw sub ptr %resting, i32 1 seq_cst
-  ret void
-}
-
-define internal void @wake_resting(ptr %control) {
-entry:
-  %resting.at = getelementptr i8, ptr %control, i64 $RESTING$
-  %resting = load atomic i32, ptr %resting.at seq_cst, align 4
-  %some = icmp ne i32 %resting, 0
-  br i1 %some, label %call, label %out
-call:
-  %arrived = getelementptr i8, ptr %control, i64 $ARRIVED$
-  %r = call i64 (i64, ...)
-    @syscall(i64 $FUTEX$, ptr %arrived, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
-  br label %out
 out:
   ret void
 }
@@ -306,16 +285,8 @@ out:
 }
 
 define void @wake(ptr %control) {
-entry:
-  %sleepers.at = getelementptr i8, ptr %control, i64 $SLEEPERS$
-  %sleepers = load atomic i32, ptr %sleepers.at seq_cst, align 4
-  %some = icmp ne i32 %sleepers, 0
-  br i1 %some, label %call, label %out
-call:
-  %r = call i64 (i64, ...)
-    @syscall(i64 $FUTEX$, ptr %control, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
-  br label %out
-out:
+  %sleepers = getelementptr i8, ptr %control, i64 $SLEEPERS$
+  call void @rouse(ptr %sleepers, ptr %control)
   ret void
 }
 
@@ -331,17 +302,11 @@ define internal i64 @nanoseconds() {
 }
 
 define void @timed(ptr %record, i64 %thread, i64 %threads) {
-  %function = call ptr @pointer(ptr %record, i64 0)
-  %base = call i64 @word(ptr %record, i64 1)
-  %apart = call i64 @word(ptr %record, i64 2)
-  %mine = mul i64 %apart, %thread
-  %address = add i64 %base, %mine
-  %arguments = inttoptr i64 %address to ptr
-  %log.offset = mul i64 %thread, 16
-  %log.at = add i64 %log.offset, 24
-  %log = getelementptr i8, ptr %record, i64 %log.at
+  %words = mul i64 %thread, 2
+  %behind = add i64 %words, 4
+  %log = getelementptr i64, ptr %record, i64 %behind
   %began = call i64 @nanoseconds()
-  call void %function(ptr %arguments, i64 %thread, i64 %threads)
+  %jump = call i64 @row(ptr %record, i64 %thread, i64 %threads)
   %ended = call i64 @nanoseconds()
   store i64 %began, ptr %log, align 8
   %second = getelementptr i8, ptr %log, i64 8

@@ -188,15 +188,15 @@ def _traced(crew: Workers | Alone, entries: Sequence[Step]) -> np.ndarray:
     timed, meant = _native().timed, [entry for entry in entries if isinstance(entry, Entry)]
     if timed is None:
         raise Unsupported("runs are traced on Linux only: profile() times kernels alone")
-    records = np.zeros((len(meant), 3 + 2 * crew.threads), np.int64)
+    records = np.zeros((len(meant), 4 + 2 * crew.threads), np.int64)
     for record, entry in zip(records, meant):
-        record[:3] = entry.function, entry.arguments, entry.apart
+        record[:4] = entry.function, entry.arguments, 0, entry.apart
     addresses = iter(records.ctypes.data + records.strides[0] * np.arange(len(meant)))
     crew.run(table([
         Entry(timed, int(next(addresses)), entry.barrier) if isinstance(entry, Entry) else entry
         for entry in entries
     ]))  # fmt: skip
-    times: np.ndarray = records[:, 3:].reshape(len(meant), crew.threads, 2) / 1e9
+    times: np.ndarray = records[:, 4:].reshape(len(meant), crew.threads, 2) / 1e9
     return times
 
 
