@@ -68,8 +68,8 @@ class Draft:
         """One point inside the room: no loops of its own."""
         self.paths[value.name] = room.outer
 
-    def put(self, value: Value, room: Room, tile: Tile) -> None:
-        """A value with this tile."""
+    def put(self, value: Value, room: Room, tile: Tile, turns: int = 0) -> None:
+        """A value with this tile. turns: of a sum that are written out, if that is decided."""
         if value.reduction is None and all(room.point(a, self.facts) for a in value.axes):
             self.bare(value, room)
             return
@@ -77,7 +77,7 @@ class Draft:
         lane = tile.lane if tile.lane and not tile.reduced else None
         self.facts.lane_of[value.name] = lane
         self.tiles[value.name] = tile
-        loops = inner(value, tile, self.facts, room)
+        loops = inner(value, tile, self.facts, room, turns)
         self.paths[value.name] = room.outer + tuple(loops)
         if not value.store and lane in value.axes:
             self.axes[value.name] = (*(a for a in value.axes if a != lane), str(lane))

@@ -97,7 +97,8 @@ def joint_frame(draft: Draft) -> None:
             draft.own(v, base)
         elif depth := _depth(draft, v, shared):
             inside = nest if depth == len(shared) else _units(room, shared[:depth])
-            _put(draft, v, inside, tile, written)
+            own = tile if v in found.group else replace(tile, pair=None)
+            draft.put(v, inside, own, max(1, written // tile.vectors))
         elif tile.lane in v.axes:
             draft.put(v, room, tile if v in found.group else replace(tile, pair=None))
         else:
@@ -171,27 +172,3 @@ def _written(draft: Draft, sums: list[Value], tile: Tile) -> int:
     assert main is not None
     short = tile.pair is not None and tile.pair[0].most < inf
     return tile.vectors * _deep(draft, main, tile) if short and sums[0].dtype is i32 else WRITTEN
-
-
-def _put(draft: Draft, v: Value, nest: Room, tile: Tile, written: int) -> None:
-    """A value inside the nest, `written` steps of its sum written out."""
-    lane, size = tile.lane, tile.size(tile.lane)
-    loops = [Loop(a, 1, "unroll") for a in tile.sizes if a != lane and a in v.points]
-    loops += [Loop(lane, tile.width, "unroll")] if size > tile.width else []
-    loops.append(Loop(lane, 1, "vector"))
-    own = [a for a in v.over if a not in nest.within and a not in draft.facts.single]
-    pair = tile.pair if v in draft.found.group else None
-    steps = {a: pair[0].collapse if pair and a == pair[1] else 1 for a in own}
-    over: list[tuple[str, int, int]] = []  # axis, step of its loop, step of what is written out
-    left = max(1, written // tile.vectors)
-    for a in own[::-1]:
-        turns = draft.size[a] // steps[a]
-        many = max(n for n in range(1, turns + 1) if turns % n == 0 and n <= left)
-        left = max(1, left // turns)
-        over = [*over, (a, many * steps[a], steps[a])]
-    serial = [Loop(a, outer) for a, outer, _ in over[::-1] if outer < draft.size[a]]
-    spelled = [Loop(a, step, "unroll") for a, outer, step in over[::-1] if outer > step]
-    last = [Loop(pair[1], 1, "collapse")] if pair else []
-    rest = [Loop(a, 1) for a in v.axes if a not in nest.within]
-    draft.facts.lane_of[v.name], draft.tiles[v.name] = lane, tile
-    draft.paths[v.name] = nest.outer + tuple(rest + serial + spelled + loops + last)

@@ -80,7 +80,7 @@ def narrowed(value: Value, tile: Tile, facts: Facts) -> Tile:
     return replace(tile, sizes={**tile.sizes, tile.lane: extent}, width=extent)
 
 
-def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
+def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list[Loop]:
     """The loops of a value below the shared ones, for a tile that fits: other axes one by one,
     steps of the tile, reduced axes, and the tile written out."""
     lane, width, rows = tile.lane, tile.width, [a for a in tile.sizes if a != tile.lane]
@@ -97,7 +97,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room) -> list[Loop]:
         return [*loops, Loop(tile.across, 1, "unroll"), Loop(lane, 1, "vector")]
     for a in ([lane] if lane in value.axes and not tile.reduced else []) + rows:
         loops += room.walk(a, tile.sizes[a])
-    serial, written = _reduced(value, tile, facts, room)
+    serial, written = _reduced(value, tile, facts, room, most)
     loops += serial
     if tile.reduced:
         block = width * tile.partial
@@ -140,17 +140,19 @@ def _conditional(
 
 
 def _reduced(
-    value: Value, tile: Tile, facts: Facts, room: Room
+    value: Value, tile: Tile, facts: Facts, room: Room, left: int
 ) -> tuple[list[Loop], list[Loop]]:
     """The loops over reduced axes that are not lanes: short ones are written out whole, the next
     one a little, from the innermost on; beside lanes that are reduced only on a GPU. Neighbouring
-    positions of a window share elements, digits of packed numbers whole vectors."""
+    positions of a window share elements, digits of packed numbers whole vectors. left: turns that
+    are written out, in the order that the value has, if that is decided."""
     deep, parts = tile.deep
     over = [a for a in value.over if a not in (tile.lane, deep) and not room.point(a, facts)]
     bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
     bounded = [a for a in over if a in bounds and a not in room.within]
     over = [a for a in over if a not in bounded]
-    over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a), -_leap(value, facts, a)))
+    if not left:
+        over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a), -_leap(value, facts, a)))
     folded = tile.reduced and facts.target.group == 1
     body = 0 if value.scans or folded else tile.vectors * tile.partial
     each = 1 + int(weight(value.body))
@@ -163,7 +165,11 @@ def _reduced(
         fixed = a in room.within or facts.static[a]
         most = UNROLLED if written else WHOLE
         whole = fixed and 0 < body * turns <= min(most, LONGEST // each) and turns <= WINDOW
-        many = turns if whole else _times(value, facts, turns if fixed else 0, body, each)
+        if left:
+            many = max(n for n in range(1, turns + 1) if turns % n == 0 and n <= left)
+            whole, left = many == turns, max(1, left // turns)
+        else:
+            many = turns if whole else _times(value, facts, turns if fixed else 0, body, each)
         if tile.pair and tile.pair[0].staged:
             whole, many = False, 1
         if not (whole and many > 1 and a not in room.within):
