@@ -41,7 +41,7 @@ def test_a_candidate_is_checked_and_timed_by_the_devices_clock() -> None:
     default = space.default
     first = made.attempt(0, default.kernel, default.schedule)
     assert first.status == "ok" and first.seconds > 0, first.detail
-    made.begin(1, default.kernel, default.schedule)
+    made.begin([(1, default.kernel, default.schedule)])
     again = made.attempt(1, default.kernel, default.schedule)
     assert again.seconds == pytest.approx(first.seconds) and not made.begun
     assert made.race([0, 1], 5, 1.0) == {0: [first.seconds], 1: [first.seconds]}

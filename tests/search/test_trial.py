@@ -50,7 +50,7 @@ def test_writes_behind_the_end_are_found():
     bench = Bench(space.kernel, TARGET, cpu)
     built = bench.stand.begin(space.default.kernel, space.default.schedule)
     launch = Launch(built, cpu, 1, {}, [bench.cases[0].given])
-    launch.run(bench.stand.crew)
+    launch.run()
     assert launch.overrun() == ""
     name, array = next(iter(launch.places[0].items()))
     longer = np.lib.stride_tricks.as_strided(array.reshape(-1), (array.size + 1,), (4,))
@@ -62,7 +62,7 @@ def test_a_candidate_is_timed_beside_the_default(monkeypatch):
     """A machine that grows slower makes no candidate slower than the default."""
     clock = [1e-6]
 
-    def sample(self, crew):
+    def sample(self):
         clock[0] *= 1.05
         return clock[0]
 

@@ -8,14 +8,11 @@ from typing import Any
 from .. import cores
 from ..backend.contract import Accelerator
 from ..children import serve
-from ..kernel.kernel import Kernel
-from ..kernel.schedule import Schedule
-from ..kernel.target import Target
-from .trial import Bench, Result
+from .trial import Bench
 
 
 class Server:
-    """Answers messages; methods without an underscore are their names."""
+    """Answers messages: what the bench of a kernel is asked, by name, and two of its own."""
 
     def __init__(self) -> None:
         self._bench: Bench | None = None
@@ -23,32 +20,15 @@ class Server:
     def answer(self, message: tuple[Any, ...]) -> Any:
         """The answer to one message."""
         name, *args = message
-        return getattr(self, f"do_{name}")(*args)
-
-    def do_open(
-        self, kernel: Kernel, target: Target, backend: str | Accelerator, seed: int
-    ) -> None:
-        """The kernel that the following messages are about."""
-        self._bench = None  # frees its arrays first
-        self._bench = Bench(kernel, target, _backend(backend), seed)
-
-    def do_begin(self, batch: list[tuple[int, Kernel, Schedule]]) -> None:
-        """Candidates to build beside each other."""
-        assert self._bench is not None
-        for candidate in batch:
-            self._bench.begin(*candidate)
-
-    def do_attempt(self, number: int, kernel: Kernel, schedule: Schedule, limit: float) -> Result:
-        assert self._bench is not None
-        return self._bench.attempt(number, kernel, schedule, limit)
-
-    def do_race(self, numbers: list[int], rounds: int, seconds: float) -> dict[int, list[float]]:
-        assert self._bench is not None
-        return self._bench.race(numbers, rounds, seconds)
-
-    def do_rates(self, backend: str | Accelerator, threads: int) -> dict[str, float]:
-        """What the machine can do at most."""
-        return dict(_backend(backend).rates(threads))
+        if name == "rates":  # what the machine can do at most
+            backend, threads = args
+            return dict(_backend(backend).rates(threads))
+        if name == "open":  # the kernel that the following messages are about
+            self._bench = None  # frees its arrays first
+            kernel, target, backend, seed = args
+            self._bench = Bench(kernel, target, _backend(backend), seed)
+            return None
+        return getattr(self._bench, name)(*args)
 
 
 def _backend(named: str | Accelerator) -> Any:

@@ -14,14 +14,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..backend.contract import Accelerator, Backend, Code
 from ..backend.devices import Device
-from ..backend.table import Crew, Entry
+from ..backend.table import Entry
 from ..errors import CompileError
 from ..kernel.kernel import Buffer, Kernel
 from ..kernel.layout import pack
@@ -121,10 +120,11 @@ class Bench:
 
     # ---- one candidate
 
-    def begin(self, number: int, kernel: Kernel, schedule: Schedule) -> None:
+    def begin(self, batch: Iterable[tuple[int, Kernel, Schedule]]) -> None:
         """Candidates that `attempt` will come to. What is wrong with one is said there."""
-        with suppress(CompileError):
-            self.begun[number] = self.stand.begin(kernel, schedule)
+        for number, kernel, schedule in batch:
+            with suppress(CompileError):
+                self.begun[number] = self.stand.begin(kernel, schedule)
 
     def attempt(
         self, number: int, kernel: Kernel, schedule: Schedule, limit: float = 0.0
@@ -199,7 +199,6 @@ class HostStand:
 
     def __init__(self, kernel: Kernel, target: Target, backend: Backend) -> None:
         self.kernel, self.target, self.backend = kernel, target, backend
-        self.crew = backend.crew(target.threads)
         self._sets: list[Arrays] = []
 
     def begin(self, kernel: Kernel, schedule: Schedule) -> Built:
@@ -217,7 +216,7 @@ class HostStand:
 
     def timed(
         self, built: Built, given: Arrays, sizes: Mapping[str, int], copies: int
-    ) -> HostTimed:
+    ) -> Launch:
         constant = {b.name for b in self.kernel.buffers if b.constant}
         while len(self._sets) < copies:  # of all buffers that no schedule lays out anew
             self._sets.append({name: _copy(self.backend, array) for name, array in given.items()
@@ -225,25 +224,14 @@ class HostStand:
         constants = {name: given[name] for name in constant}
         sets = [{**changing, **constants} for changing in self._sets]
         launch = Launch(built, self.backend, self.target.threads, sizes, sets, keep=True)
-        launch.calibrate(self.crew)
-        return HostTimed(launch, self.crew)
-
-
-class HostTimed:
-    """Calls of a candidate, timed together; see `Timed`."""
-
-    def __init__(self, launch: Launch, crew: Crew) -> None:
-        self.steady = False
-        self.count, self._sample = launch.count, partial(launch.sample, crew)
-
-    def sample(self) -> float:
-        return self._sample()
+        launch.calibrate()
+        return launch
 
 
 def tried(built: Built, backend: Backend, threads: int, case: Case) -> tuple[str, Arrays]:
     """(what is wrong with the results of one case, empty if nothing is; the results)."""
     launch = Launch(built, backend, threads, case.sizes, [case.given])
-    launch.run(backend.crew(threads))
+    launch.run()
     outputs = launch.arrays(case.judge.looked)
     if launch.overrun():
         return f"a write behind the end of {launch.overrun()}", outputs
@@ -252,13 +240,17 @@ def tried(built: Built, backend: Backend, threads: int, case: Case) -> tuple[str
 
 
 class Launch:
-    """A built kernel on sets of arrays. keep: arrays that need no packing are used as they are."""
+    """A built kernel on sets of arrays; see `Timed`. keep: arrays that need no packing are used as
+    they are."""
+
+    steady = False
 
     def __init__(
         self, built: Built, backend: Backend, threads: int, sizes: Mapping[str, int],
         sets: Iterable[Arrays], keep: bool = False,
     ) -> None:  # fmt: skip
         self.built, self.backend, self.threads = built, backend, threads
+        self.crew = backend.crew(threads)
         program = built.program
         self.counters = _zeros(backend, backend.counter_bytes(program, threads))
         self.workspace = _zeros(backend, backend.workspace_bytes(program, threads))
@@ -288,21 +280,21 @@ class Launch:
         entries = [Entry(function, ctypes.addressof(block)) for block in blocks]
         self.count, self.table = count, self.backend.table(entries)
 
-    def run(self, crew: Crew) -> None:
-        crew.run(self.table)
+    def run(self) -> None:
+        self.crew.run(self.table)
 
-    def calibrate(self, crew: Crew) -> None:
+    def calibrate(self) -> None:
         """Enough calls in one measurement."""
-        once = self.sample(crew)
+        once = self.sample()
         if once * self.count < SAMPLE_SECONDS:
             wanted = SAMPLE_SECONDS / max(once, 1e-7)
             self._table(-(-int(wanted) // len(self.blocks)) * len(self.blocks))
 
-    def sample(self, crew: Crew) -> float:
+    def sample(self) -> float:
         """Seconds of one call. One thread: of its processor time, blind to what else runs."""
         clock = time.thread_time if self.threads == 1 else time.perf_counter
         start = clock()
-        crew.run(self.table)
+        self.run()
         return (clock() - start) / self.count
 
     def arrays(self, names: Iterable[str]) -> Arrays:
