@@ -149,7 +149,8 @@ def lower_kernel(
         parts = tuning.prepared(kernel)
     makers, readers = makers_apart(parts)
     made = _lower_parts(readers, tuning, report, settled)
-    first = [each for maker in makers for each in laid_out(maker, settled.layouts)]
+    layouts = settled.for_makers(readers)
+    first = [each for maker in makers for each in laid_out(maker, layouts)]
     return [*_lower_parts(first, tuning, report, settled), *made]
 
 

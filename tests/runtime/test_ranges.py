@@ -100,6 +100,22 @@ def test_ranges_cover_all_sizes_once() -> None:
 def test_a_hint_outside_the_bounds_is_refused() -> None:
     with pytest.raises(DimError, match="hint"):
         Graph().dim("rows", 1, 8, hint=(1, 9))
+    for hint in (("a",), (1.5,), "1"):
+        with pytest.raises(DimError, match="neither a number nor several"):
+            Graph().dim("rows", 1, 8, hint=hint)  # type: ignore[arg-type]
+
+
+def test_operands_that_are_made_apart_are_laid_out_as_each_range_reads_them() -> None:
+    """Once for the rows of all sizes, once for those of the range that is one size."""
+    graph = Graph()
+    x = graph.tensor((graph.dim("rows", 1, 512, hint=(189, 190, 300)), 8))
+    (ops.softmax(x, -1) @ x.T).output()
+    rt = graph.compile(threads=1, cache=False, database=False)
+    for count in (189, 190, 191):
+        given = np.random.default_rng(count).standard_normal((count, 8), dtype=np.float32)
+        part = np.exp(given)
+        wanted = part / part.sum(-1, keepdims=True) @ given.T
+        np.testing.assert_allclose(rt(given), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_row_of_a_table_at_a_run_time_position() -> None:

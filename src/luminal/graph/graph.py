@@ -166,7 +166,10 @@ class Graph:
                 f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "
                 "declare a size before its first use"
             )
-        usual = () if hint is None else (hint,) if isinstance(hint, int) else sorted(set(hint))
+        usual = () if hint is None else (hint,) if isinstance(hint, int) else [*dict.fromkeys(hint)]
+        if any(not hasattr(value, "__index__") for value in usual):
+            raise DimError(f"dim {name}: the hint {hint!r} is neither a number nor several")
+        usual = sorted(usual)
         if any(not low <= value <= high for value in usual):
             raise DimError(f"dim {name}: the hint {hint} is not in {low} .. {high}")
         if usual:

@@ -37,6 +37,12 @@ class Settled:
                 layouts, key = self._place(buffer)
                 layouts.setdefault(key, schedule.layouts.get(buffer.name, ()))
 
+    def for_makers(self, readers: Sequence[Kernel]) -> Mapping[Buffer, Layout]:
+        """The layouts, those of what these kernels read first: kernels of other ranges may read an
+        operand of the same name and of another shape."""
+        read = [b for reader in readers for b in reader.buffers if b in self.layouts]
+        return {b: self.layouts[b] for b in read} | self.layouts
+
     def _place(self, buffer: Buffer) -> tuple[dict[Buffer, Layout], Buffer]:
         if buffer.name in self.names:
             return self.shared, replace(buffer, name=self.names[buffer.name])
