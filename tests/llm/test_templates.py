@@ -88,6 +88,24 @@ FAULTS: list[tuple[str, str]] = [
     ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
     ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "turns"),
     ("{{ 10 ** (10 ** 8) }}", "more than"), ("{{ 'a' * 10 ** 9 }}", "more than"),
+    ("{% for a in range(9999) %}{% for b in range(9999) if 0 %}{% endfor %}{% endfor %}", "turns"),
+    ("{% set _budget = 1 %}{% for a in range(99999) %}{% endfor %}", "turns"),
+    ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+     "turns"),
+    ("{{ 'x'.ljust(10 ** 9) }}", "more than"), ("{{ 'a' | center(10 ** 9) }}", "more than"),
+    ("{{ ('a\n' * 10 ** 6) | indent(10 ** 6) }}", "more than"), ("{{ lipsum(10 ** 7) }}", "undef"),
+    ("{{ ('a' * 9 ** 6) | replace('a', 'b' * 9 ** 6) }}", "more than"),
+    ("{{ '%1000000000d' % 1 }}", "places"), ("{{ '%*d' | format(10 ** 9, 1) }}", "places"),
+    ("{{ '{:>1000000000}'.format(1) }}", "places"), ("{{ [1] | batch(10 ** 9) }}", "more than"),
+    ("{{ [1] | tojson(indent=10 ** 9) }}", "more than"),
+    ("{% set n = namespace(x='ab') %}{% for a in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+     "makes more"),
+    ("{% set n = namespace(x='ab') %}{% for a in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+     "makes more"),
+    ("{% set n = namespace(x='ab') %}{% for a in range(99) %}"
+     "{% set y %}{{ n.x }}{{ n.x }}{% endset %}{% set n.x = y %}{% endfor %}", "makes more"),
+    ("{% set n = namespace(x=9) %}{% for a in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
+     "more than"),
     ("{% if %}", "Expected"),
 ]
 
@@ -96,7 +114,7 @@ FAULTS: list[tuple[str, str]] = [
 def test_what_goes_wrong_in_a_template_is_told(
     template: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("luminal.models.llm.templates.MOST_STEPS", 10_000)
+    monkeypatch.setattr("luminal.models.llm.sandbox.MOST_STEPS", 10_000)
     with pytest.raises(InputError, match=f"refuses the messages: .*{fault}"):
         of(template).render(USER)
 
@@ -105,3 +123,14 @@ def test_what_goes_wrong_in_a_template_is_told(
 def test_what_cannot_be_continued(messages: list[Any]) -> None:
     with pytest.raises(InputError, match="continued"):
         of("{{ messages | length }}").render(messages, resume=True)
+
+
+def test_long_messages_are_no_fault() -> None:
+    long = "a {b} 100% of 123456 " * 20_000
+    talk = "{% macro said(a, b) %}{{ a ~ b }}{% endmacro %}{% for m in messages %}" \
+           "{{ said(m.content | trim, m.content.replace('a', '<a>')) }}{% endfor %}"  # fmt: skip
+    text = of(talk).render([{"role": "user", "content": long}])
+    assert text == long.strip() + long.replace("a", "<a>")
+    with_blocks = "{% filter upper %}{% call(x) f() %}{{ x }}{% endcall %}{% endfilter %}"
+    head = "{% macro f() %}{{ caller('y') }}{% endmacro %}{% set z | upper %}z{% endset %}{{ z }}"
+    assert of(head + with_blocks).render(USER) == "ZY"

@@ -1,13 +1,13 @@
 """Chat templates: from a conversation to the text that a model was trained on.
 
 A checkpoint has one, or several by name: "default", "tool_use" where functions may be called, "rag"
-where documents are given. Templates come from strangers: they run in a sandbox, for so many steps.
+where documents are given. Templates come from strangers: they run in a sandbox (`sandbox`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -17,9 +17,6 @@ from ...errors import InputError, WeightsError, to_install
 from ...weights.fields import read_json
 
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
-MOST_STEPS = 1_000_000  # turns of loops in one rendering: half a second
-MOST_TEXT = 10_000_000  # characters or bits that one product or power makes
-STEP = "_step"  # what a template calls at every turn
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
 Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
 
@@ -62,17 +59,11 @@ class Templates:
 
 
 def _render(template: str, seen: Mapping[str, Any]) -> str:
-    left = MOST_STEPS
-
-    def step() -> str:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise RuntimeError(f"more than {MOST_STEPS} turns of its loops")
-        return ""
-
     try:
-        return str(_compiled(template).render({**seen, STEP: step}))
+        compiled, budget = _compiled(template)
+        return str(compiled.render({**seen, budget.NAME: budget()}))
+    except InputError:
+        raise
     except Exception as error:  # whatever a stranger's template does to its messages
         fault = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"the chat template refuses the messages: {fault}") from None
@@ -91,71 +82,23 @@ def _resumed(text: str, messages: Sequence[Message]) -> str:
 
 
 @lru_cache(16)
-def _compiled(template: str) -> Any:
-    """Raises jinja2.TemplateError, InputError without that package."""
+def _compiled(template: str) -> tuple[Any, Any]:
+    """The template, and the class of what a rendering may do. Raises jinja2.TemplateError,
+    InputError without that package."""
     try:
-        from jinja2 import TemplateError, nodes
+        from jinja2 import TemplateError
+
+        from .sandbox import Budget, Sandbox
     except ImportError:
         raise InputError(f"chat templates need jinja2: {to_install('text')}") from None
 
     def fail(message: str) -> None:
         raise TemplateError(message)
 
-    environment = _sandbox()(
-        trim_blocks=True, lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols", _generation()],
-    )  # fmt: skip
-    environment.filters["tojson"] = _as_json
+    environment = Sandbox(tojson=_as_json)
     environment.globals["raise_exception"] = fail
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    tree = environment.parse(template)
-    for loop in tree.find_all(nodes.For):
-        turn = nodes.Output([nodes.Call(nodes.Name(STEP, "load"), [], [], None, None)])
-        turn.set_lineno(loop.lineno).set_environment(environment)
-        loop.body.insert(0, turn)
-    return environment.from_string(tree)
-
-
-def _sandbox() -> Any:
-    """Jinja's own, where products and powers are bounded."""
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Sandbox(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset(("*", "**"))
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            if _made(operator, left, right) > MOST_TEXT:
-                raise OverflowError(f"{operator} makes more than {MOST_TEXT} characters or bits")
-            return super().call_binop(context, operator, left, right)
-
-    return Sandbox
-
-
-def _made(operator: str, left: Any, right: Any) -> int:
-    """Bits of a number, or elements of a text or list that is repeated."""
-    if isinstance(left, int) and isinstance(right, int):
-        return left.bit_length() * right if operator == "**" else 0
-    for many, times in ((left, right), (right, left)):
-        if isinstance(many, Sized) and isinstance(times, int):
-            return len(many) * times
-    return 0
-
-
-def _generation() -> type:
-    """{% generation %} marks what the assistant said, for training; it is shown as it is."""
-    from jinja2 import nodes
-    from jinja2.ext import Extension
-    from jinja2.parser import Parser
-
-    class Generation(Extension):
-        tags = {"generation"}  # noqa: RUF012  (as jinja2 declares it)
-
-        def parse(self, parser: Parser) -> nodes.Node:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.Scope(body, lineno=line)
-
-    return Generation
+    return environment.parsed(template), Budget
 
 
 def _as_json(
