@@ -84,7 +84,7 @@ def test_what_goes_wrong_in_the_child_is_told():
         os.kill(child._process.pid, signal.SIGSTOP)
         with pytest.raises(Lost, match="no answer"):
             child.ask(0.01, "rates", CPU, 1)
-        with pytest.raises(CompileError, match="do_unheard"):
+        with pytest.raises(CompileError, match="unheard"):
             child.ask(200, "unheard")
     finally:
         child.stop()
