@@ -31,18 +31,20 @@ same bound (`half_weights`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isfinite, prod
+from typing import TypeAlias
 
 from ..graph.dtype import bf16, f32, i8, i16, i32, u8
 from ..graph.graph import Graph
 from ..graph.index import Index, names_of
 from ..graph.node import Node, Shape, View, position
-from ..graph.passes import cast, uniform
-from ..graph.views import place, product
-from .groups import Groups, Level, without
-from .products import Alike, Factor, Leaves, Product, Quantised, most, times
+from ..graph.passes import cast
+from ..graph.tensor import Tensor
+from ..graph.views import compose, place, positions, product
+from .groups import Groups, without
+from .products import Alike, Leaves, Product, Quantised, most, times
 
 TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
@@ -52,17 +54,19 @@ STREAMED = 16  # rows up to which reading weights takes longer than multiplying 
 ROWS = 128  # rows where a size is not known, and has no usual value
 
 
+Pair: TypeAlias = tuple[Tensor, Tensor]
+
+
 def is_contraction(node: Node) -> bool:
     """A sum of products of f32."""
     return node.op == "sum" and node.dtype is f32 and node.inputs[0].op == "mul"
 
 
-def resolved(graph: Graph, node: Node) -> Factor:
-    """A node through the views on it."""
-    index = tuple(map(place, range(len(node.shape))))
+def resolved(node: Node) -> tuple[Node, Shape]:
+    """A node through the view on it: what it reads, and at which positions."""
     if node.op == "view" and not node.attribute.conditions:
-        return Factor(node.inputs[0], node.attribute.index)
-    return Factor(node, index)
+        return node.inputs[0], node.attribute.index
+    return node, tuple(map(place, range(len(node.shape))))
 
 
 # ---- bf16
@@ -75,35 +79,35 @@ def half_contraction(
     the other has, or one is known before the run; not if one is a share of a sum, whose rounding
     would keep attention from one pass. weights_only: a factor that is not known then
     stays as it is, and so does one that many rows share."""
-    factors = [resolved(graph, factor) for factor in product_node.inputs]
-    names = [names_of(factor.index) for factor in factors]
+    factors = [resolved(factor) for factor in product_node.inputs]
+    names = [names_of(index) for _, index in factors]
     summed = {position(d) for d in dims}
     if not all(mine & summed for mine in names):
         return None
     outer = names[0] - names[1] and names[1] - names[0]
-    known = [known_before(factor.node) for factor in factors]
-    if not any(known) and (weights_only or not outer or any(map(is_share, factors))):
+    known = [known_before(node) for node, _ in factors]
+    if not any(known) and (weights_only or not outer or any(is_share(n) for n, _ in factors)):
         return None
     if weights_only:
         weight = names[known.index(True)]
         if _rows(graph, product_node.shape, weight | summed) > STREAMED:
             return None
 
-    def rounded(factor: Factor, known: bool) -> Node:
-        node = factor.node
+    def rounded(factor: tuple[Node, Shape], known: bool) -> Node:
+        node, index = factor
         if known or not weights_only:
             node = cast(graph, cast(graph, node, bf16), f32)
-        return graph.moved(node, View(product_node.shape, factor.index))
+        return graph.moved(node, View(product_node.shape, index))
 
     a, b = map(rounded, factors, known)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
 
 
-def is_share(factor: Factor) -> bool:
+def is_share(node: Node) -> bool:
     """A value times the reciprocal of its sum: a softmax."""
-    if factor.node.op != "mul":
+    if node.op != "mul":
         return False
-    through = [_below_views(x) for x in factor.node.inputs]
+    through = [_below_views(x) for x in node.inputs]
     totals = {_below_views(n.inputs[0]) for n in through if n.op == "recip"}
     return any(t.op == "sum" and _below_views(t.inputs[0]) in through for t in totals)
 
@@ -150,10 +154,8 @@ def whole_contraction(
 
 
 class _Whole:
-    """Rewrites one contraction over `shape`; dimension `dim` is split into groups.
-
-    Positions before the split are those of `shape`; afterwards those of a level of `Groups`.
-    """
+    """Rewrites one contraction over `shape`; dimension `dim` is split into groups. Factors are
+    nodes of that shape: views of what they read."""
 
     def __init__(self, graph: Graph, shape: Shape, dims: tuple[int, ...], dim: int) -> None:
         self.graph, self.shape, self.dims, self.dim = graph, shape, dims, dim
@@ -161,13 +163,12 @@ class _Whole:
 
     def contraction(self, w: Node, x: Node, floats: bool) -> Node | None:
         size = self.shape[self.dim]
-        factor = resolved(self.graph, x)
-        if not size.is_constant or size == 0 or position(self.dim) not in names_of(factor.index):
+        if not size.is_constant or size == 0 or self.dim not in _walked(x):
             return None
-        found = self._in_groups(self._terms(w, tuple(map(place, range(len(self.shape))))), factor)
-        return self._in_groups(self._rounded(w), factor) if found is None and floats else found
+        found = self._in_groups(self._terms(w, View(self.shape, positions(len(self.shape)))), x)
+        return self._in_groups(self._rounded(w), x) if found is None and floats else found
 
-    def _in_groups(self, terms: list[Product], x: Factor) -> Node | None:
+    def _in_groups(self, terms: list[Product], x: Node) -> Node | None:
         """The sum over the largest groups that allow it, if the terms have integers. Groups whose
         scales are integers too are added up in units of as many as share the others."""
         size = self.shape[self.dim].constant
@@ -180,78 +181,70 @@ class _Whole:
                 return found
         return None
 
+    def _at(self, node: Node, view: View) -> Tensor:
+        return self.graph.wrap(self.graph.moved(node, view))
+
     # ---- a weight as terms
 
-    def _terms(self, node: Node, index: Shape) -> list[Product]:
-        """The node as a sum of terms."""
+    def _terms(self, node: Node, view: View) -> list[Product]:
+        """The view of the node as a sum of terms."""
         found: list[Product] | None = None
-        space = self.graph.positions(self.shape)
         self.left -= 1
-        if self.left < 0:
-            return [Product(floats=(Factor(node, index),))]
-        if node.op == "view" and not node.attribute.conditions:
-            mapping = {position(d): i for d, i in enumerate(index)}
-            below = (space.simplify(space.substitute(i, mapping)) for i in node.attribute.index)
-            return self._terms(node.inputs[0], tuple(below))
+        if node.op == "view" and not node.attribute.conditions and self.left >= 0:
+            whole = compose(self.graph.positions(self.shape), view, node.attribute)
+            assert whole is not None
+            return self._terms(node.inputs[0], whole)
         if node.op == "literal":
             found = [Product(float(node.attribute))]
         elif node.op == "cast" and node.inputs[0].dtype in (i8, u8):
-            found = [Product(wholes=(Factor(node.inputs[0], index),))]
+            found = [Product(wholes=(self.graph.moved(node.inputs[0], view),))]
         elif node.op == "add":
-            found = [term for source in node.inputs for term in self._terms(source, index)]
+            found = [term for source in node.inputs for term in self._terms(source, view)]
         elif node.op == "mul":
-            a, b = (self._terms(source, index) for source in node.inputs)
+            a, b = (self._terms(source, view) for source in node.inputs)
             found = [times(s, t) for s in a for t in b]
-        if found is None or len(found) > MOST_TERMS:
-            return [Product(floats=(Factor(node, index),))]
+        if found is None or self.left < 0 or len(found) > MOST_TERMS:
+            return [Product(floats=(self.graph.moved(node, view),))]
         return found
 
     def _rounded(self, w: Node) -> list[Product]:
         """A float weight that is known before the run: eight bits, and a scale for each of the
         rows that are summed up."""
-        factor = resolved(self.graph, w)
-        dims = self._compact(factor, self.shape)
-        if dims is None or len(self.dims) > 1 or not known_before(factor.node):
+        dims = self._compact(w)
+        if dims is None or len(self.dims) > 1 or not known_before(w):
             return []
-        index, shape = self._renamed(factor.index, dims), tuple(self.shape[d] for d in dims)
-        values, scale = self._quantise(factor.node, index, shape, [dims.index(self.dim)])
-        kept = tuple(place(d) for d in dims if d != self.dim)
-        return [Product(1.0, (Factor(values, tuple(map(place, dims))),), (Factor(scale, kept),))]
+        values, scale = self._quantise(w, dims, [dims.index(self.dim)])
+        kept = (tuple(map(place, dims)), tuple(place(d) for d in dims if d != self.dim))
+        whole, number = (x.moved(View(self.shape, at)).node for x, at in zip((values, scale), kept))
+        return [Product(1.0, (whole,), (number,))]
 
-    def _compact(self, factor: Factor, shape: Shape) -> tuple[int, ...] | None:
+    def _compact(self, x: Node) -> tuple[int, ...] | None:
         """The dimensions that a factor has, unless it repeats elements along them."""
-        names = names_of(factor.index)
-        dims = tuple(d for d in range(len(shape)) if position(d) in names)
-        whole = product([shape[d] for d in dims]) == product(factor.node.shape)
-        once = whole or _once(factor, shape, len(dims))
-        return dims if once and (self.dim in dims) else None
-
-    @staticmethod
-    def _renamed(index: Shape, dims: Sequence[int]) -> Shape:
-        """Over the positions of these dimensions alone."""
-        mapping = {position(d): place(number) for number, d in enumerate(dims)}
-        return tuple(i.substitute(mapping) for i in index)
+        (node, index), dims = resolved(x), _walked(x)
+        whole = product([x.shape[d] for d in dims]) == product(node.shape)
+        once = whole or _once(index, node.shape, x.shape, len(dims))
+        return dims if once and (self.dim in dims or x.shape[self.dim] == 1) else None
 
     # ---- in groups
 
-    def _grouped(self, terms: list[Product], x: Factor, by: Groups) -> Node | None:
+    def _grouped(self, terms: list[Product], x: Node, by: Groups) -> Node | None:
         """The sum, if one integer of a term varies in a group, and floats are alike in a unit."""
         alike = self._alike(terms, by)
         whole = [sum(bool(t.wholes) for t in each) for each in alike.values()]
         if not any(whole) or most(max(whole), 0, by) > i32.highest:
             return None
-        q = self._activation(self._at(x, by.split), by)
+        q = self._activation(self.graph.moved(x, by.split), by)
         if q is None:
             return None
         total = None
         for (floats, scales, _), each in alike.items():
             part = self._part(each, scales, q, by)
             for leaf in floats:
-                part = self.graph.add("mul", (part, self._view(leaf, by.outer)))
-            total = part if total is None else self.graph.add("add", (total, part))
+                part = part * self._at(leaf, by.outer)
+            total = part if total is None else total + part
         assert total is not None
-        scale = self.graph.moved(q.scale, View(by.outer.shape, without(q.dims, by.digits)))
-        return self.graph.add("sum", (self.graph.add("mul", (total, scale)),), self.dims)
+        scale = q.scale.moved(View(by.outer.shape, without(q.dims, by.digits)))
+        return (total * scale)._reduce("sum", self.dims).node
 
     def _alike(self, terms: list[Product], by: Groups) -> dict[Alike, list[Product]]:
         """Terms by their floats, scales and number; what has no integer joins one that has.
@@ -261,7 +254,7 @@ class _Whole:
         for fine, term in sorted(split, key=lambda each: not each[0]):
             floats, scales = term.floats, tuple(w for w in term.wholes if w not in fine)
             if not by.nested:
-                widened = (Factor(cast(self.graph, w.node, f32), w.index) for w in scales)
+                widened = (_below_view(self.graph, w, lambda x: x.cast(f32)) for w in scales)
                 floats, scales = (*floats, *widened), ()
             varying = any(self._varies(leaf, by, by.digits) for leaf in floats)
             plain = isfinite(term.number) and term.number != 0
@@ -277,102 +270,93 @@ class _Whole:
         """The integers of a term that vary in a group."""
         return tuple(w for w in term.wholes if self._varies(w, by, by.digits[-1:]))
 
-    def _varies(self, leaf: Factor, by: Groups, digits: Sequence[int]) -> bool:
+    def _varies(self, leaf: Node, by: Groups, digits: Sequence[int]) -> bool:
         """It is not constant along these digits of the dimension."""
-        names = names_of(self._at(leaf, by.split).index)
-        return any(position(d) in names for d in digits)
+        return not set(digits).isdisjoint(_walked(self.graph.moved(leaf, by.split)))
 
-    def _at(self, leaf: Factor, level: Level) -> Factor:
-        space = self.graph.positions(level.shape)
-        index = (space.simplify(space.substitute(i, level.mapping)) for i in leaf.index)
-        return Factor(leaf.node, tuple(index))
-
-    def _view(self, leaf: Factor, level: Level) -> Node:
-        return self.graph.moved(leaf.node, View(level.shape, self._at(leaf, level).index))
-
-    def _activation(self, x: Factor, by: Groups) -> Quantised | None:
+    def _activation(self, x: Node, by: Groups) -> Quantised | None:
         """The other factor in eight bits."""
-        dims = self._compact(x, by.split.shape)
+        dims = self._compact(x)
         if dims is None or not set(by.digits) <= set(dims):
             return None
-        at, shape = [dims.index(d) for d in by.digits], tuple(by.split.shape[d] for d in dims)
-        values, scale = self._quantise(x.node, self._renamed(x.index, dims), shape, at)
-        sums = self.graph.add("sum", (cast(self.graph, values, i32),), (at[-1],))
-        if int(shape[at[-1]]) * -i8.lowest <= i16.highest:  # narrow numbers multiply faster
-            sums = cast(self.graph, sums, i16)
+        at = [dims.index(d) for d in by.digits]
+        values, scale = self._quantise(x, dims, at)
+        sums = values.cast(i32)._reduce("sum", at[-1:])
+        if int(x.shape[by.digits[-1]]) * -i8.lowest <= i16.highest:  # narrow ones multiply faster
+            sums = sums.cast(i16)
         return Quantised(values, sums, scale, dims)
 
-    def _quantise(
-        self, node: Node, index: Shape, shape: Shape, at: Sequence[int]
-    ) -> tuple[Node, Node]:
-        """(values i8 of this shape, scales f32 without the dimensions `at`)."""
-        graph, rest = self.graph, [d for d in range(len(shape)) if d not in at]
-        kept = tuple(shape[d] for d in rest)
-        x = graph.moved(node, View(shape, index))
-        size = graph.add("max", (x, graph.add("mul", (x, uniform(graph, -1.0, shape)))))
-        largest = graph.add("max", (size,), tuple(at))
-        some = graph.add("less", (uniform(graph, TINY, kept), largest))
-        inverse = graph.add("div", (uniform(graph, 127.0, kept), largest))
-        inverse = graph.add("select", (some, inverse, uniform(graph, 0.0, kept)))
-        repeated = graph.moved(inverse, View(shape, tuple(map(place, rest))))
-        scaled = graph.add("mul", (x, repeated))
-        scale = graph.add("mul", (largest, uniform(graph, 1 / 127, kept)))
-        return cast(graph, graph.add("round", (scaled,)), i8), scale
+    def _quantise(self, node: Node, dims: Sequence[int], at: Sequence[int]) -> Pair:
+        """Values i8 of these dimensions of a node, scales f32 without those of them at `at`."""
+        shape = tuple(node.shape[d] for d in dims)
+        rest = [number for number in range(len(dims)) if number not in at]
+        places = {d: place(number) for number, d in enumerate(dims)}
+        index = tuple(places.get(d, Index.of(0)) for d in range(len(node.shape)))
+        x = self._at(node, View(shape, index))
+        largest = x.maximum(-x)._reduce("max", at)
+        some = largest > TINY
+        inverse = (127.0 / largest).where(some, 0.0)
+        scaled, scale = x * inverse.moved(View(shape, tuple(map(place, rest)))), largest * (1 / 127)
+        return scaled.round().cast(i8), scale
 
     def _part(
-        self, terms: list[Product], scales: tuple[Factor, ...], q: Quantised, by: Groups
-    ) -> Node:
+        self, terms: list[Product], scales: tuple[Node, ...], q: Quantised, by: Groups
+    ) -> Tensor:
         """The sum over units of terms with the same scales, f32."""
-        graph, number = self.graph, next((t.number for t in terms if t.wholes), terms[0].number)
+        number = next((t.number for t in terms if t.wholes), terms[0].number)
         total = self._dots([replace(t, number=t.number / number) for t in terms], q, by)
         for leaf in scales:
-            scale = cast(graph, self._view(leaf, by.middle), total.dtype)
-            total = graph.add("sum", (graph.add("mul", (total, scale)),), by.digits[:1])
-        total = cast(graph, total, f32)
-        if number == 1:
-            return total
-        return graph.add("mul", (total, uniform(graph, number, by.outer.shape)))
+            scaled = total * self._at(leaf, by.middle).cast(total.dtype)
+            total = scaled._reduce("sum", by.digits[:1])
+        total = total.cast(f32)
+        return total if number == 1 else total * number
 
-    def _dots(self, terms: list[Product], q: Quantised, by: Groups) -> Node:
+    def _dots(self, terms: list[Product], q: Quantised, by: Groups) -> Tensor:
         """The sum over groups of terms with the same number, i32; f32 where i32 could not hold it,
         or a number is no integer."""
-        graph = self.graph
-        sums = graph.moved(q.sums, View(by.middle.shape, without(q.dims, by.digits[-1:])))
-        values = graph.moved(q.values, View(by.split.shape, tuple(map(place, q.dims))))
+        sums = q.sums.moved(View(by.middle.shape, without(q.dims, by.digits[-1:])))
+        values = q.values.moved(View(by.split.shape, tuple(map(place, q.dims))))
         zero, total = sum(t.number for t in terms if not t.wholes), None
         for term in (t for t in terms if t.wholes):
-            bits, shift = self._unsigned(term.wholes[0], by.split)
+            bits, shift = self._unsigned(term.wholes[0])
             zero -= shift * term.number
-            factors = (cast(graph, bits, i32), cast(graph, values, i32))
-            dot = graph.add("sum", (graph.add("mul", factors),), by.digits[-1:])
-            total = dot if total is None else graph.add("add", (total, dot))
+            products = self._at(bits, by.split).cast(i32) * values.cast(i32)
+            dot = products._reduce("sum", by.digits[-1:])
+            total = dot if total is None else total + dot
         if zero:
             fits = zero == int(zero) and most(len(terms), zero, by) <= i32.highest
-            kind = i32 if fits else f32
-            number = uniform(graph, int(zero) if kind is i32 else zero, by.middle.shape, kind)
-            more = cast(graph, cast(graph, sums, i32), kind)
-            more = more if zero == 1 else graph.add("mul", (more, number))
-            total = more if total is None else graph.add("add", (cast(graph, total, kind), more))
+            more = sums.cast(i32).cast(i32 if fits else f32)
+            more = more if zero == 1 else more * (int(zero) if fits else zero)
+            total = more if total is None else total.cast(more.dtype) + more
         assert total is not None
         return total
 
-    def _unsigned(self, whole: Factor, split: Level) -> tuple[Node, int]:
+    def _unsigned(self, whole: Node) -> tuple[Node, int]:
         """(u8 integers, what they are too large by): instructions multiply u8 by i8."""
-        graph, node, shift = self.graph, whole.node, 0
-        if node.dtype is i8:
-            bits = cast(graph, node, u8)
-            node = graph.add("xor", (bits, uniform(graph, 128, node.shape, u8)))
-            shift = 128
-        return self._view(replace(whole, node=node), split), shift
+        if whole.dtype is not i8:
+            return whole, 0
+        return _below_view(self.graph, whole, lambda x: x.cast(u8) ^ 128), 128
 
 
-def _once(factor: Factor, shape: Shape, count: int) -> bool:
-    """Each dimension walks one dimension of the node, some rows of it or all of it together with
-    others: no element is met twice. count: dimensions that walk at all."""
-    for index, extent in zip(factor.index, factor.node.shape):
-        dims = [d for d in range(len(shape)) if position(d) in index.names()]
-        rest = [index.substitute({position(d): Index.of(0)}) for d in dims[:1]]
-        shifted = len(dims) == 1 and index == place(dims[0]) + rest[0]
+def _walked(node: Node) -> tuple[int, ...]:
+    """The dimensions along which a node's elements differ, as far as its view tells."""
+    names = names_of(resolved(node)[1])
+    return tuple(d for d in range(len(node.shape)) if position(d) in names)
+
+
+def _below_view(graph: Graph, node: Node, change: Callable[[Tensor], Tensor]) -> Node:
+    """A node changed element by element, before it is moved."""
+    source, index = resolved(node)
+    return graph.moved(change(graph.wrap(source)).node, View(node.shape, index))
+
+
+def _once(index: Shape, extents: Shape, shape: Shape, count: int) -> bool:
+    """Each dimension walks one dimension of a node, some rows of it or all of it together with
+    others: no element is met twice. extents: of the node; count: dimensions that walk at all."""
+    for i, extent in zip(index, extents):
+        dims = [d for d in range(len(shape)) if position(d) in i.names()]
+        rest = [i.substitute({position(d): Index.of(0)}) for d in dims[:1]]
+        shifted = len(dims) == 1 and i == place(dims[0]) + rest[0]
         if dims and not shifted and product([shape[d] for d in dims]) != extent:
             return False
         count -= len(dims)

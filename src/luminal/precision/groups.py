@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..graph.index import Index
-from ..graph.node import Shape, position
+from ..graph.node import Shape, View
 from ..graph.views import place
 
 
@@ -14,7 +13,8 @@ class Groups:
     """Dimension `dim` of a shape as digits: units, groups in a unit (nested: several), and what
     is inside a group.
 
-    split: the shape with these digits; middle: without the last one; outer: with units only.
+    split: the view of the shape with these digits; middle: without the last one; outer: with units
+    only.
     """
 
     def __init__(self, shape: Shape, dim: int, group: int, unit: int) -> None:
@@ -26,21 +26,13 @@ class Groups:
         self.split, self.middle = self._level(len(self.steps)), self._level(len(self.steps) - 1)
         self.outer = self._level(1)
 
-    def _level(self, count: int) -> Level:
+    def _level(self, count: int) -> View:
         """With the first digits, so many."""
         shape, dim = self.shape, self.dim
         digits = (place(dim + n) * step for n, step in enumerate(self.steps[:count]))
-        mapping = {position(d): place(d + count - 1) for d in range(dim + 1, len(shape))}
-        mapping[position(dim)] = sum(digits, Index.of(0))
-        return Level((*shape[:dim], *self.extents[:count], *shape[dim + 1 :]), mapping)
-
-
-@dataclass(frozen=True)
-class Level:
-    """A shape, and what the positions of the contraction are at its positions."""
-
-    shape: Shape
-    mapping: dict[str, Index]
+        behind = map(place, range(dim + count, len(shape) + count - 1))
+        index = (*map(place, range(dim)), sum(digits, Index.of(0)), *behind)
+        return View((*shape[:dim], *self.extents[:count], *shape[dim + 1 :]), index)
 
 
 def without(dims: Sequence[int], lost: Sequence[int]) -> Shape:

@@ -6,19 +6,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..graph.dtype import i8, u8
-from ..graph.node import Node, Shape
+from ..graph.node import Node
+from ..graph.tensor import Tensor
 from .groups import Groups
 
-
-@dataclass(frozen=True)
-class Factor:
-    """A node at positions of a contraction: `index` is over them, one for each dimension."""
-
-    node: Node
-    index: Shape
-
-
-Leaves: TypeAlias = tuple[Factor, ...]
+Leaves: TypeAlias = tuple[Node, ...]  # of the shape of the contraction
 Alike: TypeAlias = tuple[Leaves, Leaves, float]  # floats, scales, number
 
 
@@ -28,8 +20,8 @@ class Product:
     the terms of a group, in which the others are constant."""
 
     number: float = 1.0
-    wholes: tuple[Factor, ...] = ()
-    floats: tuple[Factor, ...] = ()
+    wholes: Leaves = ()
+    floats: Leaves = ()
 
 
 @dataclass(frozen=True)
@@ -37,9 +29,9 @@ class Quantised:
     """q * scale: `values` i8, `sums` of it (i16 or i32) without what is inside groups, and scales
     without what is inside units. dims: those of the split contraction that `values` has."""
 
-    values: Node
-    sums: Node
-    scale: Node
+    values: Tensor
+    sums: Tensor
+    scale: Tensor
     dims: tuple[int, ...]
 
 
