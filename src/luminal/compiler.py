@@ -25,7 +25,7 @@ from .backend.contract import Accelerator, Kept
 from .backend.devices import Device
 from .children import Helpers
 from .collecting import collected_later
-from .errors import CompileError, DeviceError, InputError
+from .errors import DeviceError, InputError
 from .graph.dtype import bf16
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
@@ -44,7 +44,7 @@ from .runtime.contract import Interface
 from .runtime.executable import Executable
 from .runtime.interface import interface_of
 from .runtime.interpreted import Interpreted
-from .runtime.joining import join
+from .runtime.joining import joint_codes
 from .runtime.link_stages import linked_plan
 from .runtime.plan import Plan
 from .runtime.recorded import executable_of_graph, known_values
@@ -218,37 +218,13 @@ def _build(
     report.plans = [each.plan.describe() for chosen in plans.values() for each in chosen.plans]
     with report.stage("build"):
         codes = ahead.codes([made.program for made in plan.kernels])
-        return plan, [*codes, *_joined(source.program, plan, codes, tuning, report)]
-
-
-def _joined(
-    program: Program, plan: Plan, codes: Sequence[Kept], tuning: Tuning, report: Report
-) -> Sequence[Kept]:
-    """The code of the launches that run several kernels each."""
-    backend, refused = tuning.backend, frozenset[tuple[int, ...]]()
-    if not isinstance(backend, Accelerator):
-        return []
-    registers = [backend.registers(code) for code in codes]
-    usual = program.graph.space.usual(tuning.target.hint)
-    while True:
-        report.joined = join(plan, backend, registers, usual, refused)
-        slower = {joint.kernels for joint in plan.joints
-                  if not tuning.joins([plan.kernels[n].kernel for n in joint.kernels])}  # fmt: skip
-        texts = [backend.render_joined(joint.program(plan)) for joint in plan.joints] \
-            if not slower else []  # fmt: skip
-        made = backend.build(texts, tuning.target)
-        unfit = {joint.kernels for joint, code in zip(plan.joints, made) if _unfit(backend, code)}
-        if not slower | unfit:
-            return made
-        refused |= slower | unfit
-
-
-def _unfit(backend: Accelerator, code: Kept) -> bool:
-    """It spills registers, or was too long for the device's compiler: its parts are not."""
-    try:
-        return backend.spilled(code) > 0
-    except CompileError:
-        return True
+        if isinstance(tuning.backend, Accelerator):
+            usual = source.program.graph.space.usual(tuning.target.hint)
+            report.joined, more = joint_codes(
+                plan, tuning.backend, tuning.target, codes, usual, tuning.joins
+            )
+            codes = [*codes, *more]
+        return plan, codes
 
 
 # ---- options

@@ -40,14 +40,10 @@ def attribute_text(node: Node) -> list[str]:
         return [attribute.kind, repr(attribute.name)]
     if isinstance(attribute, View):
         return _view_text(attribute)
-    if isinstance(attribute, Scan):
-        return [attribute.op, f"dim={attribute.dim}"]
-    if isinstance(attribute, Scatter):
-        return [f"dim={attribute.dim}", f"mode={attribute.mode}"]
     if isinstance(attribute, Variable):
         return []
-    if isinstance(attribute, Loop):
-        return _loop_text(attribute)
+    if isinstance(attribute, Scan | Scatter | Loop):
+        return [f"{name}={value}" for name, value in vars(attribute).items()]
     if node.op == "gather":
         return [f"dim={attribute}"]
     if node.op == "cast":
@@ -55,12 +51,6 @@ def attribute_text(node: Node) -> list[str]:
     if isinstance(attribute, tuple):
         return [f"dims={attribute}"]
     return [] if attribute is None else [str(attribute)]
-
-
-def _loop_text(loop: Loop) -> list[str]:
-    counts = f"carried={loop.carried}", f"sliced={loop.sliced}", f"rows={loop.rows}"
-    flags = ["reverse"] * loop.reverse + ["conditional"] * loop.conditional
-    return [f"length={loop.length}", *counts, *flags]
 
 
 def _view_text(view: View) -> list[str]:

@@ -76,11 +76,7 @@ boolean = DType("bool", 1, "bool", np.dtype(np.bool_))
 
 ALL = (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)
 BY_NAME = {d.name: d for d in ALL}
-ALIASES = {
-    "float64": f64, "double": f64, "float32": f32, "float": f32, "float16": f16, "half": f16,
-    "bfloat16": bf16, "int64": i64, "long": i64, "int32": i32, "int": i32, "int16": i16,
-    "int8": i8, "uint64": u64, "uint32": u32, "uint16": u16, "uint8": u8,
-}  # fmt: skip
+ALIASES = {"float": f32, "bfloat16": bf16, "long": i64, "int": i32}  # others are NumPy's own names
 
 
 def wrapped(value: int) -> int:

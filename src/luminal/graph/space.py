@@ -17,6 +17,7 @@ Number = float  # an integer or an infinity
 Range = tuple[Number, Number]
 
 LARGEST = 1 << 62  # divisor that is made of several: machine code divides in i64
+USUAL = 128  # of a size without a hint
 _ROUNDS = 8  # of replacing axes and sizes by their ends; each round leaves fewer of them
 UNBOUNDED: Range = (-math.inf, math.inf)
 
@@ -52,7 +53,7 @@ class Space:
         self._floors.clear()
         self._substituted.clear()
 
-    def usual(self, default: int) -> dict[str, int]:
+    def usual(self, default: int = USUAL) -> dict[str, int]:
         """A value for every size: its hint, or the default within its bounds."""
         return {
             name: self.hints.get(name, int(min(max(default, low), high)))

@@ -260,7 +260,7 @@ class Kernel:
 
     def space(self) -> Space:
         """What is known about axes and sizes."""
-        return Space(self.sizes, self.axes)
+        return Space(self.sizes, self.axes, self.hints)
 
 
 def verify_scopes(kernel: Kernel) -> None:

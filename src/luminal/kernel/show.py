@@ -79,25 +79,21 @@ def _statements(body: list[Statement], indent: str) -> Iterator[str]:
             yield indent + _instruction_text(statement)
             continue
         if isinstance(statement, When):
-            yield f"{indent}when {_name(statement.condition)}:"
+            yield f"{indent}when {statement.condition.name}:"
         else:
             kind = f"parallel {statement.level}," if isinstance(statement, Parallel) else "for"
-            yield f"{indent}{kind} {statement.var.name} < {_name(statement.count)}:"
+            yield f"{indent}{kind} {statement.var.name} < {statement.count.name}:"
         if isinstance(statement, For):
             for phi, initial, following, result in statement.carried:
-                kept = f"{_name(initial)}, then {_name(following)}; after: {result.name}"
+                kept = f"{initial.name}, then {following.name}; after: {result.name}"
                 yield f"{indent}  carry {_typed(phi)} = {kept}"
         yield from _statements(statement.body, indent + "  ")
 
 
 def _instruction_text(instruction: Instruction) -> str:
-    args = ", ".join([_name(a) for a in instruction.args] + [f"#{n}" for n in instruction.attrs])
+    args = ", ".join([a.name for a in instruction.args] + [f"#{n}" for n in instruction.attrs])
     head = "" if instruction.out is None else f"{_typed(instruction.out)} = "
     return f"{head}{instruction.op} {args}".rstrip()
-
-
-def _name(value: Val) -> str:
-    return value.name
 
 
 def _typed(value: Val) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from ..graph.index import Index
+from ..graph.space import USUAL
 from .kernel import Apply, Buffer, Kernel, Value, walk
-
-USUAL_SIZE = 128  # of a run-time size without a hint
 
 
 @dataclass(frozen=True)
@@ -20,10 +19,9 @@ class Work:
     bytes: int
 
 
-def usual_sizes(kernel: Kernel, usual: int = USUAL_SIZE) -> dict[str, int]:
+def usual_sizes(kernel: Kernel, usual: int = USUAL) -> dict[str, int]:
     """Every run-time size at its hint, or at the usual one within its bounds."""
-    sizes = kernel.sizes.items()
-    return {n: int(kernel.hints.get(n, max(low, min(high, usual)))) for n, (low, high) in sizes}
+    return kernel.space().usual(usual)
 
 
 def extents_at(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:

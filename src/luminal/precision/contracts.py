@@ -51,7 +51,6 @@ GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after th
 MOST_TERMS = 4
 MOST_NODES = 64  # that are looked at to take a weight apart
 STREAMED = 16  # rows up to which reading weights takes longer than multiplying them
-ROWS = 128  # rows where a size is not known, and has no usual value
 
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
@@ -120,7 +119,7 @@ def _below_views(node: Node) -> Node:
 
 def _rows(graph: Graph, shape: Shape, names: frozenset[str]) -> int:
     """Products that each element of a factor with these dimensions takes part in, usually."""
-    sizes = graph.space.usual(ROWS)
+    sizes = graph.space.usual()
     kept = (extent for d, extent in enumerate(shape) if position(d) not in names)
     return prod(int(extent.evaluate(sizes)) for extent in kept)
 

@@ -166,7 +166,7 @@ class _Bridge:
         return steps
 
     def _kernel(self, piece: Piece) -> Step:
-        body = Body(self.classes, piece, self.place, self.plan.buffer_of)
+        body = Body(self.plan, piece, self.place)
         body.store({root: self.place(root) for root in piece.roots})
         memories = [*piece.reads, *piece.roots]
         return self._step(f"k{piece.roots[0]}", body.values, memories, piece.roots[0])
@@ -178,7 +178,7 @@ class _Bridge:
         steps = []
         if self._final(base) != self._final(target):
             steps.append(self._copy(base, place, self.ref(target), True))
-        body = Body(self.classes, piece, self.place, self.plan.buffer_of)
+        body = Body(self.plan, piece, self.place)
         scatter_value(body, piece.scatter, place)
         memories = [*(set(piece.reads) - {base} | self._read_again(piece, base)), target]
         steps.append(self._step(f"k{target}", body.values, memories, target))

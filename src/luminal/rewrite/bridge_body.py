@@ -32,10 +32,10 @@ from ..kernel.kernel import (
     Value,
 )
 from .cost import heads
-from .extract import Classes, ENode
+from .extract import ENode
 from .language import moderate
 from .maps import conditions_of
-from .plan import Piece
+from .plan import Piece, Plan
 from .terms import SLOT, ScatterMap
 
 TRIVIAL = frozenset(("load", "read", "const", "index", "one"))
@@ -64,16 +64,10 @@ def load_from(
 class Body:
     """The values of one kernel."""
 
-    def __init__(
-        self,
-        classes: Classes,
-        piece: Piece,
-        place: Callable[[int], BufferView],
-        memory: Callable[[int], int],
-    ) -> None:
-        self.classes, self.encoding = classes, classes.encoding
-        self.space = classes.encoding.space
-        self.place, self.memory = place, memory
+    def __init__(self, plan: Plan, piece: Piece, place: Callable[[int], BufferView]) -> None:
+        self.classes, self.encoding = plan.classes, plan.classes.encoding
+        self.space = self.encoding.space
+        self.place, self.memory = place, plan.buffer_of
         self.node = dict(piece.body)
         self.values: list[Value] = []
         self.made: dict[int, Read] = {}

@@ -29,7 +29,6 @@ MOVEMENT = ("guard", "read", "load", "store")
 LEAVES = ("input", "const", "index")
 CHOOSING = ("max", "min", "select", "cast")  # operations that give one of their operands
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
-USUAL = 128  # of a size without a hint
 AGAIN = 1.5  # reads of a point, for which a product is stored
 CHEAP = 64.0  # vector instructions for a value that is written, kept and read: an erf
 EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
@@ -79,7 +78,7 @@ def facts_of(normal: Normal) -> Facts:
         if reduces and not outer[term.children[0]].isdisjoint(term.attribute):
             contraction.add(t)
     ends = frozenset(kept(terms, root.term) for root in normal.roots)
-    sizes = terms.space.usual(USUAL)
+    sizes = terms.space.usual()
     extents = {a: int(n.evaluate(sizes)) for a, n in terms.space.axes.items()}
     return Facts(terms, ends, live, users, computed, fixed, contraction, extents)
 

@@ -24,7 +24,7 @@ from .normal import axis_key
 from .terms import Domain, Map, Region, ScatterMap, Term, is_reduction, mentioned
 
 DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
-MAX_AXES = 62
+MAX_AXES = 62  # bits of a mask
 
 
 Interned = Map | ScatterMap | Domain | None | Term  # a term: an operation without its operands

@@ -13,13 +13,12 @@ from typing import TypeAlias
 
 from ..graph.order import post_order
 from .cost import Pricer
-from .extract import Classes, ENode, classes_of, seed
+from .extract import INFINITE, Classes, ENode, classes_of, seed
 from .plan import Cyclic, Piece, Plan, Planner
 from .rates import CostModel
 from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
 
-INFINITE = float("inf")
 WORTHLESS = 2.0  # times the best plan: slower ones are not worth a measurement
 HOPELESS = 1.4  # times the best plan: slower starts are not worth a descent
 
@@ -176,17 +175,13 @@ class _Search:
         self, choice: list[int], passes: Callable[[int, ENode], bool]
     ) -> set[int]:
         """What reductions read, and below that as far as a class passes."""
-        options = self.classes.alternatives
-        waiting = [x for c in self._reductions(choice) for x in options[c][choice[c]].children]
-        found: set[int] = set()
-        while waiting:
-            c = waiting.pop()
-            if c not in found:
-                found.add(c)
-                node = options[c][choice[c]]
-                if passes(c, node):
-                    waiting += node.children
-        return found
+
+        def below(c: int) -> tuple[int, ...]:
+            node = self.classes.alternatives[c][choice[c]]
+            return node.children if passes(c, node) else ()
+
+        reductions = self._reductions(choice)
+        return set(post_order((x for c in reductions for x in self._operands_of(choice, c)), below))
 
     def _reductions(self, choice: list[int]) -> set[int]:
         options = self.classes.alternatives
@@ -229,18 +224,15 @@ class _Search:
         return self.planner.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
 
     def _source_bytes(self, choice: list[int], c: int) -> float:
-        """Of all that a value is computed from, each counted once."""
-        seen, todo, total = set[int](), [c], 0.0
-        while todo:
-            c = todo.pop()
-            node = self.classes.alternatives[c][choice[c]]
-            if node.op in ("load", "read", "gather"):
-                total += self.planner.pricer.bytes(node.children[0])
-            else:
-                new = set(node.children) - seen
-                seen |= new
-                todo += new
-        return total
+        """Of all that a value is computed from."""
+        options, moved = self.classes.alternatives, ("load", "read", "gather")
+
+        def below(x: int) -> tuple[int, ...]:
+            node = options[x][choice[x]]
+            return () if node.op in moved else node.children
+
+        nodes = (options[x][choice[x]] for x in post_order([c], below))
+        return sum(self.planner.pricer.bytes(n.children[0]) for n in nodes if n.op in moved)
 
     # ---- coordinate descent
 

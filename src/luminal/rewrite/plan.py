@@ -72,7 +72,7 @@ class Planner:
 
     def form(self, choice: Sequence[int], stored: frozenset[int]) -> tuple[list[Piece], float]:
         """The kernels of these choices and their modelled time. Raises Cyclic."""
-        former = _Former(self.classes, choice, stored, self.memory)
+        former = _Former(self.classes, self.memory, choice, stored)
         for root in self.classes.roots:
             former.need(root)
         kept = _Merger(self.classes, former.pieces, self.pricer).kept
@@ -118,14 +118,11 @@ class _Former:
     """Walks from the roots and cuts at stored values."""
 
     def __init__(
-        self,
-        classes: Classes,
-        choice: Sequence[int],
+        self, classes: Classes, memory: dict[int, list[Remembered]], choice: Sequence[int],
         stored: frozenset[int],
-        memory: dict[int, list[Remembered]],
-    ) -> None:
-        self.classes, self.choice, self.stored = classes, choice, stored
-        self.memory = memory
+    ) -> None:  # fmt: skip
+        self.classes, self.memory = classes, memory
+        self.choice, self.stored = choice, stored
         self.states = [2 * option for option in choice]
         for c in stored:
             self.states[c] += 1

@@ -10,6 +10,7 @@ from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
+from .encode import MAX_AXES
 from .normal import BufferInfo, Normal, axis_key
 from .terms import Region, Root, is_reduction, kept
 
@@ -17,7 +18,6 @@ MAX_TERMS = 150  # what saturation time grows with; a region is cut further wher
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
 SMALL = 8  # times what is below a value: there a cut would leave nearly all of a region
 PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
-MAX_AXES = 62  # bits of an axis mask in the e-graph
 
 
 Cones: TypeAlias = dict[int, frozenset[int]]  # root -> the terms below it, walls included

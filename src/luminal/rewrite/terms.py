@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 
 from ..graph.dtype import DType
 from ..graph.index import Index, names_of
+from ..graph.node import REDUCE_OPS
 from ..graph.space import Space
 
 SLOT = "$"  # the variable of a map that stands for a data-dependent index
@@ -84,9 +85,6 @@ class Term:
     children: tuple[int, ...]
     attribute: Any
     dtype: DType
-
-
-REDUCE_OPS = ("sum", "max", "min", "prod")
 
 
 @dataclass

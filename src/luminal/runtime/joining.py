@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..backend.contract import Accelerator
+from ..backend.contract import Accelerator, Kept
+from ..errors import CompileError
+from ..kernel.kernel import Kernel
 from ..kernel.program import Joined
 from ..kernel.ranges import Ranges
+from ..kernel.target import Target
 from .plan import Joint, Launch, Plan
 
 CLEAR = 0.96  # of the time of a launch each: less is no reason to compile another text
@@ -22,6 +25,34 @@ MOST = 12  # calls of a launch: their texts are compiled as one
 NUMBER = re.compile(r"k\d+(_\d+)?")  # of a kernel
 Sizes: TypeAlias = Mapping[str, int]
 Kernels: TypeAlias = tuple[int, ...]
+
+
+def joint_codes(
+    plan: Plan, device: Accelerator, target: Target, codes: Sequence[Kept], usual: Sizes,
+    welcome: Callable[[Sequence[Kernel]], bool],
+) -> tuple[list[str], Sequence[Kept]]:  # fmt: skip
+    """Gives the plan its joints and launches: what they save, for people, and the code of the
+    joints. codes: of the plan's kernels. welcome: whether kernels may be one launch."""
+    registers, refused = [device.registers(code) for code in codes], frozenset[Kernels]()
+    while True:
+        said = join(plan, device, registers, usual, refused)
+        slower = {joint.kernels for joint in plan.joints
+                  if not welcome([plan.kernels[n].kernel for n in joint.kernels])}  # fmt: skip
+        texts = [device.render_joined(joint.program(plan)) for joint in plan.joints] \
+            if not slower else []  # fmt: skip
+        made = device.build(texts, target)
+        unfit = {joint.kernels for joint, code in zip(plan.joints, made) if _unfit(device, code)}
+        if not slower | unfit:
+            return said, made
+        refused |= slower | unfit
+
+
+def _unfit(device: Accelerator, code: Kept) -> bool:
+    """It spills registers, or was too long for the device's compiler: its parts are not."""
+    try:
+        return device.spilled(code) > 0
+    except CompileError:
+        return True
 
 
 def join(

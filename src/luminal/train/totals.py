@@ -13,8 +13,6 @@ from ..graph.node import Node, View, position
 from ..graph.tensor import Tensor
 from ..graph.views import place
 
-USUAL = 128  # of a size without a hint
-
 
 def is_sum(node: Node) -> bool:
     return node.op == "sum" and node.attribute is not None
@@ -40,7 +38,7 @@ class Total:
     @property
     def pays(self) -> bool:
         """The rows of a step are fewer numbers than the sum."""
-        sizes = self.graph.space.usual(USUAL)
+        sizes = self.graph.space.usual()
 
         def count(node: Node) -> int:
             return prod(int(size.evaluate(sizes)) for size in node.shape)
