@@ -28,7 +28,7 @@ from luminal.models.vision import ResNet, VisionTransformer, ViTConfig
 from luminal.rewrite.engine import Engine
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.matching import Rule
-from luminal.rewrite.optimise import Chooser
+from luminal.rewrite.optimise import Extractor
 from luminal.rewrite.rates import CostModel
 from luminal.rewrite.rules import FAMILIES, laws, program, rules
 from luminal.rewrite.saturate import saturate
@@ -169,7 +169,7 @@ def compile_image_models(names: list[str]) -> None:
 def best(region: Region, program: tuple[Rule, ...]) -> tuple[float, int, set[tuple[str, int]]]:
     """Cost of the plan, e-nodes, what fired."""
     engine, encoding, growth = saturate(region, engine=Engine(program))
-    plan = Chooser(classes_of(engine, encoding, region), CostModel(), "").plans()[0]
+    plan = Extractor(classes_of(engine, encoding, region), CostModel(), "").plans()[0]
     return plan.cost, growth.after, engine.fired
 
 

@@ -1,7 +1,7 @@
 """The compiler on one page: from a graph to a program that runs, stage by stage.
 
-    passes -> normalise -> regions -> optimise -> bridge -> prepare -> schedule -> check -> lower
-    -> verify -> render -> build -> link
+    passes -> normalise -> regions -> optimise -> lower the plan -> prepare -> schedule -> check
+    -> lower -> verify -> render -> build -> link
 
 Equal regions are optimised once, equal kernels are lowered once; the repeats only cost calls.
 """
@@ -36,7 +36,7 @@ from .progress import tracked
 from .rewrite.by_range import grouped
 from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
-from .rewrite.optimise import chooser
+from .rewrite.optimise import extractor
 from .rewrite.rates import CostModel
 from .rewrite.regions import regions
 from .rewrite.terms import Region
@@ -195,7 +195,7 @@ def optimise_regions(
         if region.key in plans:
             continue
         with report.stage("optimise"):
-            choices = chooser(region, model)
+            choices = extractor(region, model)
             known = tuning.recall(region.key, choices)
             chosen = known or Chosen.of(choices, choices.plans()[0])
             plans[region.key] = replace(chosen, usual=usual)

@@ -27,7 +27,7 @@ from .lowering.legal import check
 from .lowering.lower import lower
 from .lowering.verify import verify
 from .progress import Line, showing
-from .rewrite.bridge import Step
+from .rewrite.lower_plan import Step
 from .runtime.link import Made
 from .runtime.plan import Compiled
 from .runtime.report import Report

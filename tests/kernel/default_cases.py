@@ -1,4 +1,4 @@
-"""Kernels of every kind as a bridge would make them, for tests of schedules."""
+"""Kernels of every kind as plans are lowered to them, for tests of schedules."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Small networks for the tests of rules, plans and the bridge, and how their regions are run."""
+"""Small networks for the tests of rules, plans and their kernels, and how their regions are run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from luminal.graph.dtype import DType
 from luminal.graph.graph import Graph
 from luminal.graph.index import Index
 from luminal.graph.tensor import Tensor
-from luminal.rewrite.bridge import Step, bridge
+from luminal.rewrite.lower_plan import Step, lower_plan
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.plan import Plan
 from luminal.rewrite.terms import Leaf, Region, Terms
@@ -97,7 +97,7 @@ def expected(case: Program, arrays: dict[int, np.ndarray]) -> list[np.ndarray]:
 
 
 def run_plan(plan: Plan, case: Program, arrays: dict[int, np.ndarray]) -> list[np.ndarray]:
-    return run_steps(bridge(plan), case, arrays)
+    return run_steps(lower_plan(plan), case, arrays)
 
 
 def run_steps(steps: list[Step], case: Program, arrays: dict[int, np.ndarray]) -> list[np.ndarray]:

@@ -10,9 +10,9 @@ import pytest
 from plan_nets import NETS, close, expected, inputs_for, program, run_plan
 
 from luminal import Graph, ops
-from luminal.rewrite.bridge import bridge
-from luminal.rewrite.cost import Pricer
+from luminal.rewrite.cost import CostEstimator
 from luminal.rewrite.extract import ENode, classes_of, seed
+from luminal.rewrite.lower_plan import lower_plan
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Cyclic, Planner
@@ -26,7 +26,7 @@ def classes_for(name: str):
     case = program(name)
     engine, encoding, _ = saturate(case.region)
     classes = classes_of(engine, encoding, case.region)
-    return case, classes, Planner(classes, Pricer(classes, CostModel()))
+    return case, classes, Planner(classes, CostEstimator(classes, CostModel()))
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -75,7 +75,7 @@ def test_a_value_that_is_loaded_from_itself_is_cyclic():
     value = classes.held(stored)
     classes.alternatives[value] = [ENode("load", (stored,))]
     classes.roots = [value]
-    planner = Planner(classes, Pricer(classes, CostModel()))
+    planner = Planner(classes, CostEstimator(classes, CostModel()))
     with pytest.raises(Cyclic):
         planner.plan([0] * len(classes.alternatives), frozenset())
 
@@ -100,7 +100,7 @@ def test_channels_stand_where_those_of_the_next_product_stand():
     y = y - y.mean((2, 3), keepdim=True)
     out = ops.conv2d(y, cx.parameter((2, 16, 1, 1))).output()
     (piece,) = regions(normalise(cx.space, [out.node]))
-    steps = bridge(optimise(piece))
+    steps = lower_plan(optimise(piece))
     stored = {b.shape for step in steps for b in step.kernel.buffers if len(b.shape) == 3}
     assert (16, 8, 8) in stored and (8, 8, 16) not in stored
 
@@ -111,7 +111,7 @@ def test_what_is_written_into_a_computed_value_copies_nothing() -> None:
     for _ in range(3):
         x = x._scatter(cx.tensor((4, 8), "i64"), cx.tensor((4, 8)), 0)
     pieces = regions(normalise(cx.space, [x.node]))
-    assert not any(step.copies for piece in pieces for step in bridge(optimise(piece)))
+    assert not any(step.copies for piece in pieces for step in lower_plan(optimise(piece)))
 
 
 def test_outputs_of_one_value_that_may_have_no_elements() -> None:
@@ -133,7 +133,7 @@ def test_rows_at_moving_positions_are_written_in_any_order(known: bool) -> None:
     kept, rows = cx.tensor((9, 3), name="kept"), cx.tensor(("s", 3), name="rows")
     y = kept._scatter(at.unsqueeze(1).expand(("s", 3)), rows, 0).output()
     pieces = regions(normalise(cx.space, [y.node]))
-    kernels = [step.kernel for piece in pieces for step in bridge(optimise(piece))]
+    kernels = [step.kernel for piece in pieces for step in lower_plan(optimise(piece))]
     stores = [v.store for kernel in kernels for v in kernel.values if v.store and v.store.slots]
     assert [bool(store.ordered) for store in stores] == [not known]
     rt = cx.compile(threads=1, cache=False)

@@ -6,8 +6,8 @@ import pytest
 from plan_nets import program, region_of
 
 from luminal import Graph, ops
-from luminal.rewrite.bridge import bridge
 from luminal.rewrite.extract import classes_of
+from luminal.rewrite.lower_plan import lower_plan
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Plan
 from luminal.rewrite.saturate import saturate
@@ -41,7 +41,7 @@ def test_kernel_counts(name):
 @pytest.mark.parametrize("name", ["attention_causal", "attention_masked"])
 def test_attention_is_online_and_keeps_no_square(name):
     plan = plan_of(name)
-    steps = bridge(plan)
+    steps = lower_plan(plan)
     assert any(n.op == "osum" for piece in plan.pieces for _, n in piece.body)
     kept = (
         buffer for step in steps for buffer in step.kernel.buffers
@@ -59,14 +59,14 @@ def test_projections_are_not_made_inside_attention():
 
 
 def test_a_contraction_is_a_product_of_two_factors():
-    (step,) = [s for s in bridge(plan_of("conv_norm_relu")) if not s.constant]
+    (step,) = [s for s in lower_plan(plan_of("conv_norm_relu")) if not s.constant]
     (value,) = [v for v in step.kernel.values if v.reduction]
     assert value.body.op == "mul" and len(value.body.args) == 2
     assert len(value.reduction.over) == 3
 
 
 def test_batch_norm_goes_into_the_weights_once():
-    steps = bridge(plan_of("conv_norm_relu"))
+    steps = lower_plan(plan_of("conv_norm_relu"))
     made = {s.arguments[b] for s in steps if s.constant for b in s.kernel.outputs}
     assert made
     (run,) = [s for s in steps if not s.constant]
@@ -75,13 +75,13 @@ def test_batch_norm_goes_into_the_weights_once():
 
 
 def test_int8_weights_are_not_widened_in_memory():
-    (step,) = bridge(plan_of("int8_linear"))
+    (step,) = lower_plan(plan_of("int8_linear"))
     assert not step.constant
     assert "i8" in {b.dtype.name for b in step.kernel.buffers}
 
 
 def test_packed_weights_are_not_unpacked_in_memory():
-    (step,) = bridge(plan_of("packed_linear"))
+    (step,) = lower_plan(plan_of("packed_linear"))
     assert not step.constant
     assert {"u8", "f16"} <= {b.dtype.name for b in step.kernel.buffers}
 
@@ -89,7 +89,7 @@ def test_packed_weights_are_not_unpacked_in_memory():
 @pytest.mark.parametrize("name", ["int8_linear", "packed_linear"])
 def test_one_row_is_scaled_behind_the_sum(name):
     """Inside, the scale would be one more operation for each weight."""
-    (step,) = bridge(plan_of(name))
+    (step,) = lower_plan(plan_of(name))
     (inner,) = [v for v in step.kernel.values if v.over]
     scales = [b.name for b in step.kernel.buffers if b.constant and len(b.shape) == 1]
     assert scales and not any(load.buffer in scales for load in inner.loads)
@@ -105,7 +105,7 @@ def test_a_contraction_that_is_placed_elsewhere_is_made_at_its_own_points():
 
 
 def test_a_scatter_copies_its_base_once_and_says_so():
-    steps = bridge(plan_of("cache_update"))
+    steps = lower_plan(plan_of("cache_update"))
     assert [s.copies for s in steps] == [True, False, True, False]
     stores = [v.store for s in steps if not s.copies for v in s.kernel.values if v.store]
     assert [s.mode for s in stores] == ["set", "sum"]

@@ -141,10 +141,10 @@ def plans_differ(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Each range has a plan of its own, whatever they cost; how many alternatives there were."""
     counts = []
 
-    def several(chooser: Any, plan: Any, usual: Any) -> Any:
-        sizes = {n: chooser.classes.encoding.space.sizes[n] for n in usual}
+    def several(extractor: Any, plan: Any, usual: Any) -> Any:
+        sizes = {n: extractor.classes.encoding.space.sizes[n] for n in usual}
         ranges = ranges_of(sizes, usual)
-        pool = [plan, *chooser.plans(4)[1:]]
+        pool = [plan, *extractor.plans(4)[1:]]
         counts.append(len(pool))
         return [Alternative(*each, pool[n % len(pool)]) for n, each in enumerate(ranges)]
 

@@ -11,7 +11,7 @@ from luminal.backend import cpu
 from luminal.errors import WrongResult
 from luminal.graph.dtype import f32, i64
 from luminal.rewrite.normalise import normalise
-from luminal.rewrite.optimise import chooser
+from luminal.rewrite.optimise import extractor
 from luminal.rewrite.regions import regions
 from luminal.search import Budget, Chosen, Tuning
 from luminal.search.plans import clearly_better, compared, measured_plans, recalled
@@ -29,7 +29,7 @@ def network():
 def choices():
     cx, _, y = network()
     (region,) = regions(normalise(cx.space, [y.node]))
-    return chooser(region)
+    return extractor(region)
 
 
 def by_size(kernel):

@@ -153,10 +153,10 @@ def implied_sizes(name: str, shape: Shape, actual: tuple[int, ...]) -> dict[str,
                 reason = f"dimension {number} is {extent}, not {dim}"
                 raise InputError(_mismatch(name, shape, actual, reason))
             continue
-        told = solve(dim, extent)
-        if told is None:
+        implied = solve(dim, extent)
+        if implied is None:
             continue
-        size, value = told
+        size, value = implied
         if value is None or sizes.setdefault(size, value) != value:
             reason = f"dimension {number} is {extent}, which is no {dim} of the others"
             raise InputError(_mismatch(name, shape, actual, reason))
@@ -176,11 +176,11 @@ def solve(dim: Index, extent: int) -> tuple[str, int | None] | None:
 def settle_sizes(
     bounds: Mapping[str, Range],
     given: Mapping[str, int],
-    told: Iterable[tuple[str, Mapping[str, int]]],
+    implied: Iterable[tuple[str, Mapping[str, int]]],
 ) -> dict[str, int]:
     """All run-time sizes of a run: those given and those that the inputs tell.
 
-    bounds: every size of the program. told: (input's name, sizes implied). Raises DimError.
+    bounds: every size of the program. implied: (input's name, sizes implied). Raises DimError.
     """
     sizes: dict[str, int] = {}
     origin: dict[str, str] = {}
@@ -189,8 +189,8 @@ def settle_sizes(
             known = ", ".join(bounds) or "none"
             raise DimError(f"no size is called '{name}'; the sizes of this program: {known}")
         sizes[name], origin[name] = _whole(name, value), "given to run()"
-    for source, implied in told:
-        for name, value in implied.items():
+    for source, found in implied:
+        for name, value in found.items():
             if sizes.setdefault(name, value) != value:
                 raise DimError(
                     f"{name} = {sizes[name]} ({origin[name]}), but input '{source}' has {value}"

@@ -12,15 +12,15 @@ from ..graph.graph import Graph
 from ..graph.join import join_loops
 from ..graph.node import Node
 from ..graph.passes import Pass, Program, fold_constants, rewrite, widen_half
-from .contracts import half_contraction, is_contraction, whole_contraction
+from .contracts import bf16_contraction, integer_contraction, is_contraction
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
 
 CONTRACTS: dict[str, Contract | None] = {
     "f32": None,
-    "bf16": half_contraction,
-    "int8": whole_contraction,
-    "quantised": partial(whole_contraction, floats=False),
+    "bf16": bf16_contraction,
+    "int8": integer_contraction,
+    "quantised": partial(integer_contraction, floats=False),
 }
 
 
@@ -31,7 +31,7 @@ def default_passes(precision: str = "f32", half_products: bool = True) -> list[P
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
     contract = CONTRACTS[precision]
     if precision == "bf16" and not half_products:
-        contract = partial(half_contraction, weights_only=True)
+        contract = partial(bf16_contraction, weights_only=True)
     return [join_loops, widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
 
 

@@ -1,6 +1,6 @@
 """Precision contracts: passes that let contractions multiply narrower numbers, within a bound.
 
-`whole_contraction` (precision="int8"): sum_k x w, where w is an integer times scales that are
+`integer_contraction` (precision="int8"): sum_k x w, where w is an integer times scales that are
 constant over groups of k (or a float known before the run, rounded to such a form), becomes
 
     sum_b  s_b  w_b  (sum_j  q_bj v_bj  -  zero sum_j q_bj)         k = (b, j)
@@ -19,7 +19,7 @@ A group whose largest |x| is at most TINY counts as zero; one with a NaN or an i
 precision="quantised" does so where w is made of integers only: without the second sum, and other
 contractions stay as they are.
 
-`half_contraction` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
+`bf16_contraction` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
 and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. Where no instruction
 multiplies bf16, only factors that are known before the run are rounded, and take half of the
 memory: rounding the others would be work for nothing. Those that many rows share are not rounded
@@ -71,7 +71,7 @@ def resolved(node: Node) -> tuple[Node, Shape]:
 # ---- bf16
 
 
-def half_contraction(
+def bf16_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
@@ -140,19 +140,19 @@ def known_before(node: Node) -> bool:
 # ---- int8
 
 
-def whole_contraction(
+def integer_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], floats: bool = True
 ) -> Node | None:
     """sum of x w in integers, where one factor allows it. floats: also if w is a float."""
     for w, x in (product_node.inputs, product_node.inputs[::-1]):
         for dim in dims[::-1]:
-            found = _Whole(graph, product_node.shape, dims, dim).contraction(w, x, floats)
+            found = _Integers(graph, product_node.shape, dims, dim).contraction(w, x, floats)
             if found is not None:
                 return found
     return None
 
 
-class _Whole:
+class _Integers:
     """Rewrites one contraction over `shape`; dimension `dim` is split into groups. Factors are
     nodes of that shape: views of what they read."""
 
@@ -171,7 +171,7 @@ class _Whole:
         """The sum over the largest groups that allow it, if the terms have integers. Groups whose
         scales are integers too are added up in units of as many as share the others."""
         size = self.shape[self.dim].constant
-        if not any(term.wholes for term in terms):
+        if not any(term.integers for term in terms):
             return None
         sizes = [g for g in (size, *GROUPS) if size % g == 0]
         for group, unit in ((g, u) for g in sizes for u in sizes if u % g == 0):
@@ -196,7 +196,7 @@ class _Whole:
         if node.op == "literal":
             found = [Product(float(node.attribute))]
         elif node.op == "cast" and node.inputs[0].dtype in (i8, u8):
-            found = [Product(wholes=(self.graph.moved(node.inputs[0], view),))]
+            found = [Product(integers=(self.graph.moved(node.inputs[0], view),))]
         elif node.op == "add":
             found = [term for source in node.inputs for term in self._terms(source, view)]
         elif node.op == "mul":
@@ -229,7 +229,7 @@ class _Whole:
     def _grouped(self, terms: list[Product], x: Node, by: Groups) -> Node | None:
         """The sum, if one integer of a term varies in a group, and floats are alike in a unit."""
         alike = self._alike(terms, by)
-        whole = [sum(bool(t.wholes) for t in each) for each in alike.values()]
+        whole = [sum(bool(t.integers) for t in each) for each in alike.values()]
         if not any(whole) or most(max(whole), 0, by) > i32.highest:
             return None
         q = self._activation(self.graph.moved(x, by.split), by)
@@ -251,7 +251,7 @@ class _Whole:
         found: dict[Alike, list[Product]] = {}
         split = [(self._fine(term, by), term) for term in terms]
         for fine, term in sorted(split, key=lambda each: not each[0]):
-            floats, scales = term.floats, tuple(w for w in term.wholes if w not in fine)
+            floats, scales = term.floats, tuple(w for w in term.integers if w not in fine)
             if not by.nested:
                 widened = (_below_view(self.graph, w, lambda x: x.cast(f32)) for w in scales)
                 floats, scales = (*floats, *widened), ()
@@ -267,7 +267,7 @@ class _Whole:
 
     def _fine(self, term: Product, by: Groups) -> Leaves:
         """The integers of a term that vary in a group."""
-        return tuple(w for w in term.wholes if self._varies(w, by, by.digits[-1:]))
+        return tuple(w for w in term.integers if self._varies(w, by, by.digits[-1:]))
 
     def _varies(self, leaf: Node, by: Groups, digits: Sequence[int]) -> bool:
         """It is not constant along these digits of the dimension."""
@@ -302,7 +302,7 @@ class _Whole:
         self, terms: list[Product], scales: tuple[Node, ...], q: Quantised, by: Groups
     ) -> Tensor:
         """The sum over units of terms with the same scales, f32."""
-        number = next((t.number for t in terms if t.wholes), terms[0].number)
+        number = next((t.number for t in terms if t.integers), terms[0].number)
         total = self._dots([replace(t, number=t.number / number) for t in terms], q, by)
         for leaf in scales:
             scaled = total * self._at(leaf, by.middle).cast(total.dtype)
@@ -315,9 +315,9 @@ class _Whole:
         or a number is no integer."""
         sums = q.sums.moved(View(by.middle.shape, without(q.dims, by.digits[-1:])))
         values = q.values.moved(View(by.split.shape, tuple(map(place, q.dims))))
-        zero, total = sum(t.number for t in terms if not t.wholes), None
-        for term in (t for t in terms if t.wholes):
-            bits, shift = self._unsigned(term.wholes[0])
+        zero, total = sum(t.number for t in terms if not t.integers), None
+        for term in (t for t in terms if t.integers):
+            bits, shift = self._unsigned(term.integers[0])
             zero -= shift * term.number
             products = self._at(bits, by.split).cast(i32) * values.cast(i32)
             dot = products._reduce("sum", by.digits[-1:])

@@ -16,11 +16,11 @@ Alike: TypeAlias = tuple[Leaves, Leaves, float]  # floats, scales, number
 
 @dataclass(frozen=True)
 class Product:
-    """A product: number * wholes * floats. wholes: of 8-bit integer dtypes, at most one of them in
-    the terms of a group, in which the others are constant."""
+    """A product: number * integers * floats. integers: of 8-bit dtypes, at most one of them in the
+    terms of a group, in which the others are constant."""
 
     number: float = 1.0
-    wholes: Leaves = ()
+    integers: Leaves = ()
     floats: Leaves = ()
 
 
@@ -42,4 +42,4 @@ def most(count: int, zero: float, by: Groups) -> float:
 
 
 def times(a: Product, b: Product) -> Product:
-    return Product(a.number * b.number, a.wholes + b.wholes, a.floats + b.floats)
+    return Product(a.number * b.number, a.integers + b.integers, a.floats + b.floats)

@@ -36,7 +36,7 @@ class Axes:
     def __init__(self) -> None:
         self.extents: list[Index] = []
         self.apart: list[set[int]] = []
-        self._stands: dict[int, Composite] = {}  # a replaced axis -> what stands for it
+        self._replaced: dict[int, Composite] = {}  # a replaced axis -> what stands for it
 
     def fresh(self, extent: Index) -> Composite:
         """A new axis; none for a size of 1."""
@@ -52,9 +52,9 @@ class Axes:
 
     def resolve(self, composite: Composite) -> Composite:
         """The axes that stand for these now."""
-        stands = self._stands
+        replaced = self._replaced
         for axis in composite:
-            if axis in stands:
+            if axis in replaced:
                 return tuple(b for a in composite for b in self._find(a))
         return composite
 
@@ -62,15 +62,15 @@ class Axes:
         return tuple([c if c is None else self.resolve(c) for c in dims])
 
     def _find(self, axis: int) -> Composite:
-        stands = self._stands
-        below = stands.get(axis)
+        replaced = self._replaced
+        below = replaced.get(axis)
         if below is None:
             return (axis,)
-        if not stands.keys().isdisjoint(below):
-            for a in post_order([axis], lambda a: stands.get(a, ())):
-                if a in stands:
-                    stands[a] = tuple(c for b in stands[a] for c in stands.get(b, (b,)))
-        return stands[axis]
+        if not replaced.keys().isdisjoint(below):
+            for a in post_order([axis], lambda a: replaced.get(a, ())):
+                if a in replaced:
+                    replaced[a] = tuple(c for b in replaced[a] for c in replaced.get(b, (b,)))
+        return replaced[axis]
 
     def separate(self, axes: Iterable[int]) -> None:
         """These (current) axes occur in one value."""
@@ -117,10 +117,10 @@ class Axes:
                 a[-1:] = reversed(self._refine(x, n))
             else:
                 return False
-            a, b = self._again(a), self._again(b)
+            a, b = self._current(a), self._current(b)
         return not a and not b
 
-    def _again(self, stack: list[int]) -> list[int]:
+    def _current(self, stack: list[int]) -> list[int]:
         return list(reversed(self.resolve(tuple(reversed(stack)))))
 
     def _merge(self, kept: int, gone: int) -> bool:
@@ -131,7 +131,7 @@ class Axes:
             apart[other].discard(gone)
             apart[other].add(kept)
         apart[kept] |= apart[gone]
-        self._stands[gone] = (kept,)
+        self._replaced[gone] = (kept,)
         return True
 
     def _refine(self, axis: int, major: Index) -> Composite:
@@ -144,5 +144,5 @@ class Axes:
             self.apart[other].update(parts)
         for part in parts:
             self.apart[part] |= self.apart[axis] | (set(parts) - {part})
-        self._stands[axis] = parts
+        self._replaced[axis] = parts
         return parts

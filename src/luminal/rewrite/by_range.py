@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from ..kernel.canonical import canonical
 from ..kernel.ranges import Hints, Ranges, narrowed, ranges_of
-from .bridge import Ref, Step
-from .optimise import Chooser
+from .lower_plan import Ref, Step
+from .optimise import Extractor
 from .plan import Plan
 
 CLEAR = 1.02  # times its own best plan: less is no reason for another plan at some sizes
@@ -29,16 +29,16 @@ class Alternative:
 
 
 def alternatives(
-    chooser: Chooser, plan: Plan, usual: Mapping[str, Sequence[int]]
+    extractor: Extractor, plan: Plan, usual: Mapping[str, Sequence[int]]
 ) -> list[Alternative]:
     """The plan of each range, largest first; only `plan`, which is for the usual sizes, where it is
     nearly the best one everywhere."""
-    encoding = chooser.classes.encoding
+    encoding = extractor.classes.encoding
     space = encoding.space
     names = {name for axis in encoding.axes for name in space.axes[axis].names()}
     sizes = {name: space.sizes[name] for name in sorted(names & space.sizes.keys())}
     there = ranges_of(sizes, usual)
-    here = [replace(chooser, sizes=hints) for _, hints in there]
+    here = [replace(extractor, sizes=hints) for _, hints in there]
     pool = [plan]
     for each, (_, hints) in zip(here, there):
         if any(space.hints.get(name) != hint for name, hint in hints.items()):

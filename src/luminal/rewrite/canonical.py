@@ -13,9 +13,10 @@ from .terms import Leaf, Map, Root, ScatterMap, Term, Terms, is_reduction
 
 
 class Canonical:
-    """Copies the terms below some roots, down to walls; axes and leaves are numbered by first use.
+    """Copies the terms below some roots, down to a boundary of stored values; axes and leaves are
+    numbered by first use.
 
-    `leaves[wall]` is what stands for a term that another region stores: (buffer, axes).
+    `leaves[value]` is what stands for a term that another region stores: (buffer, axes).
     """
 
     def __init__(self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...]]]) -> None:
@@ -29,13 +30,13 @@ class Canonical:
     def roots(self, roots: Sequence[Root]) -> tuple[Root, ...]:
         """The roots over the new terms; one that is a scatter gets the value that it leaves."""
         targets = frozenset(root.term for root in roots)
-        walls = frozenset(self.leaves) - targets
+        boundary = frozenset(self.leaves) - targets
 
         def below(t: int) -> tuple[int, ...]:
-            return () if t in walls else self.old.nodes[t].children
+            return () if t in boundary else self.old.nodes[t].children
 
         for t in post_order([root.term for root in roots], below):
-            self.made[t] = self._leaf(t) if t in walls else self._copy(self.old.nodes[t])
+            self.made[t] = self._leaf(t) if t in boundary else self._copy(self.old.nodes[t])
         return tuple(Root(self._value(root.term), self._axes(root.axes)) for root in roots)
 
     def _value(self, t: int) -> int:
@@ -44,13 +45,13 @@ class Canonical:
 
     # ---- terms
 
-    def _leaf(self, wall: int) -> int:
-        buffer, axes = self.leaves[wall]
-        dtype = self.old.nodes[wall].dtype
+    def _leaf(self, value: int) -> int:
+        buffer, axes = self.leaves[value]
+        dtype = self.old.nodes[value].dtype
         number = self.inputs.setdefault(buffer, len(self.inputs))
         leaf = Leaf(number, self._axes(axes))  # no constant: a run may make it anew
         made = self.terms.add("input", (), leaf, dtype)
-        return made if self.old.nodes[wall].op == "scatter" else self._load(made)
+        return made if self.old.nodes[value].op == "scatter" else self._load(made)
 
     def _load(self, buffer: int) -> int:
         return self.terms.add("load", (buffer,), None, self.terms.nodes[buffer].dtype)

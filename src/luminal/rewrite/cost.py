@@ -22,7 +22,7 @@ from .rates import CostModel
 from .terms import Domain
 
 if TYPE_CHECKING:
-    from .plan import Piece
+    from .plan import FusedKernel
 
 
 FREE = frozenset(("const", "one", "index", "guard", "load"))
@@ -36,7 +36,7 @@ _OPERAND = 1.1  # times the work: better the end of one contraction than an oper
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
-class Pricer:
+class CostEstimator:
     """Modelled seconds of pieces, remembered."""
 
     def __init__(
@@ -79,17 +79,17 @@ class Pricer:
             held += all(c.evaluate(point) >= 0 for c in domain)
         return held / _SAMPLES
 
-    def price(self, piece: Piece) -> float:
+    def price(self, piece: FusedKernel) -> float:
         """Seconds a run; what depends on constants only runs once, but takes memory."""
         found = self._prices.get(piece.key)
         if found is None:
             self.work += len(piece.body)
             free = self.classes.constant[piece.roots[0]]
-            found = self._price_once(piece) if free else _Priced(self, piece).seconds()
+            found = self._price_once(piece) if free else _Estimate(self, piece).seconds()
             self._prices[piece.key] = found
         return found
 
-    def _price_once(self, piece: Piece) -> float:
+    def _price_once(self, piece: FusedKernel) -> float:
         """A second copy of weights must save what it takes within so many runs."""
         made = sum(self.bytes(root) for root in piece.roots)
         return _ONCE + made / self.model.bandwidth / _RUNS
@@ -99,13 +99,13 @@ class Pricer:
         return self.points(self.classes.axes[c]) * self.classes.dtype[c].bytes
 
 
-class _Priced:
+class _Estimate:
     """One piece: loops around each node, how often it is repeated, in which passes it is used."""
 
-    def __init__(self, pricer: Pricer, piece: Piece) -> None:
-        self.pricer, self.piece = pricer, piece
-        self.classes, self.model = pricer.classes, pricer.model
-        self.axes = pricer.classes.axes
+    def __init__(self, estimator: CostEstimator, piece: FusedKernel) -> None:
+        self.estimator, self.piece = estimator, piece
+        self.classes, self.model = estimator.classes, estimator.model
+        self.axes = estimator.classes.axes
         self.node = dict(piece.body)
         self.order = [c for c, _ in piece.body]
         self.streams = {(n.attribute, n.children[0]) for n in self.node.values() if n.op == "osum"}
@@ -144,7 +144,7 @@ class _Priced:
             if node.op == "sum":
                 factors = self.factors(node.children[0])
                 masks = (self.axes[f] for f in factors)
-                if heads([mask & ~node.over for mask in masks if mask & node.over]):
+                if contraction_operands([mask & ~node.over for mask in masks if mask & node.over]):
                     found[c] = factors
             elif node.op == "osum" and self.axes[node.children[1]] & ~self.axes[node.children[0]]:
                 found[c] = self.factors(node.children[1])
@@ -180,7 +180,7 @@ class _Priced:
         whole = self.share[c]
         if node.op != "guard":
             return [whole] * len(node.children)
-        first = self.pricer.share(node.attribute)
+        first = self.estimator.share(node.attribute)
         return [whole * first, whole * (1 - first)]
 
     def tops(self) -> tuple[int, ...]:
@@ -190,7 +190,7 @@ class _Priced:
 
     def _reduction(self, c: int, node: ENode) -> None:
         """What is reduced is walked over its own loops, once for each tile of the loops around."""
-        again = self.repeat[c] * self._again(c, 2.0)
+        again = self.repeat[c] * self._recomputed(c, 2.0)
         if node.op == "osum":
             score, factor = node.children
             use = (node.over, self.level[c])
@@ -203,12 +203,12 @@ class _Priced:
         mask = -node.over if beside else node.over
         self._use(operand, self.axes[c] | node.over, again, {(mask, self.level[c])})
 
-    def _again(self, c: int, least: float) -> float:
+    def _recomputed(self, c: int, least: float) -> float:
         """How often a reduction around it makes a value anew: for each tile of foreign axes."""
         missing = self.inner.get(c, 0) & ~self.axes[c] & ~self.node[c].over
         if not missing:
             return 1.0
-        points = self.pricer.points(missing)
+        points = self.estimator.points(missing)
         return max(least if points > 1 else 1.0, -(-points // self.model.tile))
 
     def _use(
@@ -231,9 +231,10 @@ class _Priced:
         multiply, vector = self._work()
         compute = multiply / model.flops + vector / model.vector * self._serial()
         memory = self._memory()
-        return (max(memory, compute) + 0.2 * min(memory, compute)) * self._alone() + model.launch
+        both = max(memory, compute) + 0.2 * min(memory, compute)
+        return both * self._too_few_threads() + model.launch
 
-    def _alone(self) -> float:
+    def _too_few_threads(self) -> float:
         """Where a later reduction collapses all that the first ones keep (the norm of the one row
         that a matrix product gives), few threads do the work of all, and hold what it collapses."""
         reductions = [c for c, node in self.piece.body if node.over]
@@ -242,9 +243,9 @@ class _Priced:
         later = [c for c in reductions if self.level[c] > first]
         masks = [reduce(and_, (self.axes[c] for c in some), ~0) if some else 0
                  for some in (own, [*own, *later])]  # fmt: skip
-        shared, common = (min(self.model.workers, self.pricer.points(mask)) for mask in masks)
+        shared, common = (min(self.model.workers, self.estimator.points(mask)) for mask in masks)
         held = sum(
-            self.pricer.points(self.axes[c] & ~masks[1]) * self.classes.dtype[c].bytes
+            self.estimator.points(self.axes[c] & ~masks[1]) * self.classes.dtype[c].bytes
             for c in reductions if any(mask > 0 and mask & self.axes[c] for mask, _ in self.uses[c])
         )  # fmt: skip
         return max(1.0, shared / common) * (_UNHELD if held > self.model.tiles else 1.0)
@@ -256,14 +257,15 @@ class _Priced:
         for c, node in self.piece.body:
             if node.op in FREE:
                 continue
-            points = self.pricer.points(self.axes[c] | node.over) * self.repeat[c]
-            points *= max(self._again(c, 2.0 if node.over else _OPERAND), self._beside(c, node))
+            points = self.estimator.points(self.axes[c] | node.over) * self.repeat[c]
+            least = 2.0 if node.over else _OPERAND
+            points *= max(self._recomputed(c, least), self._beside(c, node))
             if node.op == "osum" and (node.over, node.children[0]) not in running:
                 running.add((node.over, node.children[0]))
-                score = self.pricer.points(self.axes[node.children[0]] | node.over)
+                score = self.estimator.points(self.axes[node.children[0]] | node.over)
                 vector += (SCALARS["exp2"].cost + _ONLINE) * score * self.repeat[c]
             if c in self.products:
-                multiply += 2 * points * self._spoiled(c) / self._speed(c)
+                multiply += 2 * points * self._without_tile(c) / self._speed(c)
             elif c not in inside:
                 share = 1.0 if node.over else self.share[c]
                 narrow = min(1.0, self.classes.dtype[c].bytes / 4)  # more lanes in a vector
@@ -291,7 +293,7 @@ class _Priced:
         if not node.over or node.op == "osum" or c in self.products or not self.products:
             return 1.0
         own = self.axes[c] | node.over
-        missing = max(self.pricer.points(self.axes[p] & ~own) for p in self.products)
+        missing = max(self.estimator.points(self.axes[p] & ~own) for p in self.products)
         return -(-missing // self.model.tile)
 
     def _chain(self, c: int) -> list[int]:
@@ -309,14 +311,14 @@ class _Priced:
         multiplied = [last] if c in self.products and below(last) else []
         return [x for x in inside if name(x) == "cast"] + multiplied
 
-    def _spoiled(self, c: int) -> float:
+    def _without_tile(self, c: int) -> float:
         """A contraction inside a plain reduction, wanted in several passes, or of weights that are
         read at a map (their layout is not free)."""
         uses = self.uses[c]
         plain = any(mask > 0 and not self._batched(c, mask) for mask, _ in uses)
         factors = (self.node[f] for f in self.products[c] if f in self.node)
         mapped = any(n.op == "read" and self.classes.fixed[n.children[0]] for n in factors)
-        return self.model.spoiled if plain or mapped or len(uses) > 1 else 1.0
+        return self.model.without_tile if plain or mapped or len(uses) > 1 else 1.0
 
     def _speed(self, c: int) -> float:
         """Of a contraction, by the factors that have its own axes, before they are widened."""
@@ -355,16 +357,16 @@ class _Priced:
             if node.op not in ("load", "read", "gather"):
                 continue
             buffer = node.children[0]
-            points = self.pricer.points(self.axes[c]) * self.share.get(c, 1.0)
+            points = self.estimator.points(self.axes[c]) * self.share.get(c, 1.0)
             touched[buffer] = touched.get(buffer, 0.0) + points * self.classes.dtype[c].bytes
         total = 0.0
         for buffer, amount in touched.items():
-            size = self.pricer.bytes(buffer)
+            size = self.estimator.bytes(buffer)
             total += self._transfer(min(size, amount), size)
         for root in self.piece.roots:
-            size = self.pricer.bytes(root)
+            size = self.estimator.bytes(root)
             if self.piece.scatter is not None:
-                size = self.pricer.bytes(self.piece.scatter.children[2])
+                size = self.estimator.bytes(self.piece.scatter.children[2])
             total += self._transfer(size, size)
         return total
 
@@ -374,7 +376,7 @@ class _Priced:
         return amount / (model.cache_bandwidth if fits else model.bandwidth)
 
 
-def heads(masks: Sequence[int]) -> tuple[int, int] | None:
+def contraction_operands(masks: Sequence[int]) -> tuple[int, int] | None:
     """Of a product the two factors that make its sum a contraction: neither has all axes of the
     other, and together they span the most. None if it is none."""
     best, found = 0, None

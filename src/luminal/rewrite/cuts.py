@@ -83,12 +83,14 @@ def facts_of(normal: Normal) -> Facts:
     return Facts(terms, ends, live, users, computed, fixed, contraction, extents)
 
 
-def reachable(terms: Terms, roots: Iterable[int], walls: frozenset[int] = frozenset()) -> list[int]:
-    """The terms below these, children first; what is below a wall is left out."""
+def reachable(
+    terms: Terms, roots: Iterable[int], boundary: frozenset[int] = frozenset()
+) -> list[int]:
+    """The terms below these, children first; what is below the boundary is left out."""
     tops = set(roots)
 
     def below(t: int) -> tuple[int, ...]:
-        return () if t in walls and t not in tops else terms.nodes[t].children
+        return () if t in boundary and t not in tops else terms.nodes[t].children
 
     return sorted(post_order(tops, below))
 

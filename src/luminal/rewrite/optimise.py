@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..graph.order import post_order
-from .cost import Pricer
+from .cost import CostEstimator
 from .extract import INFINITE, Classes, ENode, classes_of, seed
-from .plan import Cyclic, Piece, Plan, Planner
+from .plan import Cyclic, FusedKernel, Plan, Planner
 from .rates import CostModel
 from .saturate import DEFAULT_LIMITS, Limits, saturate
 from .terms import Region
@@ -44,12 +44,12 @@ def optimise(
     region: Region, model: CostModel = DEFAULT_MODEL, limits: Limits = DEFAULT_LIMITS
 ) -> Plan:
     """The plan of a region."""
-    return chooser(region, model, limits).plans()[0]
+    return extractor(region, model, limits).plans()[0]
 
 
-def chooser(
+def extractor(
     region: Region, model: CostModel = DEFAULT_MODEL, limits: Limits = DEFAULT_LIMITS
-) -> Chooser:
+) -> Extractor:
     """The region, saturated: plans can be chosen."""
     engine, encoding, growth = saturate(region, limits=limits)
     classes = classes_of(engine, encoding, region)
@@ -58,11 +58,11 @@ def chooser(
         f"{growth.before} -> {growth.after} e-nodes in {growth.rounds} rounds, "
         f"{growth.seconds * 1e3:.0f} ms, {state}"
     )
-    return Chooser(classes, model, notes)
+    return Extractor(classes, model, notes)
 
 
 @dataclass(frozen=True)
-class Chooser:
+class Extractor:
     """Chooses plans of a saturated region; again and otherwise where kernels have been measured.
     sizes: those at which kernels are priced, where they are not the usual ones."""
 
@@ -75,8 +75,8 @@ class Chooser:
     def plans(self, count: int = 1, measured: Mapping[Key, float] | None = None) -> list[Plan]:
         """The best plans, at most so many, that cut the region in different ways. measured: seconds
         of pieces by their keys, instead of the model's."""
-        pricer = self._pricer(measured)
-        search = _Search(self.classes, Planner(self.classes, pricer), self.budget)
+        estimator = self._estimator(measured)
+        search = _Search(self.classes, Planner(self.classes, estimator), self.budget)
         for choice, stored in search.starts():
             if search.price(choice, stored) <= HOPELESS * search.best:
                 search.descend(choice, stored)
@@ -84,20 +84,20 @@ class Chooser:
 
     def plan(self, choice: Sequence[int], stored: Iterable[int]) -> Plan:
         """The plan of choices that were found earlier. Raises Cyclic, IndexError."""
-        planner = Planner(self.classes, self._pricer())
+        planner = Planner(self.classes, self._estimator())
         return self._noted(planner.plan(choice, frozenset(stored)))
 
-    def modelled(self, piece: Piece) -> float:
+    def modelled(self, piece: FusedKernel) -> float:
         """Seconds of a kernel, by the model."""
-        return self._pricer().price(piece)
+        return self._estimator().price(piece)
 
     def fingerprint(self) -> str:
         """Equal where classes and alternatives have equal numbers: choices then mean the same."""
         text = repr((self.classes.alternatives, self.classes.roots))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _pricer(self, measured: Mapping[Key, float] | None = None) -> Pricer:
-        return Pricer(self.classes, self.model, measured, self.sizes)
+    def _estimator(self, measured: Mapping[Key, float] | None = None) -> CostEstimator:
+        return CostEstimator(self.classes, self.model, measured, self.sizes)
 
     def _noted(self, plan: Plan) -> Plan:
         plan.notes = f"{self.notes}; {len(plan.pieces)} kernels, {plan.cost * 1e6:.1f} us modelled"
@@ -221,7 +221,7 @@ class _Search:
         node = classes.alternatives[c][choice[c]]
         if node.op in ("load", "read"):
             return False
-        return self.planner.pricer.bytes(c) <= 1.01 * self._source_bytes(choice, c)
+        return self.planner.estimator.bytes(c) <= 1.01 * self._source_bytes(choice, c)
 
     def _source_bytes(self, choice: list[int], c: int) -> float:
         """Of all that a value is computed from."""
@@ -232,7 +232,7 @@ class _Search:
             return () if node.op in moved else node.children
 
         nodes = (options[x][choice[x]] for x in post_order([c], below))
-        return sum(self.planner.pricer.bytes(n.children[0]) for n in nodes if n.op in moved)
+        return sum(self.planner.estimator.bytes(n.children[0]) for n in nodes if n.op in moved)
 
     # ---- coordinate descent
 
@@ -255,7 +255,7 @@ class _Search:
                     return
 
     def _spent(self) -> bool:
-        nodes = self.planner.pricer.work
+        nodes = self.planner.estimator.work
         return len(self.known) >= self.budget.plans or nodes >= self.budget.nodes
 
     def _without_idle_bits(
@@ -275,7 +275,7 @@ class _Search:
         def passes(c: int, node: ENode) -> bool:
             return node.op in ("guard", "mul", "cast")
 
-        used = self._parted(choice) | self._under_reductions(choice, passes)
+        used = self._divergent(choice) | self._under_reductions(choice, passes)
         for c in reached:
             larger = self.classes.constant[c] and not self._worth_making(choice, c)
             node = self.classes.alternatives[c][choice[c]]
@@ -287,10 +287,10 @@ class _Search:
             found += [(c, i) for i in range(count) if count > 1]
         return found
 
-    def _parted(self, choice: list[int]) -> set[int]:
+    def _divergent(self, choice: list[int]) -> set[int]:
         """Values whose users part: they do not meet again before a reduction, a buffer or a root.
         Any other value is made once, whether its kernel stores it or not."""
-        classes, parted = self.classes, set[int]()
+        classes, divergent = self.classes, set[int]()
         meets = {root: root for root in classes.roots}
         for c in reversed(self._operands_first(choice)):
             node = classes.alternatives[c][choice[c]]
@@ -299,8 +299,8 @@ class _Search:
             for child in node.children:
                 if meets.setdefault(child, mine) != mine:
                     meets[child] = child
-                    parted.add(child)
-        return parted
+                    divergent.add(child)
+        return divergent
 
     def _reached(self, choice: list[int]) -> list[int]:
         """Classes that these choices use, nearest to the roots first."""
@@ -333,6 +333,6 @@ class _Search:
         return self.classes.dtype[node.children[0]].bytes < self.classes.dtype[c].bytes
 
 
-def _cut(piece: Piece) -> tuple[object, ...]:
+def _cut(piece: FusedKernel) -> tuple[object, ...]:
     """What a kernel reduces, reads and stores: plans that agree in this differ little."""
     return piece.roots, piece.reads, frozenset(c for c, node in piece.body if node.over)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from .cost import Pricer
+from .cost import CostEstimator
 from .extract import Classes, ENode
 
 _STRIDE = 1 << 12  # alternatives of a class, in the key of a kernel
@@ -19,7 +19,7 @@ _LOADED = _STRIDE - 1
 
 
 @dataclass(frozen=True)
-class Piece:
+class FusedKernel:
     """One kernel of a plan.
 
     roots: the classes it stores (a scatter: its buffer class). body: (class, node), operands first;
@@ -42,7 +42,7 @@ class Plan:
     classes: Classes
     choice: list[int]
     stored: frozenset[int]
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[FusedKernel] = field(default_factory=list)
     cost: float = 0.0
     notes: str = ""
 
@@ -66,16 +66,18 @@ class Planner:
     """Forms the kernels of choices. A piece is remembered with the choices and bits that it was
     formed under: neighbouring plans share most of their pieces."""
 
-    def __init__(self, classes: Classes, pricer: Pricer) -> None:
-        self.classes, self.pricer = classes, pricer
+    def __init__(self, classes: Classes, estimator: CostEstimator) -> None:
+        self.classes, self.estimator = classes, estimator
         self.memory: dict[int, list[Remembered]] = {}
 
-    def form(self, choice: Sequence[int], stored: frozenset[int]) -> tuple[list[Piece], float]:
+    def form(
+        self, choice: Sequence[int], stored: frozenset[int]
+    ) -> tuple[list[FusedKernel], float]:
         """The kernels of these choices and their modelled time. Raises Cyclic."""
         former = _Former(self.classes, self.memory, choice, stored)
         for root in self.classes.roots:
             former.need(root)
-        kept = _Merger(self.classes, former.pieces, self.pricer).kept
+        kept = _Merger(self.classes, former.pieces, self.estimator).kept
         return [piece for piece, _ in kept], sum(cost for _, cost in kept)
 
     def plan(self, choice: Sequence[int], stored: frozenset[int]) -> Plan:
@@ -110,7 +112,7 @@ class Remembered:
 
     look: Callable[[Sequence[int]], Any]  # the states of those classes
     states: Any
-    piece: Piece
+    piece: FusedKernel
     needs: tuple[int, ...]
 
 
@@ -126,7 +128,7 @@ class _Former:
         self.states = [2 * option for option in choice]
         for c in stored:
             self.states[c] += 1
-        self.pieces: list[Piece] = []
+        self.pieces: list[FusedKernel] = []
         self.progress: dict[int, int] = {}  # 1: being made, 2: made
 
     def need(self, c: int) -> None:
@@ -160,7 +162,7 @@ class _Former:
             walk.memory_of(scatter.children[0])
             walk.visit(scatter.children[1])
             walk.visit(scatter.children[2])
-        piece = Piece(
+        piece = FusedKernel(
             (c,), tuple(walk.body), frozenset(walk.reads), (c, *walk.key), scatter,
             frozenset(walk.moved),
         )  # fmt: skip
@@ -222,23 +224,25 @@ class _Walk:
 # ---- several stores in one kernel
 
 
-Priced = tuple[Piece, float]
+Priced = tuple[FusedKernel, float]
 
 
 class _Merger:
     """Joins consumers to producers where that is cheaper; drops stores that nobody reads."""
 
-    def __init__(self, classes: Classes, pieces: list[Piece], pricer: Pricer) -> None:
-        self.classes, self.pricer = classes, pricer
+    def __init__(
+        self, classes: Classes, pieces: list[FusedKernel], estimator: CostEstimator
+    ) -> None:
+        self.classes, self.estimator = classes, estimator
         self.kept: list[Priced] = []
         self.readers: dict[int, list[int]] = {}  # of a buffer: what the pieces that read it store
         for piece in pieces:
             for read in piece.reads:
                 self.readers.setdefault(read, []).append(piece.roots[0])
         for piece in pieces:
-            self._add(piece, pricer.price(piece))
+            self._add(piece, estimator.price(piece))
 
-    def _add(self, piece: Piece, cost: float) -> None:
+    def _add(self, piece: FusedKernel, cost: float) -> None:
         for position in range(len(self.kept) - 1, -1, -1):
             producer, before = self.kept[position]
             if piece.reads.isdisjoint(producer.roots) or not self._mergeable(producer, piece):
@@ -247,13 +251,13 @@ class _Merger:
             if any(not piece.reads.isdisjoint(p.roots) for p, _ in behind):
                 continue
             joined = self._join(producer, piece)
-            together = self.pricer.price(joined)
+            together = self.estimator.price(joined)
             if together < before + cost:
                 self.kept[position:] = [*free, (joined, together), *behind]
                 return
         self.kept.append((piece, cost))
 
-    def _mergeable(self, producer: Piece, consumer: Piece) -> bool:
+    def _mergeable(self, producer: FusedKernel, consumer: FusedKernel) -> bool:
         """Both are kernels over the same points, and nothing is read elsewhere than made."""
         if producer.scatter is not None or consumer.scatter is not None:
             return False
@@ -264,7 +268,7 @@ class _Merger:
         same = constant[producer.roots[0]] == constant[first]
         return same and all(axes[r] == axes[first] for r in producer.roots)
 
-    def _join(self, producer: Piece, consumer: Piece) -> Piece:
+    def _join(self, producer: FusedKernel, consumer: FusedKernel) -> FusedKernel:
         both = (*producer.roots, *consumer.roots)
         moved = producer.moved | consumer.moved
         wanted = moved.union(self.classes.roots)
@@ -276,10 +280,10 @@ class _Merger:
         body = (*producer.body, *((c, n) for c, n in consumer.body if c not in inside))
         reads = (producer.reads | consumer.reads).difference(producer.roots)
         key = (*roots, -1, *producer.key, -1, *consumer.key)
-        return Piece(roots or consumer.roots, body, reads, key, None, moved)
+        return FusedKernel(roots or consumer.roots, body, reads, key, None, moved)
 
 
-def _split(later: list[Priced], producer: Piece) -> tuple[list[Priced], list[Priced]]:
+def _split(later: list[Priced], producer: FusedKernel) -> tuple[list[Priced], list[Priced]]:
     """Kernels that do not need the producer, and those that do, directly or not."""
     made = set(producer.roots)
     free, behind = [], []
@@ -295,7 +299,7 @@ def _split(later: list[Priced], producer: Piece) -> tuple[list[Priced], list[Pri
 # ---- text
 
 
-def describe(classes: Classes, piece: Piece) -> str:
+def describe(classes: Classes, piece: FusedKernel) -> str:
     """One line: what is stored, the reductions, how many operations, what is read."""
     names = classes.encoding.names
     space = classes.encoding.space

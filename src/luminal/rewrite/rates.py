@@ -28,7 +28,7 @@ class CostModel:
     cache: float = 2e6
     tile: int = 64
     launch: float = 2e-6
-    spoiled: float = 1.5  # a contraction without a register tile of its own
+    without_tile: float = 1.5  # a contraction without a register tile of its own
     hint: int = 128
     workers: int = 2  # what a kernel should have to share out, least
     tiles: float = float("inf")  # bytes of what one of them keeps

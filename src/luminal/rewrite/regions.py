@@ -20,16 +20,16 @@ SMALL = 8  # times what is below a value: there a cut would leave nearly all of 
 PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
 
 
-Cones: TypeAlias = dict[int, frozenset[int]]  # root -> the terms below it, walls included
+Cones: TypeAlias = dict[int, frozenset[int]]  # root -> the terms below it, boundary included
 
 
 @dataclass
 class Group:
-    """A region in the making: its roots, and the terms it computes (walls left out)."""
+    """A region in the making: its roots, the terms it computes, and the stored values it reads."""
 
     roots: list[int]
     terms: list[int]
-    walls: set[int]
+    boundary: set[int]
 
 
 def regions(normal: Normal) -> list[Region]:
@@ -58,9 +58,9 @@ def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
     Nobody reads an output that is no cut, so these joins make no cycle: an output on the way to one
     group only joins that group; groups of such outputs join where they share costly terms.
     """
-    walls = frozenset(cuts)
+    boundary = frozenset(cuts)
     parent = {root: root for root in sorted(cuts | outputs)}
-    cones = {root: frozenset(reachable(facts.terms, [root], walls)) for root in parent}
+    cones = {root: frozenset(reachable(facts.terms, [root], boundary)) for root in parent}
     for output in sorted(outputs - cuts, reverse=True):
         behind = [root for root, cone in cones.items() if output in cone and root != output]
         owners = {_find(parent, root) for root in behind}
@@ -70,7 +70,7 @@ def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
     members: dict[int, list[int]] = {}
     for root in parent:
         members.setdefault(_find(parent, root), []).append(root)
-    return [_group(cones, roots, walls) for roots in members.values()]
+    return [_group(cones, roots, boundary) for roots in members.values()]
 
 
 def _find(parent: dict[int, int], root: int) -> int:
@@ -95,8 +95,8 @@ def _join_ends(facts: Facts, cuts: set[int], cones: Cones, parent: dict[int, int
 
 def _group(cones: Cones, roots: list[int], cuts: frozenset[int]) -> Group:
     cone = frozenset().union(*(cones[root] for root in roots))
-    walls = (cuts - set(roots)) & cone
-    return Group(roots, sorted(cone - walls), set(walls))
+    boundary = (cuts - set(roots)) & cone
+    return Group(roots, sorted(cone - boundary), set(boundary))
 
 
 # ---- values that several regions would compute
@@ -215,7 +215,7 @@ def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
     result = []
     for group in _in_order(facts, groups):
         roots, targets = _roots(normal, group, stored)
-        leaves = {wall: stored[wall] for wall in group.walls}
+        leaves = {value: stored[value] for value in group.boundary}
         copy = Canonical(normal.terms, leaves)
         new = copy.roots(roots)
         key = copy.key(new)
@@ -235,10 +235,10 @@ def _buffers(
     for target, root in zip(normal.targets, normal.roots):
         if frozenset(root.axes) == normal.terms.axes[root.term]:
             stored.setdefault(kept(normal.terms, root.term), (target, root.axes))
-    read = {wall for group in groups for wall in group.walls}
+    read = {value for group in groups for value in group.boundary}
     features = _features(facts)
-    for wall in sorted(read - stored.keys()):
-        stored[wall] = _temporary(normal, wall, features)
+    for value in sorted(read - stored.keys()):
+        stored[value] = _temporary(normal, value, features)
     return stored
 
 
@@ -288,7 +288,7 @@ def _roots(
 def _in_order(facts: Facts, groups: list[Group]) -> list[Group]:
     """Producers first; what gives back more memory than it takes as soon as it can run, what takes
     more only where it is read: a value that is computed again for a gradient."""
-    order = Order(facts, [(group.roots, group.walls) for group in groups])
+    order = Order(facts, [(group.roots, group.boundary) for group in groups])
     earliest = sorted(range(len(groups)), key=lambda n: max(groups[n].roots))
     for number in post_order(filter(order.stays, earliest), order.needed):
         if number not in order.done:
@@ -304,22 +304,22 @@ class Order:
 
     def __init__(self, facts: Facts, groups: Sequence[tuple[Sequence[int], Set[int]]]) -> None:
         self.facts = facts
-        self.roots, self.walls = zip(*groups)
+        self.roots, self.boundary = zip(*groups)
         self.producer = {t: number for number, roots in enumerate(self.roots) for t in roots}
         self.readers: dict[int, set[int]] = {root: set() for root in self.producer}
-        for number, walls in enumerate(self.walls):
-            for wall in walls:
-                self.readers[wall].add(number)
+        for number, boundary in enumerate(self.boundary):
+            for value in boundary:
+                self.readers[value].add(number)
         self.done: dict[int, None] = {}
 
     def needed(self, number: int) -> list[int]:
-        return [self.producer[wall] for wall in sorted(self.walls[number])]
+        return [self.producer[value] for value in sorted(self.boundary[number])]
 
     def stays(self, number: int) -> bool:
         """It runs where it was recorded, whoever reads it."""
         made = sum(map(self._bytes, self.roots[number]))
         read = any(self.readers[t] for t in self.roots[number])
-        return not read or made < sum(map(self._bytes, self.walls[number]))
+        return not read or made < sum(map(self._bytes, self.boundary[number]))
 
     def run(self, number: int) -> None:
         """This one, whose producers ran, and what pays then."""
@@ -333,9 +333,9 @@ class Order:
         near = set[int]()
         for number in numbers:
             self.done[number] = None
-            for wall in self.walls[number]:
-                self.readers[wall].discard(number)
-            touched = (*self.walls[number], *self.roots[number])
+            for value in self.boundary[number]:
+                self.readers[value].discard(number)
+            touched = (*self.boundary[number], *self.roots[number])
             near = near.union(*(self.readers[t] for t in touched))
         return sorted(near, reverse=True)
 
@@ -349,7 +349,7 @@ class Order:
         all_of_it = [*dict.fromkeys(missing), number]
         made = {t for n in all_of_it for t in self.roots[n]}
         taken = (t for t in made if not self.readers[t] <= {number})
-        given = (t for t in self.walls[number] - made if self.readers[t] == {number})
+        given = (t for t in self.boundary[number] - made if self.readers[t] == {number})
         return all_of_it if sum(map(self._bytes, taken)) < sum(map(self._bytes, given)) else []
 
     def _bytes(self, t: int) -> float:

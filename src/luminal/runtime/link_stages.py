@@ -9,8 +9,8 @@ from typing import TypeAlias
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..graph.stages import BasicBlock, Repeat, Stage
-from ..rewrite.bridge import Ref
 from ..rewrite.by_range import Ranged
+from ..rewrite.lower_plan import Ref
 from ..rewrite.normal import Normal
 from ..rewrite.terms import Region
 from .link import Linker, Made

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..kernel.kernel import Kernel
-from ..rewrite.bridge import Step, bridge
 from ..rewrite.by_range import Alternative, Ranged, alternatives, joined
-from ..rewrite.optimise import Chooser, Key
-from ..rewrite.plan import Cyclic, Piece, Plan
+from ..rewrite.lower_plan import Step, lower_plan
+from ..rewrite.optimise import Extractor, Key
+from ..rewrite.plan import Cyclic, FusedKernel, Plan
 
 WIDTH = 3  # plans that are measured in a round
 ROUNDS = 3
@@ -33,7 +33,7 @@ class Chosen:
     where they were measured, else modelled. settled: an earlier search has chosen it. usual: sizes
     that have several usual values."""
 
-    chooser: Chooser
+    extractor: Extractor
     plan: Plan
     steps: Sequence[Step]
     seconds: float
@@ -41,20 +41,20 @@ class Chosen:
     usual: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @staticmethod
-    def of(chooser: Chooser, plan: Plan, settled: bool = False) -> Chosen:
+    def of(extractor: Extractor, plan: Plan, settled: bool = False) -> Chosen:
         """As the model sees it."""
-        return Chosen(chooser, plan, bridge(plan), plan.cost, settled)
+        return Chosen(extractor, plan, lower_plan(plan), plan.cost, settled)
 
     @cached_property
     def plans(self) -> list[Alternative]:
         """The plan, and others where sizes far from the usual ones are better off with them."""
-        return alternatives(self.chooser, self.plan, self.usual)
+        return alternatives(self.extractor, self.plan, self.usual)
 
     @cached_property
     def by_range(self) -> list[Ranged]:
         """The steps of all plans, each for its sizes."""
         parts = [
-            (each, self.steps if each.plan is self.plan else bridge(each.plan))
+            (each, self.steps if each.plan is self.plan else lower_plan(each.plan))
             for each in self.plans
         ]
         return joined(parts)
@@ -62,17 +62,17 @@ class Chosen:
     @property
     def text(self) -> tuple[str, list[int], list[int]]:
         """What the plan can be made of again: (fingerprint of the classes, choice, stored)."""
-        return self.chooser.fingerprint(), self.plan.choice, sorted(self.plan.stored)
+        return self.extractor.fingerprint(), self.plan.choice, sorted(self.plan.stored)
 
 
-def recalled(chooser: Chooser, text: Sequence[object]) -> Chosen | None:
+def recalled(extractor: Extractor, text: Sequence[object]) -> Chosen | None:
     """The plan of `Chosen.text`; None where the region is not what it was then."""
     try:
         fingerprint, choice, stored = text
-        if fingerprint != chooser.fingerprint():
+        if fingerprint != extractor.fingerprint():
             return None
-        plan = chooser.plan(choice, stored)  # type: ignore[arg-type]
-        return Chosen.of(chooser, plan, settled=True)
+        plan = extractor.plan(choice, stored)  # type: ignore[arg-type]
+        return Chosen.of(extractor, plan, settled=True)
     except (Cyclic, IndexError, TypeError, ValueError):
         return None
 
@@ -80,8 +80,8 @@ def recalled(chooser: Chooser, text: Sequence[object]) -> Chosen | None:
 def measured_plans(own: Chosen, seconds: Seconds, until: float | None = None) -> list[Chosen]:
     """`own`, the model's plan, then others whose kernels were measured like its, fastest first.
     until: when to stop, by the monotonic clock."""
-    chooser, measured, tried = own.chooser, dict[Key, float](), list[Chosen]()
-    plans = [] if own.settled else chooser.plans(WIDTH)
+    extractor, measured, tried = own.extractor, dict[Key, float](), list[Chosen]()
+    plans = [] if own.settled else extractor.plans(WIDTH)
     if len(plans) < 2:
         return [own]
     for _ in range(ROUNDS):
@@ -90,8 +90,8 @@ def measured_plans(own: Chosen, seconds: Seconds, until: float | None = None) ->
         for plan in fresh:
             if tried and until is not None and time.monotonic() > until:
                 break
-            tried.append(replace(_measured(chooser, plan, seconds, measured), usual=own.usual))
-        plans = chooser.plans(WIDTH, _comparable(chooser, plans, measured)) if fresh else []
+            tried.append(replace(_measured(extractor, plan, seconds, measured), usual=own.usual))
+        plans = extractor.plans(WIDTH, _comparable(extractor, plans, measured)) if fresh else []
     others = sorted(tried[1:], key=lambda chosen: chosen.seconds)
     return [replace(own, seconds=tried[0].seconds), *others]
 
@@ -109,32 +109,35 @@ def compared(found: Sequence[Chosen]) -> str:
     return f"{len(texts)} plans measured: the model's {texts[0]}; then {shown}"
 
 
-def _running(plan: Plan) -> list[Piece]:
+def _running(plan: Plan) -> list[FusedKernel]:
     """The kernels of every run."""
     return [piece for piece in plan.pieces if not plan.classes.constant[piece.roots[0]]]
 
 
-def _measured(chooser: Chooser, plan: Plan, seconds: Seconds, measured: dict[Key, float]) -> Chosen:
+def _measured(
+    extractor: Extractor, plan: Plan, seconds: Seconds, measured: dict[Key, float]
+) -> Chosen:
     """The plan with the seconds of its kernels, which join `measured`."""
-    steps, total = bridge(plan), 0.0
+    steps, total = lower_plan(plan), 0.0
     for piece in _running(plan):
         taken = [seconds(s.kernel) for s in steps if s.root == piece.roots[0] and not s.constant]
         known = [t for t in taken if t is not None]
         if len(known) < len(taken):  # some cannot be measured
-            total += chooser.modelled(piece)
+            total += extractor.modelled(piece)
             continue
         measured.setdefault(piece.key, sum(known))
         total += sum(known)
-    return Chosen(chooser, plan, steps, total)
+    return Chosen(extractor, plan, steps, total)
 
 
 def _comparable(
-    chooser: Chooser, plans: Sequence[Plan], measured: Mapping[Key, float]
+    extractor: Extractor, plans: Sequence[Plan], measured: Mapping[Key, float]
 ) -> dict[Key, float]:
     """Measured seconds on the model's scale: unmeasured kernels stand a fair chance beside them."""
     pieces = {piece.key: piece for plan in plans for piece in _running(plan)}
     shares = [
-        measured[key] / chooser.modelled(piece) for key, piece in pieces.items() if key in measured
-    ]
+        measured[key] / extractor.modelled(piece)
+        for key, piece in pieces.items() if key in measured
+    ]  # fmt: skip
     scale = statistics.median(shares) if shares else 1.0
     return {key: taken / scale for key, taken in measured.items()}

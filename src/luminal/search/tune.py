@@ -22,7 +22,7 @@ from ..kernel.kernel import Kernel
 from ..kernel.target import Target
 from ..kernel.work import usual_sizes
 from ..progress import Line
-from ..rewrite.optimise import Chooser
+from ..rewrite.optimise import Extractor
 from ..runtime.report import Candidate
 from ..scheduling.decisions import Choices, Decision, Decisions
 from ..scheduling.prepare import prepare
@@ -167,10 +167,10 @@ class Tuning:
 
     # ---- plans
 
-    def recall(self, region: str, chooser: Chooser) -> Chosen | None:
+    def recall(self, region: str, extractor: Extractor) -> Chosen | None:
         """The plan that an earlier search has chosen for a region, by its key."""
         texts = (database.plan(self._plan_key(region)) for database in self._databases)
-        return next((recalled(chooser, text) for text in texts if text), None)
+        return next((recalled(extractor, text) for text in texts if text), None)
 
     def measured_plans(self, own: Chosen, budget: Budget) -> list[Chosen]:
         """Plans of a region with measured kernels, the model's own first."""

@@ -16,7 +16,7 @@ from ..graph.tensor import Tensor
 from ..rewrite.cuts import cuts_of, facts_of
 from ..rewrite.cuts import reachable as reachable_terms
 from ..rewrite.normalise import normalise
-from ..rewrite.optimise import chooser
+from ..rewrite.optimise import extractor
 from ..rewrite.rates import CostModel
 from ..rewrite.regions import regions
 from .autograd import vjp
@@ -94,7 +94,7 @@ def _measured(result: Tensor, model: CostModel, seconds: dict[str, float]) -> Pa
     pieces = regions(normalise(graph.space, [node], given=given))
     for piece in pieces:
         if piece.key not in seconds:
-            seconds[piece.key] = chooser(piece, model).plans()[0].cost
+            seconds[piece.key] = extractor(piece, model).plans()[0].cost
     both = normalise(graph.space, [node, *(g.node for g in gradients)], given=given)
     facts = facts_of(both)
     forward = set(reachable_terms(both.terms, [both.roots[0].term]))

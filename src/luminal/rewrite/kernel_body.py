@@ -31,11 +31,11 @@ from ..kernel.kernel import (
     Store,
     Value,
 )
-from .cost import heads
+from .cost import contraction_operands
 from .extract import ENode
 from .language import moderate
 from .maps import conditions_of
-from .plan import Piece, Plan
+from .plan import FusedKernel, Plan
 from .terms import SLOT, ScatterMap
 
 TRIVIAL = frozenset(("load", "read", "const", "index", "one"))
@@ -64,7 +64,7 @@ def load_from(
 class Body:
     """The values of one kernel."""
 
-    def __init__(self, plan: Plan, piece: Piece, place: Callable[[int], BufferView]) -> None:
+    def __init__(self, plan: Plan, piece: FusedKernel, place: Callable[[int], BufferView]) -> None:
         self.classes, self.encoding = plan.classes, plan.classes.encoding
         self.space = self.encoding.space
         self.place, self.memory = place, plan.buffer_of
@@ -244,11 +244,11 @@ class Body:
         """sum_k f 2^(c (x - max_k x)), in one pass; in a later one if f needs the maximum's end."""
         name, factor = self._stream_values(node), node.children[1]
         dtype, over = self.classes.dtype[c], self.axes(node.over)
-        late = self._needs_end(factor, _stream(node))
-        weight = self._weight(node, dtype, ()) if late else Read(f"{name}_p", dtype)
+        later = self._needs_end(factor, _stream(node))
+        weight = self._weight(node, dtype, ()) if later else Read(f"{name}_p", dtype)
         axes = self.classes.axes[node.children[0]] | node.over
         body = weight if self.node[factor].op == "one" else self.product(factor, (axes, weight))
-        rescale = None if late else Read(f"{name}_shrink", dtype)
+        rescale = None if later else Read(f"{name}_shrink", dtype)
         return self.value(c, f"r{c}", body, Reduction("sum", over, rescale=rescale))
 
     def _needs_end(self, c: int, stream: tuple[int, int, float]) -> bool:
@@ -266,7 +266,7 @@ class Body:
         first: one more of them, with its axes."""
         factors, dtype = list(first), self.classes.dtype[c]
         self._flatten(c, factors)
-        pair = heads([mask for mask, _ in factors])
+        pair = contraction_operands([mask for mask, _ in factors])
         if pair is None:
             return multiply([factor for _, factor in factors], dtype)
         sides = {factors[h][0]: [factors[h][1]] for h in pair}

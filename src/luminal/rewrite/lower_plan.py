@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Buffer, Kernel, Store, Value
-from .bridge_body import Body, BufferView, load_from, scatter_value
-from .plan import Piece, Plan
+from .kernel_body import Body, BufferView, load_from, scatter_value
+from .plan import FusedKernel, Plan
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Step:
     root: int = -1
 
 
-def bridge(plan: Plan) -> list[Step]:
+def lower_plan(plan: Plan) -> list[Step]:
     """The steps of a plan, in order. Kernels keep the axis names of the region."""
-    return _Bridge(plan).steps()
+    return _Lowering(plan).steps()
 
 
-class _Bridge:
+class _Lowering:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.classes = plan, plan.classes
         self.encoding = plan.classes.encoding
@@ -165,13 +165,13 @@ class _Bridge:
             steps.append(self._copy(memory, target, Ref("output", number), False))
         return steps
 
-    def _kernel(self, piece: Piece) -> Step:
+    def _kernel(self, piece: FusedKernel) -> Step:
         body = Body(self.plan, piece, self.place)
         body.store({root: self.place(root) for root in piece.roots})
         memories = [*piece.reads, *piece.roots]
         return self._step(f"k{piece.roots[0]}", body.values, memories, piece.roots[0])
 
-    def _scatter(self, piece: Piece) -> list[Step]:
+    def _scatter(self, piece: FusedKernel) -> list[Step]:
         assert piece.scatter is not None
         target, base = piece.roots[0], self.plan.buffer_of(piece.scatter.children[0])
         place = self.place(target)
@@ -184,7 +184,7 @@ class _Bridge:
         steps.append(self._step(f"k{target}", body.values, memories, target))
         return steps
 
-    def _read_again(self, piece: Piece, base: int) -> set[int]:
+    def _read_again(self, piece: FusedKernel, base: int) -> set[int]:
         """The base, if what is written depends on it too."""
         loaded = {n.children[0] for _, n in piece.body if n.op == "load"}
         return {base} if base in loaded | piece.moved else set()
@@ -238,22 +238,22 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     leaves = [t.attribute for t in region.terms.nodes if t.op == "input"]
     kept = [root.axes for root in region.roots]
     given = {a for leaf in leaves if not leaf.constant for a in leaf.axes}
-    late = {a for leaf in leaves if leaf.constant for a in leaf.axes} - given
+    constant_only = {a for leaf in leaves if leaf.constant for a in leaf.axes} - given
     before = Counter(pair for axes in [*kept, *(leaf.axes for leaf in leaves)]
                      for pair in combinations(axes, 2))  # fmt: skip
     constants = [set(leaf.axes) for leaf in leaves if leaf.constant]
-    places = _lent(constants, before, late.difference(*kept))
+    places = _with_partners(constants, before, constant_only.difference(*kept))
     return {
-        root: _sorted(classes.encoding.names(classes.axes[root]), places, late)
+        root: _sorted(classes.encoding.names(classes.axes[root]), places, constant_only)
         for piece in plan.pieces for root in piece.roots
     }  # fmt: skip
 
 
-def _lent(constants: Sequence[set[str]], before: Order, late: set[str]) -> Order:
+def _with_partners(constants: Sequence[set[str]], before: Order, constant_only: set[str]) -> Order:
     """With the places of their partners for axes that only constants bring in, and no output."""
     places = dict(before)
     for axes in constants:
-        pairs = [(a, partner) for a in axes & late for partner in axes - late]
+        pairs = [(a, partner) for a in axes & constant_only for partner in axes - constant_only]
         for (outer, inner), count in before.items():
             for a, partner in pairs:
                 if outer == partner and inner not in axes:
@@ -263,7 +263,7 @@ def _lent(constants: Sequence[set[str]], before: Order, late: set[str]) -> Order
     return places
 
 
-def _sorted(names: Iterable[str], before: Order, late: set[str]) -> tuple[str, ...]:
+def _sorted(names: Iterable[str], before: Order, constant_only: set[str]) -> tuple[str, ...]:
     """Repeatedly the axis that fewest others want outside of it."""
     rest = list(names)
     order: list[str] = []
@@ -272,7 +272,7 @@ def _sorted(names: Iterable[str], before: Order, late: set[str]) -> tuple[str, .
         def unwanted(a: str) -> tuple[int, bool, int]:
             others = [b for b in rest if b != a]
             against = sum(before.get((b, a), 0) > before.get((a, b), 0) for b in others)
-            return against, a in late, rest.index(a)
+            return against, a in constant_only, rest.index(a)
 
         first = min(rest, key=unwanted)
         order.append(first)
