@@ -1,7 +1,7 @@
 """The vocabulary of elementwise operations, shared by graph, e-graph, kernels and native code.
 
-One row an operation: its name, how many operands it has, whether it is one of the fifteen
-primitives, the dtype of its result, and its meaning in NumPy. A backend adds one row of its own.
+One row an operation: its name, how many operands it has, the dtype of its result, and its meaning
+in NumPy. A backend adds one row of its own.
 Operands of an arithmetic operation all have the dtype of the operation; `select` takes a bool
 first; `cast` converts to the dtype of the result. f16 and bf16 are computed in f32 and rounded
 once.
@@ -24,7 +24,6 @@ class Scalar:
 
     name: str
     arity: int
-    primitive: bool
     result: str
     numpy: Callable[..., Any]
     cost: float  # vector instructions, roughly
@@ -50,33 +49,33 @@ def _mod(x: Any, y: Any) -> Any:
 
 _ROWS = (
     # the elementwise ones of the fifteen primitives
-    Scalar("log2", 1, True, "same", np.log2, 12, "float"),
-    Scalar("exp2", 1, True, "same", np.exp2, 10, "float"),
-    Scalar("sin", 1, True, "same", np.sin, 20, "float"),
-    Scalar("sqrt", 1, True, "same", np.sqrt, 6, "float"),
-    Scalar("recip", 1, True, "same", _recip, 6, "float"),
-    Scalar("add", 2, True, "same", np.add, 1),
-    Scalar("mul", 2, True, "same", np.multiply, 1),
-    Scalar("mod", 2, True, "same", _mod, 10),
-    Scalar("less", 2, True, "bool", np.less, 1),
-    Scalar("cast", 1, True, "given", lambda x: x, 0.5),
+    Scalar("log2", 1, "same", np.log2, 12, "float"),
+    Scalar("exp2", 1, "same", np.exp2, 10, "float"),
+    Scalar("sin", 1, "same", np.sin, 20, "float"),
+    Scalar("sqrt", 1, "same", np.sqrt, 6, "float"),
+    Scalar("recip", 1, "same", _recip, 6, "float"),
+    Scalar("add", 2, "same", np.add, 1),
+    Scalar("mul", 2, "same", np.multiply, 1),
+    Scalar("mod", 2, "same", _mod, 10),
+    Scalar("less", 2, "bool", np.less, 1),
+    Scalar("cast", 1, "given", lambda x: x, 0.5),
     # composites that every backend so far takes whole
-    Scalar("div", 2, False, "same", np.divide, 6, "float"),
-    Scalar("floor_div", 2, False, "same", _floor_divide, 20, "integer"),
-    Scalar("cos", 1, False, "same", np.cos, 20, "float"),
-    Scalar("floor", 1, False, "same", np.floor, 1, "float"),
-    Scalar("ceil", 1, False, "same", np.ceil, 1, "float"),
-    Scalar("trunc", 1, False, "same", np.trunc, 1, "float"),
-    Scalar("round", 1, False, "same", np.rint, 1, "float"),
-    Scalar("max", 2, False, "same", np.maximum, 1),
-    Scalar("min", 2, False, "same", np.minimum, 1),
-    Scalar("equal", 2, False, "bool", np.equal, 1),
-    Scalar("select", 3, False, "same", np.where, 1),
-    Scalar("and", 2, False, "same", np.bitwise_and, 1, "integer"),
-    Scalar("or", 2, False, "same", np.bitwise_or, 1, "integer"),
-    Scalar("xor", 2, False, "same", np.bitwise_xor, 1, "integer"),
-    Scalar("shift_left", 2, False, "same", np.left_shift, 1, "integer"),
-    Scalar("shift_right", 2, False, "same", np.right_shift, 1, "integer"),
+    Scalar("div", 2, "same", np.divide, 6, "float"),
+    Scalar("floor_div", 2, "same", _floor_divide, 20, "integer"),
+    Scalar("cos", 1, "same", np.cos, 20, "float"),
+    Scalar("floor", 1, "same", np.floor, 1, "float"),
+    Scalar("ceil", 1, "same", np.ceil, 1, "float"),
+    Scalar("trunc", 1, "same", np.trunc, 1, "float"),
+    Scalar("round", 1, "same", np.rint, 1, "float"),
+    Scalar("max", 2, "same", np.maximum, 1),
+    Scalar("min", 2, "same", np.minimum, 1),
+    Scalar("equal", 2, "bool", np.equal, 1),
+    Scalar("select", 3, "same", np.where, 1),
+    Scalar("and", 2, "same", np.bitwise_and, 1, "integer"),
+    Scalar("or", 2, "same", np.bitwise_or, 1, "integer"),
+    Scalar("xor", 2, "same", np.bitwise_xor, 1, "integer"),
+    Scalar("shift_left", 2, "same", np.left_shift, 1, "integer"),
+    Scalar("shift_right", 2, "same", np.right_shift, 1, "integer"),
 )
 SCALARS = {row.name: row for row in _ROWS}
 

@@ -53,7 +53,8 @@ def stages_of(roots: Sequence[Node], states: Collection[Node] = ()) -> tuple[Sta
     wanted = tuple(dict.fromkeys(node for node in roots if node.op != "result"))
     if all(node.op != "loop" for node in reachable(roots)):
         return (BasicBlock(wanted, (), frozenset()),)
-    return _Scope(Scopes(roots), _fixed(roots, states), frozenset()).stages(roots, wanted, ())
+    scope = _Scope(Scopes(roots), _load_time_constants(roots, states), frozenset())
+    return scope.stages(roots, wanted, ())
 
 
 def blocks_of(stages: Iterable[Stage]) -> list[BasicBlock]:
@@ -64,7 +65,7 @@ def blocks_of(stages: Iterable[Stage]) -> list[BasicBlock]:
     ]  # fmt: skip
 
 
-def _fixed(roots: Iterable[Node], states: Collection[Node]) -> frozenset[Node]:
+def _load_time_constants(roots: Iterable[Node], states: Collection[Node]) -> frozenset[Node]:
     """What is known before the run."""
     found: set[Node] = set()
     for node in reachable(roots):
@@ -80,8 +81,10 @@ def _fixed(roots: Iterable[Node], states: Collection[Node]) -> frozenset[Node]:
 class _Scope:
     """The program, or the body of a loop. outside: nodes that are in memory when it begins."""
 
-    def __init__(self, scopes: Scopes, fixed: frozenset[Node], outside: frozenset[Node]) -> None:
-        self.scopes, self.fixed, self.outside = scopes, fixed, outside
+    def __init__(
+        self, scopes: Scopes, constants: frozenset[Node], outside: frozenset[Node]
+    ) -> None:
+        self.scopes, self.constants, self.outside = scopes, constants, outside
         self.level: dict[Node, int] = {}
         self.blocks: list[list[Node]] = []  # what is kept, by level
 
@@ -143,7 +146,7 @@ class _Scope:
         )
         outside = [node for node in captured if not self._made_again(node)]
         self._keep([*made.given, *outside])
-        inner = _Scope(self.scopes, self.fixed, frozenset(outside))
+        inner = _Scope(self.scopes, self.constants, frozenset(outside))
         once = {loop.attribute.carried + row for row in made.shared}
         ends = [(n, node) for n, node in enumerate(made.made) if n not in once]
         return Repeat(loop, inner.stages(made.made, (), ends))
@@ -152,4 +155,4 @@ class _Scope:
         """It costs nothing, or is known before the run; it is not in memory for other reasons."""
         if self._given(node) or node.op == "result":
             return False
-        return node in self.fixed or node.op == "view"
+        return node in self.constants or node.op == "view"

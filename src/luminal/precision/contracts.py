@@ -84,7 +84,7 @@ def bf16_contraction(
     if not all(mine & summed for mine in names):
         return None
     outer = names[0] - names[1] and names[1] - names[0]
-    known = [known_before(node) for node, _ in factors]
+    known = [load_time_constant(node) for node, _ in factors]
     if not any(known) and (weights_only or not outer or any(is_share(n) for n, _ in factors)):
         return None
     if weights_only:
@@ -124,7 +124,7 @@ def _rows(graph: Graph, shape: Shape, names: frozenset[str]) -> int:
     return prod(int(extent.evaluate(sizes)) for extent in kept)
 
 
-def known_before(node: Node) -> bool:
+def load_time_constant(node: Node) -> bool:
     """It depends on parameters and constants only."""
     waiting, seen = [node], set[Node]()
     while waiting:
@@ -210,7 +210,7 @@ class _Integers:
         """A float weight that is known before the run: eight bits, and a scale for each of the
         rows that are summed up."""
         dims = self._compact(w)
-        if dims is None or len(self.dims) > 1 or not known_before(w):
+        if dims is None or len(self.dims) > 1 or not load_time_constant(w):
             return []
         values, scale = self._quantise(w, dims, [dims.index(self.dim)])
         kept = (tuple(map(place, dims)), tuple(place(d) for d in dims if d != self.dim))

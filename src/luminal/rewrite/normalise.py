@@ -18,10 +18,10 @@ from ..graph.order import post_order
 from ..graph.scalars import compute, identity
 from ..graph.space import Space
 from .axes import Composite, Dims
+from .axis_assignment import AxisAssignment, Renames
 from .build import Builder
 from .digits import DigitView, analyse
 from .normal import BufferInfo, Normal
-from .placement import Placement, Renames
 from .terms import SLOT, Leaf, Root, ScatterMap, kept
 
 Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; makes the term
@@ -43,7 +43,7 @@ def normalise(
 class _Normaliser:
     def __init__(self, sizes: Space, states: frozenset[Node], given: frozenset[Node]) -> None:
         self.sizes, self.states, self.given = sizes, states, given
-        self.place = Placement(sizes, given)
+        self.place = AxisAssignment(sizes, given)
         self.space = self.place.space
         self.build = Builder(self.space)
         self.terms: dict[Node, int] = {}

@@ -20,7 +20,7 @@ Renames: TypeAlias = dict[int, list[tuple[Composite, Composite]]]  # operand -> 
 COMPUTING = ("scan", "gather", "scatter")
 
 
-class Placement:
+class AxisAssignment:
     """The axes of all nodes.
 
     `mapped`: views that read at a map. `computed`: what a reduction, scan, gather or scatter is
