@@ -86,4 +86,4 @@ def test_a_floor_over_an_axis_of_two_places_is_a_line():
     known, a, b = space(a=2, b=3), Index.of("a"), Index.of("b")
     assert known.floor(a + 1, 2) is a
     assert known.floor(7 - 5 * a, 3) is 2 - 2 * a
-    assert known.floor(b + 1, 2).has_floor
+    assert known.floor(b + 1, 2).floors

@@ -195,9 +195,9 @@ class Index:
         return total
 
     @property
-    def has_floor(self) -> bool:
-        """Whether a quotient is among its atoms."""
-        return any(isinstance(atom, Floor) for monomial, _ in self.terms for atom in monomial)
+    def floors(self) -> list[Floor]:
+        """The quotients among its atoms."""
+        return [a for monomial, _ in self.terms for a in monomial if isinstance(a, Floor)]
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) that the index has for these values of its variables."""

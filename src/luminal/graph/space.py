@@ -96,7 +96,7 @@ class Space:
 
     def _pair_remainders(self, index: Index, upper: bool) -> Index:
         """Take out k (x mod n) = k x - k n floor(x / n), which lies in [0, k (n - 1)]."""
-        floors = [a for m, _ in index.terms for a in m if isinstance(a, Floor)]
+        floors = index.floors
         for atom in dict.fromkeys(floors):
             for x, n in _remainders(atom, floors):
                 factor = _cofactor(index, atom)
@@ -183,7 +183,7 @@ class Space:
             return self._simplify_floor(atom) if isinstance(atom, Floor) else atom_index(atom)
 
         plain = index // divisor
-        return plain.rebuilt(simpler) if plain.has_floor else plain
+        return plain.rebuilt(simpler) if plain.floors else plain
 
     def mod(self, index: IndexLike, divisor: IndexLike) -> Index:
         """index mod divisor, in [0, divisor)."""
@@ -252,7 +252,7 @@ class Space:
                 return atom_index(atom)
             return self.floor(self.simplify(atom.numerator), self.simplify(atom.divisor))
 
-        return index.rebuilt(simpler) if index.has_floor else index
+        return index.rebuilt(simpler) if index.floors else index
 
     # ---- domains: conjunctions of `index >= 0`
 
@@ -333,7 +333,7 @@ def _half_space(condition: Index) -> Index:
         atom = monomial[0] if len(monomial) == 1 and abs(sign) == 1 else None
         if isinstance(atom, Floor) and atom.divisor.is_constant:
             x, n, rest = atom.numerator, atom.divisor, condition - atom_index(atom) * sign
-            if not rest.has_floor:
+            if not rest.floors:
                 return _half_space(x + rest * n if sign > 0 else rest * n + (n - 1) - x)
     return condition
 

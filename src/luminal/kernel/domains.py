@@ -81,7 +81,7 @@ def _of_reduction(value: Value, found: Outside, space: Space) -> dict[str, Ends]
 def _solve(condition: Index, axis: str, value: Value, space: Space) -> Ends | None:
     """The ends of an axis that `condition >= 0` gives, over kept axes and sizes only."""
     rest = condition.without({axis})
-    if rest.has_floor or set(value.over) & rest.names():
+    if rest.floors or set(value.over) & rest.names():
         return None
     low, high = space.solve(condition, axis)
     if low is not None and not space.nonnegative(-low):

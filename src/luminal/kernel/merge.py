@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
-from ..graph.index import Atom, Floor, Index
+from ..graph.index import Index
 from .kernel import (
     Buffer,
     Expression,
@@ -172,13 +172,9 @@ def _without_digits(kernel: Kernel) -> Kernel:
 
 def _simpler(accesses: list[Load | Store], at: int, count: Index) -> bool:
     """The two dimensions have fewer floors as one."""
-    apart = [_floors(e.index[at]) | _floors(e.index[at + 1]) for e in accesses]
-    joined = [_floors(e.index[at] * count + e.index[at + 1]) for e in accesses]
+    apart = [{*e.index[at].floors, *e.index[at + 1].floors} for e in accesses]
+    joined = [set((e.index[at] * count + e.index[at + 1]).floors) for e in accesses]
     return joined != apart and all(a <= b for a, b in zip(joined, apart))
-
-
-def _floors(index: Index) -> set[Atom]:
-    return {a for monomial, _ in index.terms for a in monomial if isinstance(a, Floor)}
 
 
 def _join(kernel: Kernel, places: Mapping[str, int], index: OnIndex) -> Kernel:

@@ -87,7 +87,7 @@ def _windowed(draft: Draft, v: Value) -> float:
         if x.load and any(len(i.names()) > 1 for i in x.load.index):
             long = (a for a in x.axes.intersection(v.over) if draft.size[a] > target.l1_ways)
             crowded = any(x.stride(a) * x.dtype.bytes % way == 0 for a in long)
-            crowded |= any(i.has_floor for i in (*x.load.index, *x.conditions))
+            crowded |= any(i.floors for i in (*x.load.index, *x.conditions))
             factor = max(factor, CROWDED if crowded or _apart(draft, v, x) else WINDOWED)
     return factor
 
