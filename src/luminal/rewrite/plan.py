@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from ..graph.order import post_order
 from .cost import CostEstimator
 from .extract import Classes, ENode
 
 _STRIDE = 1 << 12  # alternatives of a class, in the key of a kernel
 _LOADED = _STRIDE - 1
+_LOAD = ENode("load", ())  # in place of a class that is in memory
 
 
 @dataclass(frozen=True)
@@ -154,71 +156,50 @@ class _Former:
         return None
 
     def _walk(self, c: int) -> Remembered:
-        scatter = self.classes.alternatives[c][0] if self.classes.is_buffer[c] else None
-        walk = _Walk(self, c)
-        if scatter is None:
-            walk.visit(c)
-        else:
-            walk.memory_of(scatter.children[0])
-            walk.visit(scatter.children[1])
-            walk.visit(scatter.children[2])
-        piece = FusedKernel(
-            (c,), tuple(walk.body), frozenset(walk.reads), (c, *walk.key), scatter,
-            frozenset(walk.moved),
-        )  # fmt: skip
-        look = itemgetter(*walk.touched)
-        found = Remembered(look, look(self.states), piece, tuple(walk.reads))
+        """The kernel that stores a class. Raises Cyclic."""
+        is_buffer, alternatives = self.classes.is_buffer, self.classes.alternatives
+        touched: dict[int, None] = {c: None}
+        reads: dict[int, None] = {}
+        moved: set[int] = set()
+
+        def node_of(x: int) -> ENode:
+            """What stands for a class in this kernel."""
+            found = alternatives[x][self.choice[x]]
+            return _LOAD if found.op == "load" or (x in self.stored and x != c) else found
+
+        def operands(x: int) -> list[int]:
+            return [y for y in node_of(x).children if not is_buffer[y]]
+
+        def memory_of(x: int) -> int:
+            memory = _memory(self.classes, self.choice, x, touched)
+            reads[memory] = None
+            return memory
+
+        scatter = alternatives[c][0] if is_buffer[c] else None
+        if scatter is not None:
+            memory_of(scatter.children[0])
+        order = post_order([c] if scatter is None else scatter.children[1:], operands)
+        body, key, before = list[tuple[int, ENode]](), [c], set[int]()
+        for x in order:
+            touched[x] = None
+            node = node_of(x)
+            if not before.issuperset(operands(x)):
+                raise Cyclic
+            before.add(x)
+            if node is _LOAD:
+                body.append((x, ENode("load", (memory_of(x),))))
+                key.append(x * _STRIDE + _LOADED)
+            else:
+                moved.update(memory_of(y) for y in node.children if is_buffer[y])
+                body.append((x, node))
+                key.append(x * _STRIDE + self.choice[x])
+        made = FusedKernel(
+            (c,), tuple(body), frozenset(reads), tuple(key), scatter, frozenset(moved)
+        )
+        look = itemgetter(*touched)
+        found = Remembered(look, look(self.states), made, tuple(reads))
         self.memory.setdefault(c, []).append(found)
         return found
-
-
-class _Walk:
-    """The inline piece below a class."""
-
-    def __init__(self, former: _Former, top: int) -> None:
-        self.former, self.top = former, top
-        self.body: list[tuple[int, ENode]] = []
-        self.key: list[int] = []
-        self.reads: dict[int, None] = {}
-        self.moved: set[int] = set()
-        self.seen: set[int] = set()
-        self.path: set[int] = set()
-        self.touched: dict[int, None] = {top: None}
-
-    def visit(self, c: int) -> None:
-        if c in self.seen:
-            return
-        if c in self.path:
-            raise Cyclic
-        former = self.former
-        self.touched[c] = None
-        option = former.choice[c]
-        node = former.classes.alternatives[c][option]
-        if node.op == "load" or (c in former.stored and c != self.top):
-            self._load(c)
-            return
-        self.path.add(c)
-        for child in node.children:
-            if former.classes.is_buffer[child]:
-                self.moved.add(self.memory_of(child))
-            else:
-                self.visit(child)
-        self.path.discard(c)
-        self.seen.add(c)
-        self.body.append((c, node))
-        self.key.append(c * _STRIDE + option)
-
-    def memory_of(self, c: int) -> int:
-        """The memory of a class, which this piece reads."""
-        former = self.former
-        memory = _memory(former.classes, former.choice, c, self.touched)
-        self.reads[memory] = None
-        return memory
-
-    def _load(self, c: int) -> None:
-        self.body.append((c, ENode("load", (self.memory_of(c),))))
-        self.seen.add(c)
-        self.key.append(c * _STRIDE + _LOADED)
 
 
 # ---- several stores in one kernel
