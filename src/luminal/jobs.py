@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from .kernel.canonical import canonical
 from .kernel.kernel import Kernel
 from .kernel.ranges import Ranges, kernels_by_range
-from .rewrite.bridge import Step
+from .rewrite.lower_plan import Step
 
 Parts: TypeAlias = Mapping[str, Sequence[tuple[Ranges, str]]]
 Classes: TypeAlias = dict[Any, list[Any]]  # each member to all that are alike, one list for all

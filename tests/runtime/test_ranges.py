@@ -17,8 +17,8 @@ from luminal.jobs import jobs_of
 from luminal.kernel.canonical import canonical
 from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Store, Value
 from luminal.kernel.ranges import kernels_by_range, ranges_of
-from luminal.rewrite.bridge import Ref, Step
 from luminal.rewrite.by_range import Alternative
+from luminal.rewrite.lower_plan import Ref, Step
 from luminal.runtime.link import Linker
 from luminal.search import plans
 
