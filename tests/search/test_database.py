@@ -110,6 +110,18 @@ def test_a_passing_fault_is_no_damage(tmp_path, monkeypatch):
     assert Database(base.path).find("key") == FOUND and not list(tmp_path.glob("*damaged*"))
 
 
+def test_a_file_that_forbids_writing_in_a_flipped_bit_is_set_aside(tmp_path):
+    path = tmp_path / "t.sqlite"
+    Database(path).keep("key", "gemm", FOUND)
+    sqlite3.connect(path).execute("pragma wal_checkpoint(truncate)").connection.close()
+    content = bytearray(path.read_bytes())
+    content[18] |= 4  # the version that is needed to write (sqlite.org/fileformat.html, 1.3.3)
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match="readonly"):
+        Database(path).keep("more", "gemm", FOUND)
+    assert Database(path).find("more") == FOUND and list(tmp_path.glob("*.damaged-*"))
+
+
 def test_damage_in_the_middle(tmp_path):
     path = tmp_path / "t.sqlite"
     base = Database(path)

@@ -226,8 +226,9 @@ class Database:
         return False
 
     def _fault(self, error: Exception) -> None:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-        if code & 0xFF in PASSING:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        marked = code == sqlite3.SQLITE_READONLY and self.path and _writable(self.path)
+        if code in PASSING and not marked:  # a version in the file forbids writing, not the system
             self._give_up(error)
         else:
             self._put_aside(error)
@@ -262,6 +263,10 @@ def _size(path: Path) -> int:
         return 0
 
 
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
 def _make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -280,7 +285,7 @@ def _ours(path: Path) -> bool:
 @contextmanager
 def _opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
     where = path.absolute().as_uri()
-    if not write and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+    if not write and not _writable(path):
         where += "?immutable=1"  # readers too write beside the file, else
     connection = sqlite3.connect(where, timeout=BUSY_SECONDS, uri=True)
     try:

@@ -20,7 +20,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MOST_STEPS = 1_000_000  # in one rendering: half a second
+MOST_STEPS = 200_000  # in one rendering: a second
 MOST_TEXT = 10_000_000  # characters or elements that one operation makes
 MOST_TEXTS = 100_000_000  # that all make together
 SLOW = 100  # characters are made in the time of a bit of a large product
