@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 KNOWN = runpy.run_path(str(Path(__file__).parent / "public_api.py"))
+FACTS = runpy.run_path(str(Path(__file__).parent / "operation_facts.py"))
 PACKAGE = Path(__file__).parents[1] / "src" / "luminal"
 LISTED = re.compile(r"<!-- files (\w+) -->")
 MARK = re.compile(r"<!-- api ([\w.]+) -->")
@@ -66,9 +67,9 @@ def code_lines(path: Path) -> int:
     return sum(bool(line) and line[0] != "#" and number not in said for number, line in lines)
 
 
-def sections(module: str) -> Iterator[str]:
+def sections(module: str, asked: bool = True) -> Iterator[str]:
     """Markdown for each public name; an alias says of what. The classes of the first page have
-    their methods."""
+    their methods. asked: with what operations answer."""
     shown: dict[str, str] = {}
     for name, value in public(module):
         place = f"{value.__module__}.{value.__qualname__}"
@@ -79,7 +80,8 @@ def sections(module: str) -> Iterator[str]:
         else:
             shown[place] = name
             whole = inspect.isclass(value) and module == "luminal"
-            yield f"::: {place}\n{METHODS if whole else _plain(value)}"
+            more = _facts(module, name) if asked else ""
+            yield f"::: {place}\n{METHODS if whole else _plain(value)}\n{more}"
 
 
 def public(module: str) -> Iterator[tuple[str, Any]]:
@@ -92,6 +94,11 @@ def public(module: str) -> Iterator[tuple[str, Any]]:
     if module == "luminal":
         home, name = KNOWN["EXECUTABLE"]
         yield name, getattr(importlib.import_module(home), name)
+
+
+def _facts(module: str, name: str) -> str:
+    """What an operation takes, gives and refuses, as it answers when it is asked."""
+    return f"{FACTS['paragraph'](name)}\n" if module == "luminal.ops" else ""
 
 
 def _plain(value: Any) -> str:

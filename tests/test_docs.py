@@ -97,7 +97,7 @@ def test_every_public_name_is_documented():
             text = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__
             assert text, f"{module}.{name} has no docstring"
             shown += 1
-        assert len(list(hooks["sections"](module))) == len(list(hooks["public"](module)))
+        assert len(list(hooks["sections"](module, False))) == len(list(hooks["public"](module)))
     assert shown > 600
     for name, kind in {"Graph": Graph, "LLM": LLM, "Executable": Executable}.items():
         bare = [n for n in vars(kind) if n[0] != "_" and not inspect.getdoc(getattr(kind, n))]
@@ -131,6 +131,21 @@ def run_example(tmp_path, monkeypatch):
             pytest.fail("".join(said))
 
     return run
+
+
+@pytest.mark.parametrize("name, told", [
+    ("softmax", "*shapes* `(..., 2, 2)` → `(..., 2, 2)`; "
+                "*dtypes* floats → the same; integers, bool → f32"),
+    ("sort", "*shapes* `(..., 3)` → `(..., 3)`, `(..., 3)`; "
+             "*dtypes* floats, integers, bool → the same, i64"),
+    ("bmm", "*shapes* `(b, 2, 3)`, `(b, 3, 4)` → `(b, 2, 4)`; "
+            "*dtypes* floats, integers, bool → the same; *raises* `ShapeError`"),
+    ("bitwise_and", "*shapes* `(..., 2)` → `(..., 2)`; *dtypes* floats → DTypeError; "
+                    "integers → the same; bool → i64; *raises* `DTypeError`"),
+])  # fmt: skip
+def test_operations_say_what_they_take_and_give(name, told):
+    known = runpy.run_path(str(ROOT / "scripts" / "operation_facts.py"))
+    assert known["paragraph"](name) == told
 
 
 def test_examples_of_docstrings_print_what_they_say(run_example):
