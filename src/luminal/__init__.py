@@ -14,6 +14,7 @@ print(rt[y])
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .collecting import collected_later
 from .errors import (
     ArtifactError,
     CompileError,
@@ -69,12 +70,13 @@ _LATER_MODULES = ("graph", "nn", "onnx", "ops", "torch", "train", "view")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER_MODULES:
-        return import_module(f".{name}", __name__)
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
-    return found
+    with collected_later():
+        if name in _LATER_MODULES:
+            return import_module(f".{name}", __name__)
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+        return found
 
 
 def __dir__() -> list[str]:

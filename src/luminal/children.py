@@ -19,7 +19,10 @@ from typing import Any, Self
 from .errors import CompileError
 
 PACKAGE = Path(__file__).resolve().parents[1]  # where a child finds this package
-CALL = "import sys; sys.path.insert(0, sys.argv[1]); from {} import main; main()"
+CALL = (  # modules are nothing to collect
+    "import gc, sys; sys.path.insert(0, sys.argv[1]); gc.disable(); from {} import main;"
+    " gc.enable(); main()"
+)
 SECONDS = 3600.0  # for one job of a helper
 SAFE = "PYTHONSAFEPATH"  # as -P, for children that others start
 

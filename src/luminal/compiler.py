@@ -22,16 +22,14 @@ from .artifact.shortcut import Shortcut
 from .backend import devices
 from .backend.ahead import Ahead
 from .backend.contract import Accelerator, Kept
-from .backend.devices import Device
 from .children import Helpers
 from .collecting import collected_later
-from .errors import DeviceError, InputError
-from .graph.dtype import bf16
+from .errors import InputError
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.stages import BasicBlock, Stage, blocks_of, stages_of
 from .making import helpers, make_all
-from .precision import default_passes
+from .options import backend_of, checked_threads, usual_passes
 from .progress import tracked
 from .rewrite.by_range import grouped
 from .rewrite.normal import Normal
@@ -49,12 +47,12 @@ from .runtime.link_stages import linked_plan
 from .runtime.plan import Plan
 from .runtime.recorded import executable_of_graph, known_values
 from .runtime.report import Report
-from .search import Budget, Chosen, Tuning
 from .search.compare import check_results
+from .search.plans import Chosen
 from .search.programs import searched
+from .search.tune import Budget, Tuning
 from .store import Store
 
-MOST_THREADS = 1024
 NOBODY = Helpers(0, "")
 
 
@@ -94,7 +92,7 @@ def compile_graph(
     report = Report(devices.resolved(device), threads or cores.count())
     with report.stage("passes"):
         program = run_passes(
-            program_of(graph), _passes(precision, backend) if passes is None else passes
+            program_of(graph), usual_passes(precision, backend) if passes is None else passes
         )
     interface = interface_of(graph, program)
     if backend is None:
@@ -128,11 +126,6 @@ def kept_program(
 def _note(shortcut: Shortcut, graph: Graph, interface: Interface, key: str | None) -> None:
     """The way to a program that is kept now."""
     shortcut.keep(key, interface, known_values(graph))
-
-
-def passed(graph: Graph, device: str, precision: str) -> Program:
-    """The program of a graph after the default passes."""
-    return run_passes(program_of(graph), _passes(precision, backend_of(device))).bare()
 
 
 @dataclass(frozen=True)
@@ -225,24 +218,3 @@ def _build(
             )
             codes = [*codes, *more]
         return plan, codes
-
-
-# ---- options
-
-
-def backend_of(device: str) -> Device | None:
-    """None: the graph itself is evaluated."""
-    return None if device == "reference" else devices.find(device)
-
-
-def _passes(precision: str, backend: Device | None) -> list[Pass]:
-    products = backend.target(1).instructions if backend is not None else ()
-    half = backend is None or any(product.first is bf16 for product in products)
-    return default_passes(precision, half)
-
-
-def checked_threads(threads: int | None) -> int | None:
-    """A number of threads, or None for as many as there are cores. Raises DeviceError."""
-    if threads is None or (type(threads) is int and 1 <= threads <= MOST_THREADS):
-        return threads
-    raise DeviceError(f"threads={threads!r:.40}: a number of threads is 1 to {MOST_THREADS}")

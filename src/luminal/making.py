@@ -36,7 +36,7 @@ from .scheduling.default import default_schedule
 from .scheduling.divide import divided, plain_schedule
 from .scheduling.laid_out import laid_out, makers_apart
 from .scheduling.ranges import Settled
-from .search import Tuning
+from .search.tune import Tuning
 
 PROCESSES = "LUMINAL_COMPILE_PROCESSES"  # how many compile at most, this one among them
 MOST = 8

@@ -10,11 +10,12 @@ from .artifact.codec import encode
 from .artifact.executables import engine_of, executable_of
 from .artifact.recording import replay
 from .backend import devices
-from .compiler import backend_of, checked_threads, kept_program
+from .compiler import kept_program
+from .options import backend_of, checked_threads
 from .runtime.executable import Executable
 from .runtime.report import Report
-from .search import Tuning
 from .search.compare import Difference, compare_outputs
+from .search.tune import Tuning
 from .store import Store
 
 

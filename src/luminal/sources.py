@@ -9,10 +9,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 CHOOSING = (  # what a tuned choice means, and whether it was found right
-    "backend", "graph", "kernel", "lowering", "making.py", "rewrite", "runtime", "scheduling",
-    "search",
+    "backend", "graph", "jobs.py", "kernel", "lowering", "making.py", "rewrite", "runtime",
+    "scheduling", "search",
 )  # fmt: skip
-COMPILING = ("compiler.py", "container.py", "artifact", "precision", *CHOOSING)
+COMPILING = ("compiler.py", "container.py", "options.py", "artifact", "precision", *CHOOSING)
 
 HEADER = 1 << 16  # bytes
 _began = time.time()

@@ -80,7 +80,7 @@ def test_another_program_or_other_options_have_another_key(
 
 
 def test_what_a_search_found_makes_another_program(tmp_path: Path) -> None:
-    from luminal.search import Database
+    from luminal.search.database import Database
 
     database = tmp_path / "tuning.sqlite"
     attend().compile(cache=tmp_path / "kept", database=database)

@@ -12,11 +12,11 @@ from luminal.backend import devices
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.backend.text import joined
 from luminal.backend.text.simulated import LANGUAGES
-from luminal.compiler import Executable
 from luminal.errors import CompileError, WrongResult
 from luminal.graph import Graph
 from luminal.lowering.verify import statements
 from luminal.runtime import joining
+from luminal.runtime.executable import Executable
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 SHAPES = {"x": (1, 256), "w": (256, 512), "v": (512, 256), "u": (256, "s")}

@@ -13,8 +13,8 @@ from luminal.graph.dtype import f32, i64
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import extractor
 from luminal.rewrite.regions import regions
-from luminal.search import Budget, Chosen, Tuning
-from luminal.search.plans import clearly_better, compared, measured_plans, recalled
+from luminal.search.plans import Chosen, clearly_better, compared, measured_plans, recalled
+from luminal.search.tune import Budget, Tuning
 from luminal.search.turns import in_turns, ratios, winner
 from luminal.search.whole import close, fastest, tolerance
 

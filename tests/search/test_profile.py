@@ -10,7 +10,7 @@ import pytest
 
 import luminal
 from luminal.backend.cpu.target import named
-from luminal.search import profile
+from luminal.search.profile import profile
 
 
 @dataclass

@@ -11,13 +11,14 @@ from luminal.cli.tune import cache, kernel_rows
 from luminal.errors import InputError, WrongResult
 from luminal.progress import Line
 from luminal.scheduling.decisions import Decision
-from luminal.search import Budget, Database, Task, Tuned, Tuning, user_path
 from luminal.search import tune as module
+from luminal.search.database import Database, Tuned, user_path
 from luminal.search.kernel_search import KernelSearch, Limit
 from luminal.search.progress import Progress
 from luminal.search.space import Space
 from luminal.search.strategies import Evolve
 from luminal.search.trial import Result
+from luminal.search.tune import Budget, Task, Tuning
 from luminal.store import Store
 
 

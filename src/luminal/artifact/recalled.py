@@ -8,7 +8,7 @@ from functools import partial
 
 from ..graph.passes import Program
 from ..runtime.report import Report
-from ..search import Tuning
+from ..search.tune import Tuning
 from ..store import Store
 from . import file
 from .identity import program_key

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import container
+from ..backend.devices import Device
 from ..container import whole
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
@@ -21,7 +22,6 @@ from ..graph.node import Node
 from ..graph.passes import Program
 from ..runtime.contract import Interface
 from ..runtime.executable import Executable
-from ..search import Tuning
 from ..sources import COMPILING, version_of
 from ..store import Store
 from . import file
@@ -40,13 +40,15 @@ class Shortcut:
     key: str | None
 
     @staticmethod
-    def of(store: Store, job: Any, precision: str, tuning: Tuning, code: Sequence[str]) -> Shortcut:
-        """job: all that the graph depends on, to be pickled. code: files and folders of this
-        package that record it."""
+    def of(
+        store: Store, job: Any, precision: str, state: Sequence[str], code: Sequence[str]
+    ) -> Shortcut:  # fmt: skip
+        """job: all that the graph depends on, to be pickled. state: of the machine and what was
+        tuned. code: files and folders of this package that record it."""
         version = version_of(*COMPILING, *code)
         if version is None:
             return Shortcut(store, None)
-        facts = "\n".join([version, precision, *map(repr, tuning.state)]).encode()
+        facts = "\n".join([version, precision, *map(repr, state)]).encode()
         digest = hashlib.sha256(facts + pickle.dumps(job))
         return Shortcut(store, f"{digest.hexdigest()}-cut")
 
@@ -67,7 +69,7 @@ class Shortcut:
             writer.finish(self.key, [program, encode(interface), kinds])
 
     def follow(
-        self, tuning: Tuning, threads: int, sources: Sequence[Node], record: Callable[[], Program]
+        self, backend: Device, threads: int, sources: Sequence[Node], record: Callable[[], Program]
     ) -> Executable | None:
         """The program, if it is kept. sources: nodes of the first ports, which then stand for
         these. record: the graph, for who asks for it."""
@@ -78,7 +80,7 @@ class Shortcut:
         saved = self.store.find(key, partial(file.read, key=key))
         if saved is None:
             return None
-        engine = engine_of(saved, tuning.backend, threads)
+        engine = engine_of(saved, backend, threads)
         made = Executable(engine, interface, saved.report, saver(saved), sources, None, record)
         for number, array in arrays.items():
             made.preset(number, array)

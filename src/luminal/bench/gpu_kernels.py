@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from ..backend import devices
 from ..backend.contract import Accelerator
-from ..compiler import Executable
 from ..errors import LuminalError, Unsupported
 from ..lowering.lower import lower
+from ..runtime.executable import Executable
 from ..runtime.plan import Launch
 from .gpu_models import MODELS, Shaped, Sizes
 

@@ -1,5 +1,8 @@
 """The `luminal` command."""
 
-from .main import main
+from ..collecting import collected_later
+
+with collected_later():
+    from .main import main
 
 __all__ = ["main"]

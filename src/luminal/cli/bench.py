@@ -177,7 +177,7 @@ def _all_parts(chosen: list[Case], options: Options) -> list[Part]:
 
 def _seconds(budget: str | None) -> float:
     """A budget such as "20m" in seconds; infinite where there is none."""
-    from ..search import Budget
+    from ..search.tune import Budget
 
     found = Budget.of(budget) if budget else None
     return math.inf if found is None or found.seconds is None else found.seconds

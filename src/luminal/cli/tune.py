@@ -18,7 +18,7 @@ from .faults import clear_errors
 from .llm import MODEL_OPTIONS, with_options
 
 if TYPE_CHECKING:
-    from ..compiler import Executable
+    from ..runtime.executable import Executable
 
 DATABASE_OPTION = click.option(
     "--database",
@@ -110,7 +110,7 @@ def explain(
 ) -> None:  # fmt: skip
     from .. import cores
     from ..backend import devices
-    from ..search import profile
+    from ..search.profile import profile
 
     count, host = threads or cores.count(), devices.host()
     with clear_errors():
@@ -170,7 +170,7 @@ def cache() -> None:
 @json_option("As one JSON list of lines.")
 def cache_info(database: Path | None, as_json: bool) -> None:
     """Where it is and what it holds."""
-    from ..search import Database, user_path
+    from ..search.database import Database, user_path
     from ..store import Store
 
     lines = [Database(database or user_path()).describe()]
@@ -188,7 +188,7 @@ def cache_info(database: Path | None, as_json: bool) -> None:
 @json_option()
 def cache_clear(database: Path | None, as_json: bool) -> None:
     """Forget all of it; with --database only that file."""
-    from ..search import Database, user_path
+    from ..search.database import Database, user_path
     from ..store import Store
 
     chosen = database or user_path()

@@ -18,7 +18,7 @@ from .llm import MODEL_OPTIONS, with_options
 from .tune import DATABASE_OPTION, MODEL_HELP, Subject
 
 if TYPE_CHECKING:
-    from ..compiler import Executable
+    from ..runtime.executable import Executable
     from ..runtime.trace import Span
 
 FILE_HELP = "Or a .luminal file, which is run on made-up inputs: trust it as a shared library."

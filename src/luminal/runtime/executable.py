@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from ..graph.node import Node
 from ..graph.passes import Program
 from ..graph.space import Range
 from ..graph.values import as_array, check_requirements, check_shape, implied_sizes, settle_sizes
-from ..search.compare import Difference
-from ..search.profile import Profiled, profiled
 from .contract import Engine, Interface, Load, Piece, Spill
 from .inspection import Inspected
 from .report import Report
 from .trace import Span
+
+if TYPE_CHECKING:
+    from ..search.compare import Difference
+    from ..search.profile import Profiled
 
 Arrays: TypeAlias = Mapping[int, np.ndarray]
 Save: TypeAlias = Callable[[Interface, Arrays, Arrays, Path], None]  # by port; see `Engine.made`
@@ -344,6 +346,8 @@ class Executable:
         """The kernels of the last run, the costliest first: each timed alone and warm, beside what
         the machine can do (measured too), and in one more run thread by thread. Empty on the
         reference device. Raises InputError before a run."""
+        from ..search.profile import profiled
+
         seen = self.inspected()
         if seen is None:
             return []

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from ..backend.contract import Accelerator, Backend
 from ..kernel.show import program_text
-from ..lowering.lower import lower
 from .plan import Plan
 
 
 def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dict[str, str]:
     """The text of each kernel and of each launch of several, by name: lowered again, for a kept
     program has no statements."""
+    from ..lowering.lower import lower
+
     target = backend.target(threads)
     programs = [lower(made.kernel, made.schedule, target) for made in plan.kernels]
     texts = {program.name: backend.render(program, target) for program in programs}

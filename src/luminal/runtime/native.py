@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backend.contract import Backend, Code
 from ..backend.table import Begin, Crew, Entry, Step, Table
 from ..progress import tracked
-from ..search.compare import Difference, compare_kernels
 from . import loops
 from .arena import Life, place
 from .constants import Constants
@@ -24,6 +24,9 @@ from .plan import Plan
 from .slots import Slots
 from .trace import Span, spans, unchanged
 from .watch import pieces, watcher
+
+if TYPE_CHECKING:
+    from ..search.compare import Difference
 
 REMEMBERED = 64  # placements for different sizes
 LARGE = 4 << 20  # bytes from which a table is not copied that a run reads a few rows of
@@ -364,6 +367,8 @@ class Native:
         self._crew.run(self._backend.table([self._entry(number, True)]))
 
     def check(self) -> list[Difference]:
+        from ..search.compare import compare_kernels
+
         kernels = zip(self._plan.kernels, self._codes)
         return compare_kernels(kernels, self._backend, self._crew.threads)
 

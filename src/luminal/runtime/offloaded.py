@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from ..backend.contract import Accelerator
 from ..errors import InputError
 from ..kernel.layout import laid_out
 from ..progress import tracked
-from ..search.compare import Difference
 from .arena import ALIGNMENT, round_up
 from .contract import Copying, Spill
 from .inspection import Inspected, Placed, sources
 from .order import marked
 from .plan import Argument, Launch, Loop, Plan
+
+if TYPE_CHECKING:
+    from ..search.compare import Difference
 
 Item: TypeAlias = "int | tuple[int, list[Item]]"  # a call, or a loop and what is inside
 WASTE = 2  # a buffer is used again for what needs at least this share of it

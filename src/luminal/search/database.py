@@ -21,12 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..backend.devices import Device
 from ..errors import ArtifactError
 from ..folders import make_private, user_folder
 from ..kernel.kernel import Kernel
-from ..scheduling.decisions import Choices
+from ..kernel.target import Target
+from ..scheduling.decisions import Choices, dump_point, load_point
 from ..sources import CHOOSING, version_of
-from .space import dump_point, load_point
 
 FORMAT = 3
 NAME = f"tuning-{FORMAT}.sqlite"
@@ -352,3 +353,19 @@ def compiler_version() -> str:
     """Of everything that turns choices into machine code; nobody else's where that has changed
     since it was imported."""
     return f"{FORMAT} {version_of(*CHOOSING) or os.urandom(16).hex()}"
+
+
+def databases(wanted: str | Path | bool | None) -> list[Database]:
+    """Those that are read, in order; the first is written. wanted: as for `Graph.compile`."""
+    if wanted is False:
+        return [Database(None)]
+    own = [] if wanted is None or wanted is True else [Database(Path(wanted))]
+    return [*own, Database(user_path())]
+
+
+def state_of(
+    backend: Device, target: Target, seed: int, wanted: str | Path | bool | None
+) -> tuple[str, ...]:
+    """What may change the choices for a program."""
+    states = (database.state() for database in databases(wanted))
+    return backend.fingerprint(target), repr(target), str(seed), *states

@@ -6,7 +6,6 @@ frames write the schedule of every point, so that nearly all points are legal.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from ..kernel.kernel import Kernel
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..lowering.legal import check
-from ..scheduling.decisions import Choice, Choices, Decision, Decisions
+from ..scheduling.decisions import Choice, Choices, Decision, Decisions, point_text
 from ..scheduling.default import default_schedule
 
 
@@ -56,22 +55,3 @@ class Space:
                 raise
             raise Illegal(f"no schedule with {point_text(choices)}: {error!r}") from error
         return Candidate(decisions.point, kernel, schedule, decisions.made)
-
-
-def point_text(choices: Choices) -> str:
-    """A point in one line: "block a1 = 64, lane = a0"; "default" for the empty one."""
-    return ", ".join(f"{name} = {choices[name]}" for name in sorted(choices)) or "default"
-
-
-def dump_point(choices: Choices) -> str:
-    """A point as the database keeps it."""
-    return json.dumps(dict(choices), sort_keys=True)
-
-
-def load_point(text: str) -> dict[str, Choice]:
-    """The inverse of `dump_point`. Raises ValueError."""
-    found = json.loads(text)
-    plain = isinstance(found, dict) and all(type(v) in (int, str) for v in found.values())
-    if not plain:
-        raise ValueError(f"no point of a space: {text[:80]!r}")
-    return found

@@ -24,17 +24,17 @@ from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Extractor
 from ..runtime.report import Candidate
-from ..scheduling.decisions import Choices, Decision, Decisions
+from ..scheduling.decisions import Choices, Decision, Decisions, point_text
 from ..scheduling.prepare import prepare
 from ..scheduling.several import several
-from .database import Database, Tuned, compiler_version, key_of, user_path
+from .database import Tuned, compiler_version, databases, key_of, state_of
 from .kernel_search import KernelSearch, Limit
 from .measure import Measurer
 from .oracle import checkable
 from .plans import Chosen, measured_plans, recalled
 from .progress import Progress
 from .roofline import roofline
-from .space import Space, point_text
+from .space import Space
 from .strategies import Strategy, standard
 
 Make = Callable[[int], Strategy]  # from a seed
@@ -106,7 +106,7 @@ class Tuning:
     def __post_init__(self) -> None:
         self._names: dict[str, str] = {}  # of kernels that were searched, by key
         self._machine = self.backend.fingerprint(self.target)
-        self._databases = _databases(self.database)
+        self._databases = databases(self.database)
         self._known: dict[str, Tuned | None] = {}
         self._seconds: dict[str, float | None] = {}  # of defaults, by key
         backend = self.backend
@@ -162,8 +162,7 @@ class Tuning:
     @property
     def state(self) -> tuple[str, ...]:
         """What may change the choices for a program: its kernels depend on nothing else here."""
-        states = (database.state() for database in self._databases)
-        return self._machine, repr(self.target), str(self.seed), *states
+        return state_of(self.backend, self.target, self.seed, self.database)
 
     # ---- plans
 
@@ -313,14 +312,6 @@ class Tuning:
         self.notes[key] = search.notes
         self._databases[0].keep(key, self._names[key], found)
         self._databases[0].add_trials(key, search.record)
-
-
-def _databases(wanted: str | Path | bool | None) -> list[Database]:
-    """Those that are read, in order; the first is written."""
-    if wanted is False:
-        return [Database(None)]
-    own = [] if wanted is None or wanted is True else [Database(Path(wanted))]
-    return [*own, Database(user_path())]
 
 
 def describe(found: Tuned) -> list[str]:

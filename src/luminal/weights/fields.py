@@ -164,10 +164,14 @@ class Fields:
 
     def counts(self, name: str, length: int | None = None, high: int = MOST) -> list[int]:
         """A list of whole numbers from 0 to `high`; length: so many."""
-        found = self._list(name, "whole numbers", length)
-        if not all(_is_number(v) and 0 <= v <= high and v == int(v) for v in found):
+        found, given = self._list(name, "whole numbers", length), self.values[name]
+        if isinstance(given, np.ndarray) and given.dtype.kind in "iu" and len(found):
+            known = given.min() >= 0 and given.max() <= high
+        else:
+            known = all(_is_number(v) and 0 <= v <= high and v == int(v) for v in found)
+        if not known:
             raise self.wrong(name, f"a list of whole numbers{_range(0, high)}")
-        return [int(value) for value in found]
+        return list(map(int, found))
 
     def texts(self, name: str, length: int | None = None) -> list[str]:
         """A list of texts; length: so many."""

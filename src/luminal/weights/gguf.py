@@ -13,6 +13,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -65,21 +66,21 @@ class GGUFTensor:
 @dataclass(frozen=True)
 class Texts(Sequence[str]):
     """A list of texts in a file, each made when it is asked for: a vocabulary has 100,000 and more.
-    starts: of each one's length, which stands before it."""
+    starts: of each one's length, which stands before it; and the end of the last."""
 
     data: memoryview
     starts: array[int]
     where: str
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return len(self.starts) - 1
 
     def __iter__(self) -> Iterator[str]:
-        data, length = self.data, LENGTH.unpack_from
-        for number, start in enumerate(self.starts):
-            first = start + LENGTH.size
+        first, size = self.starts[0], LENGTH.size
+        raw = self.data[first : self.starts[-1]].tobytes()  # slices of bytes are the cheapest
+        for number, (start, end) in enumerate(pairwise(self.starts)):
             try:
-                yield str(data[first : first + length(data, start)[0]], "utf-8")
+                yield raw[start - first + size : end - first].decode()
             except UnicodeDecodeError as error:
                 raise self._not_utf8(number, error) from None
 
@@ -92,11 +93,10 @@ class Texts(Sequence[str]):
     def __getitem__(self, number: int | slice) -> str | list[str]:
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
-        start = self.starts[number]
-        size = LENGTH.unpack_from(self.data, start)[0]
-        start += LENGTH.size
+        number = range(len(self))[number]
+        start, end = self.starts[number] + LENGTH.size, self.starts[number + 1]
         try:
-            return str(self.data[start : start + size], "utf-8")
+            return str(self.data[start:end], "utf-8")
         except UnicodeDecodeError as error:
             raise self._not_utf8(number, error) from None
 
@@ -191,15 +191,16 @@ class _Reader:
 
     def texts(self, count: int) -> Texts:
         data, starts, place = self.data.data, array("q"), self.place
-        end = len(data) - LENGTH.size
+        end, size, length = len(data) - LENGTH.size, LENGTH.size, LENGTH.unpack_from
         for _ in range(count):
             if place > end:
                 break
             starts.append(place)
-            place += LENGTH.size + LENGTH.unpack_from(data, place)[0]
+            place += size + length(data, place)[0]
         if len(starts) < count or place > len(data):
             raise WeightsError(f"{self.path}: truncated in a list of {count} texts")
         self.place = place
+        starts.append(place)
         return Texts(data, starts, str(self.path))
 
     def head(self) -> tuple[int, int]:

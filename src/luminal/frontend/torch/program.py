@@ -20,7 +20,7 @@ from ...graph.graph import Graph
 from ...precision import default_passes
 from ...runtime.executable import Executable
 from ...runtime.watch import watched
-from ...search import Budget
+from ...search.tune import Budget
 from .arrays import TO_TORCH, array_of, inverse, tensor_of
 from .compare import compare
 from .record import Recorder

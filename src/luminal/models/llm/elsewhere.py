@@ -18,10 +18,11 @@ from ...artifact.shortcut import Shortcut
 from ...backend import devices
 from ...children import calling_main
 from ...collecting import collected_later
-from ...compiler import Executable, backend_of, checked_threads, compile_graph, passed
 from ...graph import Graph, Tensor
+from ...options import backend_of, checked_threads, passed
 from ...progress import showing, wanted
-from ...search import Tuning
+from ...runtime.executable import Executable
+from ...search.database import state_of
 from ...store import Store
 from .weights import LARGE, parameter_bytes
 
@@ -58,6 +59,8 @@ def compiled(
         if found is not None:
             return made, found
         graph = made.whole()
+    from ...compiler import compile_graph  # half of a later start's imports
+
     large = sum(parameter_bytes(made.model).values()) >= LARGE
     elsewhere = partial(_in_a_child, record, arguments, options) if large else None
     return made, compile_graph(graph, elsewhere=elsewhere, shortcut=cut, **options)
@@ -72,12 +75,10 @@ def _recalled(
     if backend is None or more.keys() - {"search"}:
         return None, None
     count = checked_threads(threads) or cores.count()
-    tuning = Tuning(backend, backend.target(count), seed, database)
-    cut = Shortcut.of(Store.of(None), job, precision, tuning, RECORDING)
+    state = state_of(backend, backend.target(count), seed, database)
+    cut = Shortcut.of(Store.of(None), job, precision, state, RECORDING)
     sources = [tensor.node for tensor in made.graph.sources]
-    return cut, cut.follow(
-        tuning, count, sources, lambda: passed(made.whole(), device, precision)
-    )
+    return cut, cut.follow(backend, count, sources, lambda: passed(made.whole(), device, precision))
 
 
 def _in_a_child(*job: Any) -> None:
@@ -88,6 +89,8 @@ def _in_a_child(*job: Any) -> None:
 
 def main() -> None:
     """Record and compile, so that the program is kept, and the code of its workers."""
+    from ...compiler import compile_graph
+
     progress, record, arguments, options = pickle.load(sys.stdin.buffer)
     with showing(progress):
         compile_graph(record(**arguments).whole(), **options)

@@ -66,9 +66,9 @@ def _byte_level(given: Fields, tokens: list[str]) -> Any:
     if split not in (*SPLITS, *UNCUT):
         raise Unsupported(f"{given.where}: pre-tokenizer {split!r}; there are {', '.join(SPLITS)}")
     merges = [tuple(merge.split(" ", 1)) for merge in texts(given, "merges")]
-    if any(len(merge) != 2 for merge in merges):
+    if set(map(len, merges)) - {2}:
         raise given.wrong(f"{PREFIX}.merges", "pairs of tokens")
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = dict(zip(tokens, range(len(tokens))))
     if split in UNCUT:
         return spaced(package.models.BPE(vocabulary, merges, byte_fallback=True), prefix=False)
     whole = split in WHOLE
@@ -87,7 +87,7 @@ def _sentencepiece(given: Fields, tokens: list[str]) -> Any:
     longest = max(map(len, tokens))
     if longest > MOST_CHARACTERS:
         raise WeightsError(f"{given.where}: a token of {longest} characters")
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = dict(zip(tokens, range(len(tokens))))
     unknown = tokens[_token(given, "unknown", tokens) or 0]
     merges = merges_of(tokens, given.numbers(f"{PREFIX}.scores", len(tokens)), vocabulary)
     model = package.models.BPE(

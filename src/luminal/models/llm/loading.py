@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...compiler import backend_of
+from ...collecting import collected_later
 from ...errors import InputError, LuminalError, Unsupported, WeightsError
 from ...graph.dtype import bf16
+from ...options import backend_of
 from ...weights.hub import locate
 from .beside import Beside, identity_with, stacked
 from .cache import cache_bytes
@@ -58,6 +59,7 @@ def usual_precision(path_or_id: str | Path | None, device: str) -> str:
     return "bf16" if matrices and target.group > 1 else PRECISION
 
 
+@collected_later()
 def load(
     path_or_id: str | Path | None, quant: str | None = None, context: int | None = None,
     positions: int | None = None, kv: str | None = None, precision: str | None = None,

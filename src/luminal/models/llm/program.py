@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ... import nn
-from ...compiler import Executable
 from ...errors import InputError
 from ...graph import Graph
+from ...runtime.executable import Executable
 from .cache import ContiguousCache, layer_bytes
 from .carry import state_bytes
 from .config import DecoderConfig

@@ -18,10 +18,10 @@ import numpy as np
 
 from ... import nn
 from ...artifact.kept import set_parameters
-from ...compiler import Executable
 from ...graph import Tensor
 from ...nn.module import check_names, fit
 from ...progress import tracked
+from ...runtime.executable import Executable
 from ...sources import version_of
 from .checkpoint import check_finite
 
