@@ -6,17 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..backend.contract import Accelerator, Backend
+from ..kernel.program import Program
 from ..kernel.show import program_text
-from .plan import Plan
+from ..kernel.target import Target
+from .plan import Compiled, Plan
+
+
+def _lowered(made: Compiled, target: Target) -> Program:
+    from ..lowering.lower import lower  # for who looks: a run needs nothing of it
+
+    return lower(made.kernel, made.schedule, target)
 
 
 def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dict[str, str]:
     """The text of each kernel and of each launch of several, by name: lowered again, for a kept
     program has no statements."""
-    from ..lowering.lower import lower
-
     target = backend.target(threads)
-    programs = [lower(made.kernel, made.schedule, target) for made in plan.kernels]
+    programs = [_lowered(made, target) for made in plan.kernels]
     texts = {program.name: backend.render(program, target) for program in programs}
     if isinstance(backend, Accelerator):
         for joint in plan.joints:
@@ -52,7 +58,7 @@ class Inspected:
     def listing(self, kernel: int) -> dict[str, str]:
         """The texts on a kernel's way to machine code, by kind, in order."""
         made, target = self.plan.kernels[kernel], self.backend.target(self.threads)
-        program = lower(made.kernel, made.schedule, target)
+        program = _lowered(made, target)
         text = self.backend.render(program, target)
         if isinstance(self.backend, Accelerator):
             return {"loops": program_text(program), "source": text}
