@@ -26,7 +26,7 @@ from .tensor import Tensor
 from .values import constant
 
 if TYPE_CHECKING:
-    from ..runtime.executable import Executable
+    from ..compiler import Executable
 
 DEFAULT_BOUNDS = (1, 2**31 - 1)
 
