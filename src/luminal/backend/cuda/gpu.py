@@ -4,7 +4,7 @@ GPU of it is, run there."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 
 from ...errors import CompileError, DeviceError
-from ...kernel.kernel import Kernel as Fused
 from ...kernel.program import Joined, Program
 from ...kernel.target import Target
 from ...lowering.library import NAMES
 from .. import text
-from ..contract import Accelerator, Finished, Kept, Modelled
+from ..contract import Finished, Kept
 from . import cublaslt, nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like, shared_bytes
-from .model import modelled
 from .prelude import DIALECT, instructions_of
-from .shape import group_target, joined, launch_shape, workers
-from .together import meetings_seconds, part_seconds
+from .shape import group_target, launch_shape, workers
+from .together import Counted
 
 SPECIFIC = ("sm_90", "sm_100", "sm_103", "sm_110", "sm_120", "sm_121")  # with an "a" variant
 ELF = b"\x7fELF"
@@ -53,7 +51,7 @@ class Kernel:
     call: cublaslt.Call | None = None
 
 
-class Cuda(Accelerator):
+class Cuda(Counted):
     """arch: as "sm_90a". open: its driver. compile: a text -> its machine code; None: NVRTC where
     it is found, else the text is kept and compiled when it is needed."""
 
@@ -62,7 +60,7 @@ class Cuda(Accelerator):
         compile: Callable[[str], bytes] | None = None,
     ) -> None:  # fmt: skip
         self.__name__, self.memory = __name__, "cuda"
-        self.arch, self._open = arch, open
+        self.arch, self._open, self.dialect = arch, open, DIALECT
         gpu = like(arch)
         self.gpu = replace(gpu, multiprocessors=multiprocessors or gpu.multiprocessors)
         self._multiprocessors = self.gpu.multiprocessors
@@ -199,32 +197,8 @@ class Cuda(Accelerator):
         found = iter(nvrtc.resources(own, self.arch))
         return [{} if called(each) else next(found, {}) for each in texts]
 
-    def modelled(
-        self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
-    ) -> Modelled:
-        return modelled(kernel, program, sizes, self.gpu, self.target(1), registers)
-
-    def joined(
-        self, programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool],
-        name: str,
-    ) -> Joined | None:  # fmt: skip
-        known = [count or self.target(1).registers for count in registers]
-        return joined(programs, known, meets, name, DIALECT)
-
-    def render_joined(self, joined: Joined) -> str:
-        return text.render_joined(joined, DIALECT)
-
     def joined_kernels(self, codes: Sequence[bytes], joined: Sequence[Joined]) -> list[Kernel]:
         return [Kernel(code, each) for code, each in zip(codes, joined, strict=True)]
-
-    def part_seconds(
-        self, kernel: Fused, program: Program, sizes: Mapping[str, int], joined: Joined
-    ) -> float:
-        return part_seconds(kernel, program, sizes, self.gpu, self.target(1), joined.group,
-                            joined.held, DIALECT)  # fmt: skip
-
-    def meeting_seconds(self, joined: Joined, sizes: Mapping[str, int]) -> float:
-        return self.target(1).launch + meetings_seconds(joined, sizes, self.gpu)
 
     def registers(self, built: Kept) -> int:
         if isinstance(built, Finished):

@@ -1,5 +1,6 @@
 """Device functions of generated text: what a GPU's instructions mean, in NumPy, and how CUDA says
-them. The simulator has bodies of its own under the same names (`simulator.hpp`).
+them. The simulator has bodies of its own under the same names (`simulated/instructions.hpp` and
+`staged.hpp`).
 
 A matrix lies in the 32-bit registers of a warp's 32 lanes, `per` elements in each. For
 `mma.sync.m16n8k(8 per)` (PTX ISA, "Matrix Fragments for mma"): register r of lane l has, with

@@ -13,6 +13,7 @@ WARP = 32
 BLOCK = text.WORKERS  # threads of a block, each a worker of its own
 CROWD = 1024  # threads of a block at most
 BLOCKS = 8  # of a multiprocessor
+TAKEN = 128  # registers of a thread, where nobody has counted them
 BUSY = 16  # warps that keep a multiprocessor busy
 BANDWIDTH = 2e10  # bytes a second of memory for each multiprocessor, roughly
 CLOCK = 1.7e9

@@ -24,27 +24,27 @@ import numpy as np
 from ...container import whole
 from ...errors import CompileError, DeviceError, WrongResult
 from ...folders import user_folder
-from ...kernel.kernel import Kernel as Fused
 from ...kernel.layout import Storage
 from ...kernel.program import Joined, Program
 from ...kernel.target import Target
 from ...store import Store
 from .. import text
-from ..contract import Accelerator, Modelled
 from ..text.writer import written
 from . import nvrtc
 from .limits import like, shared_bytes
-from .model import modelled, predicted
+from .model import predicted
 from .prelude import DIALECT, instructions_of
-from .shape import BANDWIDTH, Shape, group_target, joined, launch_shape, workers
-from .together import meetings_seconds, part_seconds
+from .shape import BANDWIDTH, Shape, group_target, launch_shape, workers
+from .together import Counted
 
-PRELUDE = Path(__file__).with_name("simulator.hpp")
+PRELUDE = "".join(
+    Path(__file__).with_name("simulated").joinpath(f"{part}.hpp").read_text()
+    for part in ("threads", "memory", "meetings", "instructions", "staged", "launch")
+)
 FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
          "-U_FORTIFY_SOURCE", "-fwrapv", "-fvisibility=hidden")  # fmt: skip
 MESSAGE = 256
 MULTIPROCESSORS = 2
-TAKEN = 128  # of a thread, where nobody has counted them
 MOST_KEPT = 256 << 20  # bytes
 ARCH = "sm_90a"  # that it is like
 LIKE = replace(like(ARCH), multiprocessors=MULTIPROCESSORS, bandwidth=MULTIPROCESSORS * BANDWIDTH)
@@ -91,14 +91,15 @@ class Kernel:
     written: frozenset[str]
 
 
-class Simulator(Accelerator):
+class Simulator(Counted):
     """order: of threads and blocks: 0 forward, 1 backward, else at random, in an order of its own
     for each launch. races: two threads that meet in memory with no barrier between are an error.
     sanitize: what `-fsanitize=` takes."""
 
     def __init__(self, order: int = 2, races: bool = False, sanitize: str = "",
                  language: Language = CUDA) -> None:  # fmt: skip
-        self.__name__, self.language = __name__, language
+        self.__name__, self.language, self.dialect = __name__, language, language.dialect
+        self.gpu = LIKE
         self.order, self.races, self.sanitize = order, races, sanitize
         self.steady = True
         self._launches = 0
@@ -110,7 +111,7 @@ class Simulator(Accelerator):
 
     @property
     def name(self) -> str:
-        return f"{self.language.dialect.name} text simulated on the host, by {compiler()}"
+        return f"{self.dialect.name} text simulated on the host, by {compiler()}"
 
     # ---- code
 
@@ -119,13 +120,13 @@ class Simulator(Accelerator):
         return self.language.target
 
     def render(self, program: Program, target: Target) -> str:
-        return text.render(program, self.language.dialect)
+        return text.render(program, self.dialect)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Text]:
         return [Text(each.encode()) for each in texts]
 
     def fingerprint(self, target: Target) -> str:
-        return f"{self.language.dialect.name}:sim {target!r}"
+        return f"{self.dialect.name}:sim {target!r}"
 
     def needs(self, target: Target) -> tuple[str, ...]:
         return ("a C++ compiler",)
@@ -151,33 +152,9 @@ class Simulator(Accelerator):
 
     # ---- memory
 
-    def joined(
-        self, programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool],
-        name: str,
-    ) -> Joined | None:  # fmt: skip
-        known = [count or TAKEN for count in registers]
-        return joined(programs, known, meets, name, self.language.dialect)
-
-    def modelled(
-        self, kernel: Fused, program: Program, sizes: Mapping[str, int], registers: int = 0
-    ) -> Modelled:
-        return modelled(kernel, program, sizes, LIKE, self.target(1), registers)
-
-    def render_joined(self, joined: Joined) -> str:
-        return text.render_joined(joined, self.language.dialect)
-
-    def part_seconds(
-        self, kernel: Fused, program: Program, sizes: Mapping[str, int], joined: Joined
-    ) -> float:
-        return part_seconds(kernel, program, sizes, LIKE, self.target(1), joined.group,
-                            joined.held, self.language.dialect)  # fmt: skip
-
-    def meeting_seconds(self, joined: Joined, sizes: Mapping[str, int]) -> float:
-        return self.target(1).launch + meetings_seconds(joined, sizes, LIKE)
-
     def workspace_bytes(self, program: Program) -> int:
         return text.workspace_bytes(
-            program, self.language.dialect, workers(program, MULTIPROCESSORS)
+            program, self.dialect, workers(program, MULTIPROCESSORS)
         )
 
     def allocate(self, size: int) -> np.ndarray:
@@ -297,7 +274,7 @@ def library_path(
         f"SEEN const int simulated_{n}_parameters = simulator::parameters(kernel_{n}::{name});\n"
         for n, (name, body) in enumerate(kernels)
     )
-    head = f"#define LUMINAL_LANES {lanes}\n" + PRELUDE.read_text()
+    head = f"#define LUMINAL_LANES {lanes}\n" + PRELUDE
     source = head + before + source
     flags = [*FLAGS, "-O0", *sanitizing(sanitize)]
     key = hashlib.sha256("\0".join([compiler(), *flags, source]).encode()).hexdigest()

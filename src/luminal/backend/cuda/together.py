@@ -1,17 +1,19 @@
-"""What a launch of several programs takes, beside launches of each: counted, as in `model`."""
+"""Launches of several programs, and what they take beside launches of each: counted, as in
+`model`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC
+from collections.abc import Mapping, Sequence
 
 from ...kernel.kernel import Kernel
 from ...kernel.program import Joined, Program
-from ...kernel.target import Target
 from ...kernel.work import work
 from .. import text
+from ..contract import Accelerator, Modelled
 from .limits import Gpu
-from .model import LATENCY, predicted
-from .shape import WARP, joined_shape
+from .model import LATENCY, modelled, predicted
+from .shape import TAKEN, WARP, joined, joined_shape
 
 TRIPS = 4  # to the second cache: stores are done, one adds, one looks too early, one sees it
 BESIDE = 1.0  # cycles of each further block: additions to one word come one after the other
@@ -22,18 +24,38 @@ def meeting_seconds(blocks: int, gpu: Gpu) -> float:
     return (TRIPS * LATENCY + blocks * BESIDE) / gpu.clock
 
 
-def part_seconds(
-    kernel: Kernel, program: Program, sizes: Mapping[str, int], gpu: Gpu, target: Target,
-    group: int, held: int, dialect: text.Dialect,
-) -> float:  # fmt: skip
-    """A part of a launch, without the launch. Warps that it leaves idle hide nothing."""
-    own = text.parties(program, group, dialect) * (program.threads or group)
-    warps = max(1, own // WARP * held)
-    least = work(kernel, sizes).bytes
-    return predicted(program, sizes, gpu, target, 0, least, warps)[0] - target.launch
+class Counted(Accelerator, ABC):
+    """A device of which kernels are modelled, alone and in launches of several."""
 
+    gpu: Gpu
+    dialect: text.Dialect
 
-def meetings_seconds(joined: Joined, sizes: Mapping[str, int], gpu: Gpu) -> float:
-    """Of all its blocks, as often as they meet."""
-    blocks = joined_shape(joined, [sizes[n] for n in joined.sizes], gpu.multiprocessors).blocks
-    return sum(joined.meets) * meeting_seconds(blocks, gpu)
+    def modelled(
+        self, kernel: Kernel, program: Program, sizes: Mapping[str, int], registers: int = 0
+    ) -> Modelled:
+        return modelled(kernel, program, sizes, self.gpu, self.target(1), registers)
+
+    def joined(
+        self, programs: Sequence[Program], registers: Sequence[int], meets: Sequence[bool],
+        name: str,
+    ) -> Joined | None:  # fmt: skip
+        known = [count or TAKEN for count in registers]
+        return joined(programs, known, meets, name, self.dialect)
+
+    def render_joined(self, joined: Joined) -> str:
+        return text.render_joined(joined, self.dialect)
+
+    def part_seconds(
+        self, kernel: Kernel, program: Program, sizes: Mapping[str, int], joined: Joined
+    ) -> float:
+        """Warps that a part leaves idle hide nothing."""
+        target, group = self.target(1), joined.group
+        own = text.parties(program, group, self.dialect) * (program.threads or group)
+        warps, least = max(1, own // WARP * joined.held), work(kernel, sizes).bytes
+        return predicted(program, sizes, self.gpu, target, 0, least, warps)[0] - target.launch
+
+    def meeting_seconds(self, joined: Joined, sizes: Mapping[str, int]) -> float:
+        """Its launch, and all its blocks as often as they meet."""
+        known = [sizes[name] for name in joined.sizes]
+        blocks = joined_shape(joined, known, self.gpu.multiprocessors).blocks
+        return self.target(1).launch + sum(joined.meets) * meeting_seconds(blocks, self.gpu)

@@ -14,7 +14,7 @@ from ...lowering.verify import statements
 from .dialect import Dialect
 from .render import Place, Text, alone, head, in_workspace, kernel_name, shared_bytes
 
-LENGTH = 4000  # statements that a compiler takes at once in a few seconds
+LONG, LENGTH = 3000, 12000  # statements of a part and of a text: compilers take them all at once
 NAMED = 15  # parties of a group that can wait for their own, beside the group
 _MEETING = """static __device__ inline void meet_all(buffer<u32> counter) {{
   {barrier}
@@ -36,11 +36,12 @@ def meeting(dialect: Dialect) -> str:
 
 def may_join(programs: Sequence[Program], dialect: Dialect) -> bool:
     """Groups of any number of threads can run them, one unit after the other: nothing is under way
-    from one to the next. Long ones gain little, and a compiler takes them all at once."""
+    from one to the next. Long ones gain little."""
     bodies = [statements(program.body) for program in programs]
+    short = max(map(len, bodies)) <= LONG and sum(map(len, bodies)) <= LENGTH
     staged = any(isinstance(s, Instruction) and s.op == "copy" for body in bodies for s in body)
     outside = any(in_workspace(program, dialect) for program in programs)
-    return bool(dialect.atomics) and not outside and not staged and sum(map(len, bodies)) <= LENGTH
+    return bool(dialect.atomics) and short and not outside and not staged
 
 
 def parties(program: Program, threads: int, dialect: Dialect) -> int:
