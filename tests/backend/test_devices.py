@@ -173,6 +173,19 @@ def test_tiles_of_a_worker(dtype, tile: int, device: str) -> None:
     assert made.tobytes() == bytes(wanted)
 
 
+def test_work_is_waited_for(device: str) -> None:
+    """As a search does that times it."""
+    found = devices.find(device)
+    found.finish()
+    buffer, ran = found.allocate(64), list[bool]()
+
+    def work() -> None:
+        found.write(buffer, np.ones(16, np.float32))
+        ran.append(True)
+
+    assert found.seconds(work) >= 0 and ran
+
+
 def test_what_webgpu_lacks_is_said() -> None:
     with pytest.raises(Unsupported, match="has no f64"):
         wgsl.render(copying(f64, 70), ["f64"])

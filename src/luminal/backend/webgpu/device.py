@@ -195,7 +195,7 @@ class WebGPU(Accelerator):
         if sizes not in self._sizes:
             array = np.zeros(-(-(1 + len(sizes)) // 4) * 4, np.int32)
             array[1 : 1 + len(sizes)] = sizes
-            usage = self._library.BufferUsage.UNIFORM
+            usage = self._library.BufferUsage.UNIFORM | self._library.BufferUsage.COPY_SRC
             self._sizes[sizes] = self._device.create_buffer_with_data(data=array, usage=usage)
         return self._sizes[sizes]
 
@@ -211,8 +211,8 @@ class WebGPU(Accelerator):
 
     def finish(self) -> None:
         with self._lock:
-            self._submit()
-            self._device.queue.on_submitted_work_done_sync()
+            self._submit()  # a read waits for all before; wgpu's own wait raises TypeError
+            self._device.queue.read_buffer(self._numbers(()), 0, 4)
 
 
 def _whole(size: int) -> int:
