@@ -1,7 +1,9 @@
 """docs/gpu_kernels.md from what `luminal bench gpu --compile --json FILE` wrote.
 
     luminal bench gpu --compile --device cuda:sm_90a,cuda:sm_80 --json rows.json
-    python scripts/gpu_kernels.py rows.json [...] > docs/gpu_kernels.md
+    python scripts/gpu_kernels.py rows.json [older.json@COMMIT ...] > docs/gpu_kernels.md
+
+A file of an earlier commit is named with it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from luminal.bench.gpu_kernels import listing, summary
+from luminal.bench.gpu_kernels import Row, listing, summary
 
 LISTED = "cuda:sm_90a"
 HEAD = """# Kernels on GPUs that are not here
@@ -28,15 +30,22 @@ itself. Llama's figures are those of two of its layers, the embedding and the he
 512 tokens and at position 512; ResNet-50 and the UNet are one image, the training step two layers
 of GPT-2, 8 x 128 tokens. Taking quantised weights apart counts as operations at the tensor cores'
 rate, so that the limit of a prefill with such weights is no bound (a share may pass 100%). Kernels
-are those of commit {commit}; what has changed since is not in these figures.
+are those of {commits}; what has changed since is not in these figures.
 """
 
 
 def main(files: list[str]) -> None:
-    rows = [row for file in files for row in json.loads(Path(file).read_text())]
     words = ["git", "rev-parse", "--short", "HEAD"]
     found = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True)
-    print(HEAD.replace("{commit}", found.stdout.strip() or "unknown"))
+    rows, of = list[Row](), dict[str, dict[str, None]]()
+    for file in files:
+        name, _, commit = file.partition("@")
+        read = json.loads(Path(name).read_text())
+        rows += read
+        models = of.setdefault(commit or found.stdout.strip() or "unknown", {})
+        models |= dict.fromkeys(row["model"] for row in read)
+    commits = (f"commit {commit} ({', '.join(models)})" for commit, models in of.items())
+    print(HEAD.replace("{commits}", " and\n".join(commits)))
     print(summary(rows))
     for row in rows:
         if row["device"] == LISTED and "fault" not in row:
