@@ -209,6 +209,17 @@ def test_attention_stays_one_pass() -> None:
     assert not any("96x96" in shape for shape in kept)
 
 
+def test_weights_are_rounded_for_instructions_alone() -> None:
+    """Many rows are multiplied by matrices of bf16; one row's product takes weights as they are."""
+    for rows in (128, 1):
+        cx = luminal.Graph()
+        w = cx.parameter((256, 256), "u8").cast("f32") * 0.0117
+        (cx.tensor((rows, 256), "bf16").cast("f32") @ w.transpose(0, 1)).output()
+        rt = cx.compile(device="cuda:sm_80", precision="bf16", cache=False, database=False)
+        text = "".join(rt.sources().values())
+        assert ("mma_bf16(" in text) == ("bf16_of_f32(" in text) == (rows > 1)
+
+
 def test_run_time_rows() -> None:
     cx = luminal.Graph()
     rows = cx.dim("rows", 1, 40, hint=16)

@@ -161,3 +161,15 @@ def test_barriers_that_data_decide_are_refused() -> None:
     case = CASES["scatter sum"]
     with pytest.raises(Illegal, match="come to a barrier"):
         lower(case.kernel, case.schedule, GROUP)
+
+
+def test_a_thread_waits_for_several_elements() -> None:
+    """Short lanes inside of short axes: places are written out, some of a long axis'."""
+    for sizes, written in (((512, 24, 2, 32), "c"), ((512, 512, 32), "b")):
+        own = axes(**dict(zip("abcd", sizes)))
+        x, y = buffer("x", u8, *sizes), buffer("y", f32, *sizes)
+        body = cast(f32, load("x", *own, dtype=u8))
+        value = Value("v", tuple(own), body, f32, store=Store("y", tuple(map(ix, own))))
+        _, schedule = default_schedule(Kernel("wide", (x, y), own, (value,)), GPU)
+        found = [loop.axis for loop in schedule.paths["v"] if loop.kind == "unroll"]
+        assert "".join(found) == written

@@ -75,6 +75,27 @@ def _half(v: Value, known: Mapping[str, Value], kinds: Collection[DType]) -> Val
     return replace(v, body=Apply("mul", args, v.dtype))
 
 
+def whole_weights(kernel: Kernel) -> Kernel:
+    """The kernel with factors that were rounded to two bytes as they are before: rounding serves
+    instructions that take such."""
+    return replace(kernel, values=tuple(map(_whole, kernel.values)))
+
+
+def _whole(v: Value) -> Value:
+    if not v.factors:
+        return v
+    args = tuple(_before(x, v.dtype) for x in v.factors)
+    return replace(v, body=Apply("mul", args, v.dtype)) if args != tuple(v.factors) else v
+
+
+def _before(factor: Expression, wide: DType) -> Expression:
+    """A number before it was rounded and widened."""
+    rounded = next((x for x in (narrow(factor, half, wide) for half in (bf16, f16)) if x), None)
+    if not isinstance(rounded, Apply) or rounded.op != "cast" or rounded.args[0].dtype is not wide:
+        return factor
+    return rounded.args[0]
+
+
 def _weight(factor: Expression, known: Mapping[str, Value]) -> bool:
     """A power of a score from which the maximum so far was taken: at most 1."""
     if not isinstance(factor, Read) or not known[factor.value].reads(so_far=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..kernel.kernel import Kernel
-from ..kernel.narrow import half_weights
+from ..kernel.narrow import half_weights, whole_weights
 from ..kernel.schedule import Layout, Schedule
 from ..kernel.target import Target
 from ..lowering.library import call, libraries
@@ -55,6 +55,8 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     if target.rounds and found.streams and matrices(found) is None:
         narrow = outline(half_weights(kernel, target.instructions), target, decisions)
         found = narrow if matrices(narrow) or pairs_in_stream(narrow) else found
+    elif target.rounds and target.group > 1 and not (found.tile and found.tile.pair):
+        found = outline(whole_weights(kernel), target, decisions)
     made, operands = add_operands(found)
     tile = found.tile
     if tile is not None and (tile.matrices or turned(found, tile)):

@@ -20,6 +20,7 @@ FEW = 4  # rounds of a written-out body that make up for what is left over
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
 WHOLE = 200  # instructions in positions of a window that are written out
 LONGEST = 4096  # the same, where each takes a long expression
+AT_ONCE = 16  # elements for which a thread of a GPU waits together
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 
 
@@ -91,7 +92,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list
     ]  # fmt: skip
     known = _conditional(value, tile, facts, room, others)
     for a in others:
-        loops += room.walk(a, facts.size[a] if a in known else 1)
+        loops += room.walk(a, known.get(a, 1))
     if tile.across:
         loops += room.walk(tile.across, width) + room.walk(lane, width)
         return [*loops, Loop(tile.across, 1, "unroll"), Loop(lane, 1, "vector")]
@@ -121,11 +122,14 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list
 
 def _conditional(
     value: Value, tile: Tile, facts: Facts, room: Room, axes: list[str]
-) -> list[str]:
+) -> dict[str, int]:
     """The innermost of these axes, written out where that makes conditions constants: the places in
-    windows and images that are a few elements wide."""
-    if value.reduction or not tile.lane or facts.target.group > 1:
-        return []
+    windows and images that are a few elements wide. On a GPU as many places as a thread waits for
+    together, in kernels without sums."""
+    if value.reduction or not tile.lane:
+        return {}
+    if facts.target.group > 1:
+        return _at_once(value, tile, facts, room, axes)
     named = {a for x in facts.accesses(value) for c in x.conditions for a in c.names()}
     known, copies = list[str](), tile.vectors * (2 + int(weight(value.body)))
     for a in axes[::-1]:
@@ -136,7 +140,22 @@ def _conditional(
         if facts.size[a] > WINDOW or copies > WHOLE:
             break
         known.insert(0, a)
-    return known
+    return {a: facts.size[a] for a in known}
+
+
+def _at_once(
+    value: Value, tile: Tile, facts: Facts, room: Room, axes: list[str]
+) -> dict[str, int]:  # fmt: skip
+    if any(v.reduction for v in facts.by_name.values()):
+        return {}
+    known, left = dict[str, int](), AT_ONCE // tile.vectors
+    for a in axes[::-1]:
+        extent, moving = facts.size[a], a in value.serial or a in facts.domain(value)
+        block = room.within.get(a, extent)
+        if facts.static[a] and not moving and extent % block == 0:
+            known[a] = next(n for n in range(max(1, min(left, block)), 0, -1) if block % n == 0)
+            left //= known[a]
+    return {a: known[a] for a in axes if known.get(a, 1) > 1}
 
 
 def _reduced(
