@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,20 @@ def read_pickle(file: Path) -> dict[str, np.ndarray]:
             "checkpoint as safetensors"
         ) from None
     try:
-        state = torch.load(regular(file), map_location="cpu", weights_only=True, mmap=True)
+        if zipfile.is_zipfile(regular(file)):
+            with zipfile.ZipFile(file) as parts:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                    raise ValueError("it is compressed, and would be mapped as if it were not")
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # pickle's, zip's and torch's own; one message for all
         raise WeightsError(f"{file}: not a file of plain tensors: {error}") from None
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise WeightsError(f"{file}: not a dictionary of tensors")
-    return {str(name): _array(value) for name, value in state.items()}
+    try:
+        return {str(name): _array(value) for name, value in state.items()}
+    except (TypeError, RuntimeError) as error:  # sparse, quantised, without memory
+        raise WeightsError(f"{file}: not a file of plain tensors: {error}") from None
 
 
 def _array(tensor: Any) -> np.ndarray:
