@@ -227,10 +227,6 @@ class Facts:
             return x
         return replace(x, strides={a: 1 if a == lane else FAR for a in x.axes}, free=False)
 
-    def least(self, axis: str) -> int:
-        """The fewest elements that an axis may have."""
-        return int(self.kernel.space().bounds(self.kernel.axes[axis])[0])
-
     def most(self, axis: str) -> float:
         """The most elements that an axis may have, perhaps infinitely many."""
         return self.kernel.space().bounds(self.kernel.axes[axis])[1]

@@ -131,8 +131,7 @@ def _order(
     after = [a for a in others if a not in before]
     lacking = [v for v in found.values if lanes and tile.lane not in v.axes and found.matters(v)]
     inside = [a for a in rows if a in written
-              or (any(a not in v.axes and found.matters(v) for v in found.values)
-                  and not _spare(draft, a))]  # fmt: skip
+              or any(a not in v.axes and found.matters(v) for v in found.values)]  # fmt: skip
     outside = [a for a in rows if a not in inside]
     still = sum(draft.bytes(x.dtype, x.axes) for x in loads if not x.axes & set(after))
     walked = prod(draft.size[a] // blocks.get(a, 1) for a in before + after + outside)
@@ -165,17 +164,9 @@ def _units(draft: Draft, blocks: dict[str, int]) -> int:
 def _least_block(draft: Draft, axis: str, step: int) -> int:
     """Smallest block at which values without this axis are recomputed for 3% of the work."""
     found, size = draft.found, draft.size[axis]
-    if _spare(draft, axis):
-        return step
     lost = sum(draft.facts.work(v) for v in found.values if axis not in v.axes and not v.store)
     least = int(size * 4 * lost / (0.03 * found.total))  # 4: rows run at load speed
     return min(round_up(max(least, step), step), round_up(size, step))
-
-
-def _spare(draft: Draft, axis: str) -> bool:
-    """Without this axis most threads of a GPU would have nothing to do: they may recompute."""
-    others = prod(draft.size[a] for a in draft.found.common if a != axis)
-    return draft.target.group > 1 and others * draft.facts.lanes <= draft.target.threads
 
 
 def _cache_block(draft: Draft, axis: str, step: int) -> int:

@@ -15,7 +15,6 @@ from ..kernel.target import MatrixInstruction, Target
 from .facts import Access, Facts, round_up
 from .tile import Pair, Tile
 
-UNSIZED = 1.15  # a lane axis of run-time size: short runs waste its lanes
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
 WINDOW = 16  # positions of a window that are written out
@@ -368,7 +367,7 @@ class Score:
 
     def _waste(self) -> float:
         """Points of ragged tiles over points that are wanted."""
-        waste = UNSIZED if self._unsized() else 1.0
+        waste = 1.0
         for a, t in self.sizes.items():
             if a == self.lane or t > 1:
                 unit = self.width if a == self.lane and self.reduced else t
@@ -383,9 +382,3 @@ class Score:
         units = prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)
         wanted = target.threads / (2 if self.rows else 1)
         return max(1.0, wanted / (units * warps)) if target.group > 1 else 1.0
-
-    def _unsized(self) -> bool:
-        """The lanes may be few when it runs, and no operand is used again along them."""
-        facts = self.job.facts
-        static = facts.static[self.lane] or facts.least(self.lane) >= self.width
-        return not static and all(self.lane in x.axes for x in self.job.accesses)
