@@ -122,6 +122,15 @@ def test_what_is_not_finite_stays_in_its_row_and_is_seen(bad: float) -> None:
     assert np.isnan(y[2]).all() and np.isfinite(np.delete(y, 2, 0)).all()
 
 
+def test_sums_of_one_product_stay_as_they_are() -> None:
+    x, w = np.float32([[0.1], [3], [-7]]), np.float32([0.3])
+
+    def record(cx: Graph, a: Tensor) -> Tensor:
+        return (a * cx.parameter(w.shape).set(w).expand(3, 1)).sum(1)
+
+    np.testing.assert_array_equal(run(x, record, "int8"), (x * w)[:, 0])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_float_weights_are_rounded_by_rows(kind: str) -> None:
     x = activations(kind, 6, 80)

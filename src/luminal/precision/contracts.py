@@ -162,7 +162,7 @@ class _Integers:
 
     def contraction(self, w: Node, x: Node, floats: bool) -> Node | None:
         size = self.shape[self.dim]
-        if not size.is_constant or size == 0 or self.dim not in _walked(x):
+        if not size.is_constant or size.constant < 2 or self.dim not in _walked(x):
             return None
         found = self._in_groups(self._terms(w, View(self.shape, positions(len(self.shape)))), x)
         return self._in_groups(self._rounded(w), x) if found is None and floats else found
