@@ -17,11 +17,12 @@ from luminal.errors import WeightsError
 from luminal.models.llm.gguf_source import GGUFSource
 from luminal.models.llm.loading import load
 
-from .checkpoints import FAMILIES, LONGROPE, checkpoint, make_model, reference_logits
+from .checkpoints import FAMILIES, LONGROPE, YARN, checkpoint, make_model, reference_logits
 
 gguf = pytest.importorskip("gguf")
 
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+FOUR = {"num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     # name: (family of transformers, architecture of the file, what differs)
     "llama": ("llama2", "LLAMA", {"num_key_value_heads": 2}),
@@ -37,91 +38,190 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma3": ("gemma3", "GEMMA3", {"query_pre_attn_scalar": 64 // 4, "num_hidden_layers": 6,
                                     "layer_types": ["sliding_attention"] * 5 + ["full_attention"]}),
     "gpt2": ("gpt2", "GPT2", {}),
+    "gpt-oss": ("gpt-oss", "GPT_OSS", {}),
+    "qwen2-moe": ("qwen2-moe", "QWEN2MOE", {"shared_expert_intermediate_size": 96}),
+    "granite-moe": ("granite-moe-shared", "GRANITE_MOE", {"shared_intermediate_size": 96}),
+    "glm4": ("glm4", "GLM4", {}),
+    "cohere2": ("cohere2", "COHERE2", FOUR),
+    "falcon": ("falcon-new", "FALCON", {"ffn_hidden_size": 256}),
+    "stablelm": ("stablelm-parallel", "STABLELM", {}),
+    "starcoder2": ("starcoder2", "STARCODER2", {"sliding_window": None}),
+    "phi2": ("phi", "PHI2", {"num_key_value_heads": 4}),
+    "olmo2": ("olmo2", "OLMO2", {}),
+    "olmo3": ("olmo3", "OLMO2", FOUR),
+    "olmoe": ("olmoe", "OLMOE", {}),
+    "smollm3": ("smollm3", "SMOLLM3", {"num_hidden_layers": 4, "no_rope_layer_interval": 4}),
+    "deepseek-v2": ("deepseek-v2", "DEEPSEEK2", {}),
+    "deepseek-v3": ("deepseek-v3", "DEEPSEEK2", {
+        "rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.7}}),
+    "mistral3": ("ministral3", "MISTRAL3", {"rope_parameters": YARN | {
+        "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 16,
+        "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "lfm2": ("lfm2", "LFM2", {"block_auto_adjust_ff_dim": False}),
 }  # fmt: skip
+TURNED = ("LLAMA", "GRANITE_MOE", "SMOLLM3", "MISTRAL3")  # a pair's features lie side by side
+NUMBERS = {  # of config.json -> of the file
+    "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "num_local_experts": "expert_count", "num_experts": "expert_count",
+    "n_routed_experts": "expert_count", "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "shared_intermediate_size": "expert_shared_feed_forward_length",
+    "n_shared_experts": "expert_shared_count", "n_group": "expert_group_count",
+    "topk_group": "expert_group_used_count", "routed_scaling_factor": "expert_weights_scale",
+    "first_k_dense_replace": "leading_dense_block_count", "conv_L_cache": "shortconv.l_cache",
+    "kv_lora_rank": "attention.kv_lora_rank", "q_lora_rank": "attention.q_lora_rank",
+    "qk_rope_head_dim": "rope.dimension_count", "v_head_dim": "attention.value_length_mla",
+    "embedding_multiplier": "embedding_scale", "attention_multiplier": "attention.scale",
+    "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
+    "logit_scale": "logit_scale", "use_parallel_residual": "use_parallel_residual",
+    "norm_topk_prob": "expert_weights_norm",
+}  # fmt: skip
+EPS = ("rms_norm_eps", "norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
 
 
-def describe(writer: Any, config: Any) -> None:
-    """The metadata that a converter writes."""
-    heads = config.num_attention_heads
+def describe(writer: Any, config: Any, name: str) -> None:
+    """The metadata that a converter writes. name: of the architecture."""
+    heads, kind = config.num_attention_heads, config.model_type
     writer.add_block_count(config.num_hidden_layers)
     writer.add_embedding_length(config.hidden_size)
     writer.add_head_count(heads)
     writer.add_context_length(config.max_position_embeddings)
-    if config.model_type == "gpt2":
-        writer.add_feed_forward_length(4 * config.hidden_size)
-        writer.add_layer_norm_eps(config.layer_norm_epsilon)
+    eps = next(getattr(config, field) for field in EPS if hasattr(config, field))
+    writer.add_layer_norm_eps(eps)
+    writer.add_layer_norm_rms_eps(eps)
+    widths = (getattr(config, name, None) for name in ("ffn_hidden_size", "intermediate_size"))
+    hidden = next(filter(None, widths), 4 * config.hidden_size)
+    writer.add_feed_forward_length(hidden)
+    if kind == "gpt_oss":
+        writer.add_expert_feed_forward_length(hidden)
+    if kind == "gpt2":
         return
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(rope["rope_theta"])
+    kv = getattr(config, "num_kv_heads", None) or config.num_key_value_heads
+    if kind == "lfm2":
+        kv = [kv if each == "full_attention" else 0 for each in config.layer_types]
+    writer.add_head_count_kv(kv)
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    writer.add_key_length(size)
-    for name, add in {
-        "sliding_window": writer.add_sliding_window,
-        "attn_logit_softcapping": writer.add_attn_logit_softcapping,
-        "final_logit_softcapping": writer.add_final_logit_softcapping,
-        "num_local_experts": writer.add_expert_count,
-        "num_experts": writer.add_expert_count,
-        "num_experts_per_tok": writer.add_expert_used_count,
-        "moe_intermediate_size": writer.add_expert_feed_forward_length,
-    }.items():
-        if getattr(config, name, None):
-            add(getattr(config, name))
+    if kind.startswith("deepseek"):
+        writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    else:
+        writer.add_key_length(size)
+        writer.add_rope_dimension_count(int(size * rope.get("partial_rotary_factor", 1)))
+    for field, theirs in NUMBERS.items():
+        value = getattr(config, field, None)
+        if value is not None and (theirs != "rope.dimension_count" or kind.startswith("deepseek")):
+            add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+            add[type(value)](f"{name}.{theirs}", value)
     if "long_factor" in rope:
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         for kind in ("long", "short"):
             factors = np.array(rope[f"{kind}_factor"], np.float32)
             writer.add_tensor(f"rope_factors_{kind}.weight", factors)
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        share = 0.1 if kind.startswith("deepseek") else 1.0
+        writer.add_rope_scaling_yarn_log_mul(share * rope.get("mscale_all_dim", 0.0))
+        if "llama_4_scaling_beta" in rope:
+            writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
 
 
 def tensors(model: Any, architecture: str) -> Iterator[tuple[str, torch.Tensor]]:
     """(name in the file, the values that belong there: a view of the model's)."""
-    layers = model.config.num_hidden_layers
+    config, layers = model.config, model.config.num_hidden_layers
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture], layers)
-    for name, parameter in model.named_parameters():
-        if ".experts." in name:
-            block = f"blk.{name.split('.')[2]}.ffn"
-            if name.endswith("gate_up_proj"):
-                gate, up = parameter.data.chunk(2, 1)
-                yield f"{block}_gate_exps.weight", gate
-                yield f"{block}_up_exps.weight", up
-            else:
-                yield f"{block}_down_exps.weight", parameter.data
-            continue
-        values = parameter.data
-        if model.config.model_type == "gpt2" and ".c_" in name and values.ndim == 2:
-            values = values.T
-        yield names.get_name(name, try_suffixes=(".weight", ".bias")), values
+    for name, parameter in [*model.named_parameters(), *corrections(model)]:
+        values, block = parameter.data, f"blk.{(name.split('.') + ['', ''])[2]}"
+        if ".experts." in name or (".block_sparse_moe." in name and "linear" in name):
+            yield from experts(name, values, f"{block}.ffn", config.model_type)
+        elif ".shared_mlp.input_linear" in name:
+            for half, part in zip(values.chunk(2), ("gate", "up")):
+                yield f"{block}.ffn_{part}_shexp.weight", half
+        elif ".kv_b_proj" in name:
+            value = config.v_head_dim
+            split = values.view(config.num_attention_heads, -1, config.kv_lora_rank)
+            yield f"{block}.attn_k_b.weight", split[:, :-value].mT
+            yield f"{block}.attn_v_b.weight", split[:, -value:]
+        elif ".query_key_value" in name:
+            groups = values.view(config.num_kv_heads, -1, 16, values.shape[-1])
+            parts = groups[:, :-2], groups[:, -2], groups[:, -1]
+            for part, letter in zip(parts, "qkv"):
+                yield f"{block}.attn_qkv.weight {letter}", part
+        elif ".conv.conv." in name:
+            yield f"{block}.shortconv.conv.weight", values[:, 0]
+        else:
+            if config.model_type == "gpt2" and ".c_" in name and values.ndim == 2:
+                values = values.T
+            name = name.replace(".router.weight", ".router.layer.weight" if "sparse" in name
+                                else ".router.weight")  # fmt: skip
+            found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            assert found is not None, name
+            yield f"{found}.weight" if found.endswith("sinks") else found, values
+
+
+def corrections(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Buffers that are weights."""
+    ending = ".e_score_correction_bias"
+    return [(name.replace(ending, ".e_score_correction.bias"), value)
+            for name, value in model.named_buffers() if name.endswith(ending)]  # fmt: skip
+
+
+def experts(
+    name: str, values: torch.Tensor, stem: str, kind: str
+) -> Iterator[tuple[str, torch.Tensor]]:
+    ending = "bias" if name.endswith("bias") else "weight"
+    if kind == "gpt_oss":  # gates and ups in turns, matrices the other way round
+        values = values if ending == "bias" else values.mT
+        halves = values[:, ::2], values[:, 1::2]
+    else:
+        halves = values.chunk(2, 1)
+    if "gate_up_proj" in name or "input_linear" in name:
+        for half, part in zip(halves, ("gate", "up")):
+            yield f"{stem}_{part}_exps.{ending}", half
+    else:
+        yield f"{stem}_down_exps.{ending}", values
 
 
 def convert(model: Any, architecture: str, path: Path) -> None:
     """Write the file, matrices in blocks; the model gets the weights that the file has."""
     code, kind = gguf.GGMLQuantizationType.Q8_0, model.config.model_type
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]])
-    describe(writer, model.config)
+    describe(writer, model.config, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]])
+    packed: dict[str, list[np.ndarray]] = {}
     for name, values in tensors(model, architecture):
         plain = np.ascontiguousarray(values.numpy(), np.float32)
-        if values.ndim == 1 or "ffn_gate_inp" in name or "position" in name:
+        if " " in name:
+            packed.setdefault(name.split()[0], []).append(plain.reshape(-1, plain.shape[-1]))
+            continue
+        small = name.endswith(".bias") or values.ndim == 1 or values.shape[-1] % 32
+        if small or any(part in name for part in ("ffn_gate_inp", "position", "norm", "conv.")):
             extra = 1 if kind.startswith("gemma") and "norm" in name else 0
             writer.add_tensor(name, plain + np.float32(extra))
             continue
         raw = gguf.quants.quantize(plain, code)
         values.copy_(torch.from_numpy(gguf.quants.dequantize(raw, code)))
-        if architecture == "LLAMA" and ("attn_q" in name or "attn_k" in name):
+        if architecture in TURNED and ("attn_q" in name or "attn_k" in name):
             keys, queries = model.config.num_key_value_heads, model.config.num_attention_heads
             split = raw.reshape(queries if "attn_q" in name else keys, 2, -1, raw.shape[1])
             raw = np.ascontiguousarray(split.swapaxes(1, 2)).reshape(raw.shape)
         writer.add_tensor(name, raw, raw_dtype=code)
+    for name, pieces in packed.items():
+        writer.add_tensor(name, np.concatenate(pieces))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-ALWAYS = ("mixtral", "phi3-long", "gemma3", "gpt2")  # the others differ in less
+ALWAYS = (  # the others differ in less
+    "mixtral", "phi3-long", "gemma3", "gpt2", "gpt-oss", "deepseek-v3", "lfm2", "falcon",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -194,8 +294,8 @@ def test_every_end_token_of_a_file_ends_replies(tmp_path: Path) -> None:
     for number, text in called.items():
         tokens[number], kinds[number] = text, {10: 3, 11: 4, 12: 3}.get(number, 1)
 
-    def more(writer: Any, config: Any) -> None:
-        plain(writer, config)
+    def more(writer: Any, config: Any, name: str) -> None:
+        plain(writer, config, name)
         writer.add_token_list(tokens)
         writer.add_token_types(kinds)
         writer.add_eos_token_id(2)

@@ -299,8 +299,7 @@ def end_tokens(values: Fields) -> tuple[int, ...]:
 
 def rope(values: Fields, kind: str | None = None) -> Rope:
     """Rotary positions from rope_parameters (of a layer type) or the older rope_scaling."""
-    name = "rope_parameters" if values.has("rope_parameters") else "rope_scaling"
-    given = values.fields(name)
+    given = stretching(values)
     if kind is not None:
         given = given.fields(kind)
     theta, share = (
@@ -314,6 +313,11 @@ def rope(values: Fields, kind: str | None = None) -> Rope:
     sections = tuple(given.counts_if("mrope_section", 3) or ())
     return Rope(theta, scaling, _rope_parameters(given), share, sections=sections,
                 woven=given.flag("mrope_interleaved"))  # fmt: skip
+
+
+def stretching(values: Fields) -> Fields:
+    """The fields about rotary positions."""
+    return values.fields("rope_parameters" if values.has("rope_parameters") else "rope_scaling")
 
 
 def _rope_parameters(given: Fields) -> dict[str, Any]:

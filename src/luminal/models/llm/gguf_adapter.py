@@ -11,7 +11,8 @@ from ...weights.fields import Fields
 from ...weights.gguf import GGUF
 from .adapters import Adapter, paired, read_peft
 from .config import DecoderConfig
-from .gguf_source import FAMILY_OF, our_name, unpermuted
+from .gguf_architectures import ARCHITECTURES
+from .gguf_source import our_name, unpermuted
 
 SHAPED = ("mistral", "ministral", "mixtral", "smollm3")  # families whose files are called llama's
 
@@ -30,18 +31,19 @@ def _of_gguf(path: Path, config: DecoderConfig) -> Adapter:
     if given.text("adapter.type", "lora") != "lora":
         raise Unsupported(f"{path}: adapters of type {given.text('adapter.type')!r}")
     architecture = given.text("general.architecture")
-    known = {FAMILY_OF.get(architecture), *(SHAPED if architecture == "llama" else ())}
-    if config.family not in known:
+    own = ARCHITECTURES.get(architecture)
+    known = {own and own.family, *(SHAPED if architecture == "llama" else ())}
+    if own is None or config.family not in known:
         raise WeightsError(f"{path}: for {architecture!r}, the model is of {config.family!r}")
     halves: dict[str, dict[str, np.ndarray]] = {}
     for name, tensor in file.items():
         stem, _, half = name.rpartition(".lora_")
         if half not in ("a", "b"):
             raise Unsupported(f"{path}: tensor {name!r} of an adapter")
-        module = our_name(stem, str(path)).removesuffix(".weight")
+        module = our_name(stem, own, str(path)).removesuffix(".weight")
         value = tensor.array()
         if half == "b":
-            value = unpermuted(f"{module}.weight", value, architecture, config)
+            value = unpermuted(f"{module}.weight", value, own.turned, config)
         halves.setdefault(module, {})[half.upper()] = value
     alpha = given.number("adapter.lora.alpha", 0.0)
     ranks = {module: len(pair.get("A", (0,))) for module, pair in halves.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -18,15 +18,13 @@ from .adapters import Adapter, Pair
 from .config import DecoderConfig, Rope
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
+from .gguf_architectures import ARCHITECTURES, BARE, FIELDS, OUTSIDE, PARTS, Architecture
 from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
 from .pictures import Pictures
 from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer
 from .weights import Deferred, Maker
 
-FAMILY_OF = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
-             "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3_text", "phi3": "phi3",
-             "gpt2": "gpt2"}  # fmt: skip
 QUERY_WIDTH = 256  # a Gemma with narrower heads (27B) scales queries by width / heads; no field
 ENDS = frozenset((  # of a turn or a text, in vocabularies whose metadata does not name them all
     "<|end|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>",
@@ -37,44 +35,14 @@ KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4k",
          "IQ4_XS": "q8u", "TQ1_0": "q4", "TQ2_0": "q4", "MXFP4": "q8b", "NVFP4": "q8h",
          "IQ1_S": "q8f", "IQ2_XXS": "q8f", "IQ3_XXS": "q8f", "IQ3_S": "q8f", "IQ1_M": "q8g",
          "IQ2_XS": "q8g", "IQ2_S": "q8g", "F16": "f16", "BF16": "bf16"}  # fmt: skip
-FIELDS = {  # config.json's name -> the metadata's, after "<architecture>."
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
-    "intermediate_size": "feed_forward_length",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "rope_theta": "rope.freq_base",
-    "sliding_window": "attention.sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "original_max_position_embeddings": "rope.scaling.original_context_length",
-    "layer_norm_epsilon": "attention.layer_norm_epsilon",
-    "num_local_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
-}
-PARTS = {  # of blk.N.
-    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
-    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
-    "post_attention_norm": "attention_output_norm", "post_ffw_norm": "mlp_output_norm",
-    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-    "ffn_gate_inp": "mlp.gate", "ffn_gate_exps": "mlp.gate_proj", "ffn_up_exps": "mlp.up_proj",
-    "ffn_down_exps": "mlp.down_proj",
-}  # fmt: skip
-WHOLE = {"token_embd": "model.embed_tokens", "position_embd": "model.embed_positions",
-         "output_norm": "model.norm", "output": "lm_head"}  # fmt: skip
+SMALL = ("shared_expert_gate.weight", "mixer.conv.weight")  # no matrices that are multiplied
 FREQUENCIES, LONG, SHORT = (
     "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 )  # fmt: skip
 
 
 class GGUFSource:
-    """A GGUF file of one of the architectures in FAMILY_OF."""
+    """A GGUF file of one of the ARCHITECTURES."""
 
     pictures: Pictures | None = None  # towers lie in other files
 
@@ -84,10 +52,11 @@ class GGUFSource:
         self.file = GGUF(path)
         self.given = Fields(self.file.metadata, str(path))
         self.architecture = self.given.text("general.architecture")
-        if self.architecture not in FAMILY_OF:
-            known = ", ".join(FAMILY_OF)
+        if self.architecture not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
             name = self.architecture
             raise Unsupported(f"{path}: unknown architecture {name!r}; there are {known}")
+        self._own = ARCHITECTURES[self.architecture].fitting(self.file)
         self.config = self._config()
 
     def tokenizer(self) -> Tokenizer:
@@ -98,32 +67,24 @@ class GGUFSource:
     # ---- config
 
     def _config(self) -> DecoderConfig:
-        given, family = self.file.metadata, FAMILIES[self._family()]
-        values: dict[str, Any] = {"model_type": family.name, "tie_word_embeddings": self._tied()}
-        for ours, theirs in FIELDS.items():
-            value = given.get(f"{self.architecture}.{theirs}")
-            if isinstance(value, np.ndarray):
-                raise Unsupported(f"{self.file.path}: {theirs} differs from layer to layer")
-            values[ours] = value
+        given, where, prefix = self.file.metadata, str(self.file.path), f"{self.architecture}."
+        own = {n.removeprefix(prefix): v for n, v in given.items() if n.startswith(prefix)}
+        values: dict[str, Any] = {"tie_word_embeddings": self._tied()}
+        values |= self._own.values(self.file, Fields(own, where))
+        for name in FIELDS:
+            if isinstance(values.get(name), np.ndarray):
+                raise Unsupported(f"{where}: {FIELDS[name]} differs from layer to layer")
         values["vocab_size"] = self.file["token_embd.weight"].shape[0]
         for name in ("eos", "bos"):
             values[f"{name}_token_id"] = given.get(f"tokenizer.ggml.{name}_token_id")
-        values["rope_scaling"] = self._scaling()
-        values["norm_topk_prob"] = True
-        fields = Fields(values, str(self.file.path))
+        values["rope_scaling"] = self._scaling(values.pop("yarn", {}))
+        fields = Fields(values, where)
         values["query_pre_attn_scalar"] = self._query_scale(fields)
         values |= {theirs: values.get(ours) for ours, theirs in GPT2_NAMES.items()}
-        config = family.config(fields)
+        config = FAMILIES[values["model_type"]].config(fields)
         if config.norm == "rms1":  # the converter adds the one
             config = replace(config, norm="rms")
         return replace(config, end_tokens=self._ends(config), ropes=self._ropes(config))
-
-    def _family(self) -> str:
-        """The name of the family. Mixtures of Llama's shape have its architecture."""
-        experts = self.given.count("llama.expert_count", 0, low=0)
-        if self.architecture == "llama" and experts:
-            return "mixtral"
-        return FAMILY_OF[self.architecture]
 
     def _tied(self) -> bool:
         return "output.weight" not in self.file
@@ -151,7 +112,8 @@ class GGUFSource:
         found = [*config.end_tokens, *(n for n in named if n is not None), *called]
         return tuple(dict.fromkeys(found))
 
-    def _scaling(self) -> dict[str, Any] | None:
+    def _scaling(self, yarn: Mapping[str, Any]) -> dict[str, Any] | None:
+        """yarn: what the architecture knows besides."""
         given, prefix = self.given, f"{self.architecture}.rope.scaling"
         if LONG in self.file:
             return {
@@ -165,10 +127,13 @@ class GGUFSource:
             return None
         if kind not in ("linear", "yarn"):
             raise Unsupported(f"{self.file.path}: rope scaling {kind!r} in a GGUF file")
+        betas = {n: given.number_if(f"{prefix}.yarn_{n}") for n in ("beta_fast", "beta_slow")}
         return {
             "rope_type": kind,
             "factor": given.number(f"{prefix}.factor", 1.0),
             "original_max_position_embeddings": given.count_if(f"{prefix}.original_context_length"),
+            **{name: value for name, value in betas.items() if value is not None},
+            **(yarn if kind == "yarn" else {}),
         }
 
     def _ropes(self, config: DecoderConfig) -> Mapping[str, Rope]:
@@ -192,20 +157,33 @@ class GGUFSource:
         makers: dict[str, Maker] = {}
         exact: dict[str, str] = {}
         shapes: dict[str, tuple[int, ...]] = {}
-        for name, tensor in self.file.items():
-            if name not in (FREQUENCIES, LONG, SHORT):
-                for ours, part in self._parts(tensor).items():
-                    shapes[ours] = part.shape
-                    makers.update(self._makers(ours, part, quant, exact))
+        for tensor in self._tensors():
+            for ours, part in self._parts(tensor).items():
+                shapes[ours] = self._shape(ours, part)
+                makers.update(self._makers(ours, part, quant, exact))
         if self.lora is not None:
             self.lora.check(shapes)
         state = Deferred(makers, self.file.bytes, shapes, self.file.release)
         return state, Storage(quant or "f32", exact)
 
     def as_they_are(self) -> set[str]:
-        others = (FREQUENCIES, LONG, SHORT)
-        tensors = (tensor for name, tensor in self.file.items() if name not in others)
-        return {ours for tensor in tensors for ours in self._parts(tensor)}
+        return {ours for tensor in self._tensors() for ours in self._parts(tensor)}
+
+    def _tensors(self) -> Iterator[GGUFTensor]:
+        """All but tables of frequencies and layers that predict further tokens."""
+        for name, tensor in self.file.items():
+            layer = name.split(".")[1] if name.startswith("blk.") else "0"
+            later = layer.isdecimal() and int(layer) >= self.config.layers
+            if name not in (FREQUENCIES, LONG, SHORT) and not later:
+                yield tensor
+
+    def _shape(self, name: str, tensor: GGUFTensor) -> tuple[int, ...]:
+        """Of our tensor: with the dimensions of 1 that files leave out."""
+        if name.endswith("shared_expert_gate.weight"):
+            return (1, tensor.shape[-1])
+        if name.endswith("mixer.conv.weight") and len(tensor.shape) == 2:
+            return (tensor.shape[0], 1, tensor.shape[1])
+        return (*tensor.shape[:-2], *tensor.shape[:-3:-1]) if _flipped(name) else tensor.shape
 
     def _parts(self, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
         """A tensor under our names: several where it is some of ours below each other."""
@@ -216,7 +194,7 @@ class GGUFSource:
         rows: dict[str, int] = {}
         if pieces[-2] == "attn_qkv":
             rows = {"attn_q": inner, "attn_k": kv, "attn_v": kv}
-        elif pieces[-2] == "ffn_up" and self.architecture == "phi3":
+        elif pieces[-2] == "ffn_up" and config.gated and tensor.shape[0] == 2 * config.hidden:
             rows = {"ffn_gate": config.hidden, "ffn_up": config.hidden}
         if not rows:
             return {self._name(tensor.name): tensor}
@@ -235,8 +213,13 @@ class GGUFSource:
         path, kind = name.rpartition(".")[0], KINDS.get(tensor.type, "f32")
         if self.lora is not None and (pair := self.lora.pairs.get(name)) is not None:
             return self._merged(name, tensor, pair, quant is None and kind != "f32", exact)
-        if len(tensor.shape) < 2 or quant is not None or kind == "f32":
-            return {name: lambda: self._unpermuted(name, tensor.array())}
+        if _flipped(name):
+            if quant is None and kind != "f32":
+                exact[path] = "f16"
+            return {name: lambda: _turned(tensor, np.float16 if path in exact else np.float32)}
+        if len(tensor.shape) < 2 or quant is not None or kind == "f32" or name.endswith(SMALL):
+            shape = self._shape(name, tensor)
+            return {name: lambda: self._unpermuted(name, tensor.array()).reshape(shape)}
         exact[path] = kind
         if kind in FLOATS:
             plain = PLAIN[tensor.type]
@@ -266,35 +249,45 @@ class GGUFSource:
         return self._unpermuted(name, tensor.raw)
 
     def _name(self, name: str) -> str:
-        return our_name(name, str(self.file.path))
+        return our_name(name, self._own, str(self.file.path))
 
     def _unpermuted(self, name: str, rows: np.ndarray) -> np.ndarray:
-        return unpermuted(name, rows, self.architecture, self.config)
+        return unpermuted(name, rows, self._own.turned, self.config)
 
 
-def our_name(name: str, where: str) -> str:
+def our_name(name: str, own: Architecture, where: str) -> str:
     """blk.3.attn_q.weight --> model.layers.3.self_attn.q_proj.weight"""
     stem, _, part = name.rpartition(".")
-    if stem in WHOLE:
-        return f"{WHOLE[stem]}.{part}"
-    pieces = stem.split(".")
-    if len(pieces) != 3 or pieces[0] != "blk" or pieces[2] not in PARTS:
+    if stem in OUTSIDE:
+        return f"{OUTSIDE[stem]}.{part}"
+    head, layer, inner = (*name.split(".", 2), "", "")[:3]
+    if head == "blk" and inner in BARE:
+        return f"model.layers.{layer}.{BARE[inner]}"
+    ours = {**PARTS, **own.parts}.get(inner.removesuffix(f".{part}"))
+    if head != "blk" or ours is None:
         raise _misplaced(name, where)
-    return f"model.layers.{pieces[1]}.{PARTS[pieces[2]]}.{part}"
+    return f"model.layers.{layer}.{ours}.{part}"
+
+
+def _flipped(name: str) -> bool:
+    """Matrices of which files have the transposes."""
+    return name.endswith(".k_b_proj.weight")
+
+
+def _turned(tensor: GGUFTensor, kind: type[np.floating]) -> np.ndarray:
+    return np.ascontiguousarray(tensor.array().swapaxes(-1, -2), kind)
 
 
 def _misplaced(name: str, where: str) -> WeightsError:
     return WeightsError(f"{where}: tensor {name!r} has no place in the model")
 
 
-def unpermuted(
-    name: str, rows: np.ndarray, architecture: str, config: DecoderConfig
-) -> np.ndarray:
-    """Llama's files have queries and keys with the features of a pair side by side; here the second
-    half of a head follows the first."""
+def unpermuted(name: str, rows: np.ndarray, turned: bool, config: DecoderConfig) -> np.ndarray:
+    """turned: queries and keys have the features of a pair side by side; here the second half of a
+    head follows the first."""
     heads = {"q_proj": config.heads, "k_proj": config.kv_heads}
     part = name.split(".")[-2]
-    if architecture != "llama" or part not in heads:
+    if not turned or part not in heads:
         return rows
     split = rows.reshape(heads[part], -1, 2, *rows.shape[1:])
     return np.ascontiguousarray(split.swapaxes(1, 2)).reshape(rows.shape)

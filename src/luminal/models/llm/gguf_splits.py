@@ -41,6 +41,7 @@ def _cased(ending: str, digits: str, less: str = "") -> str:
 
 SUFFIX = rf"(?i:{SHORT})?"
 LLAMA3, QWEN2 = _plain(digits=r"\p{N}{1,3}"), _plain()
+FEWER = "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s"
 GPT4O = _cased(SUFFIX, r"\p{N}{1,3}")
 KINDS: dict[tuple[str, ...], tuple[str, ...]] = {
     (GPT2,): (
@@ -53,9 +54,10 @@ KINDS: dict[tuple[str, ...], tuple[str, ...]] = {
         "mellum2",
     ),
     (LLAMA3,): (
-        "llama-bpe", "llama3", "llama-v3", "dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "falcon3",
-        "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+        "llama-bpe", "llama3", "llama-v3", "dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "glm5",
+        "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
     ),
+    (LLAMA3.replace(r"\s+(?!\S)|\s+", FEWER),): ("jais-2",),
     (QWEN2,): (
         "qwen2", "stablelm2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "hunyuan",
         "solar-open", "grok-2",
@@ -96,6 +98,6 @@ KINDS: dict[tuple[str, ...], tuple[str, ...]] = {
 SPLITS = {name: patterns for patterns, names in KINDS.items() for name in names}
 WHOLE = frozenset((  # a piece that is a token stays one, whatever its merges are
     "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
-    "jina-v5-nano", "tekken", "youtu", "minicpm5", "granite-embed-multi-97m",
+    "jina-v5-nano", "tekken", "youtu", "minicpm5", "granite-embed-multi-97m", "glm4", "glm5",
 ))  # fmt: skip
 UNCUT = ("gemma4", "sarvam-moe", "granite-embed-multi-311m")  # spaces as "▁", bytes as <0x..>

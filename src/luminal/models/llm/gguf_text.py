@@ -14,6 +14,7 @@ from .templates import gguf_templates
 from .text import Tokenizer
 
 PREFIX = "tokenizer.ggml"
+KINDS = ("gpt2", "llama", "gemma4")
 MOST_CHARACTERS = 4096  # of a token
 MOST_TEXTS = 1 << 22  # tokens, or pairs that are merged
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # kinds of tokens
@@ -27,15 +28,15 @@ def gguf_tokenizer(file: GGUF) -> Tokenizer:
     if not tokens:
         raise WeightsError(f"{file.path}: no tokenizer in this file")
     kind = given.text(f"{PREFIX}.model")
-    if kind not in ("gpt2", "llama"):
-        raise Unsupported(f"{file.path}: tokenizer {kind!r}; there are 'gpt2' and 'llama'")
+    if kind not in KINDS:
+        raise Unsupported(f"{file.path}: tokenizer {kind!r}; there are {', '.join(KINDS)}")
     settings = {}
     for name in ("bos", "eos"):
         number = _token(given, name, tokens)
         if number is not None:
             settings[f"{name}_token"] = tokens[number]
     try:
-        raw = (_byte_level if kind == "gpt2" else _sentencepiece)(given, tokens)
+        raw = (_sentencepiece if kind == "llama" else _byte_level)(given, tokens)
         _add_special(raw, given, tokens)
         _add_begin(raw, given, tokens, kind == "llama")
     except BaseException as error:
@@ -62,7 +63,8 @@ def _token(given: Fields, name: str, tokens: list[str]) -> int | None:
 def _byte_level(given: Fields, tokens: list[str]) -> Any:
     """Byte-level BPE with its merges, as in GPT-2, Llama 3, Qwen."""
     package = tokenizers()
-    split = given.text(f"{PREFIX}.pre", "default")
+    own = given.text(f"{PREFIX}.model") == "gemma4"
+    split = "gemma4" if own else given.text(f"{PREFIX}.pre", "default")
     if split not in (*SPLITS, *UNCUT):
         raise Unsupported(f"{given.where}: pre-tokenizer {split!r}; there are {', '.join(SPLITS)}")
     merges = [tuple(merge.split(" ", 1)) for merge in texts(given, "merges")]

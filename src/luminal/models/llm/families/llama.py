@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....weights.fields import Fields
-from ..config import DecoderConfig, Heat, common, layer_windows
+from ..config import DecoderConfig, Heat, common, layer_windows, stretching
 from .family import Family
 
 
@@ -35,7 +35,7 @@ def _smollm3(values: Fields) -> DecoderConfig:
 
 def _ministral3(values: Fields) -> DecoderConfig:
     """YaRN, and queries that grow with every original context."""
-    given = values.fields("rope_parameters")
+    given = stretching(values)
     beta = given.number("llama_4_scaling_beta", 0.0)
     period = given.number("original_max_position_embeddings", 16384, low=1)
     return replace(_mistral(values), heat=Heat(beta, period) if beta else None)
