@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -26,11 +27,11 @@ PEERS = ("torch", "onnxruntime", "openvino", "llama_cpp", "jax", "tinygrad")
 ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 
 
-def commands(rounds: int, short: bool) -> dict[str, list[str]]:
+def commands(rounds: int, kinds: str, short: bool) -> dict[str, list[str]]:
     """Of each table, without the file that it writes."""
     turns = ["--rounds", str(rounds)]
     marked = ["--peers", "marked", *turns]
-    kinds, sizes = "Q8_0,Q4_0,Q4_K", ["--prompt", "128", "--tokens", "32"]
+    sizes = ["--prompt", "128", "--tokens", "32"]
     other = [sys.executable, str(HERE / "others.py"), *turns]
     other += ["--only", "softmax"] if short else []
     some = {"operations": "softmax", "models": "MiniLM", "torch_compile": "unet"}
@@ -51,7 +52,8 @@ def versions() -> dict[str, str]:
     found = {}
     for name in PEERS:
         try:
-            found[name] = str(importlib.import_module(name).__version__)
+            version = str(importlib.import_module(name).__version__)
+            found[name] = re.split(r"[-+]", version)[0]  # without a build
         except ImportError:
             print(f"without {name}: it is not installed")
         except AttributeError:
@@ -72,9 +74,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="tables, comma-separated")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kinds", default="Q8_0,Q4_K", help="of the language model's weights")
     parser.add_argument("--short", action="store_true")
     given = parser.parse_args()
-    made = commands(given.rounds, given.short)
+    made = commands(given.rounds, given.kinds, given.short)
     wanted = given.only.split(",") if given.only else list(made)
     if unknown := [name for name in wanted if name not in made]:
         parser.error(f"no table {unknown[0]!r}; there are {', '.join(made)}")

@@ -303,13 +303,18 @@ def test_the_command_writes_a_page(ran, tmp_path):
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def shown_by_browser(path, tmp_path, link):
-    """The document after the page's own script has run, without the data."""
+def browsed(path, tmp_path, link, *options):
+    """What a browser prints after the page's own script has run."""
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000",
-               f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]  # fmt: skip
-    shown = subprocess.run(
+               f"--user-data-dir={tmp_path / 'profile'}", *options]  # fmt: skip
+    return subprocess.run(
         [*command, f"{path.as_uri()}#{link}"], capture_output=True, text=True, timeout=300
     ).stdout
+
+
+def shown_by_browser(path, tmp_path, link):
+    """The document, without the data."""
+    shown = browsed(path, tmp_path, link, "--dump-dom")
     return shown.partition("<main>")[2].partition('<script type="application/json"')[0]
 
 
@@ -333,3 +338,18 @@ def test_a_browser_shows_two_plans_beside_each_other(ran, tmp_path):
     rows = body.partition('<table class="wrapped">')[2].partition("</table>")[0].count("<tr>") - 1
     calls = data_of(path.read_text())["plans"][0]["calls"]
     assert rows == len({call["region"] for call in calls if not call["constant"]}) > 1
+
+
+@needs_page
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_picture_of_it_is_drawn_on(ran, tmp_path):
+    """Both panes have boxes of several colours, and room around them."""
+    image = pytest.importorskip("PIL.Image")
+    path, picture = ran.view(tmp_path / "page.html"), tmp_path / "page.png"
+    browsed(path, tmp_path, "", "--window-size=1600,1000", f"--screenshot={picture}")
+    seen = np.asarray(image.open(picture).convert("RGB")).astype(int)
+    assert seen.shape == (1000, 1600, 3)
+    for left in (0, 600):  # the panes, below their buttons
+        pane = seen[90:800, left + 20 : left + 580].reshape(-1, 3)
+        colours, counts = np.unique(pane // 8, axis=0, return_counts=True)
+        assert len(colours) > 8 and 0.3 < counts.max() / len(pane) < 0.995
