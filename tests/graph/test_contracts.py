@@ -14,8 +14,10 @@ from luminal.backend import cpu
 from luminal.errors import Unsupported
 from luminal.graph import Graph, Tensor
 from luminal.graph.dtype import bf16
+from luminal.graph.passes import Program
 from luminal.models.llm.projection import Blocks
 from luminal.models.llm.storage import FORMATS, quantise4, quantise8
+from luminal.precision import default_passes
 from luminal.precision.contracts import STREAMED, TINY
 
 Record = Callable[[Graph, Tensor], Tensor]
@@ -227,6 +229,16 @@ def test_weights_are_rounded_for_instructions_alone() -> None:
         rt = cx.compile(device="cuda:sm_80", precision="bf16", cache=False, database=False)
         text = "".join(rt.sources().values())
         assert ("mma_bf16(" in text) == ("bf16_of_f32(" in text) == (rows > 1)
+
+
+def test_a_softmax_is_rounded_in_sums_over_other_axes() -> None:
+    """Of its gradients, those of the values are a sum over queries."""
+    cx = luminal.Graph()
+    p, v, g = ops.softmax(cx.tensor((96, 64)), 1), cx.tensor((64, 32)), cx.tensor((96, 32))
+    narrow = default_passes("bf16")[-1]
+    for product, count in ((ops.matmul(p, v), 1), (ops.matmul(p.T, g), 2)):
+        nodes = narrow(Program(cx, (product.node,))).nodes()
+        assert sum(n.op == "cast" and n.dtype is bf16 for n in nodes) == count
 
 
 def test_run_time_rows() -> None:

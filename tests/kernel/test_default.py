@@ -13,8 +13,10 @@ from oracles.program import interpret
 from oracles.schedules import schedule_of
 from test_prepare import SMALL, assert_same
 
+from luminal.backend.cpu.instructions import DPBF16PS
 from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
+from luminal.graph.dtype import bf16, f32
 from luminal.kernel.layout import pack
 from luminal.kernel.target import Target
 from luminal.lowering.legal import check
@@ -66,6 +68,39 @@ def test_a_gate_is_made_once_for_all_pixels_of_its_channel():
     check(made, schedule)
     assert "p" not in {loop.axis for loop in schedule.paths["gate"]}
     assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
+def test_a_long_text_behind_a_sum_is_written_once_for_all_rows():
+    """Written out for a whole tile, a gelu's derivative was 5 times as slow as alone."""
+    for count, kind in ((2, "unroll"), (30, "serial")):
+        body = cases.read("acc")
+        for _ in range(count):
+            body = cases.add(cases.mul(body, cases.const(0.5)), cases.load("Z", "m", "n"))
+        product = cases.mul(cases.load("X", "m", "k"), cases.load("W", "n", "k"))
+        acc = cases.value("acc", "mn", product, cases.total("k"))
+        out = cases.value("out", "mn", body, store=cases.store("Y", "m", "n"))
+        buffers = [cases.buffer("X", 64, 48), cases.buffer("W", 64, 48, constant=True),
+                   cases.buffer("Z", 64, 64), cases.buffer("Y", 64, 64)]  # fmt: skip
+        kernel = cases.kernel("long", buffers, {"m": 64, "n": 64, "k": 48}, [acc, out])
+        made, schedule = default_schedule(kernel, named("avx512"))
+        assert [loop.kind for loop in schedule.paths["out"] if loop.step == 1][:-1] == [kind]
+        assert_right(kernel, {}, named("avx512"))
+
+
+def test_a_unit_of_work_walks_all_lanes_where_it_has_made_what_lacks_them():
+    """A narrower operand that rows share is made once for them, not for each block of lanes."""
+    x = cases.cast(cases.cast(cases.load("X", "m", "k"), bf16), f32)
+    weight = cases.cast(cases.load("W", "n", "k", dtype=bf16), f32)
+    acc = cases.value("acc", "mn", cases.mul(x, weight), cases.total("k"),
+                      cases.store("Y", "m", "n"))  # fmt: skip
+    buffers = [cases.buffer("X", 1024, 256), cases.buffer("W", 512, 256, dtype=bf16, constant=True),
+               cases.buffer("Y", 1024, 512)]  # fmt: skip
+    kernel = cases.kernel("narrow", buffers, {"m": 1024, "n": 512, "k": 256}, [acc])
+    target = replace(named("avx512"), instructions=(DPBF16PS,))
+    made, schedule = default_schedule(kernel, target)
+    check(made, schedule)
+    shared = [loop.axis for loop in schedule.paths["acc"] if loop.kind == "parallel"]
+    assert shared == ["m"] and schedule.paths["acc_a"][0] == schedule.paths["acc"][0]
 
 
 def test_sums_stored_across_their_lanes_are_turned_in_blocks():

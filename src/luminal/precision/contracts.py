@@ -75,17 +75,17 @@ def bf16_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
-    the other has, or one is known before the run; not if one is a share of a sum, whose rounding
-    would keep attention from one pass. weights_only: a factor that is not known then
-    stays as it is, and so does one that many rows share."""
+    the other has, or one is known before the run. A softmax over what is summed stays as it is: its
+    rounding would keep attention from one pass. weights_only: so does a factor that is not known
+    then, and one that many rows share."""
     factors = [resolved(factor) for factor in product_node.inputs]
     names = [names_of(index) for _, index in factors]
-    summed = {position(d) for d in dims}
+    summed = frozenset(position(d) for d in dims)
     if not all(mine & summed for mine in names):
         return None
     outer = names[0] - names[1] and names[1] - names[0]
     known = [load_time_constant(node) for node, _ in factors]
-    if not any(known) and (weights_only or not outer or any(is_share(n) for n, _ in factors)):
+    if not any(known) and (weights_only or not outer):
         return None
     if weights_only:
         weight = names[known.index(True)]
@@ -94,7 +94,7 @@ def bf16_contraction(
 
     def rounded(factor: tuple[Node, Shape], known: bool) -> Node:
         node, index = factor
-        if known or not weights_only:
+        if known or not (weights_only or is_share(node, index, summed)):
             node = cast(graph, cast(graph, node, bf16), f32)
         return graph.moved(node, View(product_node.shape, index))
 
@@ -102,13 +102,18 @@ def bf16_contraction(
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
 
 
-def is_share(node: Node) -> bool:
-    """A value times the reciprocal of its sum: a softmax."""
-    if node.op != "mul":
-        return False
-    through = [_below_views(x) for x in node.inputs]
-    totals = {_below_views(n.inputs[0]) for n in through if n.op == "recip"}
-    return any(t.op == "sum" and _below_views(t.inputs[0]) in through for t in totals)
+def is_share(node: Node, index: Shape, summed: frozenset[str]) -> bool:
+    """A value times the reciprocal of its sum over dimensions that are summed: a softmax. index:
+    where it is read."""
+    sides = node.inputs if node.op == "mul" else ()
+    below = [_below_views(x) for x in sides]
+    for side, under in zip(sides, below):
+        total = _below_views(under.inputs[0]) if under.op == "recip" else None
+        if total and total.op == "sum" and _below_views(total.inputs[0]) in below:
+            kept = names_of(resolved(side)[1])
+            lost = [i for d, i in enumerate(index) if position(d) not in kept]
+            return bool(names_of(lost) & summed)
+    return False
 
 
 def _below_views(node: Node) -> Node:

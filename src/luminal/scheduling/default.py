@@ -53,8 +53,12 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     """The default schedule as it was drawn up: with the tiles that were chosen for it."""
     found = outline(kernel, target, decisions)
     if target.rounds and found.streams and matrices(found) is None:
-        narrow = outline(half_weights(kernel, target.instructions), target, decisions)
-        found = narrow if matrices(narrow) or pairs_in_stream(narrow) else found
+        half = half_weights(kernel, target.instructions)
+        narrow = outline(half, target, decisions)
+        if matrices(narrow) is None:
+            narrow = outline(half, target, decisions, rows=True)
+        better = narrow.lane == found.lane or narrow.cost <= found.cost
+        found = narrow if matrices(narrow) or (better and pairs_in_stream(narrow)) else found
     elif target.rounds and target.group > 1 and not (found.tile and found.tile.pair):
         found = outline(whole_weights(kernel), target, decisions)
     made, operands = add_operands(found)

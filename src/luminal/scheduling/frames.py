@@ -11,7 +11,7 @@ from math import lcm, prod
 from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
 from .draft import Draft
-from .facts import round_up
+from .facts import round_up, weight
 from .outline import UNITS
 from .panels import read_once
 from .paths import WINDOW, Room
@@ -20,6 +20,7 @@ from .tile import Tile
 BLOCK = 128  # elements of a row axis in a block
 THIRD = 16  # times the second cache: what the third may hold
 LINE = 64  # bytes
+SPELLED = 512  # instructions behind a sum that are written out for a whole tile
 LEAST_DEPTH = 64  # steps of a block of a reduced axis
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 
@@ -39,6 +40,8 @@ def tile_frame(draft: Draft) -> None:
     written = _written(draft, tile, main)
     blocks = _blocks(draft, tile, rows, written)
     order = _decide_order(draft, _order(draft, tile, main, rows, blocks, written))
+    if _lanes_inside(draft, tile, order, blocks):
+        order.pop()
     room = Room()
     for a in order:
         step = blocks.get(a, 1)
@@ -57,24 +60,42 @@ def tile_frame(draft: Draft) -> None:
                         if draft.size[a] % blocks.get(a, n) or draft.size[a] % n
                         or not draft.facts.static[a]}  # fmt: skip
     block = room.add(*_reduced_block(draft, tile, main))
+    behind = _behind(draft, room, tile)
     for v in found.values:
-        _place(draft, v, base, room, block, tile)
+        _place(draft, v, base, behind, block, tile)
 
 
-def _place(draft: Draft, v: Value, base: Room, room: Room, block: Room, tile: Tile) -> None:
-    """base: the outer loops. room: with the tiles of an image row. block: of the sums."""
+def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: Tile) -> None:
+    """base: the outer loops. behind: of what shares the tile. block: of the sums."""
     found = draft.found
-    assert found.main is not None
-    shares = v.reduction is None and not tile.reduced and not tile.matrices
-    shares = shares and draft.storable(v, tile.lane)
     if v in found.group:
         draft.put(v, block, tile)
-    elif shares and {a for a in tile.sizes if a in found.main.axes} <= set(v.axes):
-        draft.put(v, room, tile)
+    elif _shares(draft, v, tile):
+        draft.put(v, behind, tile)
     elif v.name in draft.operands and tile.lane in v.axes and not tile.reduced:
         draft.own(v, base, tile.lane, tile.size(tile.lane))
     else:
         draft.own(v, base)
+
+
+def _shares(draft: Draft, v: Value, tile: Tile) -> bool:
+    """It has the tile of the sums: it is computed where they end."""
+    main = draft.found.main
+    assert main is not None
+    whole = {a for a in tile.sizes if a in main.axes} <= set(v.axes)
+    vectors = v.reduction is None and not tile.reduced and not tile.matrices
+    return vectors and whole and draft.storable(v, tile.lane)
+
+
+def _behind(draft: Draft, room: Room, tile: Tile) -> Room:
+    """The loops of what shares the tile: row by row, where it would be a long text written out."""
+    each = sum(weight(v.body) for v in draft.found.values if _shares(draft, v, tile))
+    if draft.target.group > 1 or each * tile.vectors <= SPELLED:
+        return room
+    rows = [a for a in tile.sizes if a != tile.lane and tile.size(a) > tile.unit(a)]
+    for a in (tile.lane, *rows):
+        room = room.add(*room.walk(a, tile.size(a)))
+    return room.add(*(Loop(a, tile.unit(a)) for a in rows))
 
 
 def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> dict[str, int]:
@@ -145,6 +166,19 @@ def _order(
     if after and outside:
         return before + lanes + after + outside
     return before + (outside + lanes if lacking else lanes + outside) + after
+
+
+def _lanes_inside(
+    draft: Draft, tile: Tile, order: list[str], blocks: dict[str, int]
+) -> bool:
+    """A unit of work walks all lanes: what lacks them is made once for it, nothing else is kept for
+    all of them, and there are units enough."""
+    found, lane = draft.found, tile.lane
+    rest = [v for v in found.values if v not in found.group and not _shares(draft, v, tile)]
+    lacking = any(found.matters(v) for v in rest) and all(lane not in v.axes for v in rest)
+    units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order[:-1])
+    fixed = draft.target.group > 1 or tile.reduced or tile.matrices
+    return order[-1:] == [lane] and lacking and not fixed and units >= UNITS * draft.target.threads
 
 
 def _decide_order(draft: Draft, order: list[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 from ..kernel.kernel import Kernel, Value
 from ..kernel.target import Target
@@ -27,7 +27,8 @@ class Outline:
 
     main: the reduction with most work; group: reductions that share its loops; streams: axes of
     online reductions; common: axes that every heavy and every stored value keeps; lane: one lane
-    axis for all heavy reductions, if that costs next to nothing; tile: of the group.
+    axis for all heavy reductions, if that costs next to nothing; tile: of the group; cost: cycles
+    of the heavy reductions and of what is stored, with these lanes.
     """
 
     facts: Facts
@@ -40,6 +41,7 @@ class Outline:
     common: list[str]
     lane: str | None = None
     tile: Tile | None = None
+    cost: float = 0.0
 
     @property
     def kernel(self) -> Kernel:
@@ -63,12 +65,14 @@ class Outline:
 
 
 def outline(
-    kernel: Kernel, target: Target, decisions: Decisions | None = None, matrices: bool = True
-) -> Outline:
-    """Look at a kernel, and decide its lane axis and its tile, perhaps of matrices."""
+    kernel: Kernel, target: Target, decisions: Decisions | None = None, matrices: bool = True,
+    rows: bool = False,
+) -> Outline:  # fmt: skip
+    """Look at a kernel, and decide its lane axis and its tile, perhaps of matrices. rows: lanes are
+    rows of the running sums."""
     found = _look(Facts(kernel, target, (), decisions))
     found.facts.lanes = _crowd(found)
-    _choose_lane(found)
+    _choose_lane(found, rows)
     if found.main is not None:
         solver, alone = Solver(found.facts), matrices and _alone(found)
         found.tile = solver.solve(found.group, found.lane, name="tile", matrices=alone)
@@ -165,18 +169,22 @@ def _common(found: Outline) -> list[str]:
     ]  # fmt: skip
 
 
-def _choose_lane(found: Outline) -> None:
+def _choose_lane(found: Outline, rows: bool) -> None:
     """One lane axis for all heavy reductions if that costs no more than each value's own best."""
     heavy = [v for v in found.heavy if v.reduction]
     if not heavy or not found.common:
         return
-    costs = {lane: _lane_cost(found, heavy, lane) for lane in [*found.common, None]}
-    least = min(cost for cost, _ in costs.values())
-    near = [lane for lane in costs if lane and costs[lane][0] <= 1.05 * least]
-    if near and costs[None][0] > costs[near[0]][0] / 1.05:
+    sums = [found.facts.by_name[name] for v in found.values for name in v.rescale]
+    lanes = [a for a in found.common if not rows or all(a in v.axes for v in sums)]
+    costs = {lane: _lane_cost(found, heavy, lane) for lane in [*lanes, None]}
+    each = inf if rows else costs[None][0]
+    least = min([each, *(costs[lane][0] for lane in lanes)])
+    near = [lane for lane in lanes if costs[lane][0] <= 1.05 * least]
+    if near and each > costs[near[0]][0] / 1.05:
         best = min(near, key=lambda a: costs[a][1])
-        found.lane = best if costs[None][0] > costs[best][0] / 1.05 else None
+        found.lane = best if each > costs[best][0] / 1.05 else None
     _decide_lane(found, costs, WORTH * least)
+    found.cost = costs[found.lane][0]
 
 
 def _decide_lane(
