@@ -82,7 +82,7 @@ def test_a_long_text_behind_a_sum_is_written_once_for_all_rows():
         buffers = [cases.buffer("X", 64, 48), cases.buffer("W", 64, 48, constant=True),
                    cases.buffer("Z", 64, 64), cases.buffer("Y", 64, 64)]  # fmt: skip
         kernel = cases.kernel("long", buffers, {"m": 64, "n": 64, "k": 48}, [acc, out])
-        made, schedule = default_schedule(kernel, named("avx512"))
+        _, schedule = default_schedule(kernel, named("avx512"))
         assert [loop.kind for loop in schedule.paths["out"] if loop.step == 1][:-1] == [kind]
         assert_right(kernel, {}, named("avx512"))
 
