@@ -29,7 +29,7 @@ launch*: the model's time if none were); a run is one graph launch. Tables of ke
 itself. Llama's figures are those of two of its layers, the embedding and the head, at a prompt of
 512 tokens and at position 512; ResNet-50 and the UNet are one image, the training step two layers
 of GPT-2, 8 x 128 tokens. Taking quantised weights apart counts as operations at the tensor cores'
-rate, so that the limit of a prefill with such weights is no bound (a share may pass 100%). Kernels
+rate or in f32, so that limits with such weights are no bounds (a share may pass 100%). Kernels
 are those of {commits}; what has changed since is not in these figures.
 """
 
