@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ...weights.fields import Fields
 from ...weights.gguf import GGUF
 
@@ -91,23 +93,23 @@ class Architecture:
             if given.has(theirs):
                 found[ours] = given.values[theirs]
         later = given.count("nextn_predict_layers", 0, low=0)  # layers that predict further tokens
-        found["num_hidden_layers"] = given.count("block_count", low=later + 1) - later
+        if later:
+            found["num_hidden_layers"] = given.count("block_count", low=later + 1) - later
         has = partial_names(file)
         found |= {"attention_bias": "attn_q.bias" in has or "attn_qkv.bias" in has}
         found |= {"qk_layernorm": "attn_q_norm.weight" in has} | self._kinds(given)
         width = given.count_if("rope.dimension_count")
-        size = found.get("head_dim") or given.count("embedding_length") // given.count(
-            "attention.head_count"
-        )
-        if width is not None and width < size:
-            found["partial_rotary_factor"] = width / size
+        if width is not None:
+            usual = given.count("embedding_length") // given.count("attention.head_count")
+            size = given.count("attention.key_length", max(1, usual))
+            found |= {"partial_rotary_factor": width / size} if width < size else {}
         found |= self.fixed
         return found if self.more is None else found | self.more(file, given, found)
 
     def _kinds(self, given: Fields) -> Values:
         """Which layers have a window."""
         name = "attention.sliding_window_pattern"
-        if name not in given.values or isinstance(given.values[name], int):
+        if not isinstance(given.values.get(name), np.ndarray):  # a number: every so many-th
             return {}
         near = [bool(each) for each in given.values[name]]
         return {"layer_types": ["sliding_attention" if n else "full_attention" for n in near]}
@@ -115,7 +117,7 @@ class Architecture:
 
 def partial_names(file: GGUF) -> set[str]:
     """The names of tensors within layers: of any."""
-    return {name.split(".", 2)[2] for name in file if name.startswith("blk.")}
+    return {name.split(".", 2)[-1] for name in file if name.startswith("blk.")}
 
 
 def _mixtral(file: GGUF, given: Fields, found: Values) -> Values:
