@@ -38,7 +38,7 @@ Use = Callable[[Path], None]  # raises AssertionError for a wrong answer
 def graph(values: float) -> Graph:
     """(5, 16) -> (5, 24), with a parameter, a constant and a table in them."""
     cx = Graph()
-    cx.dim("s", 1, 64)
+    cx.dim("s", 1, 64, hint=(1, 16))  # kernels for two ranges
     x = cx.tensor(("s", 16), name="x")
     weight = cx.parameter((24, 16), name="weight")
     weight.set(np.full((24, 16), values, np.float32) + np.eye(24, 16, dtype=np.float32))
