@@ -122,6 +122,19 @@ def test_a_file_that_forbids_writing_in_a_flipped_bit_is_set_aside(tmp_path):
     assert Database(path).find("more") == FOUND and list(tmp_path.glob("*.damaged-*"))
 
 
+def test_a_page_that_counts_more_rows_than_it_has_is_set_aside(tmp_path):
+    path = tmp_path / "t.sqlite"
+    for number in range(8):
+        Database(path).keep(f"{number}", "gemm", FOUND)
+    sqlite3.connect(path).execute("pragma wal_checkpoint(truncate)").connection.close()
+    content = bytearray(path.read_bytes())
+    content[4100] |= 128  # cells of the second page (sqlite.org/fileformat.html, 1.6)
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        Database(path).keep("more", "gemm", FOUND)
+    assert Database(path).find("more") == FOUND and list(tmp_path.glob("*.damaged-*"))
+
+
 def test_damage_in_the_middle(tmp_path):
     path = tmp_path / "t.sqlite"
     base = Database(path)

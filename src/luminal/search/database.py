@@ -290,6 +290,7 @@ def _opened(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
         where += "?immutable=1"  # readers too write beside the file, else
     connection = sqlite3.connect(where, timeout=BUSY_SECONDS, uri=True)
     try:
+        connection.execute("pragma cell_size_check = on")  # finds damage that hides rows
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         yield connection
     finally:
