@@ -360,3 +360,30 @@ def test_strided_windows_are_transposed_to_the_taps_that_meet_a_place(
     (want,) = torch.autograd.grad((out * out).sum(), theirs[:1])
     found = evaluate(graph, [g.node], dict(zip((x, w), arrays)))[g.node]
     np.testing.assert_allclose(found, want.numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["plain", "strided", "largest", "overlapping", "mean"])
+def test_windows_over_images_of_run_time_sizes(name: str) -> None:
+    def function(m: Any, x: Any, w: Any) -> Any:
+        stride, padding = (2, 1) if name == "strided" else (1, 0)
+        y = m.conv2d(x, w, stride=stride, padding=padding)
+        pools = {
+            "largest": lambda: m.max_pool2d(y, 2), "overlapping": lambda: m.max_pool2d(y, 3, 2, 1),
+            "mean": lambda: m.avg_pool2d(y, 2),
+        }  # fmt: skip
+        return (pools.get(name, lambda: y)() ** 2).sum()
+
+    cx = luminal.Graph()
+    batch, side = cx.dim("b", 1, 8), cx.dim("h", 6, 40)
+    x, w = cx.tensor((batch, 3, side, side)), cx.tensor((4, 3, 3, 3))
+    slopes = [g.output() for g in train.backward(function(ops, x, w), [x, w])]
+    rt = cx.compile(threads=1)
+    for b, h in ((2, 9), (3, 16)):
+        rng = np.random.default_rng(b)
+        arrays = [rng.standard_normal(s).astype(np.float32) for s in ((b, 3, h, h), (4, 3, 3, 3))]
+        rt[x], rt[w] = arrays
+        rt.run(b=b, h=h)
+        theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+        function(torch.nn.functional, *theirs).backward()
+        for slope, t in zip(slopes, theirs):
+            np.testing.assert_allclose(rt[slope], t.grad, rtol=1e-4, atol=1e-4)

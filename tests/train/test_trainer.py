@@ -219,7 +219,7 @@ def test_nothing_is_lost_when_a_training_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_lost_when_a_training_is_killed_often(tmp_path: Path) -> None:
-    survive(tmp_path, kills=20, seed=1)
+    survive(tmp_path, kills=30, seed=1)
 
 
 def test_a_run_that_finds_no_memory_says_so() -> None:
