@@ -373,7 +373,7 @@ def test_windows_over_images_of_run_time_sizes(name: str) -> None:
         }  # fmt: skip
         return (pools.get(name, lambda: y)() ** 2).sum()
 
-    cx = luminal.Graph()
+    cx = Graph()
     batch, side = cx.dim("b", 1, 8), cx.dim("h", 6, 40)
     x, w = cx.tensor((batch, 3, side, side)), cx.tensor((4, 3, 3, 3))
     slopes = [g.output() for g in train.backward(function(ops, x, w), [x, w])]
