@@ -41,7 +41,8 @@ def recalled(
         return replace(known, report=replace(known.report, stages=report.stages))
     made = make()
     with report.stage("keep"):
-        key = program_key(program, tuning.state)  # a search has changed the state
+        if anew:  # a search has changed the state
+            key = program_key(program, tuning.state)
         if store.keep(key, partial(file.write, made, key=key)) and note is not None:
             note(key)
     return made
