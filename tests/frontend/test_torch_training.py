@@ -179,3 +179,20 @@ def test_ten_thousand_calls_in_several_threads_need_no_more_memory():
     after = many(10_000)
     assert not wrong
     assert after - before < 4 << 20
+
+
+def test_images_of_run_time_sizes_are_trained_without_fallbacks():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, 2, 1),
+        nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(2, 1, 1, count_include_pad=False), nn.Flatten(2),
+    )  # fmt: skip
+    eager, run = copy.deepcopy(model), torch.compile(model, backend=backend, dynamic=True)
+    for count, side in ((2, 16), (3, 25)):
+        x = torch.randn(count, 3, side, side)
+        for each, function in ((model, run), (eager, eager)):
+            each.zero_grad()
+            function(x).square().mean().backward()
+        for p, q in zip(model.parameters(), eager.parameters()):
+            torch.testing.assert_close(p.grad, q.grad)
+    assert not report().fallbacks and not report().failures

@@ -51,13 +51,18 @@ def _of_input(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Numbers, padding: Numbers,
     dilation: Numbers, groups: int,
 ) -> Tensor:  # fmt: skip
-    """The transposed convolution, with what the stride cut off added to the output."""
-    extra = []
+    """The transposed convolution, with what the stride cut off added to the output: of a size
+    known at run time as much as it may be, and the rest cut off again."""
+    extra, cut = [], []
     for d in range(weight.ndim - 2):
         reach = dilation[d] * (int(extent(weight, 2 + d)) - 1) + 1 - 2 * padding[d]
-        reached = (extent(grad, 2 + d) - 1) * stride[d] + reach
-        extra.append(int(extent(x, 2 + d) - reached))
-    return convolution(grad, weight, None, stride, padding, dilation, True, extra, groups)
+        lost = extent(x, 2 + d) - (extent(grad, 2 + d) - 1) * stride[d] - reach
+        extra.append(int(lost) if lost.is_constant else stride[d] - 1)
+        cut += [] if lost.is_constant else [2 + d]
+    made = convolution(grad, weight, None, stride, padding, dilation, True, extra, groups)
+    for d in cut:
+        made = made.narrow(d, 0, extent(x, d))
+    return made
 
 
 def _of_weight(
@@ -93,20 +98,12 @@ def _avg_backward(name: str, n: int) -> None:
         share = ops.mul(grad, 1.0 / divisor) if divisor else grad
         for d in range(n) if not divisor else ():
             place = x.ndim - n + d
-            size, windows = (static(extent(t, place), "an image") for t in (x, grad))
-            numbers = [
-                _covered(w * steps[d] - around[d], sizes[d], size, around[d] if include else 0)
-                for w in range(windows)
-            ]
-            shape = (-1, *(1,) * (x.ndim - place - 1))
-            factors = 1 / np.asarray(numbers, np.float64)
-            share = ops.mul(share, x.graph.constant(factors).cast(share.dtype).reshape(shape))
+            start, size = Index.of("i0") * steps[d] - around[d], extent(x, place)
+            rim = around[d] if include else 0  # of the padding, what counts as image
+            covered = (start + sizes[d]).minimum(size + rim) - start.maximum(-rim)
+            number = x.graph.iota((extent(grad, place),), covered, i64).cast(share.dtype)
+            share = ops.div(share, number.reshape((-1, *(1,) * (x.ndim - place - 1))))
         return _spread(share, x, sizes, steps, around)
-
-
-def _covered(start: int, kernel: int, size: int, padding: int) -> int:
-    """How many elements of a window count: inside the image, or inside its padding."""
-    return min(start + kernel, size + padding) - max(start, -padding)
 
 
 _avg_backward("avg_pool2d_backward.default", 2)
