@@ -161,17 +161,29 @@ def test_a_long_reduction_is_split_for_the_threads():
     assert_same([kernel], kernels, arrays, {})
 
 
-def test_what_reads_a_split_sum_may_walk_its_axis_again():
-    x = load("X", "m", "k")
-    kernel = cases.kernel(
-        "norm", [cases.buffer("X", 3, 1 << 17), cases.buffer("Y", 3, 1 << 17)],
-        {"m": 3, "k": 1 << 17},
-        [value("acc", "m", mul(x, x), total("k")),
-         value("each", "mk", mul(x, cases.read("acc")), store=store("Y", "m", "k"))],
-    )  # fmt: skip
-    kernels = prepare(kernel, TARGET)
-    assert len(kernels) == 2
-    assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})
+def test_what_is_beside_a_split_sum_may_walk_its_axis_again():
+    """What reads the sum, what both read, and what reads neither."""
+    x, half = load("X", "m", "k"), cases.read("half")
+    values = {
+        "half": value("half", "mk", mul(x, const(0.5))),
+        "acc": value("acc", "m", mul(half, half), total("k")),
+        "each": value("each", "mk", mul(half, cases.read("acc")), store=store("Y", "m", "k")),
+        "alone": value("alone", "mk", mul(x, const(3.0)), store=store("Y", "m", "k")),
+        "stored": value("acc", "m", mul(x, x), total("k"), store=store("Z", "m")),
+        "sum": value("acc", "m", mul(x, x), total("k")),
+        "reads": value("each", "mk", mul(x, cases.read("acc")), store=store("Y", "m", "k")),
+    }
+    split = []
+    for names in (["sum", "reads"], ["stored", "alone"], ["half", "acc", "each"]):
+        kernel = cases.kernel(
+            "norm", [cases.buffer("X", 3, 1 << 17), cases.buffer("Y", 3, 1 << 17),
+                     cases.buffer("Z", 3)],
+            {"m": 3, "k": 1 << 17}, [values[name] for name in names],
+        )  # fmt: skip
+        kernels = prepare(kernel, TARGET)
+        split.append(len(kernels))
+        assert_same([kernel], kernels, cases.arrays(kernel, np.random.default_rng(0)), {})
+    assert split[:2] == [2, 2]
 
 
 def test_a_long_sum_that_is_stored_as_it_is_is_split():

@@ -52,7 +52,12 @@ class Result:
         return f"{times} {self.ratio:7.2f} ({self.low:.2f} - {self.high:.2f})"
 
 
-def one(function: Call, repeats: int, clock: Clock = time.perf_counter) -> float:
+def wall() -> float:
+    """Seconds since some point in time."""
+    return time.perf_counter()
+
+
+def one(function: Call, repeats: int, clock: Clock = wall) -> float:
     """Seconds a call."""
     start = clock()
     for _ in range(repeats):
@@ -78,7 +83,7 @@ def settle() -> None:
 
 def interleaved(
     sides: Mapping[str, Call], rounds: int = 15, seconds: float = 0.02,
-    clock: Clock = time.perf_counter,
+    clock: Clock = wall,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Seconds a call of each side, one sample a round. A round is about `seconds` of each side;
     where single calls are so slow that all would take too long, there are fewer."""

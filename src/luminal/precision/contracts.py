@@ -76,8 +76,8 @@ def bf16_contraction(
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
     the other has, or one is known before the run. A softmax over what is summed stays as it is: its
-    rounding would keep attention from one pass; so does f16 beside it, which instructions take as it
-    is. weights_only: so does a factor that is not known then, and one that many rows share."""
+    rounding would keep attention from one pass. So does f16 beside it: instructions take that too.
+    weights_only: so does a factor that is not known then, and one that many rows share."""
     factors = [resolved(factor) for factor in product_node.inputs]
     names = [names_of(index) for _, index in factors]
     summed = frozenset(position(d) for d in dims)
@@ -204,7 +204,9 @@ class _Integers:
         """The view of the node as a sum of terms."""
         found: list[Product] | None = None
         self.left -= 1
-        if node.op == "view" and not node.attribute.conditions and self.left >= 0:
+        if self.left < 0:
+            return [Product(floats=(self.graph.moved(node, view),))]
+        if node.op == "view" and not node.attribute.conditions:
             whole = compose(self.graph.positions(self.shape), view, node.attribute)
             assert whole is not None
             return self._terms(node.inputs[0], whole)

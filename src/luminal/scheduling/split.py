@@ -126,8 +126,8 @@ def _long_axis(kernel: Kernel, v: Value, facts: Facts) -> str | None:
 
 class _Split:
     """`totals`: the reductions over the axis. `inside`: what differs from part to part: it walks
-    the axis, or sees what runs along it. What reads a whole total, or follows from it, is of the
-    second kernel, and may walk the axis again."""
+    the axis, or sees what runs along it. The second kernel has what reads a whole total, or follows
+    from it, and all that this needs or that is stored: it may walk the axis again."""
 
     def __init__(self, kernel: Kernel, axis: str, parts: int) -> None:
         self.kernel, self.axis = kernel, axis
@@ -183,7 +183,7 @@ class _Split:
         yield from (self._whole(v) for n, v in self.totals.items() if n not in running)
         behind = Rewriter(self._of_all)
         yield from (behind.value(replace(v, domain={})) for v in self.by_name.values()
-                    if v.name not in self.inside)  # fmt: skip
+                    if v.name not in self.totals)  # fmt: skip
 
     def _of_all(self, e: Expression) -> Expression:
         """What is read of totals behind them."""
