@@ -36,7 +36,7 @@ from dataclasses import replace
 from math import isfinite, prod
 from typing import TypeAlias
 
-from ..graph.dtype import bf16, f16, f32, i8, i16, i32, u8
+from ..graph.dtype import bf16, f32, i8, i16, i32, u8
 from ..graph.graph import Graph
 from ..graph.index import Index, names_of
 from ..graph.node import Node, Shape, View, position
@@ -75,9 +75,9 @@ def bf16_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
-    the other has, or one is known before the run. A softmax over what is summed stays as it is: its
-    rounding would keep attention from one pass. So does f16 beside it: instructions take that too.
-    weights_only: so does a factor that is not known then, and one that many rows share."""
+    the other has, or one is known before the run; not if one is a softmax over what is summed:
+    its rounding would keep attention from one pass. weights_only: a factor that is not known then
+    stays as it is, and so does one that many rows share."""
     factors = [resolved(factor) for factor in product_node.inputs]
     names = [names_of(index) for _, index in factors]
     summed = frozenset(position(d) for d in dims)
@@ -85,24 +85,21 @@ def bf16_contraction(
         return None
     outer = names[0] - names[1] and names[1] - names[0]
     known = [load_time_constant(node) for node, _ in factors]
-    if not any(known) and (weights_only or not outer):
+    shares = any(is_share(*factor, summed) for factor in factors)
+    if not any(known) and (weights_only or not outer or shares):
         return None
     if weights_only:
         weight = names[known.index(True)]
         if _rows(graph, product_node.shape, weight | summed) > STREAMED:
             return None
 
-    shares = [is_share(node, index, summed) for node, index in factors]
-    stay = [share or (other and _is_half(node))
-            for share, other, (node, _) in zip(shares, reversed(shares), factors)]  # fmt: skip
-
-    def rounded(factor: tuple[Node, Shape], known: bool, stays: bool) -> Node:
+    def rounded(factor: tuple[Node, Shape], known: bool) -> Node:
         node, index = factor
-        if known or not (weights_only or stays):
+        if known or not weights_only:
             node = cast(graph, cast(graph, node, bf16), f32)
         return graph.moved(node, View(product_node.shape, index))
 
-    a, b = map(rounded, factors, known, stay)
+    a, b = map(rounded, factors, known)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
 
 
@@ -118,12 +115,6 @@ def is_share(node: Node, index: Shape, summed: frozenset[str]) -> bool:
             lost = [i for d, i in enumerate(index) if position(d) not in kept]
             return bool(names_of(lost) & summed)
     return False
-
-
-def _is_half(node: Node) -> bool:
-    """f32 that were f16."""
-    under = _below_views(node)
-    return under.op == "cast" and under.inputs[0].dtype is f16
 
 
 def _below_views(node: Node) -> Node:
