@@ -319,6 +319,8 @@ def attended(m: Maker, x: Tensor) -> Tensor | None:
     how = m.pick(["all", "causal", "mask", "weights", "softmax"])
     if how == "softmax":
         return ((q @ k.transpose(-1, -2)) * 0.5).softmax(-1) @ v
+    if how == "causal":  # a NaN behind the mask need not reach the result (docs/limits.md)
+        v = ops.where(v == v, v, 0.0)
     mask = {"mask": allowed, "weights": (q @ v.transpose(-1, -2))}.get(how)
     return ops.scaled_dot_product_attention(q, k, v, mask, is_causal=how == "causal")
 
