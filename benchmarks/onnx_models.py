@@ -55,6 +55,9 @@ MODELS: dict[str, tuple[str, str, Callable[[], dict[str, np.ndarray]]]] = {
     "YOLOv8n (nudenet), 320 x 320": (
         "nudenet", "320n.onnx",
         lambda: {"images": random.random((1, 3, 320, 320)).astype(np.float32)}),
+    "YOLOv8n (nudenet), 640 x 640": (
+        "nudenet", "320n.onnx",
+        lambda: {"images": random.random((1, 3, 640, 640)).astype(np.float32)}),
     "Silero VAD, 32 ms": (
         "silero_vad", "data/silero_vad.onnx",
         lambda: {**windows(1), "state": normal(2, 1, 128, scale=0), "sr": np.array(16000)}),

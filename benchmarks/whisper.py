@@ -1,7 +1,8 @@
-"""Whisper tiny's shape, random weights, 30 s of sound: ours beside transformers, eager and with
-inductor, paired in one run.
+"""Whisper tiny's shape, random weights, 30 s of sound: ours beside CTranslate2 (what
+faster-whisper runs), if it is installed, and transformers, eager and with inductor, paired in one
+run.
 
-python benchmarks/whisper.py [--threads 2] [--tokens 64] [--rounds 9]
+python benchmarks/whisper.py [--threads 2] [--tokens 64] [--rounds 9] [--only ctranslate2]
 
 A call is all from samples to tokens: spectrogram, encoder, prompt, greedy tokens (as many as asked
 for; no end). Tokens are compared with transformers'.
@@ -10,6 +11,7 @@ for; no end). Tokens are compared with transformers'.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import tempfile
 import time
@@ -114,12 +116,46 @@ def eager(model: Any, prompt: list[int], tokens: int) -> Callable[[np.ndarray], 
     return run
 
 
+def ctranslate(model: Any, prompt: list[int], tokens: int) -> Callable[[np.ndarray], list[int]]:
+    """In f32; greedy, no token but of text. (It makes half of its max_length.)"""
+    import ctranslate2
+    from ctranslate2.converters import transformers as converters
+
+    spec = converters.WhisperLoader().get_model_spec(model)
+    spec.register_vocabulary([f"t{n}" for n in range(TEXT)] + [f"<|{n}|>" for n in SPECIAL]
+                             + [f"<|extra{n}|>" for n in range(VOCABULARY - TEXT - len(SPECIAL))])
+    spec.config.suppress_ids, spec.config.suppress_ids_begin, spec.config.lang_ids = [], [], []
+    spec.config.alignment_heads = [[0, 0]]
+    spec.validate()
+    spec.optimize()
+    with tempfile.TemporaryDirectory() as folder:
+        spec.save(folder)
+        runner = ctranslate2.models.Whisper(
+            folder, compute_type="float32", intra_threads=torch.get_num_threads()
+        )
+    extractor, others = transformers.WhisperFeatureExtractor(), list(range(TEXT, VOCABULARY))
+
+    def run(samples: np.ndarray) -> list[int]:
+        mel = extractor(samples, sampling_rate=16000, return_tensors="np").input_features
+        found = runner.generate(
+            ctranslate2.StorageView.from_array(np.ascontiguousarray(mel)), [prompt], beam_size=1,
+            max_length=2 * tokens, suppress_blank=False, suppress_tokens=others,
+        )  # fmt: skip
+        return list(found[0].sequences_ids[0][:tokens])
+
+    return run
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="", help="a part of the peer's name")
     options = parser.parse_args()
+    peers = {"ctranslate2": ctranslate, "eager": eager, "inductor": theirs}
+    if importlib.util.find_spec("ctranslate2") is None:
+        del peers["ctranslate2"]
     torch.set_num_threads(options.threads)
     samples = (0.1 * np.random.default_rng(0).standard_normal(480_000)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
@@ -130,7 +166,9 @@ def main() -> None:
               f"{time.perf_counter() - start:.1f} s")  # fmt: skip
         prompt = model.prompt("en", "transcribe", timestamps=False)
         mine = ours(model, prompt, options.tokens)
-        for name, make in (("eager", eager), ("inductor", theirs)):
+        for name, make in peers.items():
+            if options.only not in name:
+                continue
             other = make(reference, prompt, options.tokens)
             start = time.perf_counter()
             same = other(samples) == mine(samples)

@@ -1,6 +1,7 @@
 """Shared settings: machines are slow and shared, so no test has a deadline; and no test meets the
 tuning database of whoever runs it, nor programs that another test has compiled."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import settings
 from luminal.backend import devices
 from luminal.store import Store
 
+# Before PyTorch is loaded: threads that wait for work by turning take it from the other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 settings.register_profile("shared", deadline=None, print_blob=True)
 settings.load_profile("shared")
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -174,6 +174,42 @@ class Helpers:
                 return None
             self._taken.append((job, answer))
         return job, answer
+
+
+class Pool:
+    """Children that each answer one message at a time, started when they are needed, ended by
+    `close`. main: as that of a child."""
+
+    def __init__(self, processes: int, main: str, seconds: float = 300.0) -> None:
+        self._threads = ThreadPoolExecutor(processes, "luminal-pool")
+        self._idle: queue.SimpleQueue[Child] = queue.SimpleQueue()
+        self._made: list[Child] = []
+        self._main, self._seconds = main, seconds
+
+    def submit(self, *message: Any) -> Future[Any]:
+        """The answer to a message. It raises CompileError."""
+        return self._threads.submit(self._ask, *message)
+
+    def _ask(self, *message: Any) -> Any:
+        try:
+            child = self._idle.get_nowait()
+        except queue.Empty:
+            child = Child(self._main)
+            self._made.append(child)
+        try:
+            try:
+                return child.ask(self._seconds, *message)
+            except Lost:  # where memory is short the system ends processes; it starts anew
+                return child.ask(self._seconds, *message)
+        except Lost as lost:
+            raise CompileError(f"{self._main}: its process was lost twice: {lost}") from lost
+        finally:
+            self._idle.put(child)
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for child in self._made:
+            child.stop()
 
 
 def _read_all(pipe: Any, answers: queue.Queue[Any]) -> None:

@@ -239,6 +239,17 @@ def test_a_damaged_file_is_refused(tmp_path: Path, how: str) -> None:
         luminal.load(path)
 
 
+def test_another_version_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is whole, of code whose classes were others."""
+    path = tmp_path / "model.luminal"
+    with monkeypatch.context() as older:
+        older.setattr(file, "version_of", lambda *names: "older")
+        older.setattr(file, "encode", lambda value: encode(value)[:-1])
+        attend().compile().save(path)
+    with pytest.raises(ArtifactError, match=r"model\.luminal: written by another version"):
+        luminal.load(path)
+
+
 def test_another_machine_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.luminal"
     attend().compile().save(path)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,6 @@ FLAGS = ("-shared", "-fPIC", "-O0", "-fno-strict-aliasing", "-ffp-contract=off",
 WORKERS = 3
 
 
-@dataclass(frozen=True)
-class Text:
-    code: bytes
-
-
 class CDevice(Accelerator):
     """Workers run one after the other, the last one first."""
 
@@ -46,9 +41,6 @@ class CDevice(Accelerator):
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, text.C)
-
-    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
-        return [Text(each.encode()) for each in texts]
 
     def fingerprint(self, target: Target) -> str:
         return f"{text.C.name} {replace(target, threads=1)!r}"

@@ -11,16 +11,11 @@ import numpy as np
 from oracles.program import interpret
 
 from luminal.backend import cpu
-from luminal.backend.contract import Accelerator
+from luminal.backend.contract import Accelerator, Finished
 from luminal.graph.index import Index
 from luminal.kernel.layout import packed_shape
 from luminal.kernel.program import Program
 from luminal.kernel.target import Target
-
-
-@dataclass(frozen=True)
-class Text:
-    code: bytes
 
 
 @dataclass
@@ -36,8 +31,8 @@ class Interpreted(Accelerator):
     def render(self, program: Program, target: Target) -> str:
         return cpu.render(program, target)
 
-    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
-        return [Text(made.code) for made in cpu.build(texts, target)]
+    def build(self, texts: Sequence[str], target: Target) -> list[Finished]:
+        return [Finished(made.code) for made in cpu.build(texts, target)]
 
     def fingerprint(self, target: Target) -> str:
         return f"interpreted {self.machine} {replace(target, threads=1)!r}"

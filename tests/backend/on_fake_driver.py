@@ -7,6 +7,7 @@ import ctypes
 import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runtime.test_states import crossed_in_place, runs, swap, trained_and_shown
 from search.test_library import PRODUCTS, narrow
 
+import luminal
 from luminal import making, ops
 from luminal.backend import devices
 from luminal.backend.contract import Accelerator
@@ -121,8 +123,8 @@ def recorded_products(counts: ctypes.Array, blas: ctypes.CDLL) -> dict[str, obje
     """A program that calls the library, in launches and in a graph."""
     graph = Graph()
     graph.dim("s", 1, 40)
-    a, b = graph.tensor(("s", 24)), graph.parameter((24, 40), name="b")
-    y = (a @ b).output()
+    a, b = graph.tensor(("s", 24), name="a"), graph.parameter((24, 40), name="b")
+    y = (a @ b).output("y")
     (a + 1.0).exp2().output()
     usual = making.default_schedule
 
@@ -142,7 +144,14 @@ def recorded_products(counts: ctypes.Array, blas: ctypes.CDLL) -> dict[str, obje
         rt[a] = given = rng.standard_normal((size, 24)).astype(np.float32)
         rt.run()
         right.append(bool(np.allclose(rt[y], given @ weight, rtol=1e-4, atol=1e-4)))
-    return {"right": right, "library calls": blas.fake_products() - before,
+    calls = blas.fake_products() - before
+    with tempfile.TemporaryDirectory() as folder:  # a saved program knows its calls
+        rt.save(Path(folder, "kept"))
+        loaded = luminal.load(Path(folder, "kept"))
+        loaded["a"] = given
+        loaded.run()
+        right.append(bool(np.allclose(loaded["y"], given @ weight, rtol=1e-4, atol=1e-4)))
+    return {"right": right, "library calls": calls,
             "library graphs": counts[GRAPHS] - graphs, "library text": rt.explain()}  # fmt: skip
 
 

@@ -212,3 +212,29 @@ def test_no_opencl_is_a_clear_error(found: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "pyopencl", None if found == "no library" else stand_in)
     with pytest.raises(DeviceError, match=r"luminal-compiler\[opencl\]"):
         opencl_device.__wrapped__()
+
+
+def test_an_opencl_device_that_builds_nothing_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Program:
+        def __init__(self, context: list[types.SimpleNamespace], text: str) -> None:
+            self.name = context[0].name
+
+        def build(self, options: list[str]) -> None:
+            if self.name == "old":
+                raise RuntimeError("unknown target CPU")
+
+    here = types.SimpleNamespace(name="a platform")
+    facts = {"type": 2, "max_work_group_size": 1, "max_compute_units": 1, "double_fp_config": 1}
+    found = [types.SimpleNamespace(name=n, platform=here, **facts) for n in ("old", "new")]
+    stand_in = types.SimpleNamespace(
+        get_platforms=lambda: [types.SimpleNamespace(get_devices=lambda: found)],
+        device_type=types.SimpleNamespace(GPU=4, CPU=2), Error=RuntimeError,
+        Context=lambda given: given, CommandQueue=lambda context: None, Program=Program,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pyopencl", stand_in)
+    assert opencl_device.__wrapped__().name == "a platform: new"
+    found.pop()
+    with pytest.raises(DeviceError, match=r"old: .*unknown target CPU"):
+        opencl_device.__wrapped__()

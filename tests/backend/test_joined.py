@@ -9,9 +9,9 @@ import pytest
 
 from luminal import ops
 from luminal.backend import devices
+from luminal.backend.cuda.languages import LANGUAGES
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.backend.text import joined
-from luminal.backend.text.simulated import LANGUAGES
 from luminal.errors import CompileError, WrongResult
 from luminal.graph import Graph
 from luminal.lowering.verify import statements

@@ -42,6 +42,9 @@ def test_the_host() -> None:
     assert target.threads == 3 and target.name == "host"
     assert 8 << 10 <= target.l1 <= 1 << 20 and target.l1 < target.l2
     assert machine(target) is host_machine() and host_machine().is_host
+    alone, two, many = (cpu.host(n) for n in (1, 2, 64))
+    assert alone.bandwidth < two.bandwidth < many.bandwidth < 32 * two.bandwidth
+    assert len({cpu.fingerprint(t) for t in (alone, two, many)}) == 1
     assert not machine(cpu.named("neon")).is_host or not host_machine().is_x86
     with pytest.raises(DeviceError, match="at least 1"):
         cpu.host(0)

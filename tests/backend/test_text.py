@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,16 +30,18 @@ PART = 24  # one case of so many; the slow test takes the others
 
 
 def on(device: str) -> Runner:
-    """One output of a graph, computed by a device."""
+    """The outputs of a graph, computed by a device in one program."""
 
-    def run(graph: Graph, output: Tensor, feeds: dict[Tensor, np.ndarray]) -> np.ndarray:
-        graph.outputs.clear()
-        output.output()
+    def run(
+        graph: Graph, outputs: Sequence[Tensor], feeds: dict[Tensor, np.ndarray]
+    ) -> list[np.ndarray]:
+        for output in outputs:
+            output.output()
         rt = graph.compile(device, threads=2)
         for tensor, array in feeds.items():
             rt[tensor] = array
         rt.run()
-        return rt[output]
+        return [rt[output] for output in outputs]
 
     return run
 

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from onnx import TensorProto, helper
-from onnx_models import agree, info, model, numbers
+from onnx_models import agree, info, load, model, numbers, reference
+from onnxruntime.capi import _pybind_state
+from transformers.models.t5.modeling_t5 import T5Attention
 
 INT32 = TensorProto.INT32
 HIDDEN = info("x", ["batch", "seq", 8])
@@ -28,6 +32,22 @@ CONSTANTS = {
     "zeros5": np.random.default_rng(1).integers(0, 256, 5, np.uint8),
     "qa": np.random.default_rng(2).integers(0, 256, (2, 4), np.uint8),
     "qb": np.random.default_rng(3).integers(0, 256, (2, 4), np.uint8),
+    "groups": np.arange(32, dtype=np.int32)[::-1] % 2,
+    "image": numbers(2, 4, 6, 6, seed=19), "kernel": numbers(4, 2, 3, 3, seed=20),
+    "b4": numbers(4, seed=21), "maps": numbers(2, 4, 6, 6, seed=22),
+    "qimage": np.random.default_rng(4).integers(0, 256, (2, 3, 6, 6), np.uint8),
+    "qrows": np.random.default_rng(5).integers(0, 256, (2, 6, 6, 3), np.uint8),
+    "which": np.array([[True, False, True, True]]), "s5": np.float32(0.0317),
+    "qw": np.random.default_rng(6).integers(0, 256, (4, 5), np.uint8), "s3": np.float32(0.004),
+    "c5": np.arange(-2, 3, dtype=np.int32) * 500,
+    "qx": np.random.default_rng(7).integers(0, 256, (2, 3, 8), np.uint8),
+    "w8": np.random.default_rng(8).integers(0, 256, (8, 24), np.uint8),
+    "qtable": np.random.default_rng(9).integers(0, 256, (6, 8), np.uint8),
+    "qplaces": np.random.default_rng(10).integers(0, 256, (5, 8), np.uint8),
+    "qkinds": np.random.default_rng(11).integers(0, 256, (2, 8), np.uint8),
+    "qg": np.random.default_rng(12).integers(0, 256, 8, np.uint8),
+    "sinks": numbers(4, seed=24), "room": numbers(2, 2, 7, 16, seed=25),
+    "lengths2": np.array([4, 2], np.int32), "upper": np.array(1),
     "s1": np.float32(0.02), "s2": np.float32(0.05), "z1": np.uint8(100), "z2": np.uint8(30),
 }  # fmt: skip
 CASES = {
@@ -51,10 +71,40 @@ CASES = {
         ("GroupQueryAttention", "q32 key value pk pv length total c4 s4", "l m n",
          {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 3}),
     ],
+    "attention with sinks": [
+        ("GroupQueryAttention", "q32 key value pk pv length total     sinks", "a b c",
+         {"num_heads": 4, "kv_num_heads": 2}),
+        ("GroupQueryAttention", "q32 key value pk pv length total", "d e f",
+         {"num_heads": 4, "kv_num_heads": 2, "smooth_softmax": 1}),
+    ],
+    "fused": [
+        ("FusedConv", "image kernel b4 maps", "a",
+         {"activation": "Relu", "group": 2, "pads": [1, 1, 1, 1]}),
+        ("FusedConv", "image kernel b4", "b", {
+            "activation": "HardSigmoid", "activation_params": [0.3, 0.4], "group": 2,
+            "strides": [2, 2]}),
+        ("FusedConv", "image kernel", "c", {
+            "activation": "Clip", "activation_params": [-1.0, 2.0], "group": 2}),
+        ("NhwcMaxPool", "qrows", "d", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("TransposeMatMul", "q32 q32", "e", {"transB": 1}), ("Trilu", "m8 upper", "f"),
+    ],
     "weights of four bits": [
         ("MatMulNBits", "x32 packed scale10", "a", {"K": 32, "N": 5, "bits": 4, "block_size": 16}),
         ("MatMulNBits", "x32 packed scale10 zeros5", "b",
          {"K": 32, "N": 5, "bits": 4, "block_size": 16}),
+        ("MatMulNBits", "x32 packed scale10  groups", "c",
+         {"K": 32, "N": 5, "bits": 4, "block_size": 16}),
+    ],
+    "quantised layers": [
+        ("QLinearAveragePool", "qimage s1 z1 s5 z2", "a",
+         {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 1, 1]}),
+        ("QLinearAveragePool", "qrows s1 z1 s5 z2", "b",
+         {"kernel_shape": [3, 3], "channels_last": 1}),
+        ("QLinearWhere", "which qa s1 z1 qb s2 z2 s2 z1", "d"),
+        ("QGemm", "qa s1 z1 qw s3 z2 c5 s2 z1", "e"), ("QGemm", "qa s1 z1 qw s3 z2 c5", "f"),
+        ("QAttention", "qx w8 b24 s1 s3 seen z1 z2", "g", {"num_heads": 2}),
+        ("QEmbedLayerNormalization", "words segments qtable qplaces qkinds qg qg seen s1 s1 s1 s1"
+         " s1 z1 z1 z1 z1 z1", "h i"),
     ],
     "quantised": [
         ("QLinearAdd", "qa s1 z1 qb s2 z2 s2 z1", "a"),
@@ -78,3 +128,79 @@ def test_operators(name):
     inputs = [HIDDEN] if any("x" in made.input for made in nodes) else []
     proto = model(nodes, inputs, outputs, constants, domains=["com.microsoft"])
     agree(proto, {"x": numbers(2, 3, 8)} if inputs else {}, 1e-4)
+
+
+@pytest.mark.parametrize("given", [[], ["total"]], ids=["constant", "input"])
+def test_a_cache_that_has_room(given):
+    """Sequences of 5 and 3 tokens in room for 7; behind their ends nothing is told."""
+    inputs = "q32 key value room room lengths2 total c4 s4".split()
+    made = helper.make_node("GroupQueryAttention", inputs, ["g", "k", "v"], domain="com.microsoft",
+                            num_heads=4, kv_num_heads=2, do_rotary=1)  # fmt: skip
+    held = {name: CONSTANTS[name] for name in inputs if name not in given}
+    feeds = {name: CONSTANTS[name] for name in given}
+    infos = [info(name, [], INT32) for name in given]
+    proto = model([made], infos, ["g", "k", "v"], held, domains=["com.microsoft"])
+    for mine, theirs in zip(load(proto).run(feeds), reference(proto, feeds), strict=True):
+        pairs = [(m, t) if mine.ndim == 3 else (m[:, :n], t[:, :n])
+                 for m, t, n in zip(mine, theirs, (5, 3))]  # fmt: skip
+        for m, t in pairs:
+            np.testing.assert_allclose(m, t, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["fp4", "nf4"])
+def test_weights_as_bitsandbytes_packs_them(kind):
+    matrix = numbers(48, 20, seed=30)
+    packed, largest = np.zeros(480, np.uint8), np.zeros(15, np.float32)
+    _pybind_state.quantize_matmul_bnb4(packed, matrix.T.copy(), largest, 64, kind, 20, 48)
+    made = helper.make_node("MatMulBnb4", ["x", "w", "largest"], ["y"], domain="com.microsoft",
+                            K=48, N=20, block_size=64, quant_type=kind)  # fmt: skip
+    proto = model([made], [info("x", [3, 48])], ["y"], {"w": packed, "largest": largest},
+                  domains=["com.microsoft"])  # fmt: skip
+    agree(proto, {"x": numbers(3, 48)}, 1e-4)
+
+
+def test_an_lstm_whose_weights_are_integers():
+    """ONNX Runtime rounds inputs and states, too; ours is what the weights say."""
+    rng = np.random.default_rng(0)
+    held = {"w": rng.integers(0, 256, (1, 4, 20), np.uint8), "ws": np.float32([0.01]),
+            "wz": np.uint8([120]), "r": rng.integers(0, 256, (1, 5, 20), np.uint8),
+            "rs": np.float32([0.01]), "rz": np.uint8([130]), "b": numbers(1, 40)}  # fmt: skip
+    inputs = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    made = helper.make_node("DynamicQuantizeLSTM", inputs, ["y", "h", "c"], hidden_size=5,
+                            domain="com.microsoft")  # fmt: skip
+    proto = model([made], [info("x", [6, 2, 4])], ["y", "h", "c"], held, domains=["com.microsoft"])
+    agree(proto, {"x": numbers(6, 2, 4)}, 0.03)
+
+
+def test_what_only_gpus_run_elsewhere():
+    """Against what the operators are defined as."""
+    x, w, b = numbers(2, 6, 6, 4), numbers(4, 3, 3, 2, seed=1), numbers(4, seed=2)
+    proto = model(
+        [helper.make_node("NhwcConv", ["x", "w", "b"], ["y"], group=2, domain="com.microsoft"),
+         helper.make_node("SkipGroupNorm", ["x", "one", "one", "skip"], ["n", "s"], groups=2,
+                          domain="com.microsoft", activation=0, channels_last=1),
+         helper.make_node("BiasSoftmax", ["x", "one"], ["p"], axis=3, is_inner_broadcast=0,
+                          domain="com.microsoft"),
+         helper.make_node("GemmFastGelu", ["x", "square"], ["g"], domain="com.microsoft"),
+         helper.make_node("RelativePositionBias", ["table", "q", "k"], ["r"], max_distance=20,
+                          is_bidirectional=1, domain="com.microsoft")],
+        [info("x", [2, 6, 6, 4])], ["y", "n", "s", "p", "g", "r"],
+        {"w": w, "b": b, "one": numbers(4, seed=3), "skip": numbers(2, 4, seed=4),
+         "square": numbers(4, 4, seed=5), "table": numbers(8, 3, seed=6), "q": np.array(30),
+         "k": np.array(40)}, domains=["com.microsoft"],
+    )  # fmt: skip
+    y, n, s, p, g, r = load(proto).run({"x": x})
+    image, t = torch.from_numpy(x).permute(0, 3, 1, 2), torch.from_numpy
+    one, table = t(numbers(4, seed=3)), t(numbers(8, 3, seed=6))
+    wanted = F.conv2d(image, t(w).permute(0, 3, 1, 2), t(b), groups=2).permute(0, 2, 3, 1)
+    total = image + t(numbers(2, 4, seed=4))[:, :, None, None]
+    norm = F.group_norm(total, 2, one, one).permute(0, 2, 3, 1)
+    apart = torch.arange(40)[None] - torch.arange(30)[:, None]
+    bucket = T5Attention._relative_position_bucket(apart, True, 8, 20)
+    pairs = [
+        (y, wanted), (n, norm), (s, total.permute(0, 2, 3, 1)), (p, F.softmax(t(x) + one, -1)),
+        (g, F.gelu(t(x) @ t(numbers(4, 4, seed=5)), approximate="tanh")),
+        (r, table[bucket].permute(2, 0, 1)[None]),
+    ]  # fmt: skip
+    for mine, theirs in pairs:
+        np.testing.assert_allclose(mine, theirs.numpy(), 2e-4, 2e-4)

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from luminal.backend.cpu.instructions import DPBF16PS
 from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph.dtype import bf16, f32
+from luminal.graph.index import Index
+from luminal.kernel.kernel import Constant, Guard
 from luminal.kernel.layout import pack
 from luminal.kernel.target import Target
 from luminal.lowering.legal import check
@@ -55,6 +58,24 @@ def test_a_costly_factor_without_the_lanes_is_computed_in_lanes_of_its_own():
     assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
 
 
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_a_product_of_few_rows_has_work_for_all_threads(threads):
+    """Also where a block of its operand is turned for each unit of work."""
+    product = cases.mul(cases.load("X", "m", "k"), cases.load("W", "n", "k"))
+    acc = cases.value("acc", "mn", product, cases.total("k"), cases.store("Y", "m", "n"))
+    kernel = cases.kernel(
+        "few", [cases.buffer("X", 16, 256), cases.buffer("W", 1024, 256),
+                cases.buffer("Y", 16, 1024)], {"m": 16, "n": 1024, "k": 256}, [acc],
+    )  # fmt: skip
+    target = replace(named("avx512"), threads=threads)
+    made, schedule = default_schedule(kernel, target)
+    check(made, schedule)
+    assert [v.name for v in made.values] == ["acc_a", "acc", "acc.stored"]
+    size = {"m": 16, "n": 1024}
+    shared = [loop for loop in schedule.paths["acc"] if loop.kind == "parallel"]
+    assert prod(-(-size[loop.axis] // loop.step) for loop in shared) >= threads
+
+
 def test_a_gate_is_made_once_for_all_pixels_of_its_channel():
     """A sum that is little work stands in no loop over an axis that it lacks."""
     gate = cases.value("gate", "c", cases.mul(cases.load("W", "c", "k"), cases.load("P", "k")),
@@ -68,6 +89,45 @@ def test_a_gate_is_made_once_for_all_pixels_of_its_channel():
     check(made, schedule)
     assert "p" not in {loop.axis for loop in schedule.paths["gate"]}
     assert_same([kernel], [made], cases.arrays(kernel, np.random.default_rng(0)), {})
+
+
+def test_a_gate_is_not_made_for_each_pixel_of_several_axes():
+    """Each axis alone would repeat little of it."""
+    pixels = {"h": 16, "w": 16, "d": 16}
+    gate = cases.value("gate", "c", cases.mul(cases.load("W", "c", "k"), cases.load("P", "k")),
+                       cases.total("k"))  # fmt: skip
+    body = cases.mul(cases.load("X", *pixels, "c"), cases.read("gate"))
+    out = cases.value("out", "hwdc", body, store=cases.store("Y", *pixels, "c"))
+    buffers = [cases.buffer("W", 96, 24, constant=True), cases.buffer("P", 24),
+               cases.buffer("X", 16, 16, 16, 96), cases.buffer("Y", 16, 16, 16, 96)]  # fmt: skip
+    kernel = cases.kernel("squeezed", buffers, {"c": 96, "k": 24, **pixels}, [gate, out])
+    made, schedule = default_schedule(kernel, named("avx512"))
+    check(made, schedule)
+    assert len(pixels.keys() & {loop.axis for loop in schedule.paths["gate"]}) < 2
+
+
+def test_what_is_turned_in_blocks_walks_conditions_one_by_one():
+    here = Index.of("a")
+    edge = Guard((-here,), cases.load("E", here + 1), Constant(0, f32))
+    sums = [cases.value("row", "a", cases.load("X"), cases.total("a", scan=True)),
+            cases.value("all", "bca", cases.load("X"), cases.total("a", scan=True))]  # fmt: skip
+    body = cases.add(cases.add(edge, cases.read("row")), cases.read("all"))
+    out = cases.value("out", "abc", body, store=cases.store("Y", "a", "c", "b"))
+    buffers = [cases.buffer("E", 2), cases.buffer("X"), cases.buffer("Y", 2, 32, 2)]
+    kernel = cases.kernel("turned", buffers, {"a": 2, "b": 2, "c": 32}, [*sums, out])
+    assert_right(kernel, {}, TARGETS[0])
+
+
+def test_a_window_of_channels_takes_several_pixels():
+    """Neighbours share most of their windows: only what is new comes from the second cache."""
+    moved = [Index.of("h") + Index.of("i"), Index.of("w") + Index.of("j"), Index.of("c")]
+    product = cases.mul(cases.load("X", *moved), cases.load("W", "c", "i", "j"))
+    acc = cases.value("acc", "hwc", product, cases.total("ij"), cases.store("Y", "h", "w", "c"))
+    buffers = [cases.buffer("X", 126, 166, 96), cases.buffer("W", 96, 7, 7, constant=True),
+               cases.buffer("Y", 120, 160, 96)]  # fmt: skip
+    extents = {"h": 120, "w": 160, "c": 96, "i": 7, "j": 7}
+    steps = path(cases.kernel("window", buffers, extents, [acc]), "acc", named("avx2"))
+    assert "w/1!" in steps or "h/1!" in steps
 
 
 def test_a_long_text_behind_a_sum_is_written_once_for_all_rows():

@@ -14,15 +14,28 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
-from default_cases import add, buffer, const, load, mul, read, store, total, value
+from default_cases import (
+    add,
+    buffer,
+    cast,
+    const,
+    load,
+    mul,
+    op,
+    read,
+    store,
+    sub,
+    total,
+    value,
+)  # fmt: skip
 from test_default import assert_right
 
 import luminal
 from luminal import ops, train
 from luminal.backend.cpu.target import named
-from luminal.graph.dtype import bf16
+from luminal.graph.dtype import bf16, f32
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Kernel, Value
+from luminal.kernel.kernel import Guard, Kernel, Value
 from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
 from luminal.scheduling import once, several
@@ -218,6 +231,29 @@ def test_long_arrays_beside_a_short_product_are_walked_by_a_kernel_of_their_own(
 
 def makes_operands(kernel: Kernel) -> bool:
     return bool(drafted(kernel, TARGET).operands)
+
+
+def test_what_is_copied_for_a_row_of_sums_lies_along_their_lanes() -> None:
+    """Scores that are summed up behind their product: otherwise each factor would be gathered."""
+    rows = cast(cast(load("X", "h", "m", "k"), f32), f32)
+    body = mul(rows, load("W", "h", "n", "k"))
+    seen = Guard((Index.of("m") - Index.of("n"),), read("product"), const(-inf))
+    score = op("exp2", sub(seen, read("top")))
+    values = [
+        value("product", ("h", "m", "n"), body, total(("k",))),
+        value("top", ("h", "m"), seen, total(("n",), "max")),
+        value("power", ("h", "m", "n"), score),
+        value("sum", ("h", "m"), read("power"), total(("n",))),
+        value("out", ("h", "m", "n"), op("div", read("power"), read("sum")),
+              store=store("Y", "h", "m", "n")),
+    ]  # fmt: skip
+    buffers = [buffer("X", 12, 128, 64), buffer("W", 12, 128, 64, constant=True),
+               buffer("Y", 12, 128, 128)]  # fmt: skip
+    kernel = cases.kernel("k", buffers, {"h": 12, "m": 128, "n": 128, "k": 64}, values)
+    (part,) = prepare(kernel, TARGET)
+    made, schedule = default_schedule(part, TARGET)
+    assert any(v.name.startswith("product_") for v in made.values)
+    assert "gather" not in program_text(lower(made, schedule, TARGET))
 
 
 def test_little_work_is_left_alone() -> None:

@@ -260,7 +260,9 @@ def test_facts_as_json(tmp_path: Path) -> None:
     reply = json.loads(run("run", directory, "the fox", *options, "--json")[1])
     assert len(reply["tokens"]) == 3 == len(reply["logprobs"])
     assert json.loads(run("info", directory, "--json")[1])["family"] == "llama"
-    machine = json.loads(run("info", "--json")[1])
+    machine = json.loads(run("info", "--json", "--machine", "--threads", "1")[1])
+    rate, unit = machine["read, 1 threads"].split(" ", 1)
+    assert float(rate) > 0 and unit == "GB/s from memory"
     assert {"instruction set", "cores"} <= set(machine) and "none" not in run("info")[1][:5]
     assert json.loads(run("cache", "info", "--json")[1])
     database = tmp_path / "database"

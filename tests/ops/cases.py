@@ -1,12 +1,12 @@
 """Every operation beside PyTorch's: (name, ours, theirs, inputs), run by every backend.
 
-`run_case(case, runner)` records the case and compares; a runner computes one output:
-`(graph, output tensor, {tensor: array}) -> array`.
+`run_case(case, runner)` records the case and compares; a runner computes all outputs
+as one program: `(graph, output tensors, {tensor: array}) -> arrays`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from luminal.graph import Graph, Tensor
 
-Runner = Callable[[Graph, Tensor, dict[Tensor, np.ndarray]], np.ndarray]
+Runner = Callable[[Graph, Sequence[Tensor], dict[Tensor, np.ndarray]], list[np.ndarray]]
 CASES: list[Case] = []
 TOLERANCE = {"f64": 1e-12, "f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
 TORCH = {
@@ -132,9 +132,9 @@ def run_case(case: Case, runner: Runner) -> None:
     expected = expected if isinstance(expected, (tuple, list)) else (expected,)
     assert len(results) == len(expected)
     feeds = dict(zip(tensors, case.inputs))
-    for ours, theirs in zip(results, expected):
+    for got, ours, theirs in zip(runner(graph, results, feeds), results, expected, strict=True):
         assert ours.dtype.name == TORCH[theirs.dtype], case.name
-        got, wanted = runner(graph, ours, feeds), from_torch(theirs)
+        wanted = from_torch(theirs)
         assert got.shape == wanted.shape, case.name
         compare(got, wanted, case)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,11 @@ from luminal.graph import Graph, Tensor
 from .all_cases import CASES, Case, run_case
 
 
-def reference(graph: Graph, output: Tensor, feeds: dict[Tensor, np.ndarray]) -> np.ndarray:
-    return evaluate(graph, [output.node], feeds)[output.node]
+def reference(
+    graph: Graph, outputs: Sequence[Tensor], feeds: dict[Tensor, np.ndarray]
+) -> list[np.ndarray]:
+    found = evaluate(graph, [output.node for output in outputs], feeds)
+    return [found[output.node] for output in outputs]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -160,6 +160,13 @@ def factors_leave_sums(m: Maker) -> list[int]:
 
 
 @case
+def sums_of_products_with_weights(m: Maker) -> list[int]:
+    x, w = m.input("a0", "a1"), m.input("a1", "a3", constant=True)
+    products = [m.over("sum", m("mul", *pair), "a1") for pair in ((x, w), (w, x))]
+    return [*(m.over("sum", each, "a0") for each in products), *products]
+
+
+@case
 def normalisers_of_weights_leave_sums(m: Maker) -> list[int]:
     x, q, r = m.input("a0", "a1"), m.input("a1", "a3"), m.input("a0")
     p = m("exp2", m("add", x, m("mul", m.over("max", x, "a1"), -1.0)))

@@ -105,6 +105,18 @@ def test_channels_stand_where_those_of_the_next_product_stand():
     assert (16, 8, 8) in stored and (8, 8, 16) not in stored
 
 
+def test_channels_of_a_window_stand_where_those_that_it_reads_stand():
+    """Channels last, though no output has the channels between the two convolutions."""
+    cx = Graph()
+    x = cx.tensor((30, 40, 96)).permute((2, 0, 1)).unsqueeze(0)
+    y = ops.conv2d(x, cx.parameter((96, 1, 7, 7)), cx.parameter(96), padding=3, groups=96)
+    out = ops.conv2d(y, cx.parameter((24, 96, 1, 1))).output()
+    pieces = regions(normalise(cx.space, [out.node]))
+    steps = [step for piece in pieces for step in lower_plan(optimise(piece))]
+    stored = {b.shape for step in steps for b in step.kernel.buffers if len(b.shape) == 3}
+    assert (30, 40, 96) in stored and (96, 30, 40) not in stored
+
+
 def test_what_is_written_into_a_computed_value_copies_nothing() -> None:
     cx = Graph()
     x = cx.tensor((100, 8)) * 2.0

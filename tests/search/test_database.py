@@ -110,27 +110,19 @@ def test_a_passing_fault_is_no_damage(tmp_path, monkeypatch):
     assert Database(base.path).find("key") == FOUND and not list(tmp_path.glob("*damaged*"))
 
 
-def test_a_file_that_forbids_writing_in_a_flipped_bit_is_set_aside(tmp_path):
-    path = tmp_path / "t.sqlite"
-    Database(path).keep("key", "gemm", FOUND)
-    sqlite3.connect(path).execute("pragma wal_checkpoint(truncate)").connection.close()
-    content = bytearray(path.read_bytes())
-    content[18] |= 4  # the version that is needed to write (sqlite.org/fileformat.html, 1.3.3)
-    path.write_bytes(content)
-    with pytest.warns(UserWarning, match="readonly"):
-        Database(path).keep("more", "gemm", FOUND)
-    assert Database(path).find("more") == FOUND and list(tmp_path.glob("*.damaged-*"))
-
-
-def test_a_page_that_counts_more_rows_than_it_has_is_set_aside(tmp_path):
+@pytest.mark.parametrize(("place", "bit", "told"), [
+    (18, 4, "readonly"),  # the version needed to write (sqlite.org/fileformat.html, 1.3.3)
+    (4100, 128, "damaged"),  # more cells than the second page has (the same, 1.6)
+])  # fmt: skip
+def test_a_file_with_a_flipped_bit_is_set_aside(tmp_path, place, bit, told):
     path = tmp_path / "t.sqlite"
     for number in range(8):
         Database(path).keep(f"{number}", "gemm", FOUND)
     sqlite3.connect(path).execute("pragma wal_checkpoint(truncate)").connection.close()
     content = bytearray(path.read_bytes())
-    content[4100] |= 128  # cells of the second page (sqlite.org/fileformat.html, 1.6)
+    content[place] |= bit
     path.write_bytes(content)
-    with pytest.warns(UserWarning, match="damaged"):
+    with pytest.warns(UserWarning, match=told):
         Database(path).keep("more", "gemm", FOUND)
     assert Database(path).find("more") == FOUND and list(tmp_path.glob("*.damaged-*"))
 

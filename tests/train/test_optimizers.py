@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -185,8 +187,46 @@ def test_what_is_not_trained():
     ]:
         with pytest.raises(error, match=message):
             train.Step(loss, parameters, train.SGD())
+    with pytest.raises(DTypeError, match="indices must be integers, got f32"):
+        ops.embedding(graph.tensor((2,)), w)
     with pytest.raises(InputError, match="at least one step"):
         train.cosine(0.1, 0)
     with pytest.raises(InputError, match="leaves no step"):
         train.one_cycle(0.1, 2)
     assert not graph.states and evaluate(graph, [loss.node], {w: np.ones(3, np.float32)})
+
+
+@pytest.mark.parametrize("numbers", [
+    {"lr": -1.0}, {"lr": math.nan}, {"lr": "0.1"}, {"weight_decay": -1.0}, {"eps": -1.0},
+    {"eps": (-1.0, 1e-3)}, {"momentum": -1.0}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)},
+    {"alpha": -1.0}, {"alpha": 1.0}, {"beta2_decay": 1.0}, {"d": 0.5}, {"steps": -1},
+], ids=str)  # fmt: skip
+def test_numbers_that_make_no_sense(numbers: dict[str, Any]) -> None:
+    kinds = (train.SGD, train.Adam, train.AdamW, train.Lion, train.RMSprop, train.Adafactor,
+             train.Muon)  # fmt: skip
+    (name,) = numbers
+    taken = [kind for kind in kinds if name in {field.name for field in dataclasses.fields(kind)}]
+    assert taken
+    for kind in taken:
+        if name == "eps" and isinstance(kind().eps, tuple) != isinstance(numbers[name], tuple):
+            continue
+        with pytest.raises(InputError, match=f"{kind.__name__}: {name} is"):
+            kind(**numbers)
+
+
+def test_other_numbers_that_make_no_sense() -> None:
+    graph = Graph()
+    w = graph.parameter((2,)).set(np.ones(2, np.float32))
+    for made, message in [
+        (lambda: train.SGD(nesterov=True), "nesterov needs a momentum"),
+        (lambda: train.clip_norm(-1.0), "clip_norm is -1.0"),
+        (lambda: train.clip_value(math.nan), "clip_value is nan"),
+        (lambda: train.cosine(-1.0, 10), "number is -1.0"),
+        (lambda: train.constant(-1.0), "rate is -1.0"),
+        (lambda: train.one_cycle(1.0, 11, first=-1.0), "number is -1.0"),
+        (lambda: train.LossScale(backoff=2.0), "backoff is 2.0"),
+        (lambda: train.Step((w * w).sum(), [w], train.SGD(), ema=1.5), "ema is 1.5"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            made()
+    assert not graph.states

@@ -239,7 +239,8 @@ export function rooflinePlot(plan, width, height) {
       <text x="${x(start) + 6}" y="${y(start * rate) + (dashed ? -20 : 15)}">${count(rate, "B/s")} ${name}</text>`;
   };
   const roofs = shown.map(([name, rate], n) => `<line x1="${x(Math.min(high, rate / read / 1e9))}" x2="${right}" y1="${y(rate)}" y2="${y(rate)}"
-    stroke="currentColor" ${n ? DASHED : ""}/><text x="${right - 4 - 150 * n}" y="${y(rate) - 4}" text-anchor="end">${
+    stroke="currentColor" ${n ? DASHED : ""}/>`).join("");
+  const ceilings = shown.map(([name, rate], n) => `<text class="named" x="${right - 4 - 150 * n}" y="${y(rate) - 4}" text-anchor="end">${
     count(rate, "flop/s")} ${escape(name)}</text>`).join("");
   const whole = points.reduce((sum, p) => sum + p.took, 0);
   const dots = points.map((p) => `<circle data-call="${p.n}" cx="${x(p.a)}" cy="${y(p.f)}"
@@ -255,7 +256,7 @@ export function rooflinePlot(plan, width, height) {
     escape(at.name)}</text>`).join("");
   return `<svg width="${width}" height="${height}">${grid}
     ${slope(cache * 1e9, "of caches", true)}${slope(read * 1e9, "of memory", false)}${roofs}
-    <text x="${(left + right) / 2}" y="${height - 4}" text-anchor="middle">flop for each byte</text>${dots}${named}</svg>`;
+    <text x="${(left + right) / 2}" y="${height - 4}" text-anchor="middle">flop for each byte</text>${dots}${ceilings}${named}</svg>`;
 }
 
 /** How the plan came about: stages, sizes, what the search has found, what regions became. */

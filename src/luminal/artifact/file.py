@@ -19,6 +19,7 @@ from .. import container
 from ..container import Blob, whole
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
+from ..sources import COMPILING, version_of
 from .codec import decode, encode
 from .recording import FAULTS, Recording
 from .saved import Saved
@@ -38,6 +39,7 @@ def write(saved: Saved, path: Path, key: str | None = None) -> None:
         "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in arrays],
         "made": len(made),  # of the arrays, the last
         "recording": saved.recording,
+        "code": version_of(*COMPILING),
     }
     with whole(path, OPEN if key is None else 0o600) as file:
         writer = container.Writer(file, MAGIC)
@@ -52,7 +54,7 @@ def read(path: Path, key: str | None = None) -> Saved:
     """The program in a file; its arrays stay in the file, mapped. key: that it is kept under.
     Raises ArtifactError, OSError."""
     about, blobs = container.read(path, MAGIC, key)
-    with _clear(path):
+    with _clear(path, about):
         saved = decode(about["rows"])
         if not isinstance(saved, Saved):
             raise ValueError(f"a {type(saved).__name__} is no program")
@@ -66,7 +68,7 @@ def read_recording(path: Path) -> tuple[Recording, dict[int, np.ndarray]]:
     """The graph in a file, and the values that its sources have there; nothing else of the file is
     looked at. Raises ArtifactError, OSError."""
     about, blobs = container.read(path, MAGIC)
-    with _clear(path):
+    with _clear(path, about):
         if not about["recording"]:
             raise ValueError("there is no graph in it")
         recording = decode(about["recording"])
@@ -76,13 +78,17 @@ def read_recording(path: Path) -> tuple[Recording, dict[int, np.ndarray]]:
 
 
 @contextlib.contextmanager
-def _clear(path: Path) -> Iterator[None]:
-    """What a damaged or forged description ends in, as an ArtifactError."""
+def _clear(path: Path, about: Any) -> Iterator[None]:
+    """What a forged description ends in, or one that other code wrote, as an ArtifactError."""
     try:
         yield
     except ArtifactError:
         raise
     except FAULTS as error:
+        if isinstance(about, dict) and about.get("code") != version_of(*COMPILING):
+            raise ArtifactError(
+                f"{path}: written by another version of luminal: compile it again ({error})"
+            ) from error
         raise ArtifactError(f"{path}: damaged: {error}") from error
 
 

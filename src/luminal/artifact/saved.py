@@ -10,6 +10,7 @@ import numpy as np
 
 from ..kernel.program import Instruction, Parallel, Program, Statement
 from ..kernel.target import Target
+from ..lowering.library import GEMM
 from ..runtime.contract import Interface
 from ..runtime.plan import Plan
 from ..runtime.report import Report
@@ -48,8 +49,10 @@ class Saved:
 
 def _outline(program: Program) -> Program:
     """A program without its statements: how much it shares out, and among how many threads, is all
-    that a run must know."""
+    that a run must know; of a call of a library, what it is called with."""
     (units,) = (s for s in program.body if isinstance(s, Parallel))
+    if any(isinstance(s, Instruction) and s.op == GEMM for s in units.body):
+        return program
     threads = [replace(s, body=[]) for s in units.body if isinstance(s, Parallel)]
     needed, kept = {units.count.name}, list[Statement]()
     for s in reversed(program.body):

@@ -38,7 +38,7 @@ class Kept(Protocol):
 
 @dataclass(frozen=True)
 class Finished:
-    """The object file of a program. registers: of a thread, where they are known."""
+    """The object file of a program, or its text. registers: of a thread, where they are known."""
 
     code: bytes
     registers: int = 0
@@ -105,21 +105,21 @@ class Accelerator(ABC):
     def render(self, program: Program, target: Target) -> str:
         """The source text of a program."""
 
-    @abstractmethod
     def build(self, texts: Sequence[str], target: Target) -> Sequence[Kept]:
-        """Compile; one for each text."""
+        """Compile; one for each text. Here the text stays as it is, for the device's driver."""
+        return [Finished(each.encode()) for each in texts]
 
     @abstractmethod
     def fingerprint(self, target: Target) -> str:
         """What generated code and its speed depend on."""
 
-    @abstractmethod
     def needs(self, target: Target) -> tuple[str, ...]:
-        """What a machine must have to run code for a target."""
+        """What a machine must have to run code for a target; nothing: that is said when it runs."""
+        return ()
 
-    @abstractmethod
     def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
         """Those of them that are not here."""
+        return tuple(need for need in needs if need != self.name)
 
     @abstractmethod
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> Sequence[Any]:

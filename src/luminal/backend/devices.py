@@ -71,9 +71,9 @@ def _cuda(kind: str = "") -> Device:
     return device(kind)
 
 
-def _hip(arch: str) -> Device:
+def _hip(arch: str = "") -> Device:
+    from .cuda.languages import simulated
     from .text.only import hip
-    from .text.simulated import simulated
 
     return simulated(f"hip:{arch}") if arch.startswith("sim") else hip(arch)
 
@@ -91,7 +91,7 @@ def _metal() -> Device:
 
 
 def _metal_kind(kind: str) -> Device:
-    from .text.simulated import simulated
+    from .cuda.languages import simulated
 
     return simulated(f"metal:{kind}")
 
@@ -101,6 +101,7 @@ register("cuda", _cuda)
 register_kinds("cuda", _cuda)
 register("opencl", _opencl)
 register("webgpu", _webgpu)
+register("hip", _hip)
 register_kinds("hip", _hip)
 register("metal", _metal)
 register_kinds("metal", _metal_kind)

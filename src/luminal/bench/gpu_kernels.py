@@ -117,7 +117,7 @@ def summary(rows: Sequence[Row]) -> str:
     for row in rows:
         head = f"| {row['model']} | {row['phase']} | {row['device']} |"
         if "fault" in row:
-            lines.append(f"{head} {row['fault']} |||||||||||")
+            lines.append(f"{head} {row['fault'].splitlines()[0]} |||||||||||")
             continue
         most = max((k.get("registers", 0) for k in row["kernels"]), default=0)
         lines.append(

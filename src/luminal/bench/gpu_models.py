@@ -88,6 +88,9 @@ def training(more: bool) -> Graph:
 
 WHOLE: Mapping[str, Sizes] = {"": {}}
 MODELS = (
-    *(llama(kind, "bf16") for kind in ("bf16", "q8", "q4k")), Shaped("ResNet-50", resnet, WHOLE),
-    Shaped("Stable Diffusion 1.5 UNet", unet, WHOLE), Shaped("GPT-2 training", training, WHOLE),
+    *(llama(kind, "bf16") for kind in ("bf16", "q8", "q4k")),
+    *(Shaped(f"{name}{end}", record, WHOLE, precision)
+      for name, record in (("ResNet-50", resnet), ("Stable Diffusion 1.5 UNet", unet))
+      for end, precision in (("", "f32"), (" bf16", "bf16"))),
+    Shaped("GPT-2 training", training, WHOLE),
 )  # fmt: skip

@@ -6,7 +6,7 @@ import io
 import re
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 import numpy as np
@@ -117,10 +117,15 @@ def search(
 
 @main.command()
 @click.argument("model", required=False)
+@click.option("--machine", is_flag=True, help="Measure it, which takes some seconds: the rate of "
+              "each multiplying instruction, and reading memory and cache.")  # fmt: skip
+@THREADS_OPTION
 @json_option()
-def info(model: str | None, as_json: bool) -> None:
+def info(model: str | None, machine: bool, threads: int | None, as_json: bool) -> None:
     """Print what the compiler knows about this machine, or about the language model MODEL."""
-    rows = machine_rows() if model is None else model_rows(model)
+    rows: dict[str, Any] = machine_rows() if model is None else model_rows(model)
+    if machine:
+        rows |= measured_rows(threads)
     if as_json:
         echo_json(rows)
         return
@@ -135,6 +140,17 @@ def machine_rows() -> dict[str, str]:
 
     lines = devices.host().describe().splitlines()
     return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines)
+
+
+def measured_rows(threads: int | None) -> dict[str, str]:
+    """What the host can do at most, all threads together, measured now."""
+    from ..backend import devices
+    from ..cores import count
+
+    count_of = threads or count()
+    units = {"read": "GB/s from memory", "cache": "GB/s from the second cache"}
+    return {f"{name}, {count_of} threads": f"{rate:.1f} {units.get(name, 'Gop/s')}"
+            for name, rate in devices.host().rates(count_of).items()}  # fmt: skip
 
 
 def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.ndarray:

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from typing import Any, ClassVar, TypeAlias, Union
 
 from ..errors import DimError
+from .index_text import factor, sum_text, term_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Floor:
     divisor: Index
 
     def __str__(self) -> str:
-        return f"({_factor(self.numerator)}//{_factor(self.divisor)})"
+        return f"({factor(self.numerator)}//{factor(self.divisor)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _floor_atom, (self.numerator, self.divisor)
@@ -82,7 +83,7 @@ class Index:
         """The index with these terms, interned."""
         items = [(m, c) for m, c in coefficients.items() if c]
         if len(items) > 1:
-            items.sort(key=_term_key)
+            items.sort(key=term_key)
         terms = tuple(items)
         found = Index._interned.get(terms)
         if found is None:
@@ -105,7 +106,7 @@ class Index:
     def text(self) -> str:
         """The expression as text; equal text means equal index."""
         if self._text is None:
-            self._text = _text(self.terms)
+            self._text = sum_text(self.terms)
         return self._text
 
     # ---- arithmetic
@@ -253,25 +254,6 @@ def names_of(indices: Iterable[Index]) -> frozenset[str]:
 
 
 # ---- construction, memoised: the same few thousand indices come again and again
-
-
-def _term_key(term: tuple[Monomial, int]) -> tuple[int, str]:
-    return len(term[0]), "*".join(map(str, term[0]))
-
-
-def _text(terms: tuple[tuple[Monomial, int], ...]) -> str:
-    text = ""
-    for monomial, coefficient in sorted(terms, key=lambda term: not term[0]):  # constant last
-        factors = [] if abs(coefficient) == 1 and monomial else [str(abs(coefficient))]
-        sign = ("-" if coefficient < 0 else "") if not text else " - " if coefficient < 0 else " + "
-        text += sign + "*".join(factors + [str(atom) for atom in monomial])
-    return text or "0"
-
-
-def _factor(index: Index) -> str:
-    """An index as a factor of a product: in brackets if it is a sum."""
-    single = len(index.terms) == 1 and not index.text.startswith("-") and "*" not in index.text
-    return index.text if single else f"({index.text})"
 
 
 @cache

@@ -24,6 +24,8 @@ from .kernel import (
     Rewriter,
     Store,
     Value,
+    indices,
+    walk,
 )
 
 A = TypeVar("A", Load, Store)
@@ -248,3 +250,44 @@ def _joined(kernel: Kernel, a: str, b: str) -> Mapping[str, int]:
                 found[e.buffer] = d
     slotted = {e.buffer for e in _accesses(kernel) if e.slots}
     return {name: d for name, d in found.items() if name not in slotted}
+
+
+# ---- positions of an image
+
+
+def images_as_rows(kernel: Kernel) -> Kernel:
+    """Kept axes side by side that only one factor of each product has, such as rows and columns of
+    an image, as one axis: what does not walk them together is found by digits of its positions."""
+    if any(v.beside or v.scans for v in kernel.values):
+        return kernel
+    kernel = replace(kernel, values=tuple(replace(v, domain={}) for v in kernel.values))
+    while True:
+        pair = next((p for p in _pairs(kernel) if _of_one_factor(kernel, *p)), None)
+        if pair is None:
+            return kernel
+        kernel = _by_digits(kernel, *pair)
+
+
+def _of_one_factor(kernel: Kernel, a: str, b: str) -> bool:
+    products = [v for v in kernel.values if v.factors]
+    named = [[{a, b} & _varies(kernel, side) for side in v.factors] for v in products]
+    apart = all(sorted(map(len, sides)) == [0, 2] for sides in named)
+    kept = all({a, b} <= {*v.axes} for v in products)
+    return bool(products) and apart and kept and kernel.axes[b].is_constant
+
+
+def _varies(kernel: Kernel, side: Expression) -> set[str]:
+    read = (kernel.value(e.value).axes for e in walk(side) if isinstance(e, Read))
+    named = (index.names() for e in walk(side) for index in indices(e))
+    return set().union(*read, *named)
+
+
+def _by_digits(kernel: Kernel, a: str, b: str) -> Kernel:
+    """One axis a in place of (a, b)."""
+    count = kernel.axes[b]
+    axes = {x: n * count if x == a else n for x, n in kernel.axes.items() if x != b}
+    above = replace(kernel, axes=axes).space().floor(Index.of(a), count)
+    digits = {a: above, b: Index.of(a) - above * count}
+    merged = _join(kernel, _joined(kernel, a, b), lambda i: i.substitute(digits))
+    values = tuple(renamed(v, {}, {b}) for v in merged.values)
+    return replace(merged, axes=axes, values=values)

@@ -9,16 +9,9 @@ from pathlib import Path
 from .. import nn, ops
 from ..errors import WeightsError
 from ..graph import Graph, Tensor
+from ..nn.activation import BY_NAME, activation_of
 from ..weights.fields import Fields
 
-ACTIVATIONS = {
-    "gelu": ops.gelu,
-    "gelu_new": lambda x: ops.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate="tanh"),
-    "relu": ops.relu,
-    "silu": ops.silu,
-    "tanh": ops.tanh,
-}
 KINDS = ("bert", "roberta", "xlm-roberta", "camembert")
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
          "intermediate_size", "max_position_embeddings", "type_vocab_size")  # fmt: skip
@@ -49,7 +42,7 @@ class BertConfig:
         config = BertConfig(
             **{name: given.count(name, getattr(usual, name)) for name in SIZES},
             first=0 if kind == "bert" else given.count("pad_token_id", 1, low=0) + 1,
-            hidden_act=given.text("hidden_act", usual.hidden_act, among=ACTIVATIONS),
+            hidden_act=given.text("hidden_act", usual.hidden_act, among=BY_NAME),
             layer_norm_eps=given.number("layer_norm_eps", usual.layer_norm_eps, low=0, high=1),
         )
         if config.hidden_size % config.num_attention_heads:
@@ -131,7 +124,7 @@ class Intermediate(nn.Module):
     def __init__(self, graph: Graph, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(graph, config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = activation_of(config.hidden_act)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.activation(self.dense(x))

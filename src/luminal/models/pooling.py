@@ -15,6 +15,7 @@ import numpy as np
 from .. import nn, ops
 from ..errors import Unsupported, WeightsError
 from ..graph import Graph, Tensor
+from ..nn.activation import activation_of
 from ..weights import Safetensors
 from ..weights.fields import Fields, exists, read_json
 
@@ -68,10 +69,6 @@ POOLINGS: Mapping[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "weightedmean": ("pooling_mode_weightedmean_tokens", _weighted),
     "lasttoken": ("pooling_mode_lasttoken", _last),
 }
-ACTIVATIONS: Mapping[str, Head] = {
-    "Identity": lambda x: x, "Tanh": ops.tanh, "ReLU": ops.relu, "GELU": ops.gelu,
-    "Sigmoid": ops.sigmoid,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,15 +169,14 @@ def _dense(graph: Graph, place: Path) -> Head:
     """A dense layer from its directory."""
     given, state = _read(place / "config.json", dict) or {}, dict(Safetensors(place))
     name = str(given.get("activation_function", "torch.nn.Tanh")).rpartition(".")[2]
-    if name not in ACTIVATIONS:
-        raise Unsupported(f"{place}: activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+    activate = (lambda x: x) if name == "Identity" else activation_of(name.lower())
     weight, bias = state.get("linear.weight"), state.get("linear.bias")
     if weight is None or weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         raise WeightsError(f"{place}: no linear.weight and linear.bias that fit each other")
     layer = nn.Linear(graph, weight.shape[1], weight.shape[0], bias=bias is not None)
     layer.load_state_dict({n.removeprefix("linear."): np.asarray(v, np.float32)
                            for n, v in state.items()})  # fmt: skip
-    return lambda x: ACTIVATIONS[name](layer(x))
+    return lambda x: activate(layer(x))
 
 
 def _read(file: Path, kind: Any) -> Any:

@@ -80,7 +80,7 @@ BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": ops.relu, "gelu": ops.gelu, "silu": ops.silu, "swish": ops.silu, "tanh": ops.tanh,
     "sigmoid": ops.sigmoid, "mish": ops.mish, "elu": ops.elu, "gelu_new": _gelu_tanh,
     "gelu_pytorch_tanh": _gelu_tanh, "quick_gelu": lambda x: x * ops.sigmoid(x * 1.702),
-    "hardswish": ops.hardswish,
+    "hardswish": ops.hardswish, "relu2": lambda x: ops.relu(x) * ops.relu(x),
 }  # fmt: skip
 
 

@@ -26,8 +26,6 @@ SCATTER_MODES = {
 
 def wrap(index: Tensor, size: Index) -> Tensor:
     """Negative indices counted from the end, in i64."""
-    if index.dtype is boolean or index.dtype.is_float:
-        raise DTypeError(f"indices must be integers, got {index.dtype}")
     signed = index.dtype.is_signed
     index = _as_i64(index)
     if not signed:
@@ -37,6 +35,8 @@ def wrap(index: Tensor, size: Index) -> Tensor:
 
 def _as_i64(index: Tensor) -> Tensor:
     """What is outside stays outside: the upper half of u64 does not become negative."""
+    if index.dtype is boolean or index.dtype.is_float:
+        raise DTypeError(f"indices must be integers, got {index.dtype}")
     return (minimum(index, i64.highest) if index.dtype is u64 else index).cast(i64)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations, product
 from typing import TypeAlias
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Buffer, Kernel, Store, Value
 from .kernel_body import Body, BufferView, load_from, scatter_value
 from .plan import FusedKernel, Plan
+from .terms import Terms
 
 
 @dataclass(frozen=True)
@@ -229,24 +230,41 @@ Order: TypeAlias = Mapping[tuple[str, str], int]  # (a, b) -> how many want a ou
 def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     """Class -> its axes, outermost first, for everything that the plan keeps in memory.
 
-    The orders of inputs and outputs say which axes belong outside of which. An axis that only
-    constants have stands where the axes stand that those constants pair it with: the channels of a
-    convolution like those of what follows it. Where nothing is said, such axes stand inside of the
-    others (a projection's features stay contiguous).
+    The orders of inputs and outputs say which axes belong outside of which; where they do not, the
+    indices at which these are read. An axis that only constants have stands where the axes stand
+    that those constants pair it with: the channels of a convolution like those of what follows it.
+    Where nothing is said, such axes stand inside of the others (a projection's features stay
+    contiguous).
     """
     classes, region = plan.classes, plan.classes.region
     leaves = [t.attribute for t in region.terms.nodes if t.op == "input"]
     kept = [root.axes for root in region.roots]
     given = {a for leaf in leaves if not leaf.constant for a in leaf.axes}
     constant_only = {a for leaf in leaves if leaf.constant for a in leaf.axes} - given
-    before = Counter(pair for axes in [*kept, *(leaf.axes for leaf in leaves)]
-                     for pair in combinations(axes, 2))  # fmt: skip
+    told = Counter(pair for axes in [*kept, *(leaf.axes for leaf in leaves)]
+                   for pair in combinations(axes, 2))  # fmt: skip
+    before = _read_in_order(region.terms, told)
     constants = [set(leaf.axes) for leaf in leaves if leaf.constant]
     places = _with_partners(constants, before, constant_only.difference(*kept))
     return {
         root: _sorted(classes.encoding.names(classes.axes[root]), places, constant_only)
         for piece in plan.pieces for root in piece.roots
     }  # fmt: skip
+
+
+def _read_in_order(terms: Terms, before: Order) -> Order:
+    """With pairs of which nothing was known: the axes in the indices of a read, in the order of
+    the axes that it reads (the channels of a window's points stay inside of its rows)."""
+    found = Counter[tuple[str, str]]()
+    for node in terms.nodes:
+        if node.op != "read":
+            continue
+        for (p, here), (q, there) in permutations(node.attribute.entries, 2):
+            if before.get((p, q), 0) > before.get((q, p), 0):
+                names = product(sorted(here.names()), sorted(there.names()))
+                found.update((a, b) for a, b in names if a != b)
+    unknown = (pair for pair in found if pair not in before and pair[::-1] not in before)
+    return {**before, **{pair: found[pair] for pair in unknown}}
 
 
 def _with_partners(constants: Sequence[set[str]], before: Order, constant_only: set[str]) -> Order:

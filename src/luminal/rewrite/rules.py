@@ -68,6 +68,8 @@ ALGEBRA = """
 (Mul (Mul x (Const d p)) (Const d q)) --> (Mul x (Const d (* p q)))  if (moderate p) (moderate q)
 (Sum k (Mul (Mul p q) r)) --> (Mul (Sum k (Mul p q)) r)  if (inv k r) (scale r) (dep k p) (dep k q)
 (Sum k (Div (Mul p q) r)) --> (Div (Sum k (Mul p q)) r)  if (inv k r) (scale r) (dep k p) (dep k q)
+(Sum k (Sum j (Mul p w))) --> (Sum j (Mul (Sum k p) w))
+    if (varies p) (weight w) (inv k w) (dep k p)
 (Sum k x) asks (under k x)  if (varies x)
 (Mul p q) asks (under k p)  if (under k e) (dep k p) (varies p)
 (Mul (Mul p r) q) --> (Mul (Mul p q) r)  if (under k e) (inv k r) (scale r) (dep k q) (dep k p)

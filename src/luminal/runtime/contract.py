@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -191,3 +192,10 @@ class Interface:
     results: tuple[Result, ...] = ()
     sizes: Mapping[str, Range] = field(default_factory=dict)
     requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Of the parameters whose shapes are constant, as they are given."""
+        known = (port for port in self.ports if port.kind == "parameter"
+                 and all(size.is_constant for size in port.shape))  # fmt: skip
+        return sum(port.dtype.bytes * math.prod(map(int, port.shape)) for port in known)

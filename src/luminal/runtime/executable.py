@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -150,9 +149,7 @@ class Executable:
     @property
     def parameter_bytes(self) -> int:
         """Of the parameters whose size is known before a run, as they are given."""
-        ports = (self._ports[number] for number in self._parameters())
-        return sum(port.dtype.bytes * math.prod(map(int, port.shape)) for port in ports
-                   if all(size.is_constant for size in port.shape))  # fmt: skip
+        return self._face.parameter_bytes
 
     def _parameters(self) -> set[int]:
         return {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
@@ -348,10 +345,7 @@ class Executable:
         reference device. Raises InputError before a run."""
         from ..search.profile import profiled
 
-        seen = self.inspected()
-        if seen is None:
-            return []
-        return profiled(self, seen.backend.target(seen.threads), seen.rates(), repeat)
+        return profiled(self, repeat)
 
     def check(self) -> list[Difference]:
         """The kernels whose code computes something else than they mean in NumPy, on random and

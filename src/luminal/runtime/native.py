@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..backend.contract import Backend, Code
-from ..backend.table import Begin, Crew, Entry, Step, Table
+from ..backend.table import Begin, Entry, Step, Table
 from ..progress import tracked
 from . import loops
 from .arena import Life, place
@@ -22,7 +21,7 @@ from .memory import Block
 from .order import spans_of, steps
 from .plan import Plan
 from .slots import Slots
-from .trace import Span, spans, unchanged
+from .trace import Span, least, spans, unchanged
 from .watch import pieces, watcher
 
 if TYPE_CHECKING:
@@ -384,7 +383,7 @@ class Native:
         if loops.waiting(self._plan, number, self._sizes):
             return name, 0.0
         table = self._backend.table([self._entry(number, True)])
-        return name, min(_seconds(self._crew, table) for _ in range(repeat))
+        return name, least(lambda: self._crew.run(table), repeat)
 
     def sources(self) -> dict[str, str]:
         return sources(self._plan, self._backend, self._crew.threads)
@@ -397,9 +396,3 @@ class Native:
                   for m, at in offsets.items()]  # fmt: skip
         threads = self._crew.threads
         return Inspected(self._plan, self._backend, threads, dict(self._sizes), running, placed)
-
-
-def _seconds(crew: Crew, table: Table) -> float:
-    start = time.perf_counter()
-    crew.run(table)
-    return time.perf_counter() - start

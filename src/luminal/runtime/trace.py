@@ -1,8 +1,9 @@
-"""When each thread was in which kernel, in one run."""
+"""When each thread was in which kernel, in one run; how long what runs alone takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -40,6 +41,16 @@ def unchanged(arrays: Sequence[np.ndarray]) -> Iterator[None]:
     finally:
         for array, known in zip(arrays, before):
             array[...] = known
+
+
+def least(run: Callable[[], None], repeat: int) -> float:
+    """Seconds of the shortest of so many runs."""
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def end_to_end(calls: Iterable[tuple[str, float]]) -> list[Span]:

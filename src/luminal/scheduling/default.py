@@ -11,6 +11,7 @@ No operation is named anywhere in these.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 from ..kernel.kernel import Kernel
@@ -30,6 +31,8 @@ from .outline import Outline, again, outline, regroup, stored_apart, stream_toge
 from .panels import panels
 from .tile import Tile
 
+_drawn = deque[tuple[Kernel, Target, Draft]](maxlen=16)  # a kernel's parts, and what they replace
+
 
 def default_schedule(
     kernel: Kernel, target: Target, decisions: Decisions | None = None
@@ -46,7 +49,22 @@ def default_schedule(
     library = decisions.of("library", "", libraries(kernel, target.libraries))
     if library:
         return kernel, call(str(library))
-    return drafted(kernel, target, decisions).finish()
+    draft = drafted(kernel, target, decisions) if decisions.chosen else drawn(kernel, target)
+    made, schedule = draft.finish()
+    decisions.made |= draft.facts.decisions.made
+    return replace(made, name=kernel.name), schedule
+
+
+def drawn(kernel: Kernel, target: Target) -> Draft:
+    """As `drafted` without choices. It is remembered for a while: who compares several kernels with
+    one by their drafts has one of them scheduled next."""
+    kernel = replace(kernel, name="")
+    for known, machine, draft in tuple(_drawn):
+        if known == kernel and machine == target:
+            return draft
+    draft = drafted(kernel, target)
+    _drawn.append((kernel, target, draft))
+    return draft
 
 
 def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Draft:

@@ -350,7 +350,7 @@ class Facts:
         """Of the factors of a sum of products one has the first of these axes, the other the
         second, and neither both."""
         sides = [self.axes_of(arg) & {row, column} for arg in value.factors]
-        return sorted(map(sorted, sides)) == sorted([[row], [column]])
+        return row != column and sorted(map(sorted, sides)) == sorted([[row], [column]])
 
     def rows_of(self, value: Value, instruction: MatrixInstruction, row: str) -> bool:
         """The factor with this axis is the first one of the instruction; the other one is read as

@@ -39,7 +39,8 @@ def tile_frame(draft: Draft) -> None:
     rows = [a for a in tile.sizes if a != tile.lane and a in found.common]
     written = _written(draft, tile, main)
     blocks = _blocks(draft, tile, rows, written)
-    order = _decide_order(draft, _order(draft, tile, main, rows, blocks, written))
+    order = _order(draft, tile, main, rows, blocks, written)
+    order = _decide_order(draft, order + _lacked(draft, order, rows, blocks, written))
     if _lanes_inside(draft, tile, order, blocks):
         order.pop()
     room = Room()
@@ -166,6 +167,17 @@ def _order(
     if after and outside:
         return before + lanes + after + outside
     return before + (outside + lanes if lacking else lanes + outside) + after
+
+
+def _lacked(
+    draft: Draft, order: list[str], rows: list[str], blocks: dict[str, int], written: list[str]
+) -> list[str]:  # fmt: skip
+    """Axes inside of a unit, since some values lack them, that are shared out after all: a crew
+    would stand idle for a tenth of the time."""
+    threads = draft.target.threads if draft.target.group == 1 else 1
+    units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order)
+    idle = -(-units // threads) * threads > 1.1 * units
+    return [a for a in rows if idle and a not in order and a not in written]
 
 
 def _lanes_inside(

@@ -94,7 +94,8 @@ def joint_frame(draft: Draft) -> None:
     nest, written = _nest(draft, room, shared, tile), _written(draft, sums, tile)
     for v in found.values:
         if v.name in early:
-            draft.own(v, base)
+            lane = tile.lane if v.name in draft.operands and tile.lane in v.axes else None
+            draft.own(v, base, lane, tile.size(lane) if lane else None)
         elif depth := _depth(draft, v, shared):
             inside = nest if depth == len(shared) else _units(room, shared[:depth])
             own = tile if v in found.group else replace(tile, pair=None)

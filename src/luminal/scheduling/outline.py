@@ -162,11 +162,15 @@ def _common(found: Outline) -> list[str]:
     order = dict.fromkeys(a for v in found.stored for a in v.axes)
     main = found.main  # it is made anew at each position of an axis that it lacks
     most = HEAVY * found.total / facts.work(main) if main else 0.0
-    return [
-        a for a in order
-        if all(a in v.axes for v in keep) and a not in serial
-        and a not in facts.single and (not main or a in main.axes or facts.size[a] <= most)
-    ]  # fmt: skip
+    common, turns = list[str](), 1
+    for a in order:
+        if a in serial or a in facts.single or not all(a in v.axes for v in keep):
+            continue
+        again = facts.size[a] if main and a not in main.axes else 1
+        if again == 1 or turns * again <= most:
+            common.append(a)
+            turns *= again
+    return common
 
 
 def _choose_lane(found: Outline, rows: bool) -> None:

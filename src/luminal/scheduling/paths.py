@@ -90,7 +90,7 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list
         a for a in value.axes
         if a not in (*tile.sizes, *value.over, tile.across) and not room.point(a, facts)
     ]  # fmt: skip
-    known = _conditional(value, tile, facts, room, others)
+    known = {} if tile.across else _conditional(value, tile, facts, room, others)
     for a in others:
         loops += room.walk(a, known.get(a, 1))
     if tile.across:

@@ -294,7 +294,21 @@ class Score:
         count = prod(tile.get(a, self.span[a]) for a in x.axes)
         if count * x.dtype.bytes > self.target.l1 // 2:
             deep = self.pair[0].collapse if self.pair else 1
-            self.traffic += vectors * self.width * x.dtype.bytes * deep
+            self.traffic += vectors * self.width * x.dtype.bytes * deep * self._fetched(x)
+
+    def _fetched(self, x: Access) -> float:
+        """Part of what a tile loads that comes from beyond the first cache, if this holds the rest:
+        the windows of neighbours overlap."""
+        kept = {a: self.sizes.get(a, 1) for a in x.axes & self.kept}
+        over = {a: self.span[a] for a in x.axes & self.over}
+        loaded = prod(kept.values()) * prod(over.values())
+        distinct = float(loaded)
+        for a, t in kept.items():
+            every = {b: x.stride(a) / x.stride(b) for b in over if x.stride(b)}
+            joined = [t * n / (apart * (t - 1) + n) for b, n in over.items()
+                      if (apart := every.get(b, inf)) >= 1]  # fmt: skip
+            distinct /= max(1.0, *joined) if joined else 1.0
+        return distinct / loaded if distinct * x.dtype.bytes <= self.target.l1 // 2 else 1.0
 
     def _reuse(self, x: Access) -> int:
         """How often an element is loaded again by later tiles of the same value."""

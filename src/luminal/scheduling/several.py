@@ -1,6 +1,7 @@
 """Several kernels in the place of one, where together they are estimated to take clearly less time:
 
     operands that all units of work would lay out again are made before (`once`)
+    rows and columns of an image are one axis, and fill matrices (`images_as_rows`)
     a sum, and behind it what reads it: few rows leave the threads of a GPU without work; loops
     would do a product again, or walk long arrays in the steps of its tiles
 
@@ -14,10 +15,11 @@ from math import inf, prod
 
 from ..errors import Illegal
 from ..kernel.kernel import Buffer, Kernel, Value
+from ..kernel.merge import images_as_rows
 from ..kernel.schedule import Layout
 from ..kernel.target import Target
 from ..kernel.work import extents_at, usual_sizes, work
-from .default import drafted
+from .default import drawn
 from .divide import apart
 from .draft import Draft
 from .estimate import again, estimate, kept_bytes, late
@@ -38,7 +40,7 @@ def several(kernel: Kernel, target: Target) -> list[Kernel]:
     if not any(_large(kernel, v, target) for v in products) and target.group == 1:
         return [kernel]
     try:
-        draft = drafted(kernel, target)
+        draft = drawn(kernel, target)
     except Illegal:
         return [kernel]
     whole = _taken(draft)
@@ -65,11 +67,11 @@ def _seconds(parts: Sequence[Kernel], target: Target) -> float:
     makers, readers = makers_apart(parts)
     layouts = dict[Buffer, Layout]()
     try:
-        drafts = [drafted(reader, target) for reader in readers]
+        drafts = [drawn(reader, target) for reader in readers]
         for reader, draft in zip(readers, drafts if makers else []):
             chosen = draft.finish()[1].layouts
             layouts |= {b: chosen.get(b.name, ()) for b in reader.buffers}
-        drafts += [drafted(e, target) for maker in makers for e in laid_out(maker, layouts)]
+        drafts += [drawn(e, target) for maker in makers for e in laid_out(maker, layouts)]
     except Illegal:
         return inf
     return sum(map(_taken, drafts))
@@ -91,6 +93,10 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     if across if threads else draft.operands:  # lanes along a sum; each unit makes some for itself
         for value in products:
             yield from operands_before(kernel, value)
+    pairs = (draft.facts.pair(v) for v in draft.found.group)
+    if threads and any(pair and pair[0].rows > 1 for pair in pairs):
+        merged = images_as_rows(kernel)
+        yield from [[merged]] * (merged.axes != kernel.axes)
     if threads or _walked_badly(draft):
         yield from _behind_sums(kernel)
 

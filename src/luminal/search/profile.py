@@ -28,6 +28,8 @@ class Program(Protocol):
 
     def trace(self) -> Sequence[Any]: ...
 
+    def inspected(self) -> Any: ...
+
 
 @dataclass(frozen=True)
 class Profiled:
@@ -59,7 +61,16 @@ class Profiled:
         )
 
 
-def profiled(
+def profiled(program: Program, repeat: int = 20) -> list[Profiled]:
+    """The kernels of a run beside the rates of its device, measured now; none on the reference
+    device."""
+    seen = program.inspected()
+    if seen is None:
+        return []
+    return beside(program, seen.backend.target(seen.threads), seen.rates(), repeat)
+
+
+def beside(
     program: Program, target: Target, rates: Mapping[str, float], repeat: int = 20
 ) -> list[Profiled]:
     """The kernels of a run, the costliest first, at the sizes of the last run. Kernels are timed
@@ -95,6 +106,6 @@ def _by_thread(program: Program) -> dict[str, tuple[float, ...]]:
 def profile(program: Program, target: Target, rates: Mapping[str, float]) -> str:
     """A line for each kernel: calls, microseconds of a call, share of the run, rates and share of
     the roofline."""
-    rows = profiled(program, target, rates)
+    rows = beside(program, target, rates)
     whole = sum(row.seconds for row in rows)
     return "\n".join([COLUMNS, *map(str, rows), f"all kernels: {1e6 * whole:.1f} us"])

@@ -1,12 +1,14 @@
 """Training, outside the compiler: derivatives and updates are recorded like anything else.
 
-Reverse mode (`backward`, `vjp`), forward mode (`jvp`), both of results of themselves, `checkpoint`;
-optimizers, schedules and clipping; `Step` makes one program of it all, `Trainer` runs it on data.
+Reverse mode (`backward`, `vjp`), forward mode (`jvp`), both of results of themselves, `checkpoint`,
+`custom` rules; optimizers, schedules and clipping; `Step` makes one program of it all, `Trainer`
+runs it on data.
 """
 
 from .autograd import backward, jvp, stop_gradient, vjp
 from .checkpoint import checkpoint
 from .clipping import clip_norm, clip_value, norm
+from .custom import custom
 from .data import Batches
 from .log import Record
 from .losses import contrastive_loss, dice_loss, focal_loss, linear_cross_entropy
@@ -39,6 +41,7 @@ __all__ = [
     "constant",
     "contrastive_loss",
     "cosine",
+    "custom",
     "dice_loss",
     "focal_loss",
     "jvp",

@@ -21,6 +21,8 @@ from ..ops.base import full_like
 from . import loops
 from .checkpoint import again, instead_of
 from .composites import composite
+from .custom import NAME as CUSTOM
+from .custom import rule as rule_of
 from .rules import STRUCTURAL, Change, Structural, changes
 
 
@@ -140,6 +142,8 @@ class Walk:
         """An elementwise row, or a pair of directions."""
         known = self.composites.get(node)
         if known is not None:
+            if known.name == CUSTOM:
+                return rule_of(*known.options)
             instead = instead_of(known)
             return composite(known) if instead is None else _other(*instead)
         row = changes(node)

@@ -53,10 +53,16 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 def again(x: Tensor) -> Tensor:
     """x under another name: what is made of it is made anew. Derivatives pass, other than through
     one cast to the own dtype (`stop_gradient`)."""
-    inner = x.graph.apply("cast", [x], x.dtype)
-    outer = x.graph.apply("cast", [inner], x.dtype)
-    x.graph.composites[outer.node] = Composite("again", (x.node,))
-    return outer
+    return named(x, Composite("again", (x.node,)))
+
+
+def named(x: Tensor, known: Composite) -> Tensor:
+    """x under a name that nothing else has, as the result of this."""
+    name = x.graph.apply("cast", [x], x.dtype)
+    while True:
+        name = x.graph.apply("cast", [name], x.dtype)
+        if x.graph.composites.setdefault(name.node, known) == known:
+            return name
 
 
 def instead_of(known: Composite) -> Instead | None:

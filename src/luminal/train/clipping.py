@@ -8,6 +8,7 @@ from typing import TypeAlias
 from .. import ops
 from ..graph.dtype import f32, f64
 from ..graph.tensor import Tensor
+from .limits import check
 
 Clip: TypeAlias = Callable[[Sequence[Tensor]], list[Tensor]]
 
@@ -19,6 +20,7 @@ def clip_norm(most: float) -> Clip:
     >>> train.clip_norm(1.0)([cx.constant([3.0, 4.0])])[0].numpy().round(3)
     array([0.6, 0.8], dtype=float32)
     """
+    check("clip_norm", most)
 
     def clip(gradients: Sequence[Tensor]) -> list[Tensor]:
         scale = ops.minimum(most / (norm(gradients) + 1e-6), 1.0)
@@ -33,6 +35,7 @@ def clip_value(most: float) -> Clip:
     >>> train.clip_value(1.0)([cx.constant([3.0, -0.5])])[0].numpy()
     array([ 1. , -0.5], dtype=float32)
     """
+    check("clip_value", most)
     return lambda gradients: [ops.clamp(g, -most, most) for g in gradients]
 
 

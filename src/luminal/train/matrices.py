@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -33,6 +35,9 @@ class Adafactor(Optimizer):
     d: float = 1.0
     weight_decay: float = 0.0
     slots: ClassVar[tuple[str, ...]] = ("row", "column", "square")
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "beta2_decay": (-inf, 1e-9), "d": (1, inf)
+    }  # fmt: skip
 
     def slots_of(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         if len(shape) < 2:
@@ -83,6 +88,7 @@ class Muon(Optimizer):
     eps: float = 1e-7
     steps: int = 5
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {"coefficients": (-inf, inf)}
 
     def slots_of(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         if len(shape) != 2:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import inf
 from typing import ClassVar, TypeAlias
 
 from .. import ops
+from ..errors import InputError
 from ..graph.tensor import Tensor
+from .limits import check
 from .schedules import Schedule, constant
 
 Slots: TypeAlias = Mapping[str, Tensor]
@@ -37,7 +40,8 @@ class Moment:
 @dataclass(frozen=True)
 class Optimizer(ABC):
     """lr: the learning rate, a number or a schedule. slots: names of what is remembered of each
-    parameter: tensors of its shape that start at 0.
+    parameter: tensors of its shape that start at 0. limits: of other numbers than 0 .. inf, the
+    upper one excluded.
 
     >>> train.Adam(lr=train.cosine(1e-3, 1000)).slots
     ('mean', 'square')
@@ -45,6 +49,16 @@ class Optimizer(ABC):
 
     lr: float | Schedule
     slots: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {"betas": (0, 1), "alpha": (0, 1)}
+
+    def __post_init__(self) -> None:
+        """Raises InputError for a number that is out of its limits: mostly, below 0."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            for number in value if isinstance(value, (tuple, list)) else (value,):
+                if not (callable(number) or isinstance(number, bool) or number is None):
+                    name = f"{type(self).__name__}: {field.name}"
+                    check(name, number, *self.limits.get(field.name, (0.0, inf)))
 
     @abstractmethod
     def update(self, p: Tensor, g: Tensor, slots: Slots, at: Moment) -> Updated:
@@ -79,6 +93,11 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
     nesterov: bool = False
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and not self.momentum:
+            raise InputError("SGD: nesterov needs a momentum")
 
     @property
     def remembered(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from .. import ops
 from ..graph.dtype import i64
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
+from .limits import check
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class LossScale:
     growth: float = 2.0
     backoff: float = 0.5
     interval: int = 2000
+
+    def __post_init__(self) -> None:
+        check("LossScale: initial", self.initial, 1e-30)
+        check("LossScale: growth", self.growth, 1.0)
+        check("LossScale: backoff", self.backoff, 1e-30, 1.0)
+        check("LossScale: interval", self.interval, 1)
 
 
 class Scaled:

@@ -14,6 +14,7 @@ from .. import ops
 from ..errors import InputError
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
+from .limits import check
 
 Schedule: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -24,6 +25,7 @@ def constant(rate: float) -> Schedule:
     >>> train.constant(0.1)(cx.constant([0.0, 5.0])).numpy().round(3)
     array([0.1, 0.1], dtype=float32)
     """
+    check("constant: rate", rate)
     return lambda step: full_like(step, rate)
 
 
@@ -33,7 +35,7 @@ def linear(first: float, last: float, steps: int) -> Schedule:
     >>> train.linear(1.0, 0.0, 10)(cx.constant([0.0, 5.0, 20.0])).numpy().round(3)
     array([1. , 0.5, 0. ], dtype=float32)
     """
-    _check(steps)
+    _check(steps, first, last)
     return lambda step: first + (last - first) * _share(step, steps)
 
 
@@ -43,7 +45,7 @@ def cosine(rate: float, steps: int, last: float = 0.0) -> Schedule:
     >>> train.cosine(1.0, 10)(cx.constant([0.0, 5.0, 10.0])).numpy().round(3)
     array([1. , 0.5, 0. ], dtype=float32)
     """
-    _check(steps)
+    _check(steps, rate, last)
     return lambda step: last + (rate - last) * 0.5 * (1.0 + ops.cos(_share(step, steps) * math.pi))
 
 
@@ -74,6 +76,7 @@ def one_cycle(
     top = rise * steps - 1.0
     if not 0.0 < top < steps - 1.0:
         raise InputError(f"one_cycle: {rise} of {steps} steps leaves no step to rise or to fall")
+    _check(steps, rate, first, last)
     low, end = rate / first, rate / (first * last)
 
     def at(step: Tensor) -> Tensor:
@@ -93,6 +96,8 @@ def _share(step: Tensor, steps: int) -> Tensor:
     return ops.minimum(step / float(steps), 1.0)
 
 
-def _check(steps: int) -> None:
+def _check(steps: int, *numbers: float) -> None:
+    for number in numbers:
+        check("a schedule's number", number)
     if steps < 1:
         raise InputError(f"a schedule takes at least one step, not {steps}")

@@ -16,6 +16,7 @@ from ..graph.tensor import Tensor
 from .autograd import backward
 from .budget import settle
 from .clipping import Clip
+from .limits import check
 from .narrow import BLOCK, Narrow
 from .optimizers import Moment, Optimizer
 from .scaling import LossScale, Scaled, all_finite
@@ -69,6 +70,8 @@ class Step:
         self.loss, self.graph = loss, loss.graph
         self.parameters = list(parameters)
         self._check(accumulate)
+        if ema is not None:
+            check("ema", ema, 0.0, 1.0)
         self._masters, self._ema, self._narrow = masters, ema, narrow
         self.slots: dict[str, Tensor] = {}
         self.averages: dict[Tensor, Tensor] = {}

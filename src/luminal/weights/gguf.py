@@ -56,6 +56,10 @@ class GGUFTensor:
         """The values: floats as they are stored, blocks as f32."""
         return dequantise(self.type, self.raw, self.shape)
 
+    def take(self, rows: np.ndarray) -> GGUFTensor:
+        """Some rows of a matrix, in this order."""
+        return replace(self, shape=(len(rows), *self.shape[1:]), raw=self.raw[rows])
+
     def rows(self, start: int, end: int) -> GGUFTensor:
         """A part of it along the first dimension: of a matrix, or of a vector of floats."""
         shape = (end - start, *self.shape[1:])

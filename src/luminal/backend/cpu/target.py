@@ -32,6 +32,7 @@ import json, llvmlite.binding as llvm
 print(json.dumps([llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()]))
 """
 ASK_SECONDS = 30.0
+STREAMING = 4  # threads of which each adds to what memory delivers
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,14 @@ def host(threads: int = 1) -> Target:
     """This machine."""
     if threads < 1:
         raise DeviceError(f"threads must be at least 1, not {threads}")
-    return replace(_host(), threads=threads)
+    bandwidth = Target.bandwidth * min(threads, STREAMING)
+    return replace(_host(), threads=threads, bandwidth=bandwidth)
 
 
 def fingerprint(target: Target) -> str:
     """What generated code and its speed depend on, as text: never the name of the CPU."""
     wanted = machine(target)
-    plain = replace(target, threads=1, hint=0)
+    plain = replace(target, threads=1, hint=0, bandwidth=Target.bandwidth)
     return f"{wanted.triple} {wanted.level} {wanted.features} {plain!r}"
 
 

@@ -21,7 +21,6 @@ PRODUCTS = {
     "mma_bf16": ml_dtypes.bfloat16, "mma_f16": np.float16, "mma_tf32": np.float32,
     "mma_s8": np.int8, "mma_e4m3": ml_dtypes.float8_e4m3fn, "mma_e5m2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
-SHUFFLES = ("lane_xor", "lane_down", "lane_up", "lane_of")
 TYPES = "".join(f"typedef {kind} {name};\n" for name, kind in text.CUDA.types.items())
 
 
@@ -62,7 +61,7 @@ def complete(body: str, names: Sequence[str]) -> str:
 def checks(arch: str, seed: int = 0) -> Iterator[Check]:
     """Those that an architecture has."""
     rng = np.random.default_rng(seed)
-    made = (*_products(rng), *_matrices(rng), *_shuffles(rng), _copy(rng), *_staged(rng),
+    made = (*_products(rng), *_matrices(rng), _exchange(rng), _copy(rng), *_staged(rng),
             *_conversions(rng))  # fmt: skip
     yield from (check for check in made if check.runs_on(arch))
 
@@ -159,16 +158,15 @@ def _staged(rng: np.random.Generator) -> Iterator[Check]:
             yield replace(made, threads=128, shared=8192 + 128 * n)
 
 
-def _shuffles(rng: np.random.Generator) -> Iterator[Check]:
-    for name in SHUFFLES:
-        values, numbers = rng.standard_normal(LANES).astype(np.float32), (0, 1, 5, 16, 31)
-        wanted = np.stack([FUNCTIONS[name].specification(values, n) for n in numbers])
-        yield _check(
-            name, "buffer<f32> X, buffer<i32> N, buffer<f32> Y",
-            f"""f32 x = X[lane];
-            for (int n = 0; n < {len(numbers)}; n++) Y[n * 32 + lane] = {name}(x, (i32)N[n]);""",
-            [name], [values, np.array(numbers, np.int32), np.zeros_like(wanted)], wanted,
-        )  # fmt: skip
+def _exchange(rng: np.random.Generator) -> Check:
+    values, bits = rng.standard_normal(LANES).astype(np.float32), (0, 1, 5, 16, 31)
+    wanted = np.stack([FUNCTIONS["lane_xor"].specification(values, n) for n in bits])
+    return _check(
+        "lane_xor", "buffer<f32> X, buffer<i32> N, buffer<f32> Y",
+        f"""f32 x = X[lane];
+        for (int n = 0; n < {len(bits)}; n++) Y[n * 32 + lane] = lane_xor(x, (i32)N[n]);""",
+        ["lane_xor"], [values, np.array(bits, np.int32), np.zeros_like(wanted)], wanted,
+    )  # fmt: skip
 
 
 def _conversions(rng: np.random.Generator) -> Iterator[Check]:

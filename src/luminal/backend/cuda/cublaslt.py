@@ -1,17 +1,15 @@
 """cuBLASLt, where it is found at run time: one more way to multiply matrices (`lowering/library.py`
 says which kernels it computes, and a search whether it is the fastest).
 
-The text of such a kernel is the arithmetic on its run-time sizes, as JSON behind a comment; it is
-done on the host when the kernel is launched.
+Such a kernel has no text: the arithmetic of its program is done on the host when it is launched.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
-from ...graph.dtype import dtype, i64
-from ...graph.scalars import compute
-from ...kernel.program import Instruction, Parallel, Program, Statement, Val
+from ...graph.dtype import DType
+from ...kernel.program import Instruction, Program
 from ...lowering.library import GEMM
+from .. import text
 
-MARK = b"// cuBLASLt "
+MARK = "// cuBLASLt "
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll",
          "cublasLt64_12.dll")  # fmt: skip
 FOLDERS = ("nvidia/cu13/lib", "nvidia/cublas/lib", "nvidia/cu13/bin")  # of wheels
@@ -34,37 +32,11 @@ COMPUTE_F32, TURN_FIRST, TURN_SECOND, BATCH, STRIDE = 68, 3, 4, 5, 6
 WORKSPACE = 32 << 20  # bytes: what NVIDIA recommends for sm_90
 
 
-def text_of(program: Program) -> bytes | None:
-    """What a call of the library is kept as; None for a program that is a kernel of its own."""
-    (units,) = [s for s in program.body if isinstance(s, Parallel)]
-    before = [s for s in program.body if s is not units]
-    inside = [s for s in _instructions([*before, *units.body])]
-    if not inside or inside[-1].op != GEMM:
-        return None
-    call = inside.pop()
-    memories = program.memories
-    kinds = [memories[a.memory].dtype.name for a in call.args[:3]]
-    order = [b.name for b in program.buffers]
-    found = {
-        "unit": units.var.name, "count": _told(units.count), "sizes": program.sizes,
-        "steps": [[s.out.name, s.op, s.out.dtype.name if s.out.dtype else "",
-                   [_told(a) for a in s.args]] for s in inside if s.out],
-        "places": [order.index(a.memory) for a in call.args[:3]],
-        "numbers": [_told(a) for a in call.args], "turned": call.attrs, "kinds": kinds,
-    }  # fmt: skip
-    return MARK + json.dumps(found).encode()
-
-
-def _instructions(body: Sequence[Statement]) -> list[Instruction]:
-    return [s for s in body if isinstance(s, Instruction)]
-
-
-def _told(val: Val) -> list[str]:
-    """A number, or what is known by a name."""
-    if val.literal:
-        assert val.dtype is not None
-        return [val.name, val.dtype.name]
-    return ["0", i64.name] if val.name.startswith("%p_") else [val.name]
+def call_of(program: Program) -> Instruction | None:
+    """Its call of the library; None for a program that is a kernel of its own."""
+    _, loop = text.shared_out(program)
+    last = loop.body[-1] if loop.body else None
+    return last if isinstance(last, Instruction) and last.op == GEMM else None
 
 
 @dataclass(frozen=True)
@@ -82,53 +54,27 @@ class Product:
     count: int
 
 
-class Call:
-    """A kernel that the library computes."""
-
-    def __init__(self, code: bytes) -> None:
-        made = json.loads(code.removeprefix(MARK))
-        self._made: Mapping[str, Any] = made
-        self.buffers: Sequence[int] = made["places"]
-        self.kinds: Sequence[str] = made["kinds"]
-
-    def products(self, sizes: Sequence[int]) -> list[Product]:
-        """Those of a launch: one, of a batch that is evenly apart, or many."""
-        made = self._made
-        known: dict[str, Any] = {
-            f"%d_{n}": i64.numpy.type(s) for n, s in zip(made["sizes"], sizes, strict=True)
-        }
-
-        def value(told: Sequence[str]) -> Any:
-            return known[told[0]] if len(told) == 1 else dtype(told[1]).numpy.type(int(told[0]))
-
-        def work(steps: Sequence[Any]) -> None:
-            for out, op, kind, args in steps:
-                if any(len(a) == 1 and a[0] not in known for a in args):
-                    continue  # of the unit
-                known[out] = (
-                    value(args[0]) + value(args[1]).astype(np.int64) if op == "offset"
-                    else compute(op, dtype(kind), *map(value, args))
-                )  # fmt: skip
-
-        work(made["steps"])
-        count = int(value(made["count"]))
-        if not count:
-            return []
-        known[made["unit"]] = np.arange(count)
-        work(made["steps"])
-        rows = np.stack([np.broadcast_to(value(told), (count,)) for told in made["numbers"]])
-        turned = tuple(map(bool, made["turned"]))
-        steps = np.diff(rows, axis=1)
-        if count == 1 or ((steps == steps[:, :1]).all() and not steps[3:].any()):
-            strides = steps[:3, 0] if count > 1 else np.zeros(3, np.int64)
-            return [_product(rows[:, 0], turned, strides, count)]
-        return [_product(rows[:, unit], turned, np.zeros(3, np.int64), 1) for unit in range(count)]
+def products(program: Program, sizes: Sequence[int]) -> list[Product]:
+    """Those of a launch: one, of a batch that is evenly apart, or many."""
+    before, loop = text.shared_out(program)
+    known = text.computed(before, text.sizes_of(program, sizes))
+    count = int(text.value(loop.count, known))
+    if not count:
+        return []
+    inside = [s for s in loop.body if isinstance(s, Instruction)]
+    known = text.computed(inside, known | {loop.var.name: np.arange(count)})
+    call = inside[-1]
+    rows = np.stack([np.broadcast_to(text.value(a, known), (count,)) for a in call.args])
+    steps = np.diff(rows, axis=1)
+    if count > 1 and (steps == steps[:, :1]).all() and not steps[3:].any():
+        return [_product(rows[:, 0], call, steps[:3, 0], count)]
+    return [_product(row, call, (0, 0, 0), 1) for row in rows.T]
 
 
-def _product(row: Any, turned: tuple[bool, ...], strides: Any, count: int) -> Product:
-    places, (m, n, k), leading = row[:3], row[3:6], row[6:]
-    return Product(int(m), int(n), int(k), tuple(map(int, leading)), turned,
-                   tuple(map(int, places)), tuple(map(int, strides)), count)  # fmt: skip
+def _product(row: Any, call: Instruction, strides: Any, count: int) -> Product:
+    (*places, m, n, k), leading = map(int, row[:6]), tuple(map(int, row[6:]))
+    turned, apart = tuple(map(bool, call.attrs)), tuple(map(int, strides))
+    return Product(m, n, k, leading, turned, tuple(places), apart, count)
 
 
 class CublasLt:
@@ -147,12 +93,12 @@ class CublasLt:
             raise DeviceError(f"{name} failed: status {status}")
 
     def multiply(
-        self, product: Product, kinds: Sequence[str], addresses: Sequence[int], workspace: int,
+        self, p: Product, kinds: Sequence[DType], addresses: Sequence[int], workspace: int,
         stream: int,
     ) -> None:  # fmt: skip
-        """addresses: of the buffers a, b and c. Matrices of the library are columns: it is given
-        the transposed product, c' = b' a'. Raises DeviceError."""
-        p, made = product, ctypes.c_void_p()
+        """kinds, addresses: of the buffers a, b and c. Matrices of the library are columns: it is
+        given the transposed product, c' = b' a'. Raises DeviceError."""
+        made = ctypes.c_void_p()
         self._call("cublasLtMatmulDescCreate", ctypes.byref(made), COMPUTE_F32, KINDS["f32"])
         layouts: list[ctypes.c_void_p] = []
         try:
@@ -163,9 +109,9 @@ class CublasLt:
             shapes = ((p.k, p.m) if not p.turned[0] else (p.m, p.k),
                       (p.n, p.k) if not p.turned[1] else (p.k, p.n), (p.n, p.m))  # fmt: skip
             for number, shape in enumerate(shapes):
-                layouts.append(self._layout(p, number, shape, KINDS[kinds[number]]))
+                layouts.append(self._layout(p, number, shape, KINDS[kinds[number].name]))
             a, b, c = (
-                ctypes.c_void_p(address + place * dtype(kind).bytes)
+                ctypes.c_void_p(address + place * kind.bytes)
                 for address, place, kind in zip(addresses, p.places, kinds, strict=True)
             )
             one, none = ctypes.c_float(1), ctypes.c_float(0)

@@ -43,12 +43,11 @@ class Cubin:
 
 @dataclass
 class Kernel:
-    """`function` is loaded when it is first launched. call: of a library, instead."""
+    """`function` is loaded when it is first launched; a call of a library has none."""
 
     code: bytes
     program: Program | Joined
     function: Any = None
-    call: cublaslt.Call | None = None
 
 
 class Cuda(Counted):
@@ -103,14 +102,15 @@ class Cuda(Counted):
         return tuple(NAMES.values()) if here else ()
 
     def render(self, program: Program, target: Target) -> str:
-        called = cublaslt.text_of(program)
-        return called.decode() if called is not None else text.render(program, DIALECT)
+        if cublaslt.call_of(program) is not None:
+            return cublaslt.MARK + text.kernel_name(program)
+        return text.render(program, DIALECT)
 
     def build(self, texts: Sequence[str], target: Target) -> list[Cubin]:
         if self._compile is not None or not nvrtc.available():
             return [Cubin(None, each.encode()) for each in texts]
         return [
-            Cubin(None if called(each) else nvrtc.pool().compiled(each, self.arch), each.encode())
+            Cubin(None if called(each) else nvrtc.begun(each, self.arch), each.encode())
             for each in texts
         ]
 
@@ -118,18 +118,8 @@ class Cuda(Counted):
         gpu = f"{self._driver.name} driver {self._driver.version} " if self._driver else ""
         return f"cuda {self.arch} {gpu}{target!r}"
 
-    def needs(self, target: Target) -> tuple[str, ...]:
-        return ()  # said when it is run: programs for other machines may be compiled
-
-    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
-        return ()
-
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
-        made = [Kernel(code, program) for code, program in zip(codes, programs, strict=True)]
-        for kernel in made:
-            if kernel.code.startswith(cublaslt.MARK):
-                kernel.call = cublaslt.Call(kernel.code)
-        return made
+        return [Kernel(code, program) for code, program in zip(codes, programs, strict=True)]
 
     # ---- memory
 
@@ -160,24 +150,26 @@ class Cuda(Counted):
     def launch(
         self, kernel: Kernel, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
     ) -> None:
-        if kernel.call is not None:
-            self._call(kernel.call, buffers, sizes)
+        program = kernel.program
+        if isinstance(program, Program) and kernel.code.startswith(cublaslt.MARK.encode()):
+            self._call(program, buffers, sizes)
             return
-        shape = launch_shape(kernel.program, sizes, self._multiprocessors)
+        shape = launch_shape(program, sizes, self._multiprocessors)
         if kernel.function is None:
-            name = text.kernel_name(kernel.program)
+            name = text.kernel_name(program)
             kernel.function = self.driver.function(self._cubin(kernel.code), name, shape.shared)
         arguments = [*(b.address for b in buffers), *sizes, workspace.address]
-        together = isinstance(kernel.program, Joined)
         self.driver.launch(kernel.function, shape.blocks, shape.threads, shape.shared, arguments,
-                           together)  # fmt: skip
+                           together=isinstance(program, Joined))  # fmt: skip
 
-    def _call(self, call: cublaslt.Call, buffers: Sequence[Memory], sizes: Sequence[int]) -> None:
-        library = cublaslt.opened()
+    def _call(self, program: Program, buffers: Sequence[Memory], sizes: Sequence[int]) -> None:
+        library, call = cublaslt.opened(), cublaslt.call_of(program)
+        assert call is not None
         room = self.driver.scratch(cublaslt.WORKSPACE)
-        addresses = [buffers[number].address for number in call.buffers]
-        for product in call.products(sizes):
-            library.multiply(product, call.kinds, addresses, room.address, self.driver.stream)
+        held = {b.name: (b.dtype, at.address) for b, at in zip(program.buffers, buffers)}
+        kinds, addresses = zip(*(held[a.memory] for a in call.args[:3]))
+        for product in cublaslt.products(program, sizes):
+            library.multiply(product, kinds, addresses, room.address, self.driver.stream)
 
     def _cubin(self, code: bytes) -> bytes:
         if self._compile is not None:
@@ -222,7 +214,7 @@ class Cuda(Counted):
 
 def called(source: str) -> bool:
     """A kernel is a call of a library."""
-    return source.encode().startswith(cublaslt.MARK)
+    return source.startswith(cublaslt.MARK)
 
 
 def for_arch(arch: str) -> Cuda:

@@ -5,20 +5,19 @@ NVRTC compiles one text at a time in a process, so several processes share the w
 
 from __future__ import annotations
 
+import atexit
 import functools
-import queue
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from ... import cores
-from ...children import Child, Lost, serve
+from ...children import Pool, serve
 from ...errors import CompileError, DeviceError, to_install
 
 OPTIONS = ("-std=c++17", "--ptxas-options=-v", "--minimal")
-SECONDS = 300.0
 PROCESSES = 16
 
 
@@ -105,56 +104,23 @@ def _described(code: bytes, log: str) -> Built:
 # ---- several at a time
 
 
-class Pool:
-    """Processes that compile, started when they are needed, ended by `close`."""
-
-    def __init__(self, processes: int) -> None:
-        self._threads = ThreadPoolExecutor(processes, "luminal-nvrtc")
-        self._children: queue.SimpleQueue[Child] = queue.SimpleQueue()
-        self._made: list[Child] = []
-
-    def compiled(self, source: str, arch: str, kind: str = "cubin") -> Future[Built]:
-        """As `compiled`, in another process."""
-        return self._threads.submit(self._ask, source, arch, kind)
-
-    def _ask(self, *message: str) -> Built:
-        try:
-            child = self._children.get_nowait()
-        except queue.Empty:
-            child = Child(__name__)
-            self._made.append(child)
-        try:
-            try:
-                found = child.ask(SECONDS, *message)
-            except Lost:  # where memory is short the system ends processes; it starts anew
-                found = child.ask(SECONDS, *message)
-            assert isinstance(found, Built)
-            return found
-        except Lost as lost:
-            raise CompileError(f"NVRTC's process was lost twice: {lost}") from lost
-        finally:
-            self._children.put(child)
-
-    def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
-        for child in self._made:
-            child.stop()
-
-
 @functools.cache
 def pool() -> Pool:
     """One for this process."""
-    import atexit
-
-    made = Pool(min(PROCESSES, cores.count()))
+    made = Pool(min(PROCESSES, cores.count()), __name__)
     atexit.register(made.close)
     return made
+
+
+def begun(source: str, arch: str, kind: str = "cubin") -> Future[Built]:
+    """As `compiled`, in another process."""
+    return pool().submit(source, arch, kind)
 
 
 def all_compiled(sources: Sequence[str], arch: str, kind: str = "cubin") -> list[Built]:
     """Several texts at once. Raises CompileError, DeviceError."""
     library()
-    return [future.result() for future in [pool().compiled(s, arch, kind) for s in sources]]
+    return [future.result() for future in [begun(source, arch, kind) for source in sources]]
 
 
 def resources(sources: Sequence[str], arch: str) -> list[dict[str, int]]:

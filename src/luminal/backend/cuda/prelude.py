@@ -168,15 +168,9 @@ def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> 
     )  # fmt: skip
 
 
-def shuffled(source: Callable[[np.ndarray, int], np.ndarray]) -> Callable[..., np.ndarray]:
-    """(values, n) -> the values of other lanes; of one's own where there is no such lane."""
-
-    def specification(values: np.ndarray, number: int) -> np.ndarray:
-        lanes = np.arange(LANES)
-        found = source(lanes, number)
-        return values[np.where((found >= 0) & (found < LANES), found, lanes)]
-
-    return specification
+def exchanged(values: np.ndarray, bit: int) -> np.ndarray:
+    """The values of the lanes whose numbers differ in a bit."""
+    return values[np.arange(LANES) ^ bit]
 
 
 def copied(to: np.ndarray, source: np.ndarray, count: int) -> np.ndarray:
@@ -254,11 +248,8 @@ def _staged(name: str, types: str, columns: int) -> str:
     )  # fmt: skip
 
 
-def _shuffle(name: str, intrinsic: str) -> str:
-    return (
-        f"template <class T> __device__ inline T {name}(T value, int n)"
-        f" {{ return {intrinsic}(0xffffffffu, value, n); }}"
-    )
+_EXCHANGE = """template <class T> __device__ inline T lane_xor(T value, int n)
+{ return __shfl_xor_sync(0xffffffffu, value, n); }"""
 
 
 def _functions() -> Iterable[Function]:
@@ -287,13 +278,7 @@ def _functions() -> Iterable[Function]:
     yield Function("copies_fence", _FENCE, unchanged, "sm_90a")
     yield Function("products_wait", _PRODUCTS_WAIT, unchanged, "sm_90a")
     yield Function("products_done", _PRODUCTS_DONE, unchanged, "sm_90a")
-    for name, intrinsic, source in (
-        ("lane_xor", "__shfl_xor_sync", lambda lanes, n: lanes ^ n),
-        ("lane_down", "__shfl_down_sync", lambda lanes, n: lanes + n),
-        ("lane_up", "__shfl_up_sync", lambda lanes, n: lanes - n),
-        ("lane_of", "__shfl_sync", lambda lanes, n: 0 * lanes + n % LANES),
-    ):
-        yield Function(name, _shuffle(name, intrinsic), shuffled(source), "sm_75")
+    yield Function("lane_xor", _EXCHANGE, exchanged, "sm_75")
 
 
 COLUMNS = (64, 128, 256)  # of a product of tiles
@@ -323,6 +308,7 @@ STAGED = tuple(
 )  # fmt: skip
 DIALECT = replace(
     text.CUDA,
+    header=text.CUDA.header + text_of(["lane_xor"]),
     matrices={i.part: (i.function, text_of([i.function])) for i in (*INSTRUCTIONS, *STAGED)},
     staging={
         op: (form, {name: text_of([name]) for name in re.findall(r"\w+_\w+", form)})

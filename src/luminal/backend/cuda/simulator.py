@@ -50,11 +50,6 @@ ARCH = "sm_90a"  # that it is like
 LIKE = replace(like(ARCH), multiprocessors=MULTIPROCESSORS, bandwidth=MULTIPROCESSORS * BANDWIDTH)
 
 
-@dataclass(frozen=True)
-class Text:
-    code: bytes
-
-
 class Slot(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("number", ctypes.c_longlong),
                 ("shadows", ctypes.c_void_p))  # fmt: skip
@@ -121,9 +116,6 @@ class Simulator(Counted):
 
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, self.dialect)
-
-    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
-        return [Text(each.encode()) for each in texts]
 
     def fingerprint(self, target: Target) -> str:
         return f"{self.dialect.name}:sim {target!r}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,6 @@ WARP = 32  # work-items that work on a unit together
 GROUP = 64  # of a group on a GPU where each has units of its own; a CPU takes groups of one
 GROUPS = 4  # of a compute unit
 SHARED = 48 << 10  # bytes of a group's memory, at most
-
-
-@dataclass(frozen=True)
-class Text:
-    code: bytes
 
 
 class OpenCL(Accelerator):
@@ -64,17 +59,11 @@ class OpenCL(Accelerator):
     def render(self, program: Program, target: Target) -> str:
         return text.render(program, self._dialect)
 
-    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
-        return [Text(each.encode()) for each in texts]
-
     def fingerprint(self, target: Target) -> str:
         return f"{self.name} {self._device.driver_version} {replace(target, hint=0)!r}"
 
     def needs(self, target: Target) -> tuple[str, ...]:
         return (self.name,)
-
-    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
-        return tuple(need for need in needs if need != self.name)
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Any]:
         """Built together: a driver takes about a second for each text that it is given."""
@@ -138,7 +127,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def device() -> OpenCL:
-    """The first GPU there is, else the first device. Raises DeviceError."""
+    """The first GPU that builds a kernel, else the first such device. Raises DeviceError."""
     try:
         import pyopencl
     except ImportError as error:
@@ -152,8 +141,13 @@ def device() -> OpenCL:
             "no OpenCL platform is found: install the driver of your GPU, or the one for CPUs "
             f"that comes with {to_install('opencl')}"
         )
-    chosen = min(found, key=lambda d: not d.type & pyopencl.device_type.GPU)
-    try:
-        return OpenCL(pyopencl, chosen)
-    except pyopencl.Error as error:
-        raise DeviceError(f"the OpenCL device {chosen.name!r} cannot be used: {error}") from error
+    refused = []
+    for each in sorted(found, key=lambda d: not d.type & pyopencl.device_type.GPU):
+        try:
+            made = OpenCL(pyopencl, each)
+            made._program(b"__kernel void k(__global int* a) { a[0] = 1; }")
+            return made
+        except (pyopencl.Error, CompileError) as error:  # PoCL 3.0 knows no CPU later than Zen 3
+            refused.append(f"{each.name.strip()}: {error}")
+    raise DeviceError("no OpenCL device can be used: install a driver that knows yours, for CPUs "
+                      f"such as Debian's pocl-opencl-icd: {'; '.join(refused)}")  # fmt: skip

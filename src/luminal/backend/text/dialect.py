@@ -86,23 +86,13 @@ class Dialect:
         return f"{begin}{{\n#if {where}\n  {bodies[name]}\n#else\n {ours}\n#endif\n}}"
 
 
-_COPIED = "".join(
-    f"static inline {to} {name}({of} a)"
-    f" {{ {to} b; __builtin_memcpy(&b, &a, sizeof b); return b; }}\n"
-    for name, to, of in (
-        ("bits_f32", "u32", "f32"), ("bits_f64", "u64", "f64"),
-        ("f32_of", "f32", "u32"), ("f64_of", "f64", "u64"),
-    )
-)  # fmt: skip
 C = Dialect(
     "c",
-    "#define bool _Bool\n#define INFINITY __builtin_inff()\n"
-    + "".join(f"{t} {n}({', '.join([t] * k)});\n"
-              for k, names in ((1, "sqrt exp2 log2 sin cos floor ceil trunc rint fabs"),
-                               (2, "fmod copysign"), (3, "fma"))
-              for call in names.split()
-              for t, n in (("double", call), ("float", f"{call}f")))
-    + _COPIED,
+    "#include <math.h>\n#include <stdbool.h>\n" + "".join(
+        f"#define {name}(a) ((union {{ {of} x; {to} y; }}){{ a }}.y)\n"
+        for name, to, of in (("bits_f32", "u32", "f32"), ("bits_f64", "u64", "f64"),
+                             ("f32_of", "f32", "u32"), ("f64_of", "f64", "u64"))
+    ),
     LONG, "static inline", "void", "worker", "workers",
     parameters=("const i64 worker", "const i64 workers"),
 )  # fmt: skip
@@ -164,7 +154,7 @@ CUDA = Dialect(
     shared="buffer<{type}> {name} = shared_part<{type}>({at}, {count});",
     calls={**SUFFIXED, "mul": {"f32": "__fmul_rn", "f64": "__dmul_rn"}},  # of no fused operation
     group="blockIdx.x", groups="gridDim.x", thread="threadIdx.x", barrier="__syncthreads();",
-    exchange="__shfl_xor_sync(0xffffffffu, {value}, {bit})",
+    exchange="lane_xor({value}, {bit})",
     words=_WORDS, registers=1 << 16,
     atomics=_ATOMICS, wave="__syncwarp();", party="party_meets({number}, {threads});",
     shared_of="buffer<{type}> {name} = shared_part<{type}>({at} + party * {step}, {count});",

@@ -53,16 +53,20 @@ FLOAT = {
 }  # fmt: skip
 
 
+def bounds(dtype: DType) -> tuple[int, int, str, str]:
+    """(lowest, highest, the float from which on all is beyond, that below)."""
+    low, high = int(dtype.lowest), int(dtype.highest)
+    return low, high, repr(2.0 ** math.ceil(math.log2(high))), repr(float(low))
+
+
 def _saturate(source: str, dtype: DType) -> str:
     """Beyond the last number that fits, that one; NaN is 0."""
-    low, high = int(dtype.lowest), int(dtype.highest)
-    above = f"({source}){2.0 ** math.ceil(math.log2(high))!r}"
-    below = f"({source}){float(low)!r}"
+    low, high, above, below = bounds(dtype)
     least = f"({dtype.name}){low}" if low > -(1 << 63) else f"(-({dtype.name}){high} - 1)"
     most = f"({dtype.name}){high}" + "u" * (dtype.kind != "int")
     return (
         f"{dtype.name} sat_{source}_{dtype.name}({source} a) {{ if (a != a) return 0;"
-        f" if (a >= {above}) return {most}; if (a <= {below}) return {least};"
+        f" if (a >= ({source}){above}) return {most}; if (a <= ({source}){below}) return {least};"
         f" return ({dtype.name})a; }}"
     )
 

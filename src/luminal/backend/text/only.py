@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
-
-import numpy as np
 
 from ...errors import DeviceError
 from ...kernel.program import Program
@@ -19,11 +16,6 @@ from .launch import group_target
 from .render import render, workspace_bytes
 
 WORKERS = 1 << 16
-
-
-@dataclass(frozen=True)
-class Text:
-    code: bytes
 
 
 class TextOnly(Accelerator):
@@ -42,17 +34,8 @@ class TextOnly(Accelerator):
     def render(self, program: Program, target: Target) -> str:
         return render(program, self._dialect)
 
-    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
-        return [Text(each.encode()) for each in texts]
-
     def fingerprint(self, target: Target) -> str:
         return f"{self.name} {target!r}"
-
-    def needs(self, target: Target) -> tuple[str, ...]:
-        return ()
-
-    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
-        return ()
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[bytes]:
         return [*codes]
@@ -63,32 +46,12 @@ class TextOnly(Accelerator):
     def resources(self, texts: Sequence[str]) -> list[dict[str, int]]:
         return self._resources(texts)
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *given: Any, **named: Any) -> NoReturn:
         raise DeviceError(
             f'programs for device="{self.name}" are written, not run: sources() has their kernels'
         )
 
-    def allocate(self, size: int) -> Any:
-        self._refuse()
-
-    def write(self, buffer: Any, array: np.ndarray) -> None:
-        self._refuse()
-
-    def read(self, buffer: Any, array: np.ndarray) -> None:
-        self._refuse()
-
-    def copy(
-        self, target: Any, source: Any, size: int, target_at: int = 0, source_at: int = 0
-    ) -> None:
-        self._refuse()
-
-    def launch(
-        self, kernel: Any, buffers: Sequence[Any], sizes: Sequence[int], workspace: Any
-    ) -> None:
-        self._refuse()
-
-    def finish(self) -> None:
-        self._refuse()
+    allocate = write = read = copy = launch = finish = _refuse
 
 
 def metal() -> TextOnly:
@@ -103,8 +66,9 @@ def metal_target() -> Target:
 def hip(arch: str) -> TextOnly:
     """arch: as "gfx942". Raises DeviceError."""
     if not arch.startswith("gfx"):
-        raise DeviceError(f'there is no device "hip:{arch}"; there are "hip:sim", "hip:sim32" and '
-                          'architectures such as "hip:gfx942"')  # fmt: skip
+        raise DeviceError(f'there is no device "hip{":" * bool(arch)}{arch}": nothing runs on '
+                          'GPUs of AMD yet; there are "hip:sim", "hip:sim32" and architectures '
+                          'such as "hip:gfx942", which write and compile kernels')  # fmt: skip
     target = hip_target(64 if arch.startswith("gfx9") else 32)
     return TextOnly(f"hip:{arch}", HIP, target, partial(clang.resources, arch=arch))
 

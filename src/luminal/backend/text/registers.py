@@ -4,7 +4,7 @@ matrix instruction takes, and what lies side by side in memory. In the text they
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...errors import Unsupported
 from ...graph.dtype import DType
@@ -86,9 +86,8 @@ class Registers(Writer):
 
     def at(self, position: Val, further: int = 0) -> str:
         """A pointer, of positions that may be the first."""
-        memory, _ = self.memories[position.memory]
-        parts = [p for p in (self.value(position), str(further)) if p != "0"]
-        return f"{memory} + ({' + '.join(parts)})" if parts else memory
+        memory, place = self.element(position, str(further))
+        return f"{memory} + ({place})" if place != "0" else memory
 
     def staged(self, ins: Instruction, indent: str) -> None:
         """What brings operands into tiles, and waits for them or for what is done with them."""
@@ -126,10 +125,6 @@ class Registers(Writer):
         value, position, *mask = ins.args
         moved = self.moved(1, value, position, ins.attrs[0])
         self.lines.append(indent + self.under(mask, moved))
-
-    def under(self, mask: Sequence[Val], statement: str) -> str:
-        """Where a condition holds, if there is one."""
-        return f"if ({self.value(mask[0])}) {{ {statement} }}" if mask else statement
 
     def moved(self, stored: int, val: Val, position: Val, further: int) -> str:
         if not self.words[stored]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import Unsupported
-from ...graph.dtype import DType, f16, f32, f64
-from ...kernel.program import LINE, For, Instruction, Joined, Program, Val
+from ...graph.dtype import DType, f32, f64
+from ...kernel.program import LINE, For, Joined, Program, Val
 from ...lowering.verify import statements
 from .dialect import Dialect
 from .helpers import helper, unsigned
@@ -208,31 +208,17 @@ class Text(Registers):
     def counted(self, kind: str, name: str, first: str, count: str, step: str) -> str:
         return f"for ({kind} {name} = {first}; {name} < {count}; {name} += {step}) {{"
 
-    def offset(self, position: Val, further: Val) -> str:
-        at, step = self.value(position), self.value(further)
-        return step if at == "0" else f"{at} + {step}"
-
     def shifted(self, value: str, amount: Val) -> str:
         return f"{value} >> {self.value(amount)}"
 
-    def element(self, position: Val, further: int | str) -> str:
-        name, _ = self.memories[position.memory]
-        parts = [p for p in (self.value(position), str(further)) if p != "0"]
-        return f"{name}[{' + '.join(parts) or '0'}]"
+    def read(self, memory: str, place: str, dtype: DType) -> str:
+        return f"{memory}[{place}]" + " != 0" * (dtype.kind == "bool")
 
-    def load(self, ins: Instruction, out: Val, args: list[str]) -> str:
-        anywhere = ins.op == "gather_at"
-        text = self.element(ins.args[0], args[1] if anywhere else ins.attrs[0])
-        _, dtype = self.memories[ins.args[0].memory]
-        text = f"{text} != 0" if dtype.kind == "bool" else text
-        mask = args[2:] if anywhere else args[1:]
-        return f"{mask[0]} ? {text} : ({self.type(dtype)})0" if mask else text
+    def assigned(self, memory: str, place: str, value: str) -> str:
+        return f"{memory}[{place}] = {value};"
 
-    def store(self, ins: Instruction, indent: str) -> None:
-        value, position, *rest = ins.args
-        further: int | str = ins.attrs[0] if ins.op == "store" else self.value(rest.pop(0))
-        when = f"if ({self.value(rest[0])}) " if rest else ""
-        self.lines.append(f"{indent}{when}{self.element(position, further)} = {self.value(value)};")
+    def chosen(self, condition: str, a: str, b: str) -> str:
+        return f"{condition} ? {a} : {b}"
 
     # ---- elementwise
 
@@ -242,20 +228,14 @@ class Text(Registers):
             raise Unsupported(f"{self.dialect.name} has no {op} of {dtype}")
         return self.dialect.calls[op][dtype.name]
 
-    def helper(self, name: str) -> str:
-        """The name of a helper, whose text is now part of ours."""
-        if name not in self.helpers:
-            text, others = helper(name)
-            for other in others:
-                self.helper(other)
-            kind = f64 if "f64" in name else f32
-            text = self.dialect.native(name, text)
-            self.helpers[name] = re.sub(r"@(\w+)", lambda m: self.call(m[1], kind), text)
-        return name
+    def helper_text(self, name: str) -> tuple[str, tuple[str, ...]]:
+        text, others = helper(name)
+        kind, text = f64 if "f64" in name else f32, self.dialect.native(name, text)
+        return re.sub(r"@(\w+)", lambda m: self.call(m[1], kind), text), others
 
     def scalar(self, op: str, dtype: DType, args: list[str]) -> str:
         if op == "select":
-            return f"{args[0]} ? {args[1]} : {args[2]}"
+            return self.chosen(*args)
         if dtype.kind == "bool":
             return self._boolean(op, args)
         if op == "recip":
@@ -280,18 +260,8 @@ class Text(Registers):
         inside = ", ".join(f"({kind}){a}" for a in args)
         return f"{self.helper(f'{op}_{kind}')}({inside}) != 0"
 
-    def cast(self, a: str, source: DType, result: DType) -> str:
-        """As `graph.scalars.convert`: floats to integers saturate and NaN becomes 0."""
-        if source is result:
-            return a
-        if result.kind == "bool":
-            return f"({a} & 0x7fff) != 0" if source.name in HALF else f"{a} != 0"
-        if source.name in HALF:
-            return self.cast(f"{self.helper(f'f32_of_{source.name}')}({a})", f32, result)
-        if source is f64 and result is f16:
-            return f"{self.helper('f16_of_f64')}({a})"
-        if result.name in HALF:
-            return f"{self.helper(f'{result.name}_of_f32')}({self.cast(a, source, f32)})"
-        if source.is_float and not result.is_float:
-            return f"{self.helper(f'sat_{source.name}_{result.name}')}({a})"
+    def truth(self, a: str, source: DType) -> str:
+        return f"({a} & 0x7fff) != 0" if source.name in HALF else f"{a} != 0"
+
+    def converted(self, a: str, source: DType, result: DType) -> str:
         return f"({self.type(result)})({a})"

@@ -12,8 +12,8 @@ import math
 from collections.abc import Collection
 
 from ...errors import Unsupported
-from ...graph.dtype import DType, f16, f32, f64
-from ...kernel.program import LINE, Instruction, Program, Tile, Val
+from ...graph.dtype import DType, f32, f64
+from ...kernel.program import LINE, Program, Tile, Val
 from .render import BINARY, kernel_name
 from .wgsl_helpers import helper
 from .writer import HALF, OF_BOOLS, Writer, half_bits, single, written
@@ -158,38 +158,19 @@ class _Text(Writer):
         if put:
             self.outer.append(f"fn put_{name}(i: i32, v: {kind}) {{ {put} }}")
 
-    def _place(self, position: Val, further: str) -> tuple[str, str]:
-        """(memory, number of an element)."""
-        name, _ = self.memories[position.memory]
-        parts = [p for p in (self.value(position), further) if p not in ("0", "0i")]
-        return name, " + ".join(parts) or "0"
-
-    def _index(self, val: Val) -> str:
+    def index(self, val: Val) -> str:
         return self.value(val) if val.dtype is None or val.dtype.bytes == 4 else \
             f"{int(val.name)}i" if val.literal else f"i32({self.value(val)})"  # fmt: skip
 
-    def load(self, ins: Instruction, out: Val, args: list[str]) -> str:
-        anywhere = ins.op == "gather_at"
-        further = self._index(ins.args[1]) if anywhere else str(ins.attrs[0])
-        name, place = self._place(ins.args[0], further)
-        text = f"get_{name}({place})" if name in self.by_function else f"{name}[{place}]"
-        mask = args[2:] if anywhere else args[1:]
-        assert out.dtype is not None
-        return f"select({self.number('0', out.dtype)}, {text}, {mask[0]})" if mask else text
+    def read(self, memory: str, place: str, dtype: DType) -> str:
+        return f"get_{memory}({place})" if memory in self.by_function else f"{memory}[{place}]"
 
-    def store(self, ins: Instruction, indent: str) -> None:
-        value, position, *rest = ins.args
-        further = str(ins.attrs[0]) if ins.op == "store" else self._index(rest.pop(0))
-        name, place = self._place(position, further)
-        new = self.value(value)
-        text = f"put_{name}({place}, {new});" if name in self.by_function else \
-            f"{name}[{place}] = {new};"  # fmt: skip
-        text = f"if ({self.value(rest[0])}) {{ {text} }}" if rest else text
-        self.lines.append(indent + text)
+    def assigned(self, memory: str, place: str, value: str) -> str:
+        return f"put_{memory}({place}, {value});" if memory in self.by_function else \
+            f"{memory}[{place}] = {value};"  # fmt: skip
 
-    def offset(self, position: Val, further: Val) -> str:
-        at = self._index(further)
-        return at if self.value(position) == "0" else f"{self.value(position)} + {at}"
+    def chosen(self, condition: str, a: str, b: str) -> str:
+        return f"select({b}, {a}, {condition})"
 
     # ---- types and numbers
 
@@ -246,14 +227,8 @@ class _Text(Writer):
         own = op not in CALLS and (dtype is f64 or op == "exp2")
         return self.helper(f"{op}_{dtype}") if own else op
 
-    def helper(self, name: str) -> str:
-        """The name of a helper, whose text is now part of ours."""
-        if name not in self.helpers:
-            text, others = helper(name)
-            for other in others:
-                self.helper(other)
-            self.helpers[name] = text
-        return name
+    def helper_text(self, name: str) -> tuple[str, tuple[str, ...]]:
+        return helper(name)
 
     def wrapped(self, text: str, dtype: DType) -> str:
         """A number in 32 bits, as one of fewer."""
@@ -263,7 +238,7 @@ class _Text(Writer):
 
     def scalar(self, op: str, dtype: DType, args: list[str]) -> str:
         if op == "select":
-            return f"select({args[2]}, {args[1]}, {args[0]})"
+            return self.chosen(*args)
         if dtype.kind == "bool":
             return self._boolean(op, args)
         if op == "recip":
@@ -304,21 +279,11 @@ class _Text(Writer):
         inside = ", ".join(f"u32({a})" for a in args)
         return f"({self.helper(f'{op}_u32')}({inside}) & 255u) != 0u"
 
-    def cast(self, a: str, source: DType, result: DType) -> str:
-        if source is result:
-            return a
-        if source.name in HALF:
-            if result.kind == "bool":
-                return f"({a} & 0x7fffu) != 0u"
-            return self.cast(f"{self.helper(f'f32_of_{source.name}')}({a})", f32, result)
-        if result.kind == "bool":
-            return f"!({a} == {self.number('0', source)})"
+    def truth(self, a: str, source: DType) -> str:
+        return f"({a} & 0x7fffu) != 0u" if source.name in HALF else \
+            f"!({a} == {self.number('0', source)})"  # fmt: skip
+
+    def converted(self, a: str, source: DType, result: DType) -> str:
         if source.kind == "bool":
-            return f"select({self.number('0', result)}, {self.number('1', result)}, {a})"
-        if source is f64 and result is f16:
-            return f"{self.helper('f16_of_f64')}({a})"
-        if result.name in HALF:
-            return f"{self.helper(f'{result.name}_of_f32')}({self.cast(a, source, f32)})"
-        if source.is_float and not result.is_float:
-            return f"{self.helper(f'sat_{source.name}_{result.name}')}({a})"
+            return self.chosen(a, self.number("1", result), self.number("0", result))
         return self.wrapped(f"{self.type(result)}({a})", result)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ...graph.dtype import BY_NAME
+from ...graph.dtype import BY_NAME, DType
+from .helpers import bounds
 
 SUFFIXES = {"f32": ".0f", "f64": ".0lf", "i32": "i", "u32": "u", "i64": "li", "u64": "lu"}
 
@@ -17,7 +18,7 @@ def helper(name: str) -> tuple[str, tuple[str, ...]]:
         return f"fn {name}{text}", calls
     kind, _, rest = name.rpartition("_")
     if kind.startswith("sat_"):
-        return _saturate(kind[4:], rest), ()
+        return _saturate(kind[4:], BY_NAME[rest]), ()
     dtype = BY_NAME[rest]
     table = FLOAT if dtype.is_float else SIGNED if dtype.kind == "int" else UNSIGNED
     long = dtype.bytes == 8
@@ -26,12 +27,8 @@ def helper(name: str) -> tuple[str, tuple[str, ...]]:
     text = table[kind].replace("$N", str(8 * dtype.bytes)).replace("$U", f"u{8 * dtype.bytes}")
     text = text.replace("$E", exponent).replace("$M", mantissa)
     for number in "012":
-        text = text.replace(f"${number}", _number(number, rest))
+        text = text.replace(f"${number}", number + SUFFIXES[rest])
     return f"fn {name}(a: {rest}, b: {rest}) -> {rest} {{ {text} }}".replace("$T", rest), ()
-
-
-def _number(text: str, kind: str) -> str:
-    return text + SUFFIXES[kind]
 
 
 _LEFT = "if ($U(b) >= $U($N)) { return $0; } return a << u32(b);"
@@ -63,18 +60,16 @@ FLOAT = {
 }  # fmt: skip
 
 
-def _saturate(source: str, result: str) -> str:
+def _saturate(source: str, dtype: DType) -> str:
     """Beyond the last number that fits, that one; NaN is 0."""
-    dtype = BY_NAME[result]
-    kind = result if dtype.bytes >= 4 else "i32" if dtype.kind == "int" else "u32"
-    low, high, end = int(dtype.lowest), int(dtype.highest), "f" if source == "f32" else "lf"
-    above, below = f"{2.0 ** math.ceil(math.log2(high))!r}{end}", f"{float(low)!r}{end}"
-    suffix = _number("", kind)
-    least = f"{low + 1}{suffix} - 1{suffix}" if low else f"0{suffix}"
+    kind = dtype.name if dtype.bytes >= 4 else "i32" if dtype.kind == "int" else "u32"
+    (low, high, above, below), end = bounds(dtype), SUFFIXES[source].lstrip(".0")
+    s = SUFFIXES[kind]
+    least = f"{low + 1}{s} - 1{s}" if low else f"0{s}"
     return (
-        f"fn sat_{source}_{result}(a: {source}) -> {kind} {{ if (!(a == a)) {{ return 0{suffix}; }}"
-        f" if (a >= {above}) {{ return {high}{suffix}; }} if (a <= {below}) {{ return {least}; }}"
-        f" return {kind}(a); }}"
+        f"fn sat_{source}_{dtype}(a: {source}) -> {kind} {{ if (!(a == a)) {{ return 0{s}; }}"
+        f" if (a >= {above}{end}) {{ return {high}{s}; }} if (a <= {below}{end}) {{ return {least};"
+        f" }} return {kind}(a); }}"
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
 from ...errors import Unsupported
-from ...graph.dtype import DType
+from ...graph.dtype import DType, f16, f32, f64
 from ...graph.scalars import SCALARS
 from ...kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
 from ...lowering.verify import instructions
@@ -85,16 +86,16 @@ class Writer(ABC):
         """The head of a loop."""
 
     @abstractmethod
-    def load(self, ins: Instruction, out: Val, args: list[str]) -> str:
-        """An expression."""
+    def read(self, memory: str, place: str, dtype: DType) -> str:
+        """An element, as a value."""
 
     @abstractmethod
-    def store(self, ins: Instruction, indent: str) -> None:
-        """A statement."""
+    def assigned(self, memory: str, place: str, value: str) -> str:
+        """The statement that stores one."""
 
     @abstractmethod
-    def offset(self, position: Val, further: Val) -> str:
-        """A position."""
+    def chosen(self, condition: str, a: str, b: str) -> str:
+        """One of two values."""
 
     @abstractmethod
     def shifted(self, value: str, amount: Val) -> str:
@@ -109,8 +110,16 @@ class Writer(ABC):
         """An elementwise operation on a dtype, but for a cast."""
 
     @abstractmethod
-    def cast(self, a: str, source: DType, result: DType) -> str:
-        """As `graph.scalars.convert`: floats to integers saturate and NaN becomes 0."""
+    def helper_text(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """(the text of a helper, those that it calls)."""
+
+    @abstractmethod
+    def truth(self, a: str, source: DType) -> str:
+        """Whether a number is not zero."""
+
+    @abstractmethod
+    def converted(self, a: str, source: DType, result: DType) -> str:
+        """A number as another type of the language has it."""
 
     # ---- names
 
@@ -123,6 +132,15 @@ class Writer(ABC):
         if val.width != 1:
             raise Unsupported(f"a vector in {self.language}: {val.name} has {val.width} lanes")
         name = self.names[val.name] = re.sub(r"\W", "_", val.name[1:], flags=re.ASCII)
+        return name
+
+    def helper(self, name: str) -> str:
+        """The name of a helper, whose text is now part of ours."""
+        if name not in self.helpers:
+            text, others = self.helper_text(name)
+            for other in others:
+                self.helper(other)
+            self.helpers[name] = text
         return name
 
     def value(self, val: Val) -> str:
@@ -200,6 +218,54 @@ class Writer(ABC):
         kind = self.type(ins.out.dtype)
         self.lines.append(indent + self.constant(kind, self.define(ins.out), text))
 
+    # ---- memory
+
+    def index(self, val: Val) -> str:
+        """A value, to be added to a position."""
+        return self.value(val)
+
+    def element(self, position: Val, further: str) -> tuple[str, str]:
+        """(memory, number of an element)."""
+        name, _ = self.memories[position.memory]
+        parts = [p for p in (self.value(position), further) if p not in ("0", "0i")]
+        return name, " + ".join(parts) or "0"
+
+    def load(self, ins: Instruction, out: Val, args: list[str]) -> str:
+        anywhere = ins.op == "gather_at"
+        further = self.index(ins.args[1]) if anywhere else str(ins.attrs[0])
+        _, dtype = self.memories[ins.args[0].memory]
+        text, mask = self.read(*self.element(ins.args[0], further), dtype), args[1 + anywhere :]
+        assert out.dtype is not None
+        return self.chosen(mask[0], text, self.number("0", out.dtype)) if mask else text
+
+    def store(self, ins: Instruction, indent: str) -> None:
+        value, position, *mask = ins.args
+        further = str(ins.attrs[0]) if ins.op == "store" else self.index(mask.pop(0))
+        text = self.assigned(*self.element(position, further), self.value(value))
+        self.lines.append(indent + self.under(mask, text))
+
+    def under(self, mask: Sequence[Val], statement: str) -> str:
+        """Where a condition holds, if there is one."""
+        return f"if ({self.value(mask[0])}) {{ {statement} }}" if mask else statement
+
+    # ---- values
+
+    def cast(self, a: str, source: DType, result: DType) -> str:
+        """As `graph.scalars.convert`: floats to integers saturate and NaN becomes 0."""
+        if source is result:
+            return a
+        if result.kind == "bool":
+            return self.truth(a, source)
+        if source.name in HALF:
+            return self.cast(f"{self.helper(f'f32_of_{source.name}')}({a})", f32, result)
+        if source is f64 and result is f16:
+            return f"{self.helper('f16_of_f64')}({a})"
+        if result.name in HALF:
+            return f"{self.helper(f'{result.name}_of_f32')}({self.cast(a, source, f32)})"
+        if source.is_float and not result.is_float:
+            return f"{self.helper(f'sat_{source.name}_{result.name}')}({a})"
+        return self.converted(a, source, result)
+
     def expression(self, ins: Instruction, out: Val) -> str:
         args = [self.value(a) for a in ins.args]
         if ins.op in ("load", "gather", "gather_at"):
@@ -207,7 +273,7 @@ class Writer(ABC):
         if ins.op == "shift_right" and is_shift(ins.args[1]):
             return self.shifted(args[0], ins.args[1])
         if ins.op == "offset":
-            return self.offset(*ins.args)
+            return self.element(ins.args[0], self.index(ins.args[1]))[1]
         if ins.op in ("expand", "pack") or ins.op.startswith("across."):  # of one lane
             return args[0]
         if ins.op == "exchange" and self.exchange:

@@ -28,11 +28,6 @@ TOGETHER = 64  # launches that are submitted at once
 
 
 @dataclass(frozen=True)
-class Text:
-    code: bytes
-
-
-@dataclass(frozen=True)
 class Kernel:
     program: Program
     pipeline: Any
@@ -80,17 +75,11 @@ class WebGPU(Accelerator):
                               f"{len(program.buffers) + 1}")  # fmt: skip
         return wgsl.render(program, self._lacks)
 
-    def build(self, texts: Sequence[str], target: Target) -> list[Text]:
-        return [Text(each.encode()) for each in texts]
-
     def fingerprint(self, target: Target) -> str:
         return f"{self.name} {self._adapter.info['description']} {replace(target, hint=0)!r}"
 
     def needs(self, target: Target) -> tuple[str, ...]:
         return (self.name,)
-
-    def lacking(self, needs: Sequence[str]) -> tuple[str, ...]:
-        return tuple(need for need in needs if need != self.name)
 
     def kernels(self, codes: Sequence[bytes], programs: Sequence[Program]) -> list[Kernel]:
         with self._lock:

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from ... import nn, ops
-from ...errors import Unsupported
 from ...graph import Graph, Tensor
+from ...nn.activation import activation_of
 from .attention import Attention
 from .cache import Cache
 from .config import BLOCKS, DecoderConfig
@@ -22,22 +22,6 @@ from .projection import Projection, projection
 from .rotary import Rotary
 from .storage import Storage
 from .streams import AltUp, Laurel, Sides, Streams
-
-ACTIVATIONS = {
-    "silu": ops.silu,
-    "gelu": ops.gelu,
-    "relu": ops.relu,
-    "relu2": lambda x: ops.relu(x) * ops.relu(x),
-    "gelu_new": lambda x: ops.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate="tanh"),
-}
-
-
-def activation(name: str) -> Any:
-    """The function of that name."""
-    if name not in ACTIVATIONS:
-        raise Unsupported(f"activation {name!r}; there are {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
 
 
 class FeedForward(nn.Module):
@@ -51,7 +35,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.sparsity = sparsity
         width, hidden, bias = config.width, hidden or config.hidden, config.mlp_bias
-        self.activation = activation(config.activation)
+        self.activation = activation_of(config.activation)
         self.gate_proj: Projection | None = None
         if config.gated:
             self.gate_proj = projection(graph, width, hidden, bias, storage, "gate_proj")
@@ -104,7 +88,7 @@ class Layer(nn.Module):
         inside = storage.below("mlp")
         self.mlp: nn.Module | None = None
         if config.has_experts(layer):
-            self.mlp = MixtureOfExperts(graph, config, activation(config.activation), inside)
+            self.mlp = MixtureOfExperts(graph, config, activation_of(config.activation), inside)
             self._add_shared(graph, config, inside)
         elif config.hidden:
             hidden = config.hiddens[layer] if config.hiddens else None
@@ -139,7 +123,7 @@ class Layer(nn.Module):
                 )
             )
             self.post_per_layer_input_norm = norm(graph, config, width)
-            self.activation = activation(config.activation)
+            self.activation = activation_of(config.activation)
         self.layer_scalar = nn.init.filled(graph, (1,), 1) if config.layer_scale else None
 
     def forward(self, x: Any, cache: Cache, side: Tensor | None = None) -> Any:

@@ -18,7 +18,9 @@ from .adapters import Adapter, Pair
 from .config import DecoderConfig, Rope
 from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
-from .gguf_architectures import ARCHITECTURES, BARE, FIELDS, OUTSIDE, PARTS, Architecture
+from .families.rwkv import normed_rows
+from .gguf_architectures import ARCHITECTURES
+from .gguf_names import BARE, FIELDS, OUTSIDE, PARTS, Architecture, partial_names
 from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
 from .pictures import Pictures
 from .storage import FLOATS, Storage, block_fields, block_makers
@@ -35,7 +37,7 @@ KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4k",
          "IQ4_XS": "q8u", "TQ1_0": "q4", "TQ2_0": "q4", "MXFP4": "q8b", "NVFP4": "q8h",
          "IQ1_S": "q8f", "IQ2_XXS": "q8f", "IQ3_XXS": "q8f", "IQ3_S": "q8f", "IQ1_M": "q8g",
          "IQ2_XS": "q8g", "IQ2_S": "q8g", "F16": "f16", "BF16": "bf16"}  # fmt: skip
-SMALL = ("shared_expert_gate.weight", "mixer.conv.weight")  # no matrices that are multiplied
+SMALL = ("_coefs.weight", "modality_router.weight")  # no matrices that can be stored in any kind
 FREQUENCIES, LONG, SHORT = (
     "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 )  # fmt: skip
@@ -57,6 +59,7 @@ class GGUFSource:
             name = self.architecture
             raise Unsupported(f"{path}: unknown architecture {name!r}; there are {known}")
         self._own = ARCHITECTURES[self.architecture].fitting(self.file)
+        self._partial = partial_names(self.file)
         self.config = self._config()
 
     def tokenizer(self) -> Tokenizer:
@@ -137,8 +140,9 @@ class GGUFSource:
         }
 
     def _ropes(self, config: DecoderConfig) -> Mapping[str, Rope]:
-        """Llama 3.1 has a tensor of what each frequency is divided by."""
-        if FREQUENCIES not in self.file:
+        """Llama 3.1 has a tensor of what each frequency is divided by; Gemma 4's is read before."""
+        turning = any(rope.kind == "proportional" for rope in config.ropes.values())
+        if FREQUENCIES not in self.file or turning:
             return config.ropes
         factors = Fields({FREQUENCIES: self.file[FREQUENCIES].array()}, str(self.file.path))
         parameters = {"factors": np.array(factors.numbers(FREQUENCIES))}
@@ -170,31 +174,38 @@ class GGUFSource:
         return {ours for tensor in self._tensors() for ours in self._parts(tensor)}
 
     def _tensors(self) -> Iterator[GGUFTensor]:
-        """All but tables of frequencies and layers that predict further tokens."""
+        """All but tables of frequencies, layers that predict further tokens, and norms of them."""
         for name, tensor in self.file.items():
             layer = name.split(".")[1] if name.startswith("blk.") else "0"
             later = layer.isdecimal() and int(layer) >= self.config.layers
-            if name not in (FREQUENCIES, LONG, SHORT) and not later:
+            around = self._own.normed and name.startswith("token_embd_norm.")
+            if name not in (FREQUENCIES, LONG, SHORT) and not later and not around:
                 yield tensor
 
     def _shape(self, name: str, tensor: GGUFTensor) -> tuple[int, ...]:
-        """Of our tensor: with the dimensions of 1 that files leave out."""
-        if name.endswith("shared_expert_gate.weight"):
-            return (1, tensor.shape[-1])
-        if name.endswith("mixer.conv.weight") and len(tensor.shape) == 2:
-            return (tensor.shape[0], 1, tensor.shape[1])
+        """Of our tensor."""
+        change = self._own.change(name)
+        if change is not None:
+            return change(-np.ones(tensor.shape, np.float32), self.config).shape
         return (*tensor.shape[:-2], *tensor.shape[:-3:-1]) if _flipped(name) else tensor.shape
 
     def _parts(self, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
         """A tensor under our names: several where it is some of ours below each other."""
-        config, pieces = self.config, tensor.name.split(".")
+        found = self._found(tensor)
+        return {name: part for name, part in found.items() if not self._own.lost(name, self.config)}
+
+    def _found(self, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
+        own, config, pieces = self._own, self.config, tensor.name.split(".")
         if len(pieces) < 2:
             raise _misplaced(tensor.name, str(self.file.path))
         inner, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
         rows: dict[str, int] = {}
-        if pieces[-2] == "attn_qkv":
+        if (cut := own.cuts.get(pieces[-2])) is not None:
+            place = own.place(tensor.name)
+            return {f"{place}{name}": part for name, part in cut(tensor, config).items()}
+        if pieces[-2] == "attn_qkv" and "attn_qkv" not in own.parts:
             rows = {"attn_q": inner, "attn_k": kv, "attn_v": kv}
-        elif pieces[-2] == "ffn_up" and config.gated and tensor.shape[0] == 2 * config.hidden:
+        elif pieces[-2] == "ffn_up" and config.gated and "ffn_gate.weight" not in self._partial:
             rows = {"ffn_gate": config.hidden, "ffn_up": config.hidden}
         if not rows:
             return {self._name(tensor.name): tensor}
@@ -217,9 +228,12 @@ class GGUFSource:
             if quant is None and kind != "f32":
                 exact[path] = "f16"
             return {name: lambda: _turned(tensor, np.float16 if path in exact else np.float32)}
+        if (change := self._own.change(name)) is not None:
+            return {name: lambda: change(tensor.array(), self.config)}
+        if self._own.normed and name == "model.embed_tokens.weight":
+            return {name: lambda: self._normed(tensor)}
         if len(tensor.shape) < 2 or quant is not None or kind == "f32" or name.endswith(SMALL):
-            shape = self._shape(name, tensor)
-            return {name: lambda: self._unpermuted(name, tensor.array()).reshape(shape)}
+            return {name: lambda: self._unpermuted(name, tensor.array()).reshape(tensor.shape)}
         exact[path] = kind
         if kind in FLOATS:
             plain = PLAIN[tensor.type]
@@ -245,6 +259,11 @@ class GGUFSource:
 
         return {name: make}
 
+    def _normed(self, tensor: GGUFTensor) -> np.ndarray:
+        """Embeddings behind a norm of their own."""
+        weight, bias = (self.file[f"token_embd_norm.{part}"].array() for part in ("weight", "bias"))
+        return normed_rows(tensor.array(), weight, bias, self.config.eps)
+
     def _raw(self, name: str, tensor: GGUFTensor) -> np.ndarray:
         return self._unpermuted(name, tensor.raw)
 
@@ -258,15 +277,15 @@ class GGUFSource:
 def our_name(name: str, own: Architecture, where: str) -> str:
     """blk.3.attn_q.weight --> model.layers.3.self_attn.q_proj.weight"""
     stem, _, part = name.rpartition(".")
-    if stem in OUTSIDE:
-        return f"{OUTSIDE[stem]}.{part}"
-    head, layer, inner = (*name.split(".", 2), "", "")[:3]
-    if head == "blk" and inner in BARE:
-        return f"model.layers.{layer}.{BARE[inner]}"
+    outside = {**OUTSIDE, **own.outside}
+    if stem in outside:
+        return f"{outside[stem]}.{part}"
+    inner = name.split(".", 2)[-1]
     ours = {**PARTS, **own.parts}.get(inner.removesuffix(f".{part}"))
-    if head != "blk" or ours is None:
+    ours = {**BARE, **own.bare}.get(inner, None if ours is None else f"{ours}.{part}")
+    if not name.startswith("blk.") or ours is None:
         raise _misplaced(name, where)
-    return f"model.layers.{layer}.{ours}.{part}"
+    return f"{own.place(name)}{ours}"
 
 
 def _flipped(name: str) -> bool:

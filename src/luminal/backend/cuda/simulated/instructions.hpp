@@ -70,9 +70,6 @@ template <bool turned, int N> inline void ldmatrix(unsigned (&r)[N], buffer<unsi
 
 template <class T> inline T lane_xor(T value, int n) { return simulator::exchanged(value, simulator::current % simulator::LANES ^ n); }
 template <class T> inline T __shfl_xor_sync(unsigned, T value, int n) { return lane_xor(value, n); }
-template <class T> inline T lane_down(T value, int n) { return simulator::exchanged(value, simulator::current % simulator::LANES + n); }
-template <class T> inline T lane_up(T value, int n) { return simulator::exchanged(value, simulator::current % simulator::LANES - n); }
-template <class T> inline T lane_of(T value, int n) { return simulator::exchanged(value, n & (simulator::LANES - 1)); }
 
 #define PRODUCT(name, kind) inline void name(simulator::kind::Wide (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { simulator::mma<simulator::kind>(c, a, b); }
 PRODUCT(mma_bf16, BF16) PRODUCT(mma_f16, F16) PRODUCT(mma_tf32, TF32) PRODUCT(mma_s8, S8)

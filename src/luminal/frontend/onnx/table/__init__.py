@@ -11,6 +11,7 @@ from . import (
     conv,
     elementwise,
     fourier,
+    fused,
     host,
     index,
     learning,
@@ -18,6 +19,7 @@ from . import (
     normalisation,
     pool,
     quantised,
+    quantised_layers,
     recurrent,
     reduction,
     resize,
@@ -29,8 +31,9 @@ from . import (
 from .base import HOST, RULES
 
 TABLES = (
-    attention, control, conv, elementwise, fourier, host, index, learning, microsoft,
-    normalisation, pool, quantised, recurrent, reduction, resize, sequence, shape, source, text,
+    attention, control, conv, elementwise, fourier, fused, host, index, learning, microsoft,
+    normalisation, pool, quantised, quantised_layers, recurrent, reduction, resize, sequence,
+    shape, source, text,
 )  # fmt: skip
 
 __all__ = ["HOST", "RULES", "TABLES"]

@@ -70,16 +70,17 @@ def _extended(past: Tensor | None, new: Tensor) -> Tensor:
 
 @op("Attention", domain=MICROSOFT)
 def attention(
-    at: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None,
+    at: Recorder, x: Tensor, weight: Tensor | None, bias: Tensor | None = None,
     mask: Tensor | None = None, past: Tensor | None = None, attention_bias: Tensor | None = None,
     past_length: Tensor | None = None, *, num_heads: int, unidirectional: int = 0,
     qkv_hidden_sizes: Any = None, scale: float = 0.0, mask_filter_value: float = -10000.0,
     do_rotary: int = 0, past_present_share_buffer: int = 0, rotary_embedding_dim: int = 0,
 ) -> Any:  # fmt: skip
-    """(attention of x with its projections, keys and values so far)."""
+    """(attention of x with its projections, keys and values so far). Without a weight x is queries,
+    keys and values already."""
     if do_rotary or past_present_share_buffer:
         raise Unsupported("Attention with rotary embedding or a shared cache")
-    joined = ops.matmul(x, weight)
+    joined = x if weight is None else ops.matmul(x, weight)
     joined = joined if bias is None else ops.add(joined, bias)
     width = int(extent(joined, 2))
     sizes = list(qkv_hidden_sizes or [width // 3] * 3)
@@ -133,10 +134,11 @@ def group_query_attention(
     softcap: float = 0.0, smooth_softmax: int = 0, k_quant_type: str = "NONE",
     v_quant_type: str = "NONE", kv_cache_bit_width: int = 0, qk_output: int = 0,
 ) -> Any:  # fmt: skip
-    """Causal attention over a cache. lengths: tokens of each sequence, less 1. The cache given is
-    as long as its tokens; the one returned is longer by the new ones."""
-    if smooth_softmax or sink is not None or kv_cache_bit_width:
-        raise Unsupported("GroupQueryAttention with sinks or a quantised cache")
+    """Causal attention over a cache. lengths: tokens of each sequence, less 1. A cache that is as
+    long as its tokens comes back longer by the new ones; one with room for `total` tokens has the
+    new ones written into it."""
+    if kv_cache_bit_width:
+        raise Unsupported("GroupQueryAttention with a quantised cache")
     if key is None:
         width = int(extent(query, 2)) // (num_heads + 2 * kv_num_heads)
         sizes = [num_heads * width, kv_num_heads * width, kv_num_heads * width]
@@ -146,17 +148,19 @@ def group_query_attention(
     new = extent(q, 2)
     ends = lengths.cast(i64).reshape((-1, 1))  # the place of the last token of each
     before = extent(past_key, 2) if past_key is not None else Index.of(0)
+    here = ops.arange(q.graph, new).unsqueeze(0)
+    own = ops.clamp(ops.add(ops.sub(ends, size_value(q.graph, new - 1, i64)), here), 0)
     if do_rotary:
         assert cos is not None and sin is not None
-        here = ops.arange(q.graph, new).unsqueeze(0)
-        if places is None:
-            first = ops.sub(ends, size_value(q.graph, new - 1, i64))
-            places = ops.clamp(ops.add(first, here), 0)
-        q, k = (rotated(x, places, cos, sin, bool(rotary_interleaved)) for x in (q, k))
-    k, v = _extended(past_key, k), _extended(past_value, v)
-    keys = extent(k, 2)
-    column = ops.arange(q.graph, keys)
-    row = ops.add(ops.arange(q.graph, new), size_value(q.graph, before, i64)).unsqueeze(1)
+        turns = own if places is None else places
+        q, k = (rotated(x, turns, cos, sin, bool(rotary_interleaved)) for x in (q, k))
+    if past_key is not None and past_value is not None and _has_room(at, total, before + new):
+        k, v = _written(past_key, k, own), _written(past_value, v, own)
+        row = own.unsqueeze(1).unsqueeze(1).unsqueeze(-1)  # (batch, 1, 1, new, 1)
+    else:
+        k, v = _extended(past_key, k), _extended(past_value, v)
+        row = ops.add(here.reshape((-1, 1)), size_value(q.graph, before, i64))
+    column = ops.arange(q.graph, extent(k, 2))
     seen = column <= row
     if local_window_size > 0:
         seen = ops.logical_and(seen, column > ops.sub(row, local_window_size))
@@ -168,9 +172,34 @@ def group_query_attention(
         scores = ops.mul(ops.tanh(ops.div(scores, softcap)), softcap)
     if attention_bias is not None:
         scores = ops.add(scores, attention_bias.unsqueeze(2))
-    weights = ops.softmax(ops.add(scores, summand), -1)
+    scores = ops.add(scores, summand)
+    if smooth_softmax or sink is not None:
+        weights = _beside_sink(scores, sink)
+    else:
+        weights = ops.softmax(scores, -1)
     found = ops.matmul(weights, v.unsqueeze(2)).flatten(1, 2)
     return merged(found), k, v
+
+
+def _has_room(at: Recorder, total: Tensor | None, longer: Index) -> bool:
+    """The cache has room for all tokens. A number that is data is a constant of the program."""
+    return total is not None and not at.decided(Index.of(at.size(total)) - longer)
+
+
+def _written(past: Tensor, new: Tensor, places: Tensor) -> Tensor:
+    """A cache (batch, heads, room, width) with new rows at their places (batch, new)."""
+    index = places.unsqueeze(1).unsqueeze(-1).expand(new.shape)
+    return ops.scatter(past, 2, index, new)
+
+
+def _beside_sink(scores: Tensor, sink: Tensor | None) -> Tensor:
+    """Shares (batch, kv heads, group, new, keys) that leave some to a score of each head, or 0."""
+    first = ops.amax(scores, -1, True)
+    at = 0.0 if sink is None else sink.cast(scores.dtype).reshape((1, *scores.shape[1:3], 1, 1))
+    top = ops.maximum(first, at)
+    powers = ops.exp(ops.sub(scores, top))
+    rest = ops.exp(ops.sub(at, top))
+    return ops.div(powers, ops.add(ops.sum(powers, -1, True), rest))
 
 
 def rotated(

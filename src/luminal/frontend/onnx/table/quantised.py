@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import ops
-from ....errors import Unsupported
 from ....graph.dtype import f32, i32, u8
 from ....graph.tensor import Tensor
 from ....ops.base import dim_of, extent
@@ -233,21 +232,28 @@ def matmul_n_bits(
     group: Tensor | None = None, bias: Tensor | None = None, *, K: int, N: int, bits: int = 4,
     block_size: int = 32, accuracy_level: int = 0,
 ) -> Tensor:  # fmt: skip
-    """a (.., K) times the transpose of b (N, blocks, bytes), low bits of a byte first."""
-    if group is not None:
-        raise Unsupported("MatMulNBits with an order of groups (g_idx)")
+    """a (.., K) times the transpose of b (N, blocks, bytes), low bits of a byte first. group: the
+    block of each column, where they are not in order."""
     blocks = -(-K // block_size)
-    weights = unpacked(b.reshape((N, -1)), bits).narrow(1, 0, blocks * block_size)
-    values = weights.reshape((N, blocks, block_size)).cast(a.dtype)
+    weights = unpacked(b.reshape((N, -1)), bits)
+
+    def each(numbers: Tensor) -> Tensor:  # (N, blocks), for the columns
+        if group is None:
+            return numbers.reshape((N, blocks, 1)).cast(a.dtype)
+        return ops.index_select(numbers.reshape((N, blocks)), 1, columns).cast(a.dtype)
+
+    if group is None:
+        values = weights.narrow(1, 0, blocks * block_size).reshape((N, blocks, block_size))
+    else:
+        values, columns = weights.narrow(1, 0, K), group.narrow(0, 0, K)
     if zero is None:
         middle: Any = float(1 << (bits - 1))
     elif zero.dtype.is_float:
-        middle = zero.reshape((N, blocks, 1)).cast(a.dtype)
+        middle = each(zero)
     else:
-        packed = unpacked(zero.reshape((N, -1)), bits).narrow(1, 0, blocks)
-        middle = packed.reshape((N, blocks, 1)).cast(a.dtype)
-    held = ops.mul(ops.sub(values, middle), scales.reshape((N, blocks, 1)).cast(a.dtype))
-    table = held.reshape((N, blocks * block_size)).narrow(1, 0, K)
+        middle = each(unpacked(zero.reshape((N, -1)), bits).narrow(1, 0, blocks))
+    held = ops.mul(ops.sub(values.cast(a.dtype), middle), each(scales))
+    table = held.reshape((N, -1)).narrow(1, 0, K)
     found = ops.matmul(a, table.T)
     return found if bias is None else ops.add(found, bias)
 

@@ -28,7 +28,7 @@ def _dense(values: Fields, **more: Any) -> DecoderConfig:
     mixer = GatedDelta(
         values.count("linear_num_value_heads", 32), values.count("linear_num_key_heads", 16),
         values.count("linear_key_head_dim", 128), values.count("linear_value_head_dim", 128),
-        values.count("linear_conv_kernel_dim", 4),
+        values.count("linear_conv_kernel_dim", 4), values.flag("tiled_heads"),
     )  # fmt: skip
     if mixer.heads % mixer.keys:
         raise WeightsError(f"{values.where}: {mixer.heads} heads, {mixer.keys} heads of keys")

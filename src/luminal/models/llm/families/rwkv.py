@@ -63,11 +63,17 @@ def _normed(state: State, config: DecoderConfig) -> State:
     table = state.get("model.embed_tokens.weight")
     if weight is None or bias is None or table is None:
         return state
+    return {**state, "model.embed_tokens.weight": normed_rows(table, weight, bias, config.eps)}
+
+
+def normed_rows(
+    table: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float
+) -> np.ndarray:
+    """A layer norm of each row, f32."""
     wide = np.asarray(table, np.float32)
     wide = wide - wide.mean(-1, keepdims=True)
-    wide /= np.sqrt((wide * wide).mean(-1, keepdims=True) + np.float32(config.eps))
-    scaled = wide * np.asarray(weight, np.float32) + np.asarray(bias, np.float32)
-    return {**state, "model.embed_tokens.weight": scaled}
+    wide /= np.sqrt((wide * wide).mean(-1, keepdims=True) + np.float32(eps))
+    return wide * np.asarray(weight, np.float32) + np.asarray(bias, np.float32)
 
 
 RWKV7 = Family("rwkv7", _rwkv7, _adapt)

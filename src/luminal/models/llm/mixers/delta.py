@@ -21,13 +21,15 @@ EPS = 1e-6  # of the lengths of queries and keys
 @dataclass(frozen=True)
 class GatedDelta:
     """heads: of values; each of the `keys` heads of queries and keys serves several. key, value:
-    numbers of a head's. kernel: tokens that the convolution sees."""
+    numbers of a head's. kernel: tokens that the convolution sees. tiled: heads follow each other so
+    that the next one has the next head of keys (GGUF), not those of a head of keys together."""
 
     heads: int
     keys: int
     key: int
     value: int
     kernel: int
+    tiled: bool = False
 
     @property
     def channels(self) -> int:
@@ -64,15 +66,22 @@ class GatedDeltaLayer(nn.Module):
 
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
         """x: (tokens, width)."""
-        own, carry, heads = self.own, cache.carry, (self.own.keys, -1)
+        own, carry = self.own, cache.carry
         mixed = ops.silu(self.conv1d(carry.apart(self.qkv_proj(x)), carry, self.layer))
-        beta = ops.sigmoid(self.b_proj(x)).unflatten(-1, heads)
+        beta = self._grouped(ops.sigmoid(self.b_proj(x)).unsqueeze(-1)).squeeze(-1)
         decay = -ops.exp(self.A_log) * ops.softplus(self.a_proj(x) + self.dt_bias)  # logarithms
-        decay = decay.unflatten(-1, heads)
+        decay = self._grouped(decay.unsqueeze(-1)).squeeze(-1)
         y = carry.together(self._recurrent(mixed, carry.apart(beta), carry.apart(decay), cache))
+        y = y.transpose(1, 2) if own.tiled else y
         gate = self.z_proj(x).unflatten(-1, (own.heads, own.value))
         y = self.norm(y.flatten(1, 2)) * ops.silu(gate)  # (tokens, heads, value)
         return self.out_proj(y.flatten(1, 2))
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """(..., heads, numbers) --> (..., keys, heads of each, numbers)"""
+        if not self.own.tiled:
+            return x.unflatten(-2, (self.own.keys, -1))
+        return x.unflatten(-2, (-1, self.own.keys)).transpose(-2, -3)
 
     def _recurrent(self, mixed: Tensor, beta: Tensor, decay: Tensor, cache: Carrying) -> Tensor:
         """(sequences, steps, keys, heads of each, value)."""
@@ -81,7 +90,7 @@ class GatedDeltaLayer(nn.Module):
             _unit(mixed.narrow(-1, start, both).unflatten(-1, (own.keys, own.key)))
             for start in (0, both)
         )
-        value = mixed[..., 2 * both :].unflatten(-1, (own.keys, -1, own.value))
+        value = self._grouped(mixed[..., 2 * both :].unflatten(-1, (-1, own.value)))
         state = carry.before(mixed.graph, self.layer, "delta")
         state, y = delta(carry, state, decay, query * own.key**-0.5, key, value, beta)
         carry.after(self.layer, "delta", state)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...errors import DeviceError
-from ..cuda.simulator import Language, Simulator, compiler
-from .dialect import HIP, METAL
-from .only import hip_target, metal_target
+from ..text import HIP, METAL
+from ..text.only import hip_target, metal_target
+from .simulator import Language, Simulator, compiler
 
 _HIP = """
 #define __shared__

@@ -1,0 +1,22 @@
+"""Numbers that make no sense are refused when they are given."""
+
+from __future__ import annotations
+
+from math import inf
+from numbers import Real
+
+from ..errors import InputError
+
+
+def check(name: str, value: object, low: float = 0.0, high: float = inf) -> None:
+    """Raises InputError unless value is a number with low <= value < high.
+
+    >>> check("lr", 0.1)
+    >>> check("momentum", 1.5, 0.0, 1.0)
+    Traceback (most recent call last):
+    luminal.errors.InputError: momentum is 1.5: it must be at least 0.0 and less than 1.0
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) < high:
+        wanted = f"at least {low}" if low > -inf else ""
+        wanted += f"{' and ' if wanted else ''}less than {high}" if high < inf else ""
+        raise InputError(f"{name} is {value!r}: it must be {wanted or 'a number'}")
