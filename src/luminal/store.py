@@ -25,7 +25,8 @@ from .container import whole
 from .errors import ArtifactError
 from .folders import make_private, user_folder, why_unsafe
 
-SPARE = 0.1  # of the disk stays free
+SPARE = 0.1  # of the disk stays free of files that are large
+SMALL = 1 / 64  # of what is free
 SHARES = 16  # of its bound, one of which a store writes between two looks at its folder
 LIST = ".luminal-kept"  # in each folder: the names of the files that stores have written
 UNFINISHED = re.compile(rf"\.luminal-[0-9a-f]{{16}}{re.escape(container.PART)}")
@@ -104,7 +105,7 @@ class Store:
 
     def keep(self, key: str | None, write: Callable[[Path], None], size: int = 0) -> bool:
         """Have a file written, of `size` bytes as far as known. Where that cannot be, nothing is
-        kept, and the answer is False: silently for want of room, else with a warning."""
+        kept, and the answer is False: silently beyond the bound, else with a warning."""
         if self.folder is None or key is None or size > self.most_bytes:
             return False
         try:
@@ -113,7 +114,7 @@ class Store:
                 return False
             self._make_room(size)
             disk = shutil.disk_usage(self.folder)
-            if size <= max(0.0, disk.free - SPARE * disk.total):
+            if size <= max(disk.free * SMALL, disk.free - SPARE * disk.total):
                 path = self.folder / (key + self.suffix)
                 self._list(path)
                 write(path)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -159,6 +162,19 @@ def test_a_full_folder_is_looked_at_seldom(
     assert len(looks) <= 2 * 400 // 8 + 1
     kept = sorted(names(tmp_path))
     assert len(kept) > 100 and kept[0] == f"{400 - len(kept):03}.luminal"  # the youngest
+
+
+@pytest.mark.parametrize("size, kept", [(1 << 20, True), (1 << 30, False)])
+def test_small_files_are_kept_on_a_disk_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, kept: bool
+) -> None:
+    monkeypatch.setattr("luminal.store.SPARE", 0.1)
+    usage = SimpleNamespace(total=100 << 30, used=98 << 30, free=2 << 30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    store, told = Store(tmp_path, most_bytes=8 << 30), []
+    monkeypatch.setattr(warnings, "warn", lambda text, **_: told.append(text))
+    assert store.keep("a", lambda path: put_whole(path, b"data"), size) == kept
+    assert ["no room on the disk" in text for text in told] == [True] * (not kept)
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
