@@ -177,11 +177,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "rwkv7": ("Rwkv7", {}),
     "qwen3.5": ("Qwen3_5TextConfig", DELTA | {"linear_num_key_heads": 4}),
+    "qwen3.5-moe": ("Qwen3_5MoeTextConfig", DELTA | {
+        "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 96,
+    }),
 }  # fmt: skip
 # their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
 ALIKE = {
     "falcon-mamba", "mamba", "mamba2", "ministral3", "granite4-dense", "bamba", "lfm2-moe",
-    "qwen3.5", "gemma4", "gemma4-wide",
+    "qwen3.5", "qwen3.5-moe", "gemma4", "gemma4-wide",
 }  # fmt: skip
 
 

@@ -22,7 +22,8 @@ from luminal.models.llm.storage import FORMATS
 from luminal.models.llm.text import load_tokenizer
 from luminal.weights import GGUF
 
-from .checkpoints import FAMILIES, make_model, reference_logits, save_tokenizer
+from .checkpoints import FAMILIES, make_model, save_tokenizer
+from .gguf_files import check_logits, finish
 
 gguf = pytest.importorskip("gguf")
 
@@ -54,10 +55,7 @@ def blocks(kind: str, rows: int, count: int) -> np.ndarray:
 def write(path: Path, architecture: str, fill: Callable[[object], None]) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     fill(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -68,6 +66,34 @@ def test_blocks_equal_the_package_bit_for_bit(kind: str, tmp_path: Path) -> None
     expected = gguf.quants.dequantize(raw, code)
     got = GGUF(file)["t"].array()
     np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
+
+
+def test_blocks_that_the_package_has_no_values_of(tmp_path: Path) -> None:
+    """A bit a weight, and those of activations, whose sums are not needed."""
+    random, scales = np.random.default_rng(0), np.array([0.5, -3.0], np.float16)
+    bits, wide = random.integers(0, 2, (2, 128)), random.integers(-127, 128, (2, 256))
+    bits8, one, eight = np.packbits(bits, 1, "little"), scales[:, None], wide.astype(np.int8)
+    raw = {
+        "Q1_0": np.hstack([one.view(np.uint8), bits8]),
+        "Q8_1": np.hstack([one.view(np.uint8), random.integers(0, 99, (2, 2), np.uint8),
+                           eight[:, :32].view(np.uint8)]),
+        "Q8_K": np.hstack([one.astype(np.float32).view(np.uint8), eight.view(np.uint8),
+                           random.integers(0, 99, (2, 32), np.uint8)]),
+    }  # fmt: skip
+    expected = {"Q1_0": one * (2.0 * bits - 1), "Q8_1": one * wide[:, :32], "Q8_K": one * wide}
+
+    def fill(writer: object) -> None:
+        for name, rows in raw.items():
+            code = gguf.GGMLQuantizationType[name]
+            writer.add_tensor(name, rows, raw_dtype=code)  # type: ignore[attr-defined]
+
+    with pytest.MonkeyPatch.context() as patch:  # ggml's size; the package has an older one
+        patch.setitem(gguf.GGML_QUANT_SIZES, gguf.GGMLQuantizationType.Q8_1, (32, 36))
+        file = GGUF(write(tmp_path / "t.gguf", "llama", fill))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(file[name].array(), values)
+        stored, format = fields_of(raw[name], name), FORMATS[KINDS[name]]
+        assert stored["scales"].size * format.block == values.size
 
 
 def test_metadata_and_floats(tmp_path: Path) -> None:
@@ -82,6 +108,8 @@ def test_metadata_and_floats(tmp_path: Path) -> None:
         writer.add_tensor("half", values.astype(np.float16))  # type: ignore[attr-defined]
 
     file = GGUF(write(tmp_path / "t.gguf", "some", fill))
+    with pytest.raises(WeightsError, match="no tokenizer"):
+        gguf_tokenizer(file)
     assert file.metadata["a.number"] == 7 and file.metadata["a.text"] == "naïve"
     assert list(file.metadata["a.texts"]) == file.metadata["a.texts"][:] == ["x", "yy"]
     assert file.metadata["a.numbers"].tolist() == [1.5, 2.5]
@@ -209,13 +237,7 @@ def test_models_equal_transformers(family: str, kinds: list[str], tmp_path: Path
     chosen = {name: kinds[number % len(kinds)] for number, name in enumerate(names)}
     file = tmp_path / "model.gguf"
     convert(model, file, lambda name: chosen.get(name, ""))
-    ids = list(range(3, 30))
-    llm = LLM(file, precision="f32", context=64, threads=1)
-    expected = reference_logits(model, ids)
-    bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(llm.logits(ids), expected, atol=bound, rtol=0)
-    with pytest.raises(WeightsError, match="no tokenizer"):
-        llm.generate("text")
+    check_logits(file, model)
 
 
 @pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])
@@ -282,6 +304,19 @@ def test_byte_level_tokenizer(tmp_path: Path) -> None:
         assert got.encode(text) == expected.encode(text)
         assert got.decode(got.encode(text), special=True) == text
     assert got.render([]) == "<s>hi"
+
+
+def test_words_alone(tmp_path: Path) -> None:
+    """The pre-tokenizer "whitespace": what lies between spaces, these not being kept."""
+
+    def fill(writer: object) -> None:
+        writer.add_tokenizer_model("gpt2")  # type: ignore[attr-defined]
+        writer.add_tokenizer_pre("whitespace")  # type: ignore[attr-defined]
+        writer.add_token_list(["a", "b", "ab", "Ġ", "!"])  # type: ignore[attr-defined]
+        writer.add_token_merges(["a b"])  # type: ignore[attr-defined]
+
+    got = gguf_tokenizer(GGUF(write(tmp_path / "t.gguf", "qwen2", fill)))
+    assert got.encode("ab! \n b a") == [2, 4, 1, 0]
 
 
 def test_sentencepiece_tokenizer(tmp_path: Path) -> None:

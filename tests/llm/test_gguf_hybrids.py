@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from luminal import LLM
-
-from .checkpoints import FAMILIES, make_model, reference_logits
+from .gguf_files import CODE, Cases, add_fields, check_logits, finish, model_of, names, rounded
 from .rwkv import CONFIG
 
 gguf = pytest.importorskip("gguf")
 
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    # name: (family of transformers, architecture of the file, what differs)
+CASES: Cases = {
     "bitnet": ("bitnet", "BITNET", {"hidden_act": "silu", "tie_word_embeddings": True}),
     "mamba": ("mamba", "MAMBA", {}),
     "falcon-mamba": ("falcon-mamba", "MAMBA", {}),
@@ -30,13 +27,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bamba": ("bamba", "GRANITE_HYBRID", {}),
     "qwen3-next": ("qwen3-next", "QWEN3NEXT", {}),
     "qwen3.5": ("qwen3.5", "QWEN35", {"linear_num_key_heads": 2}),
+    "qwen3.5-moe": ("qwen3.5-moe", "QWEN35MOE", {"linear_num_key_heads": 2}),
     "gemma3n": ("gemma3n", "GEMMA3N", {}),
     "gemma4": ("gemma4", "GEMMA4", {}),
     "gemma4-wide": ("gemma4-wide", "GEMMA4", {}),
     "rwkv7": ("rwkv7", "RWKV7", {}),
 }
-NEXT = ("qwen3_next", "qwen3_5_text")
-ALWAYS = ("jamba", "granite4", "qwen3-next", "qwen3.5", "gemma3n", "gemma4", "rwkv7")
+NEXT = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+ALWAYS = ("jamba", "granite4", "qwen3-next", "qwen3.5-moe", "gemma3n", "gemma4", "rwkv7")
 Named = Iterator[tuple[str, torch.Tensor]]
 
 
@@ -128,7 +126,7 @@ def metadata(config: Any) -> dict[str, Any]:
     if share != 1 and "full_attention" not in rope:
         size = getattr(config, "head_dim", None) or config.hidden_size // heads
         found["rope.dimension_count"] = int(size * share)
-    if kind == "qwen3_next":
+    if kind in ("qwen3_next", "qwen3_5_moe_text"):
         found["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
     found |= beside(config) if kind.startswith("gemma") else {}
     return found | states(config, kind)
@@ -137,7 +135,7 @@ def metadata(config: Any) -> dict[str, Any]:
 def tensors(model: Any, architecture: str) -> Named:
     """(name in the file, values): those of the model under a converter's names and in its forms."""
     config, kind = model.config, model.config.model_type
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture], config.num_hidden_layers)
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture], config.num_hidden_layers)
     stacks: dict[str, list[torch.Tensor]] = {}
     buffers = [(n, b) for n, b in model.named_buffers() if n.endswith("layer_scalar")]
     for name, values in [*((n, p.data) for n, p in model.named_parameters()), *buffers]:
@@ -154,7 +152,7 @@ def tensors(model: Any, architecture: str) -> Named:
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             split = values.unflatten(0, (heads, 2, -1))
             values = split.transpose(1, 2).reshape(values.shape)
-        if kind == "qwen3_5_text" and ".linear_attn." in name:
+        if kind.startswith("qwen3_5") and ".linear_attn." in name:
             values = tiled(name, values, config)
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -172,9 +170,9 @@ def tensors(model: Any, architecture: str) -> Named:
             for part, label in zip(parts, ("gate", "up") if len(parts) == 2 else ("down",)):
                 yield f"{block}.ffn_{label}{end}.weight", part
         else:
-            yield found_name(names, name), values
+            yield found_name(known, name), values
     for name, pieces in stacks.items():
-        yield found_name(names, f"model.{name}.weight"), torch.stack(pieces)
+        yield found_name(known, f"model.{name}.weight"), torch.stack(pieces)
     if kind == "gemma4_text":
         turning = config.rope_parameters["full_attention"]["partial_rotary_factor"]
         whole = config.layer_types.index("full_attention")
@@ -266,54 +264,33 @@ PLAIN = ("ffn_gate_inp", "norm", "conv1d", "altup", "ssm_a", "ssm_d", "lerp", "t
 def write(path: Path, architecture: str, given: dict[str, Any], named: Named) -> None:
     """Matrices in Q8_0; what has such numbers already is the same in them."""
     name = gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]]
-    writer, code = gguf.GGUFWriter(path, name), gguf.GGMLQuantizationType.Q8_0
-    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
-           list: writer.add_array}  # fmt: skip
-    for field, value in given.items():
-        if value is not None:
-            add[type(value)](f"{name}.{field}", value)
+    writer = gguf.GGUFWriter(path, name)
+    add_fields(writer, {f"{name}.{field}": value for field, value in given.items()})
     for theirs, values in named:
         plain = np.ascontiguousarray(values.numpy(), np.float32)
         if plain.ndim < 2 or plain.shape[-1] % 32 or any(part in theirs for part in PLAIN):
             writer.add_tensor(theirs, plain)
         else:
-            writer.add_tensor(theirs, gguf.quants.quantize(plain, code), raw_dtype=code)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+            writer.add_tensor(theirs, rounded(plain)[0], raw_dtype=CODE)
+    finish(writer)
 
 
-def rounded(values: torch.Tensor) -> None:
-    """To numbers that Q8_0 has."""
-    code = gguf.GGMLQuantizationType.Q8_0
-    raw = gguf.quants.quantize(values.numpy(), code)
-    values.copy_(torch.from_numpy(gguf.quants.dequantize(raw, code)))
-
-
-@pytest.mark.parametrize(
-    "name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
-)
+@pytest.mark.parametrize("name", names(CASES, ALWAYS))
 def test_logits_are_those_of_transformers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family, architecture, more = CASES[name]
-    kind, own = FAMILIES[family]
-    monkeypatch.setitem(FAMILIES, family, (kind, own | more))
-    model, file, ids = make_model(family), tmp_path / "model.gguf", list(range(3, 40))
-    if family == "rwkv7":
+    (model, architecture), file = model_of(CASES, name, monkeypatch), tmp_path / "model.gguf"
+    own = CASES[name][0] == "rwkv7"
+    if own:
         matrices = [torch.from_numpy(w) for w in model.weights.values() if w.ndim == 2]
     else:
         matrices = [p.data for n, p in model.named_parameters() if p.ndim > 1 and "conv" not in n]
     for values in matrices:
         if values.shape[-1] % 32 == 0:
-            rounded(values)
+            values.copy_(torch.from_numpy(rounded(values.numpy())[1]))
     with torch.no_grad():
-        if family == "rwkv7":
+        if own:
             write(file, architecture, RWKV, rwkv(model))
         else:
             write(file, architecture, metadata(model.config), tensors(model, architecture))
-    expected = reference_logits(model, ids)
-    got = LLM(file, precision="f32", context=64, threads=1).logits(ids)
-    bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(got, expected, atol=bound, rtol=0)
+    check_logits(file, model)

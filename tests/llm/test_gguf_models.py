@@ -12,19 +12,18 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from luminal import LLM
 from luminal.errors import WeightsError
 from luminal.models.llm.gguf_source import GGUFSource
 from luminal.models.llm.loading import load
 
-from .checkpoints import FAMILIES, LONGROPE, YARN, checkpoint, make_model, reference_logits
+from .checkpoints import LONGROPE, YARN, checkpoint, make_model
+from .gguf_files import CODE, Cases, check_logits, finish, model_of, names, rounded
 
 gguf = pytest.importorskip("gguf")
 
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 FOUR = {"num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    # name: (family of transformers, architecture of the file, what differs)
+CASES: Cases = {
     "llama": ("llama2", "LLAMA", {"num_key_value_heads": 2}),
     "mistral": ("mistral", "LLAMA", {"sliding_window": None}),
     "mixtral": ("mixtral", "LLAMA", EXPERTS),
@@ -135,7 +134,7 @@ def describe(writer: Any, config: Any, name: str) -> None:
 def tensors(model: Any, architecture: str) -> Iterator[tuple[str, torch.Tensor]]:
     """(name in the file, the values that belong there: a view of the model's)."""
     config, layers = model.config, model.config.num_hidden_layers
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture], layers)
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture], layers)
     for name, parameter in [*model.named_parameters(), *corrections(model)]:
         values, block = parameter.data, f"blk.{(name.split('.') + ['', ''])[2]}"
         if ".experts." in name or (".block_sparse_moe." in name and "linear" in name):
@@ -160,7 +159,7 @@ def tensors(model: Any, architecture: str) -> Iterator[tuple[str, torch.Tensor]]
                 values = values.T
             name = name.replace(".router.weight", ".router.layer.weight" if "sparse" in name
                                 else ".router.weight")  # fmt: skip
-            found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            found = known.get_name(name, try_suffixes=(".weight", ".bias"))
             assert found is not None, name
             yield f"{found}.weight" if found.endswith("sinks") else found, values
 
@@ -190,7 +189,7 @@ def experts(
 
 def convert(model: Any, architecture: str, path: Path) -> None:
     """Write the file, matrices in blocks; the model gets the weights that the file has."""
-    code, kind = gguf.GGMLQuantizationType.Q8_0, model.config.model_type
+    kind = model.config.model_type
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]])
     describe(writer, model.config, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]])
     packed: dict[str, list[np.ndarray]] = {}
@@ -204,19 +203,16 @@ def convert(model: Any, architecture: str, path: Path) -> None:
             extra = 1 if kind.startswith("gemma") and "norm" in name else 0
             writer.add_tensor(name, plain + np.float32(extra))
             continue
-        raw = gguf.quants.quantize(plain, code)
-        values.copy_(torch.from_numpy(gguf.quants.dequantize(raw, code)))
+        raw, same = rounded(plain)
+        values.copy_(torch.from_numpy(same))
         if architecture in TURNED and ("attn_q" in name or "attn_k" in name):
             keys, queries = model.config.num_key_value_heads, model.config.num_attention_heads
             split = raw.reshape(queries if "attn_q" in name else keys, 2, -1, raw.shape[1])
             raw = np.ascontiguousarray(split.swapaxes(1, 2)).reshape(raw.shape)
-        writer.add_tensor(name, raw, raw_dtype=code)
+        writer.add_tensor(name, raw, raw_dtype=CODE)
     for name, pieces in packed.items():
         writer.add_tensor(name, np.concatenate(pieces))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 ALWAYS = (  # the others differ in less
@@ -224,21 +220,13 @@ ALWAYS = (  # the others differ in less
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
-)
+@pytest.mark.parametrize("name", names(CASES, ALWAYS))
 def test_logits_equal_those_of_transformers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family, architecture, more = CASES[name]
-    kind, own = FAMILIES[family]
-    monkeypatch.setitem(FAMILIES, family, (kind, own | more))
-    model, file, ids = make_model(family), tmp_path / "model.gguf", list(range(3, 40))
+    (model, architecture), file = model_of(CASES, name, monkeypatch), tmp_path / "model.gguf"
     convert(model, architecture, file)
-    expected = reference_logits(model, ids)
-    got = LLM(file, precision="f32", context=64, threads=1).logits(ids)
-    bound = 1e-5 * max(10.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(got, expected, atol=bound, rtol=0)
+    check_logits(file, model)
 
 
 def test_adapters_on_files_and_directories(tmp_path: Path) -> None:
@@ -266,9 +254,7 @@ def test_adapters_on_files_and_directories(tmp_path: Path) -> None:
             b = np.ascontiguousarray(b.reshape(4, 2, -1, 4).swapaxes(1, 2)).reshape(b.shape)
         writer.add_tensor(f"{theirs}.weight.lora_a", a)
         writer.add_tensor(f"{theirs}.weight.lora_b", b)
-    for write in (writer.write_header_to_file, writer.write_kv_data_to_file,
-                  writer.write_tensors_to_file, writer.close):  # fmt: skip
-        write()
+    finish(writer)
     save_file(tensors, peft / "adapter_model.safetensors")
     settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
     (peft / "adapter_config.json").write_text(json.dumps(settings))

@@ -25,7 +25,7 @@ BLOCKS = {name: (1, kind.itemsize) for name, kind in PLAIN.items()} | {
     "Q6_K": (256, 210), "IQ1_S": (256, 50), "IQ1_M": (256, 56), "IQ2_XXS": (256, 66),
     "IQ2_XS": (256, 74), "IQ2_S": (256, 82), "IQ3_XXS": (256, 98), "IQ3_S": (256, 110),
     "IQ4_NL": (32, 18), "IQ4_XS": (256, 136), "TQ1_0": (256, 54), "TQ2_0": (256, 66),
-    "MXFP4": (32, 17), "NVFP4": (64, 36),
+    "MXFP4": (32, 17), "NVFP4": (64, 36), "Q1_0": (128, 18), "Q8_1": (32, 36), "Q8_K": (256, 292),
 }  # fmt: skip
 
 
@@ -62,6 +62,18 @@ def _fifth_bits(packed: np.ndarray) -> np.ndarray:
 
 def _q8_0(b: np.ndarray) -> Quants:
     return Quants(b[..., 2:].view(np.int8), half(b, 0))
+
+
+def _q8_1(b: np.ndarray) -> Quants:
+    """As Q8_0, with the sum of the block, which products need and values do not."""
+    return Quants(b[..., 4:].view(np.int8), half(b, 0))
+
+
+def _q8_k(b: np.ndarray) -> Quants:
+    """An f32 scale, 256 quants, sums of sixteen each."""
+    scales = np.ascontiguousarray(b[..., :4]).view(np.float32).reshape(len(b), -1)
+    quants = np.ascontiguousarray(b[..., 4:260]).view(np.int8)
+    return Quants(quants.reshape(len(b), -1, 32), np.repeat(scales, 8, 1))
 
 
 def _q4_0(b: np.ndarray) -> Quants:
@@ -181,6 +193,12 @@ def _ternary(b: np.ndarray, quants: np.ndarray, at: int) -> Quants:
     return Quants(quants.reshape(len(b), -1, 32), np.repeat(half(b, at), 8, 1), shift=1)
 
 
+def _q1_0(b: np.ndarray) -> Quants:
+    """A bit a weight: the scale, or less it. As quants 0 and 2 of blocks of 32."""
+    bits = np.unpackbits(b[..., 2:], axis=-1, bitorder="little") << 1
+    return Quants(bits.reshape(len(b), -1, 32), np.repeat(half(b, 0), 4, 1), shift=1)
+
+
 def _tq1_0(b: np.ndarray) -> Quants:
     """Five ternary digits a byte, as a fraction of 256: 32 bytes, 16, and four bytes of four."""
     digits = []
@@ -218,5 +236,6 @@ UNPACK: dict[str, Callable[[np.ndarray], Quants]] = {
     "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs, "TQ1_0": _tq1_0, "TQ2_0": _tq2_0, "MXFP4": _mxfp4, "NVFP4": _nvfp4,
     "IQ1_S": grids.iq1_s, "IQ1_M": grids.iq1_m, "IQ2_XXS": grids.iq2_xxs, "IQ2_XS": grids.iq2_xs,
-    "IQ2_S": grids.iq2_s, "IQ3_XXS": grids.iq3_xxs, "IQ3_S": grids.iq3_s,
+    "IQ2_S": grids.iq2_s, "IQ3_XXS": grids.iq3_xxs, "IQ3_S": grids.iq3_s, "Q1_0": _q1_0,
+    "Q8_1": _q8_1, "Q8_K": _q8_k,
 }  # fmt: skip

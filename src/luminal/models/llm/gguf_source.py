@@ -36,7 +36,8 @@ KINDS = {"Q8_0": "q8", "Q5_0": "q8", "Q4_0": "q4", "Q4_1": "q4m", "Q4_K": "q4k",
          "Q5_K": "q8k", "Q6_K": "q8s", "Q3_K": "q4s", "Q2_K": "q4n", "IQ4_NL": "q8",
          "IQ4_XS": "q8u", "TQ1_0": "q4", "TQ2_0": "q4", "MXFP4": "q8b", "NVFP4": "q8h",
          "IQ1_S": "q8f", "IQ2_XXS": "q8f", "IQ3_XXS": "q8f", "IQ3_S": "q8f", "IQ1_M": "q8g",
-         "IQ2_XS": "q8g", "IQ2_S": "q8g", "F16": "f16", "BF16": "bf16"}  # fmt: skip
+         "IQ2_XS": "q8g", "IQ2_S": "q8g", "Q1_0": "q4", "Q8_1": "q8",
+         "Q8_K": "q8f", "F16": "f16", "BF16": "bf16"}  # fmt: skip
 SMALL = ("_coefs.weight", "modality_router.weight")  # no matrices that can be stored in any kind
 FREQUENCIES, LONG, SHORT = (
     "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"

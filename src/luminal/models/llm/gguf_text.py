@@ -9,7 +9,7 @@ from ...errors import Unsupported, WeightsError
 from ...weights.fields import Fields
 from ...weights.gguf import GGUF, Texts
 from ..tokenizing import merges_of, refused, spaced, tokenizers
-from .gguf_splits import SPLITS, UNCUT, WHOLE
+from .gguf_splits import SPLITS, UNCUT, WHOLE, WORDS_ALONE
 from .templates import gguf_templates
 from .text import Tokenizer
 
@@ -65,8 +65,9 @@ def _byte_level(given: Fields, tokens: list[str]) -> Any:
     package = tokenizers()
     own = given.text(f"{PREFIX}.model") == "gemma4"
     split = "gemma4" if own else given.text(f"{PREFIX}.pre", "default")
-    if split not in (*SPLITS, *UNCUT):
-        raise Unsupported(f"{given.where}: pre-tokenizer {split!r}; there are {', '.join(SPLITS)}")
+    known = (*SPLITS, *UNCUT, *WORDS_ALONE)
+    if split not in known:
+        raise Unsupported(f"{given.where}: pre-tokenizer {split!r}; there are {', '.join(known)}")
     merges = [tuple(merge.split(" ", 1)) for merge in texts(given, "merges")]
     if set(map(len, merges)) - {2}:
         raise given.wrong(f"{PREFIX}.merges", "pairs of tokens")
@@ -76,7 +77,8 @@ def _byte_level(given: Fields, tokens: list[str]) -> Any:
     whole = split in WHOLE
     raw = package.Tokenizer(package.models.BPE(vocabulary, merges, ignore_merges=whole))
     steps = package.pre_tokenizers
-    cuts = [steps.Split(package.Regex(pattern), "isolated") for pattern in SPLITS[split]]
+    cuts = [steps.Split(package.Regex(pattern), "isolated") for pattern in SPLITS.get(split, ())]
+    cuts += [steps.WhitespaceSplit()] if split in WORDS_ALONE else []
     level = steps.ByteLevel(add_prefix_space=False, use_regex=False)
     raw.pre_tokenizer = steps.Sequence([*cuts, level])
     raw.decoder = package.decoders.ByteLevel()

@@ -21,8 +21,9 @@ Quants are unsigned (what x86 multiplies by signed activations):
     q4u32, q4u64, q4u128: quant * scale - minimum, units of as many weights: GPTQ, AWQ
 
 In q4k to q8u and the last a scale is an integer times an f16 unit that 256 weights share, and so
-is a minimum. IQ4_NL becomes q8, TQ1_0 and TQ2_0 become q4. What has a grid or a table takes 8 bits
-a weight: a load from a table for each weight costs more than the bytes it saves.
+is a minimum. IQ4_NL and Q8_1 become q8; Q1_0, TQ1_0 and TQ2_0 become q4, Q8_K q8f. What has a
+grid or a table takes 8 bits a weight: a load from a table for each weight costs more than the bytes
+it saves.
 """
 
 from __future__ import annotations
