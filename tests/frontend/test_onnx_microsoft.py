@@ -147,6 +147,27 @@ def test_a_cache_that_has_room(given):
             np.testing.assert_allclose(m, t, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("room", [0, 12], ids=["grows", "has room"])
+def test_a_cache_whose_total_is_an_input_takes_one_program(room):
+    """The first token has a program, all others have one."""
+    heads = {"q": 64, "k": 32, "v": 32}
+    infos = [info(name, ["batch", "new", width]) for name, width in heads.items()]
+    infos += [info(name, ["batch", 2, "past", 16]) for name in ("pk", "pv")]
+    infos += [info("lengths", ["batch"], INT32), info("total", [], INT32)]
+    made = helper.make_node("GroupQueryAttention", [i.name for i in infos], ["g", "nk", "nv"],
+                            domain="com.microsoft", num_heads=4, kv_num_heads=2)  # fmt: skip
+    proto = model([made], infos, ["g", "nk", "nv"], domains=["com.microsoft"])
+    ours = load(proto)
+    for past in range(3, 8):
+        feeds = {name: numbers(2, 1, width, seed=past) for name, width in heads.items()}
+        feeds |= {name: numbers(2, 2, room or past, 16, seed=past) for name in ("pk", "pv")}
+        feeds |= {"lengths": np.full(2, past, np.int32), "total": np.array(past + 1, np.int32)}
+        for mine, theirs in zip(ours.run(feeds), reference(proto, feeds), strict=True):
+            held = (..., slice(past + 1), slice(None)) if mine.ndim == 4 else ...
+            np.testing.assert_allclose(mine[held], theirs[held], 1e-4, 1e-4)
+    assert len(ours.runner.start.stages) == 2
+
+
 @pytest.mark.parametrize("kind", [0, 1], ids=["fp4", "nf4"])
 def test_weights_as_bitsandbytes_packs_them(kind):
     matrix = numbers(48, 20, seed=30)

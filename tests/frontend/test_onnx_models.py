@@ -60,6 +60,27 @@ def test_one_program_for_all_sizes_that_the_model_names():
     assert [str(s) for s in ours.graph().outputs[0].shape] == ["batch", "seq", "8"]
 
 
+def test_values_that_shape_results_are_sizes_once_they_differ():
+    """The first values have a program, all others have one together; 1 has its own."""
+    given = [info("x", ["rows", 6]), info("e", [3], INT), info("n", [1], INT)]
+    nodes = [("Expand", "x e", "wide"), ("Slice", "x zero n", "cut"), ("Tile", "cut e2", "tiles"),
+             ("Gather", "e ends", "e2")]  # fmt: skip
+    nodes.insert(2, nodes.pop())
+    proto = model(nodes, given, ["wide", "cut", "tiles"],
+                  {"zero": np.array([0]), "ends": np.array([0, 2])})  # fmt: skip
+    ours = load(proto)
+
+    def run(rows, wide, cut):
+        feeds = {"x": numbers(rows, 6), "e": np.array([wide, 1, 6]), "n": np.array([cut])}
+        agree(proto, feeds, ours=ours)
+
+    for case in ((4, 2, 3), (4, 5, 2), (4, 3, 4), (7, 9, 6), (8, 2, 3)):
+        run(*case)
+    assert programs(ours) == 3  # the first, one with other values, one with other sizes
+    for case in ((4, 1, 3), (4, 2, -1), (4, 0, 9), (9, 3, 1)):
+        run(*case)
+
+
 def test_a_model_is_a_graph_with_names():
     graph = load(attention()).graph()
     program = graph.compile(threads=1)

@@ -19,7 +19,7 @@ from ...graph.index import Index
 from ...graph.node import Node
 from ...graph.order import reachable
 from ...graph.tensor import Tensor
-from . import kinds, known
+from . import kinds, known, values
 from .context import Context
 from .known import ToHost, Unknown
 from .operators import Body, Operator, placed
@@ -52,15 +52,17 @@ class NeedSizes(Exception):
 
 class Recorder:
     """One program. store: values at hand. shapes: of those that are its inputs. fixed: names whose
-    values are constants. still: no size is symbolic."""
+    values are constants. loose: which elements of them are sizes of the program instead. still: no
+    size is symbolic."""
 
     def __init__(
         self, context: Context, store: Store, shapes: Shapes, fixed: Iterable[str],
-        constants: Mapping[str, Any], still: bool, sample: Mapping[str, int],
+        loose: values.Masks, constants: Mapping[str, Any], still: bool, sample: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.graph = Graph()
         self.context, self.store, self.shapes = context, store, shapes
         self.fixed, self.still, self.sample = set(fixed), still, dict(sample)
+        self.loose = dict(loose)
         self.constants = dict(constants)
         self.values: dict[str, Value] = {}
         self.inputs: dict[str, Typed | list[Typed]] = {}
@@ -251,7 +253,11 @@ class Recorder:
         if kind == kinds.STRING:
             raise ToHost
         if name in self.fixed:
-            return Typed(self.graph.constant(kinds.inward(value)), kind)
+            constant = self.graph.constant(kinds.inward(value))
+            for size in values.names(self.loose, name):
+                self._size(size)
+            free = self.loose.get(name)
+            return Typed(constant if free is None else values.mixed(constant, name, free), kind)
         tensor = self.graph.tensor(self._declared(self.shapes[name]), kinds.dtype_of(kind), name)
         self._names[tensor.node] = name
         self.inputs[name] = Typed(tensor, kind)

@@ -18,12 +18,13 @@ from ...graph.graph import Graph
 from ...graph.index import Index
 from ...graph.tensor import Tensor
 from ...runtime.executable import Executable
-from . import kinds
+from . import kinds, values
 from .context import Context
 from .operators import Body, Operator
 from .record import Fix, NeedSizes, Recorder, Store
 from .table import HOST
 from .table.base import Typed
+from .values import equal, plain_name
 from .work import threads_for
 
 MOST_VARIANTS = 256  # programs kept for one place in a body
@@ -34,12 +35,14 @@ Template = tuple[Any, ...]
 class Stage:
     """A program, the host's work after it, and what is left then.
 
-    fixed: values for which it was made. takes: its inputs, with their shapes. gives: its results.
-    still: made for just these sizes; why: what could not be recorded for others.
+    fixed: values for which it was made. loose: which of their elements are sizes of the program.
+    takes: its inputs, with their shapes. gives: its results. still: made for just these sizes;
+    why: what could not be recorded for others.
     """
 
     graph: Graph
     fixed: dict[str, Any]
+    loose: dict[str, np.ndarray]
     takes: dict[str, Any]
     shapes: dict[str, Template]
     gives: dict[str, Any]
@@ -54,7 +57,7 @@ class Stage:
     def fits(self, store: Store, bound: Mapping[str, int]) -> bool:
         """It was made for such values, shapes and element types."""
         for name, value in self.fixed.items():
-            if not _equal(value, store.get(name)):
+            if not equal(value, store.get(name), self.loose.get(name)):
                 return False
         for name, taken in self.takes.items():
             if not _alike(taken, self.shapes.get(name), store.get(name)):
@@ -62,12 +65,10 @@ class Stage:
         return True
 
 
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, list):
-        return isinstance(b, list) and len(a) == len(b) and all(map(_equal, a, b))
-    if a is None or b is None or isinstance(b, list):
-        return a is b
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    @property
+    def strictness(self) -> int:
+        """0: values and sizes may be others. 1: sizes may. 2: none."""
+        return 0 if self.loose else 1 if self.graph.space.sizes else 2
 
 
 def _alike(taken: Any, shape: Template | None, value: Any) -> bool:
@@ -133,12 +134,12 @@ class Runner:
 
     def _stage(
         self, place: Place, store: Store, shapes: dict[str, Template], bound: Mapping[str, int],
-        still: bool = False,
+        strictness: int = 0,
     ) -> Stage:  # fmt: skip
         for stage in place.stages:
-            if not (still and stage.graph.space.sizes) and stage.fits(store, bound):
+            if stage.strictness >= strictness and stage.fits(store, bound):
                 return stage
-        stage = self.record(place, store, shapes, bound, still)
+        stage = self.record(place, store, shapes, bound, strictness)
         place.stages.insert(0, stage)
         place.stages.sort(key=lambda made: len(made.graph.space.sizes))  # the most special first
         del place.stages[MOST_VARIANTS:]
@@ -146,16 +147,20 @@ class Runner:
 
     def record(
         self, place: Place, store: Store, shapes: Mapping[str, Template],
-        bound: Mapping[str, int], still: bool = False,
+        bound: Mapping[str, int], strictness: int = 0,
     ) -> Stage:  # fmt: skip
         """A program for these values, with sizes of its inputs as free as they may be."""
         fixed: set[str] = set()
         why = ""
         while True:
+            still = strictness == 2
             templates = self._templates(place, store, shapes, bound, still)
-            sample = _sample(templates, store)
+            free = strictness == 0 and self.context.dynamic is not False
+            earlier = [(s.fixed, s.loose) for s in place.stages] if free else []
+            loose = values.loosened(earlier, store)
+            sample = {**bound, **_sample(templates, store), **values.sizes(loose, store)}
             recorder = Recorder(
-                self.context, store, templates, fixed, place.constants, still, {**bound, **sample}
+                self.context, store, templates, fixed, loose, place.constants, still, sample
             )
             try:
                 recorder.record(place.operators)
@@ -164,21 +169,21 @@ class Runner:
                 assert not error.names <= fixed
                 fixed |= error.names
             except NeedSizes as error:
-                still, why = True, str(error)
+                strictness, why = (2, str(error)) if recorder.loose == {} else (1, why)
 
     def _templates(
         self, place: Place, store: Store, shapes: Mapping[str, Template],
         bound: Mapping[str, int], still: bool,
     ) -> dict[str, Template]:  # fmt: skip
         """The shape of each input: sizes that have differed between runs are free."""
-        values = {name: v for name, v in store.items() if isinstance(v, np.ndarray)}
+        arrays = {name: v for name, v in store.items() if isinstance(v, np.ndarray)}
         if still or self.context.dynamic is False:
-            return {name: value.shape for name, value in values.items()}
-        declared = {name: shapes[name] for name, value in values.items()
+            return {name: value.shape for name, value in arrays.items()}
+        declared = {name: shapes[name] for name, value in arrays.items()
                     if name in shapes and len(shapes[name]) == value.ndim}  # fmt: skip
-        varied = self._varied(place, declared, values)
+        varied = self._varied(place, declared, arrays)
         found: dict[str, Template] = {}
-        for name, value in values.items():
+        for name, value in arrays.items():
             if name in declared:
                 found[name] = tuple(_settled(size, n, varied, bound)
                                     for size, n in zip(declared[name], value.shape))  # fmt: skip
@@ -187,13 +192,13 @@ class Runner:
         return found
 
     def _varied(
-        self, place: Place, declared: Mapping[str, Template], values: Mapping[str, np.ndarray]
+        self, place: Place, declared: Mapping[str, Template], arrays: Mapping[str, np.ndarray]
     ) -> frozenset[str]:
         """Names of sizes for which there was another value, or that are free from the start."""
         found: set[str] = set()
         for name, shape in declared.items():
             earlier = [stage.shapes[name] for stage in place.stages if name in stage.shapes]
-            for d, (size, n) in enumerate(zip(shape, values[name].shape)):
+            for d, (size, n) in enumerate(zip(shape, arrays[name].shape)):
                 if isinstance(size, Index) and (
                     self.context.dynamic or any(len(e) == len(shape) and e[d] != n for e in earlier)
                 ):
@@ -221,7 +226,8 @@ class Runner:
                 gives.setdefault(name, recorder.value(name))
         fixed = {name: recorder.store[name] for name in recorder.fixed}
         _mark(gives)
-        stage = Stage(recorder.graph, fixed, recorder.inputs, shapes, gives, recorder.hosts,
+        loose = {name: mask for name, mask in recorder.loose.items() if name in fixed}
+        stage = Stage(recorder.graph, fixed, loose, recorder.inputs, shapes, gives, recorder.hosts,
                       recorder.rest, recorder.still, why)  # fmt: skip
         late = needed - gives.keys() - recorder.store.keys()
         if recorder.rest:
@@ -238,13 +244,14 @@ class Runner:
         self, place: Place, stage: Stage, store: dict[str, Any], shapes: dict[str, Template],
         bound: dict[str, int],
     ) -> Stage:  # fmt: skip
-        try:
-            self._execute(stage, store, bound)
-        except (DimError, ShapeError, InputError):
-            if not stage.graph.space.sizes:
-                raise
-            stage = self._stage(place, store, shapes, bound, still=True)
-            self._execute(stage, store, bound)
+        while True:
+            try:
+                self._execute(stage, store, bound)
+                break
+            except (DimError, ShapeError, InputError):
+                if stage.strictness == 2:
+                    raise
+                stage = self._stage(place, store, shapes, bound, stage.strictness + 1)
         if stage.next is not None and not stage.still:
             tensors = {n: g.tensor for n, g in stage.gives.items() if isinstance(g, Typed)}
             shapes.update({name: tensor.shape for name, tensor in tensors.items()})
@@ -257,7 +264,8 @@ class Runner:
             for name, taken in stage.takes.items():
                 for tensor, array in _pairs(taken, store[name]):
                     program[tensor] = array
-            program.run(**{name: bound[name] for name in stage.told if name in bound})
+            known = {**bound, **values.sizes(stage.loose, store)}
+            program.run(**{name: known[name] for name in stage.told if name in known})
             results = {tensor: program[tensor] for tensor in stage.graph.outputs}
         for name, given in stage.gives.items():
             store[name] = _outward(given, results)
@@ -313,8 +321,7 @@ def _outward(given: Any, results: Mapping[Tensor, np.ndarray]) -> Any:
 
 def _fresh(name: str, dim: int) -> Index:
     """A size of its own for one dimension of one value."""
-    plain = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-    return Index.of(f"size_{plain}_{dim}")
+    return Index.of(f"size_{plain_name(name)}_{dim}")
 
 
 def _run_host(context: Context, operator: Operator, store: dict[str, Any]) -> None:
