@@ -36,6 +36,8 @@ largest size; whether {tokens} greedy tokens after {longest} are the same with t
 whether they are in a batch with replies to prompts of other lengths. Models of speech: tokens of a
 sound, in a batch with another one. RWKV 7 is compared with its formulas in NumPy.
 Encoders of texts make no tokens: vectors, weights of words or scores, alone and in a padded batch.
+"gguf-": from GGUF files, under their architectures; jina-bert-v2, neo-bert and nomic-bert-moe are
+compared with their published formulas, as transformers has none of them.
 
 | family | `model_type` | logits off by | greedy | in a batch |
 |---|---|---|---|---|"""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tests.models.gguf_encoders import EMBEDDING, MORE, case
 from tests.models.test_encoders import TEXTS, given, made
 from tests.models.test_seq2seq import SIZES as T5_SIZES
 from tests.models.test_seq2seq import tiny
@@ -33,8 +34,9 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "embed-modernbert": ("ModernBertConfig", "ModernBertModel", {"local_attention": 6}),
     "embed-gte": ("GteConfig", "GteModel", {}),
 }
+GGUFS = {f"gguf-{name}": name for name in (*EMBEDDING, *MORE)}
 T5S: dict[str, dict[str, Any]] = {"t5": {}, "flan-t5": FLAN}
-NAMES = [*ENCODERS, *T5S]
+NAMES = [*ENCODERS, *GGUFS, *T5S]
 
 
 def row(name: str, tokens: int) -> tuple[str, float, str | bool, bool | None]:
@@ -43,7 +45,18 @@ def row(name: str, tokens: int) -> tuple[str, float, str | bool, bool | None]:
     with tempfile.TemporaryDirectory() as folder:
         if name in T5S:
             return _t5(Path(folder), T5S[name], tokens)
+        if name in GGUFS:
+            return _gguf(Path(folder), GGUFS[name])
         return _encoder(Path(folder), name)
+
+
+def _gguf(directory: Path, name: str) -> tuple[str, float, str, bool]:
+    file, wanted = case(name, directory)
+    encoder, size = SentenceEncoder(file, threads=1), float(np.abs(wanted).max())
+    found = encoder.encode(TEXTS)
+    alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+    off = float(np.abs(found - wanted).max()) / size
+    return encoder.backbone.kind, off, "none", float(np.abs(found - alone).max()) < 1e-5 * size
 
 
 def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:

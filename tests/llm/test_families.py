@@ -14,6 +14,7 @@ from speech.checkpoints import TABLED
 
 from luminal import LLM
 from luminal.errors import InputError, Unsupported
+from luminal.models.gguf_encoders import KINDS
 from luminal.models.llm import Engine, Wishes
 from luminal.models.llm.loading import load
 
@@ -144,7 +145,8 @@ def test_the_table_of_families_is_complete() -> None:
     others = {f"rerank-{name}" for name in ("bert", "gte", "modernbert", "xlm-roberta")}
     others |= {f"splade-{name}" for name in ("bert", "gte", "modernbert", "xlm-roberta")}
     others |= {f"embed-{name}" for name in ("gte", "modernbert", "nomic")} | {"t5", "flan-t5"}
-    assert named == {*FAMILIES, *speech, *others, "family"} and "differs" not in table
+    files = {f"gguf-{name}" for name in ("jina-bert-v2-packed", *KINDS)}
+    assert named == {*FAMILIES, *speech, *others, *files, "family"} and "differs" not in table
 
 
 @pytest.mark.parametrize("kind", ["mistral3", "qwen3_5"])

@@ -1,4 +1,4 @@
-"""Commands: `luminal embed`, `luminal search`, `luminal info`, `luminal bench`, `luminal tune`."""
+"""Commands: `luminal embed`, `luminal search`, `luminal rerank`, `luminal info`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .chat import chat
 from .check import check
 from .detect import detect
 from .doctor import doctor
-from .faults import tell
+from .faults import clear_errors, tell
 from .imagine import imagine
 from .llm import model_rows, run
 from .onnx import onnx
@@ -33,7 +33,7 @@ MODEL_OPTION = click.option(
     "--model",
     type=click.Path(path_type=Path),
     default=None,
-    help="Directory of a BERT-like model (default: the packaged all-MiniLM-L6-v2).",
+    help="Directory or GGUF file of a BERT-like model (default: the packaged all-MiniLM-L6-v2).",
 )
 THREADS_OPTION = click.option(
     "--threads", type=click.IntRange(1), default=None, help="Threads (default: all cores)."
@@ -113,6 +113,29 @@ def search(
     for i in best:
         number, line = numbered[i]
         click.echo(f"{scores[i]:7.4f}  {file}:{number}: {line}")
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("query")
+@click.argument("texts", nargs=-1, required=True)
+@THREADS_OPTION
+@json_option()
+def rerank(
+    model: Path, query: str, texts: tuple[str, ...], threads: int | None, as_json: bool
+) -> None:
+    """Rank TEXTS by how well they answer QUERY, as MODEL (the directory or GGUF file of a
+    cross-encoder) scores each pair: logits, the best first."""
+    from ..models import Reranker
+
+    with clear_errors():
+        scores = Reranker(model, threads=threads).score(query, texts)
+    best = np.argsort(-scores, kind="stable").tolist()
+    if as_json:
+        echo_json([{"index": n, "score": float(scores[n]), "text": texts[n]} for n in best])
+        return
+    for n in best:
+        click.echo(f"{scores[n]:8.4f}  {texts[n]}")
 
 
 @main.command()

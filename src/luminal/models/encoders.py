@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +19,16 @@ from ..errors import WeightsError
 from ..graph import Graph, Tensor
 from ..weights import Safetensors
 from ..weights.fields import Fields
+from ..weights.gguf import GGUF, gguf_file
 from .bert import KINDS, Bert, BertConfig
 from .llm.config import DecoderConfig, Rope, rope
-from .llm.decoder import Layer, norm
+from .llm.decoder import Layer
 from .llm.families.family import State
+from .llm.norms import norm, through
 from .llm.rotary import Rotary
 from .llm.storage import Storage
 from .llm.whole import Whole, plain_config
+from .tokenizing import read_tokenizer
 
 LAYERS = r"(?:encoder\.)?layers?\.(\d+)\."
 NAMES = (  # of any family: none has two that mean different things
@@ -57,10 +61,13 @@ class TextEncoder(nn.Module):
         self.config, width = config, config.width
         self.embed_tokens = nn.Embedding(graph, config.vocabulary, width)
         self.token_types = nn.Embedding(graph, kinds, width) if kinds else None
-        self.embed_norm = norm(graph, config, width)
+        self.positions: nn.Embedding | None = None
+        if config.learned_positions:
+            self.positions = nn.Embedding(graph, config.context, width)
+        self.embed_norm = None if config.norm == "rms" else norm(graph, config, width)
         rotaries = {name: Rotary(graph, config, name, config.context) for name in config.ropes}
         self.layers = nn.ModuleList(
-            Layer(graph, config, n, rotaries[name or ""], Storage())
+            Layer(graph, config, n, None if name is None else rotaries[name], Storage())
             for n, name in enumerate(config.rotary)
         )
         self.norm = norm(graph, config, width) if last else None
@@ -71,11 +78,13 @@ class TextEncoder(nn.Module):
             types = self.token_types
             x = x + (types.weight[0] if kinds is None else types(kinds))
         batch, length = ids.shape
+        if self.positions is not None:
+            x = x + self.positions.weight.narrow(0, 0, length)
         cache = Whole(self.config, batch, length, mask)
-        flat = self.embed_norm(x).flatten(0, 1)
+        flat = through(self.embed_norm, x).flatten(0, 1)
         for layer in self.layers:
             flat = layer(flat, cache)
-        flat = flat if self.norm is None else self.norm(flat)
+        flat = through(self.norm, flat)
         return flat.unflatten(0, (batch, length))
 
 
@@ -111,7 +120,12 @@ def _no_bias(name: str) -> bool:
 
 
 def backbone_of(directory: Path) -> Backbone:
-    """The encoder of a directory with config.json and *.safetensors. Raises WeightsError."""
+    """The encoder of a directory with config.json and *.safetensors, or of a GGUF file. Raises
+    WeightsError or Unsupported."""
+    if (found := gguf_file(directory)) is not None:
+        from .gguf_encoders import gguf_backbone
+
+        return gguf_backbone(found)
     given = Fields.load(directory / "config.json")
     kind = given.text("model_type", among=(*KINDS, *ROTARY))
     file = Safetensors(directory)
@@ -125,6 +139,16 @@ def backbone_of(directory: Path) -> Backbone:
         kind, config.width, config.vocabulary, config.context, kinds,
         lambda graph: TextEncoder(graph, config, kinds, last), state, rest, given,
     )  # fmt: skip
+
+
+def encoder_tokenizer(directory: Path) -> Any:
+    """The tokenizer of the tokenizers package of a directory or a GGUF file, which puts its tokens
+    around texts and pairs. Raises WeightsError or Unsupported."""
+    if (found := gguf_file(directory)) is not None:
+        from .llm.gguf_text import raw_tokenizer
+
+        return raw_tokenizer(GGUF(found), encoder=True)
+    return read_tokenizer(directory / "tokenizer.json")
 
 
 def _bert(directory: Path, kind: str, given: Fields, tensors: State) -> Backbone:

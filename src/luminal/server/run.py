@@ -18,6 +18,7 @@ from ..models.llm import Engine
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
 from ..models.speech.load import speech_kind
+from ..weights.gguf import gguf_file
 from ..weights.hub import locate
 from .app import create_app
 from .connections import Connection
@@ -124,9 +125,9 @@ def _ranker(options: Options) -> Ranker | None:
 
 
 def _check_folder(folder: Path, what: str) -> None:
-    if not (folder / "config.json").is_file():
+    if gguf_file(folder) is None and not (folder / "config.json").is_file():
         raise WeightsError(f"{folder}: no config.json: {what} is a directory as Hugging Face "
-                           "writes it")  # fmt: skip
+                           "writes it, or a GGUF file")  # fmt: skip
 
 
 def _name(model: str | None) -> str:

@@ -7,6 +7,7 @@ dimension first), types and offsets of the tensors; then the data, aligned.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import struct
@@ -163,6 +164,21 @@ def _mapped(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise WeightsError(f"{path}: cannot be read: {error}") from None
+
+
+def gguf_file(path: Path) -> Path | None:
+    """A file of GGUF, by its name or its first bytes; the only one of a folder without a config."""
+    if path.is_dir():
+        found = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+        if len(found) > 1:
+            names = ", ".join(file.name for file in found)
+            raise WeightsError(f"{path}: which of {names}? Name the file")
+        return found[0] if found else None
+    if path.suffix == ".gguf":
+        return path
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return path if file.read(len(MAGIC)) == MAGIC else None
+    return None
 
 
 class _Reader:

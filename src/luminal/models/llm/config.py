@@ -51,7 +51,8 @@ class Experts:
     scoring: what makes shares of scores, "softmax" or "sigmoid". scale_inputs: weights multiply
     what goes into experts, not what comes out. correction: a number for each expert is added where
     they are chosen, but not in their weights. groups: of experts, of which the `kept` groups with
-    the largest sum of their `best` scores may be chosen from. factor: of all weights in the end."""
+    the largest sum of their `best` scores may be chosen from. factor: of all weights in the end.
+    gated: as of the config; experts without gates have no biases here."""
 
     count: int
     chosen: int
@@ -68,6 +69,7 @@ class Experts:
     groups: int = 1
     kept: int = 1
     best: int = 1
+    gated: bool = True
     scale_inputs: bool = False
     factor: float = 1.0
 
@@ -199,6 +201,7 @@ class DecoderConfig:
     latent: Latent | None = None  # then kv_heads is 1, head_dim that of what is kept of a token
     sub_norms: bool = False  # before the last matrix of attention and of the feed-forward part
     sinks: bool = False  # each head has a score more, of which nothing is taken
+    alibi: float | None = None  # scores lose by distance; how steeply at most (`slopes`)
     relative: tuple[int, int] | None = None  # buckets of distances, the largest distance (T5)
     bare_first: bool = False  # the first layer has no norm before attention
     logit_cap: float | None = None

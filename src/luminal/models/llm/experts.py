@@ -35,7 +35,9 @@ class MixtureOfExperts(nn.Module):
         if self.experts.correction:
             self.correction = nn.init.filled(graph, (count,), 0)
         stack = (count,)
-        self.gate_proj = projection(graph, width, hidden, False, storage, "gate_proj", stack)
+        self.gate_proj: Projection | None = None
+        if self.experts.gated:
+            self.gate_proj = projection(graph, width, hidden, False, storage, "gate_proj", stack)
         self.up_proj = projection(graph, width, hidden, False, storage, "up_proj", stack)
         self.down_proj = projection(graph, hidden, width, False, storage, "down_proj", stack)
         self.gate_bias = self.up_bias = self.down_bias = None
@@ -50,9 +52,10 @@ class MixtureOfExperts(nn.Module):
         each = x.unsqueeze(1)
         if self.experts.scale_inputs:
             each = each * weights.unsqueeze(-1)
-        gate = self._apply(self.gate_proj, self.gate_bias, chosen, each)  # (tokens, chosen, hidden)
-        up = self._apply(self.up_proj, self.up_bias, chosen, each)
-        out = self._apply(self.down_proj, self.down_bias, chosen, self._gated(gate, up))
+        up = self._apply(self.up_proj, self.up_bias, chosen, each)  # (tokens, chosen, hidden)
+        wide = self.activation(up) if self.gate_proj is None else self._gated(
+            self._apply(self.gate_proj, self.gate_bias, chosen, each), up)  # fmt: skip
+        out = self._apply(self.down_proj, self.down_bias, chosen, wide)
         if not self.experts.scale_inputs:
             out = out * weights.unsqueeze(-1)
         return self._shared(x, out.sum(1))

@@ -5,24 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...errors import Unsupported, WeightsError
 from ...weights.fields import Fields
 from ...weights.gguf import GGUF, Texts
+from ..sentencepiece import UNIGRAM, Spec, made
 from ..tokenizing import merges_of, refused, spaced, tokenizers
 from .gguf_splits import SPLITS, UNCUT, WHOLE, WORDS_ALONE
 from .templates import gguf_templates
 from .text import Tokenizer
 
 PREFIX = "tokenizer.ggml"
-KINDS = ("gpt2", "llama", "gemma4")
 MOST_CHARACTERS = 4096  # of a token
 MOST_TEXTS = 1 << 22  # tokens, or pairs that are merged
+ROBERTA = ("roberta-bpe", "jina-v1-en", "jina-v2-code", "jina-v2-es", "jina-v2-de")
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # kinds of tokens
 
 
 def gguf_tokenizer(file: GGUF) -> Tokenizer:
     """Raises WeightsError where the file has none or a damaged one, Unsupported for a kind that is
     not known."""
+    raw, given = raw_tokenizer(file), Fields(file.metadata, str(file.path))
+    tokens, settings = texts(given, "tokens"), {}
+    for name in ("bos", "eos"):
+        number = _token(given, name, tokens)
+        if number is not None:
+            settings[f"{name}_token"] = tokens[number]
+    return Tokenizer(raw, gguf_templates(file.metadata, settings))
+
+
+def raw_tokenizer(file: GGUF, encoder: bool = False) -> Any:
+    """Of the tokenizers package. encoder: a begin and an end token come around every text and both
+    texts of a pair. Raises WeightsError or Unsupported."""
     given = Fields(file.metadata, str(file.path))
     tokens = list(texts(given, "tokens"))
     if not tokens:
@@ -30,18 +45,19 @@ def gguf_tokenizer(file: GGUF) -> Tokenizer:
     kind = given.text(f"{PREFIX}.model")
     if kind not in KINDS:
         raise Unsupported(f"{file.path}: tokenizer {kind!r}; there are {', '.join(KINDS)}")
-    settings = {}
-    for name in ("bos", "eos"):
-        number = _token(given, name, tokens)
-        if number is not None:
-            settings[f"{name}_token"] = tokens[number]
     try:
-        raw = (_sentencepiece if kind == "llama" else _byte_level)(given, tokens)
-        _add_special(raw, given, tokens)
-        _add_begin(raw, given, tokens, kind == "llama")
+        raw = KINDS[kind](given, tokens)
+        if kind not in ADDED:
+            _add_special(raw, given, tokens)
+        if encoder:
+            _add_both(raw, given, tokens)
+        elif kind == "t5":
+            _add_end(raw, given, tokens)
+        else:
+            _add_begin(raw, given, tokens, kind == "llama")
     except BaseException as error:
         raise refused(error, f"{file.path}: not a tokenizer") from None
-    return Tokenizer(raw, gguf_templates(file.metadata, settings))
+    return raw
 
 
 def texts(given: Fields, name: str) -> Sequence[str]:
@@ -54,7 +70,7 @@ def texts(given: Fields, name: str) -> Sequence[str]:
     return found
 
 
-def _token(given: Fields, name: str, tokens: list[str]) -> int | None:
+def _token(given: Fields, name: str, tokens: Sequence[str]) -> int | None:
     """The id of a special token."""
     field = f"{PREFIX}.{name}_token_id"
     return given.count(field, low=0, high=len(tokens) - 1) if given.has(field) else None
@@ -100,6 +116,39 @@ def _sentencepiece(given: Fields, tokens: list[str]) -> Any:
     return spaced(model, given.flag(f"{PREFIX}.add_space_prefix", True))
 
 
+def _words(given: Fields, tokens: list[str]) -> Any:
+    """WordPiece: files write a word's beginning with "▁" and its further pieces as they are. In a
+    vocabulary without large letters, texts have none either."""
+    package = tokenizers()
+    kinds = given.counts(f"{PREFIX}.token_type", len(tokens))
+    plain = [kind not in (CONTROL, UNKNOWN) for kind in kinds]
+    named = [token if not usual else token[1:] if token.startswith("▁") else f"##{token}"
+             for token, usual in zip(tokens, plain)]  # fmt: skip
+    small = not any(any("A" <= letter <= "Z" for letter in token) and "[" not in token
+                    for token, usual in zip(tokens, plain) if usual)  # fmt: skip
+    unknown = tokens[_token(given, "unknown", tokens) or 0]
+    vocabulary = dict(zip(named, range(len(named))))
+    raw = package.Tokenizer(package.models.WordPiece(vocabulary, unk_token=unknown))
+    raw.normalizer = package.normalizers.BertNormalizer(lowercase=small)
+    raw.pre_tokenizer = package.pre_tokenizers.BertPreTokenizer()
+    raw.decoder = package.decoders.WordPiece()
+    return raw
+
+
+def _unigram(given: Fields, tokens: list[str]) -> Any:
+    """SentencePiece's unigrams by scores, as in T5 and XLM-RoBERTa."""
+    kinds = given.counts(f"{PREFIX}.token_type", len(tokens))
+    scores = given.numbers(f"{PREFIX}.scores", len(tokens))
+    known, table = f"{PREFIX}.precompiled_charsmap", b""
+    if given.has(known):
+        table = np.array(given.values[known]).astype(np.uint8).tobytes()
+    return made(Spec(
+        list(zip(tokens, scores, kinds)), UNIGRAM, table,
+        given.flag(f"{PREFIX}.add_space_prefix", True),
+        given.flag(f"{PREFIX}.remove_extra_whitespaces"), BYTE in kinds,
+    ))  # fmt: skip
+
+
 def _add_special(raw: Any, given: Fields, tokens: list[str]) -> None:
     """Tokens that stand for themselves wherever they occur; control tokens are not shown."""
     package, field = tokenizers(), f"{PREFIX}.token_type"
@@ -122,3 +171,40 @@ def _add_begin(raw: Any, given: Fields, tokens: list[str], usual: bool) -> None:
     raw.post_processor = tokenizers().processors.TemplateProcessing(
         single=f"{begin} $A", pair=f"{begin} $A {begin} $B", special_tokens=[(begin, number)]
     )
+
+
+def _add_end(raw: Any, given: Fields, tokens: list[str]) -> None:
+    """The end token behind every text, unless the file says otherwise."""
+    number = _token(given, "eos", tokens)
+    if number is None or not given.flag(f"{PREFIX}.add_eos_token", True):
+        return
+    end = tokens[number]
+    raw.post_processor = tokenizers().processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, number)]
+    )
+
+
+def _add_both(raw: Any, given: Fields, tokens: list[str]) -> None:
+    """BERT's [CLS] A [SEP] B [SEP], RoBERTa's <s> A </s></s> B </s>. What a file calls cls or
+    seperator goes before bos and eos."""
+    begin, end = (
+        next((n for name in names if (n := _token(given, name, tokens)) is not None), None)
+        for names in (("cls", "bos"), ("seperator", "eos"))
+    )
+    wanted = [given.flag(f"{PREFIX}.add_{name}_token", True) for name in ("bos", "eos")]
+    if given.text(f"{PREFIX}.model") == "bert":
+        wanted = [True, True]
+    first = [tokens[begin]] if begin is not None and wanted[0] else []
+    last = [tokens[end]] if end is not None and wanted[1] else []
+    twice = given.text(f"{PREFIX}.model") == "t5" or given.text(f"{PREFIX}.pre", "") in ROBERTA
+    special = {tokens[n]: n for n in (begin, end) if n is not None}
+    second = [*last, "$B", *last] if twice else ["$B:1", *(f"{text}:1" for text in last)]
+    raw.post_processor = tokenizers().processors.TemplateProcessing(
+        single=[*first, "$A", *last], pair=[*first, "$A", *last, *second],
+        special_tokens=list(special.items()),
+    )  # fmt: skip
+
+
+KINDS = {"gpt2": _byte_level, "gemma4": _byte_level, "llama": _sentencepiece, "bert": _words,
+         "t5": _unigram}  # fmt: skip
+ADDED = ("t5",)  # with their special tokens

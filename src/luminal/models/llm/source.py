@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 
 from ...errors import WeightsError
 from ...weights.checkpoints import tensor_files
-from ...weights.gguf import MAGIC
+from ...weights.gguf import gguf_file
 from ...weights.packed import Packed
 from ...weights.quants import Quants
 from .adapters import Adapter
@@ -128,26 +127,11 @@ def _makers(path: str, value: Packed) -> dict[str, Maker]:
     return cast(dict[str, Maker], block_makers(path, value.kind, fields))
 
 
-def _gguf_file(path: Path) -> Path | None:
-    """A file of GGUF, by its name or its first bytes; the only one of a folder without a config."""
-    if path.is_dir():
-        found = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
-        if len(found) > 1:
-            names = ", ".join(file.name for file in found)
-            raise WeightsError(f"{path}: which of {names}? Name the file")
-        return found[0] if found else None
-    if path.suffix == ".gguf":
-        return path
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return path if file.read(len(MAGIC)) == MAGIC else None
-    return None
-
-
 def open_source(path: Path, lora: Path | None = None) -> Source:
     """The checkpoint at a path. lora: an adapter's folder or GGUF file. Raises WeightsError or
     Unsupported."""
     source: DirectorySource | GGUFSource
-    if (file := _gguf_file(path)) is not None:
+    if (file := gguf_file(path)) is not None:
         source = GGUFSource(file)
     elif path.is_dir():
         source = DirectorySource(path)

@@ -47,13 +47,28 @@ class Whole:
 
     def _mask(self, layer: int, x: Tensor) -> Tensor | None:
         """What a place sees: with a window, those at most as far away, before it and after."""
-        window = self.config.windows[layer]
-        if window is None:
+        window, steepest = self.config.windows[layer], self.config.alibi
+        if window is None and steepest is None:
             return self.seen
         shape = (1, 1, self.length, self.length)
         ahead = x.graph.iota(shape, Index.of("i3") - Index.of("i2"))
+        if steepest is not None:
+            steep = x.graph.constant(slopes(self.config.heads, steepest).reshape(1, -1, 1, 1))
+            bias = steep * -ops.abs(ahead.cast("f32"))
+            return bias if self.seen is None else ops.where(self.seen, bias, float("-inf"))
+        assert window is not None
         near = (ahead <= window) & (ahead >= -window)
         return near if self.seen is None else near & self.seen
+
+
+def slopes(heads: int, most: float) -> np.ndarray:
+    """(heads,) f32: how much a head's scores lose with each place of distance (ALiBi: Press and
+    others 2021, https://arxiv.org/abs/2108.12409). Powers of 2 ** (-most / heads); heads beyond a
+    power of two have those that lie between."""
+    power = 1 << (heads.bit_length() - 1)
+    first = -most / power * np.arange(1, power + 1)
+    between = -most / power / 2 * np.arange(1, 2 * (heads - power), 2)
+    return np.exp2(np.concatenate([first, between])).astype(np.float32)
 
 
 def plain_config(**given: Any) -> DecoderConfig:

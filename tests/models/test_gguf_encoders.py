@@ -1,0 +1,141 @@
+"""Encoders of texts from GGUF files, end to end: against transformers, or published formulas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+
+from luminal.cli import main
+from luminal.errors import Unsupported
+from luminal.models import Reranker, SentenceEncoder
+from luminal.models.llm.gguf_text import raw_tokenizer
+from luminal.models.sentence import default_directory
+from luminal.weights import GGUF, Safetensors
+
+from .gguf_encoders import (
+    EMBEDDING,
+    MODERN,
+    MORE,
+    OTHERS,
+    Published,
+    case,
+    metadata,
+    tensors,
+    write,
+)
+from .test_encoders import TEXTS, given, made
+
+pytest.importorskip("gguf")
+BERT = "BertForSequenceClassification"
+
+
+@pytest.mark.parametrize("name", [*EMBEDDING, *MORE])
+def test_vectors(name: str, tmp_path: Path) -> None:
+    file, expected = case(name, tmp_path)
+    found = SentenceEncoder(file, threads=1).encode(TEXTS)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind", "more"),
+    [
+        ("bert", "Bert", {}), ("bert", "XLMRoberta", {"type_vocab_size": 1}),
+        ("modern-bert", "ModernBert", MODERN),
+    ],
+)  # fmt: skip
+def test_scores_are_those_of_transformers(
+    architecture: str, kind: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    model = made(tmp_path, f"{kind}Config", f"{kind}ForSequenceClassification", **more)
+    named = dict(tensors(model, architecture))
+    file = write(tmp_path / "m.gguf", architecture, metadata(model.config, 4), named)
+    pairs = [(TEXTS[1], text) for text in TEXTS]
+    with torch.no_grad():
+        expected = model(**given(tmp_path, pairs, kind == "Bert")).logits[:, 0]
+    found = Reranker(file, threads=1).score(TEXTS[1], TEXTS)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_packaged_model_as_a_file(tmp_path: Path) -> None:
+    """Its real words and weights, through the command line."""
+    directory = default_directory()
+    weights = {name: np.asarray(value) for name, value in Safetensors(directory).items()}
+    config = transformers.BertConfig.from_json_file(directory / "config.json")
+    model = SimpleNamespace(config=config, named_parameters=lambda: [
+        (n, torch.from_numpy(v)) for n, v in weights.items() if n[:6] not in ("pooler", "embedd")
+        or (n.startswith("embeddings.") and "ids" not in n)])  # fmt: skip
+    words = json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"]
+    texts = sorted(words, key=lambda word: words[word])
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    vocabulary = {
+        "tokenizer.ggml.model": "bert", "tokenizer.ggml.unknown_token_id": words["[UNK]"],
+        "tokenizer.ggml.tokens": [t if t in special else t[2:] if t.startswith("##") else f"▁{t}"
+                                  for t in texts],
+        "tokenizer.ggml.token_type": [3 if t in special else 1 for t in texts],
+        "tokenizer.ggml.cls_token_id": words["[CLS]"],
+        "tokenizer.ggml.seperator_token_id": words["[SEP]"],
+    }  # fmt: skip
+    named = {n: v for n, v in tensors(model, "bert") if not n.startswith("cls")}
+    file = write(tmp_path / "m.gguf", "bert", metadata(config, 1), named, vocabulary)
+    said = ["The weather is lovely today.", "Ångström naïve 日本 unaffable!", "lower UPPER ##x"]
+    made = CliRunner().invoke(main, ["embed", "--model", str(file), "--json", *said])
+    assert made.exit_code == 0, made.output
+    expected = SentenceEncoder().encode(said, normalise=True)
+    np.testing.assert_allclose(json.loads(made.output)["embeddings"], expected, atol=1e-5)
+
+
+def test_scores_on_the_command_line(tmp_path: Path) -> None:
+    model = made(tmp_path, "BertConfig", BERT)
+    named = dict(tensors(model, "bert"))
+    file = write(tmp_path / "m.gguf", "bert", metadata(model.config, 4), named)
+    found = CliRunner().invoke(main, ["rerank", str(file), TEXTS[1], *TEXTS, "--json"])
+    scores = Reranker(file, threads=1).score(TEXTS[1], TEXTS)
+    rows = json.loads(found.output)
+    assert [row["index"] for row in rows] == np.argsort(-scores).tolist()
+    assert [row["score"] for row in rows] == pytest.approx(sorted(scores.tolist())[::-1])
+
+
+UNIGRAM = {
+    "tokenizer.ggml.model": "t5", "tokenizer.ggml.pre": "default",
+    "tokenizer.ggml.tokens": ["<s>", "<pad>", "</s>", "<unk>", "▁the", "▁", "t", "he", "▁he"],
+    "tokenizer.ggml.scores": [0.0, 0.0, 0.0, 0.0, -2.0, -3.0, -4.0, -3.0, -2.5],
+    "tokenizer.ggml.token_type": [3, 3, 3, 2, 1, 1, 1, 1, 1], "tokenizer.ggml.bos_token_id": 0,
+    "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 3,
+    "tokenizer.ggml.remove_extra_whitespaces": True,
+}  # fmt: skip
+PAIRS = {
+    "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "modern-bert",
+    "tokenizer.ggml.tokens": ["[CLS]", "[SEP]", "a", "b", "ab"],
+    "tokenizer.ggml.token_type": [3, 3, 1, 1, 1], "tokenizer.ggml.merges": ["a b"],
+    "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1,
+}  # fmt: skip
+
+
+def test_tokens_around_texts_and_pairs(tmp_path: Path) -> None:
+    """XLM-RoBERTa's unigrams, ModernBERT's bytes; a T5 has an end token only."""
+    file = write(tmp_path / "u.gguf", "bert", {}, {}, UNIGRAM)
+    raw = raw_tokenizer(GGUF(file), encoder=True)
+    assert raw.encode(" the  hex ").ids == [0, 4, 8, 3, 2]
+    assert raw.encode("the", "he").ids == [0, 4, 2, 2, 8, 2]
+    assert raw_tokenizer(GGUF(file)).encode("the").ids == [4, 2]
+    raw = raw_tokenizer(GGUF(write(tmp_path / "b.gguf", "bert", {}, {}, PAIRS)), encoder=True)
+    assert raw.encode("ab", "b").ids == [0, 4, 1, 3, 1]
+    assert raw.encode("ab", "b").type_ids == [0, 0, 0, 1, 1]
+
+
+def test_files_that_are_no_encoders(tmp_path: Path) -> None:
+    file = write(tmp_path / "m.gguf", "llama", {"block_count": 1}, {"token_embd.weight": np.eye(4)})
+    with pytest.raises(Unsupported, match="'llama' is no encoder of texts"):
+        SentenceEncoder(file)
+    given = OTHERS | {"pooling_type": 0}
+    model = {n: value.numpy() for n, value in Published("jina-bert-v2").w.items()}
+    with pytest.raises(Unsupported, match="pooling 0"):
+        SentenceEncoder(write(tmp_path / "n.gguf", "jina-bert-v2", given, model))
