@@ -129,6 +129,25 @@ def case(name: str, directory: Path) -> tuple[Path, np.ndarray]:
     return write(directory / "m.gguf", architecture, fields, named), expected
 
 
+def t5_file(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(metadata, tensors) of a T5 of transformers; the package knows the names."""
+    config = model.config
+    layers = max(config.num_layers, config.num_decoder_layers)
+    known = gguf.get_tensor_name_map(gguf.MODEL_ARCH.T5, layers)
+    named = {str(known.get_name(name, try_suffixes=(".weight",))): parameter.detach().numpy()
+             for name, parameter in model.named_parameters()}  # fmt: skip
+    if not config.scale_decoder_outputs:  # Flan: a head of its own
+        named["output.weight"] = model.lm_head.weight.detach().numpy()
+    return {
+        "context_length": 512, "embedding_length": config.d_model, "block_count": config.num_layers,
+        "feed_forward_length": config.d_ff, "decoder_block_count": config.num_decoder_layers,
+        "attention.head_count": config.num_heads, "attention.key_length": config.d_kv,
+        "attention.layer_norm_rms_epsilon": config.layer_norm_epsilon,
+        "attention.relative_buckets_count": config.relative_attention_num_buckets,
+        "decoder_start_token_id": config.decoder_start_token_id,
+    }, named  # fmt: skip
+
+
 # ---- models that transformers has not: sizes, tensors by the file's names, hidden states
 
 WIDTH, HIDDEN, HEADS, LAYERS, ROWS = 32, 48, 4, 3, 54

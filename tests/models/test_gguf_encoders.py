@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from luminal.cli import main
 from luminal.errors import Unsupported
-from luminal.models import Reranker, SentenceEncoder
+from luminal.models import T5, Reranker, SentenceEncoder
+from luminal.models.kinds import is_t5
 from luminal.models.llm.gguf_text import raw_tokenizer
 from luminal.models.sentence import default_directory
 from luminal.weights import GGUF, Safetensors
@@ -28,10 +29,12 @@ from .gguf_encoders import (
     Published,
     case,
     metadata,
+    t5_file,
     tensors,
     write,
 )
 from .test_encoders import TEXTS, given, made
+from .test_seq2seq import tiny
 
 pytest.importorskip("gguf")
 BERT = "BertForSequenceClassification"
@@ -129,6 +132,37 @@ def test_tokens_around_texts_and_pairs(tmp_path: Path) -> None:
     raw = raw_tokenizer(GGUF(write(tmp_path / "b.gguf", "bert", {}, {}, PAIRS)), encoder=True)
     assert raw.encode("ab", "b").ids == [0, 4, 1, 3, 1]
     assert raw.encode("ab", "b").type_ids == [0, 0, 0, 1, 1]
+
+
+FAR = {"relative_attention_max_distance": 128}  # of all T5s: files do not say it
+
+
+@pytest.mark.parametrize("gated", [True, False], ids=["flan", "first"])
+def test_a_t5(gated: bool, tmp_path: Path) -> None:
+    """Tokens after a text, its words, and vectors of its encoder alone."""
+    more = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if gated else {}
+    model = tiny(tmp_path, more | {"num_decoder_layers": 3, **FAR})
+    given, named = t5_file(model)
+    words = [f"▁w{n}" for n in range(78)] + ["</s>", "<unk>"]
+    vocabulary = {
+        "tokenizer.ggml.model": "t5", "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.scores": [-1.0] * 80, "tokenizer.ggml.token_type": [1] * 78 + [3, 2],
+        "tokenizer.ggml.eos_token_id": 78, "tokenizer.ggml.unknown_token_id": 79,
+    }  # fmt: skip
+    file = write(tmp_path / "m.gguf", "t5", given, named, vocabulary)
+    t5, ids = T5(file, context=64, threads=1), [5, 9, 2, 78]
+    assert t5.encode("w5 w9 w2") == ids and t5.ends == (78,) and t5.decode([5, 9]) == "w5 w9"
+    made = np.random.default_rng(0).integers(2, 80, 30).tolist()
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *made]])).logits
+        hidden = model.encoder(torch.tensor([ids])).last_hidden_state[0].mean(0).numpy()
+    bound = 1e-4 * float(wanted.abs().max())
+    np.testing.assert_allclose(t5.logits(ids, made), wanted[0].numpy(), atol=bound, rtol=0)
+    assert is_t5(file)
+    encoder = {n: v for n, v in named.items() if not n.startswith(("dec.", "output."))}
+    file = write(tmp_path / "e.gguf", "t5encoder", given, encoder, vocabulary)
+    found = SentenceEncoder(file, threads=1).encode(["w1 w2 w3 w4 w5 w6", "w5 w9 w2"])
+    np.testing.assert_allclose(found[1], hidden, rtol=1e-4, atol=1e-5)
 
 
 def test_files_that_are_no_encoders(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from ..errors import WeightsError
 from ..graph import Graph, Tensor
 from ..weights import Safetensors
 from ..weights.fields import Fields
-from ..weights.gguf import GGUF, gguf_file
+from ..weights.gguf import GGUF, architecture_of, gguf_file
 from .bert import KINDS, Bert, BertConfig
+from .kinds import T5_FILES
 from .llm.config import DecoderConfig, Rope, rope
 from .llm.decoder import Layer
 from .llm.families.family import State
@@ -124,8 +125,10 @@ def backbone_of(directory: Path) -> Backbone:
     WeightsError or Unsupported."""
     if (found := gguf_file(directory)) is not None:
         from .gguf_encoders import gguf_backbone
+        from .gguf_t5 import t5_backbone
 
-        return gguf_backbone(found)
+        t5 = architecture_of(found) in T5_FILES
+        return t5_backbone(found) if t5 else gguf_backbone(found)
     given = Fields.load(directory / "config.json")
     kind = given.text("model_type", among=(*KINDS, *ROTARY))
     file = Safetensors(directory)

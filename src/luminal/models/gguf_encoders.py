@@ -18,6 +18,7 @@ from ..errors import Unsupported, WeightsError
 from ..weights.fields import Fields
 from ..weights.gguf import GGUF
 from .encoders import Backbone, TextEncoder
+from .kinds import T5_FILES
 from .llm.config import DecoderConfig, Experts, Rope
 from .llm.gguf_names import partial_names
 from .llm.whole import plain_config
@@ -108,11 +109,11 @@ def gguf_pooling(path: Path) -> Pooling:
 def _opened(file: GGUF) -> tuple[Kind, str, Fields]:
     """(its row, its architecture, metadata without the prefix)."""
     name = Fields(file.metadata, str(file.path)).text("general.architecture")
-    if name not in KINDS:
-        known = ", ".join(KINDS)
+    if name not in (*KINDS, *T5_FILES):
+        known = ", ".join((*KINDS, *T5_FILES))
         raise Unsupported(f"{file.path}: {name!r} is no encoder of texts; there are {known}")
     own = {key.removeprefix(f"{name}."): value for key, value in file.metadata.items()}
-    return KINDS[name], name, Fields(own, str(file.path))
+    return KINDS.get(name, Kind({})), name, Fields(own, str(file.path))
 
 
 def _config(file: GGUF, kind: Kind, given: Fields) -> DecoderConfig:

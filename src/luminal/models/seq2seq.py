@@ -22,9 +22,12 @@ from ..errors import InputError
 from ..graph import Graph, Tensor
 from ..weights.checkpoints import read_tensors
 from ..weights.fields import Fields
+from ..weights.gguf import GGUF, gguf_file
 from .diffusion.t5 import T5Config, T5Encoder
+from .gguf_t5 import gguf_t5
 from .llm.config import DecoderConfig, end_tokens
 from .llm.elsewhere import Recorded, compiled
+from .llm.gguf_text import raw_tokenizer
 from .llm.sampling import Sampler, Sampling
 from .llm.storage import Storage
 from .llm.weights import give
@@ -82,7 +85,8 @@ def recorded_reader(config: T5Config, decoder: DecoderConfig, most: int) -> Reco
 
 
 class T5:
-    """A model that makes a text of a text, from a directory as Hugging Face writes it.
+    """A model that makes a text of a text, from a directory as Hugging Face writes it, or a GGUF
+    file.
 
     context: the most tokens of either. batch: texts made side by side. options: of
     `Graph.compile`. Raises WeightsError or Unsupported.
@@ -92,14 +96,14 @@ class T5:
         self, directory: str | Path, context: int = 512, batch: int = 1, **options: Any
     ) -> None:
         self.directory, self.batch = Path(directory), batch
-        given = Fields.load(self.directory / "config.json")
-        self.config, self.context = T5Config.load(self.directory / "config.json"), context
+        given, tensors = _opened(self.directory)
+        self.config, self.context = T5Config.read(given), context
         self.decoder = _decoder(given, self.config, context)
         self.start = given.count("decoder_start_token_id", given.count("pad_token_id", 0, 0), 0)
         self.ends = end_tokens(given) or (1,)
         tied = given.flag("tie_word_embeddings", True)
         scaled = given.flag("scale_decoder_outputs", tied)
-        state = _adapted(dict(read_tensors(self.directory)), self.config, scaled)
+        state = _adapted(tensors, self.config, scaled)
         arguments = {"config": self.config, "decoder": self.decoder, "most": context}
         made, self._reader = compiled(recorded_reader, arguments, options)
         give(self._reader, made.model, part_of(state, "encoder.", "memory."))
@@ -186,7 +190,16 @@ class T5:
 
     @cached_property
     def _tokenizer(self) -> Any:
+        if (found := gguf_file(self.directory)) is not None:
+            return raw_tokenizer(GGUF(found))
         return read_tokenizer(self.directory / "tokenizer.json")
+
+
+def _opened(directory: Path) -> tuple[Fields, State]:
+    """(config.json, tensors) of a directory or a GGUF file."""
+    if (found := gguf_file(directory)) is not None:
+        return gguf_t5(found)
+    return Fields.load(directory / "config.json"), dict(read_tensors(directory))
 
 
 def _decoder(given: Fields, config: T5Config, context: int) -> DecoderConfig:

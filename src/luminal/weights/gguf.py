@@ -181,6 +181,16 @@ def gguf_file(path: Path) -> Path | None:
     return None
 
 
+def architecture_of(path: Path) -> str | None:
+    """Of a GGUF file, which is its first entry; no more is read. None where it is not. Raises
+    WeightsError."""
+    with open(regular(path), "rb") as file:
+        reader = _Reader(path, np.frombuffer(file.read(4096), np.uint8))
+    reader.head()
+    named = reader.text() == "general.architecture" and reader.scalar("<I") == TEXT
+    return reader.text() if named else None
+
+
 class _Reader:
     """A place in the head of a file."""
 

@@ -38,7 +38,11 @@ class T5Config:
     @staticmethod
     def load(file: Path) -> T5Config:
         """Raises WeightsError."""
-        given = Fields.load(file)
+        return T5Config.read(Fields.load(file))
+
+    @staticmethod
+    def read(given: Fields) -> T5Config:
+        """Raises WeightsError."""
         given.text("model_type", "t5", among=("t5", "mt5"))
         kind = given.text("feed_forward_proj", "relu")
         gated, act = kind.startswith("gated-"), kind.removeprefix("gated-")
@@ -153,24 +157,30 @@ class Encoder(nn.Module):
         self.block = nn.ModuleList(Block(graph, config, n == 0) for n in range(config.num_layers))
         self.final_layer_norm = nn.RMSNorm(graph, config.d_model, config.eps)
 
-    def forward(self, x: Tensor, most: int | None = None) -> Tensor:
-        """most: tokens, where their number is not known."""
+    def forward(self, x: Tensor, most: int | None = None, seen: Tensor | None = None) -> Tensor:
+        """most: tokens, where their number is not known. seen: (batch, tokens) bool, those that are
+        no padding."""
         attention = self.block[0].layer[0].SelfAttention
         length = x.shape[1]
         bias = attention.bias(int(length)) if most is None else attention.bias_of(length, most)
+        if seen is not None:
+            bias = ops.where(seen.unsqueeze(1).unsqueeze(1), bias.unsqueeze(0), float("-inf"))
         for block in self.block:
             x = block(x, bias)
         return self.final_layer_norm(x)
 
 
 class T5Encoder(nn.Module):
-    """ids (batch, tokens) i64 to hidden states (batch, tokens, d_model); padding is seen."""
+    """ids (batch, tokens) i64 to hidden states (batch, tokens, d_model); padding is seen
+    where `seen` is not told."""
 
     def __init__(self, graph: Graph, config: T5Config) -> None:
         super().__init__()
         self.shared = nn.Embedding(graph, config.vocab_size, config.d_model)
         self.encoder = Encoder(graph, config)
 
-    def forward(self, ids: Tensor, most: int | None = None) -> Tensor:
-        """most: tokens, where their number is not known."""
-        return self.encoder(self.shared(ids), most)
+    def forward(
+        self, ids: Tensor, most: int | None = None, seen: Tensor | None = None
+    ) -> Tensor:  # fmt: skip
+        """most, seen: as of `Encoder`."""
+        return self.encoder(self.shared(ids), most, seen)
