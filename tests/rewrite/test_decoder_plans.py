@@ -64,10 +64,10 @@ def attention(cached: bool, batch: int = 1) -> list[Plan]:
     position = graph.dim("position", 0, 1023, hint=512) if cached else 0
     with nn.uninitialised():
         rotary = nn.RotaryEmbedding(graph, 64, 1024)
-        layer = nn.CachedAttention(graph, 512, 8, bias=False, rotary=rotary)
+        layer = nn.Attention(graph, 512, 8, bias=False, rotary=rotary)
     memory = nn.KVCache(graph, batch, 8, 1024, 64) if cached else None
     x = graph.tensor((batch, tokens, 512))
-    layer(x, memory, position).output()
+    layer(x, is_causal=True, cache=memory, position=position).output()
     return plans_of(graph)
 
 
@@ -142,11 +142,11 @@ def test_states_are_updated_in_place(batch):
     graph = Graph()
     tokens = graph.dim("tokens", 1, 8, hint=1)
     position = graph.dim("position", 0, 15, hint=8)
-    layer = nn.CachedAttention(graph, 16, 2, bias=False, rotary=nn.RotaryEmbedding(graph, 8, 16))
+    layer = nn.Attention(graph, 16, 2, bias=False, rotary=nn.RotaryEmbedding(graph, 8, 16))
     caches = [nn.KVCache(graph, batch, 2, 16, 8, name=f"cache{n}") for n in range(2)]
     x = y = graph.tensor((batch, tokens, 16))
     for memory in caches:
-        y = layer(y, memory, position)
+        y = layer(y, is_causal=True, cache=memory, position=position)
     y.output()
     compiled, reference = graph.compile(threads=2), graph.compile(device="reference")
     assert len(compiled._report.plan.in_place) == 4

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import nn, ops
+from .. import nn
 from ..errors import WeightsError
 from ..graph import Graph, Tensor
 from ..nn.activation import BY_NAME, activation_of
@@ -70,30 +70,6 @@ class Embeddings(nn.Module):
         return self.LayerNorm(self.word_embeddings(ids) + kind + positions)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head attention over the tokens of a text."""
-
-    def __init__(self, graph: Graph, config: BertConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.heads = config.num_attention_heads
-        self.query = nn.Linear(graph, width, width)
-        self.key = nn.Linear(graph, width, width)
-        self.value = nn.Linear(graph, width, width)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        depth = width // self.heads
-
-        def split(t: Tensor) -> Tensor:  # (batch, heads, tokens, depth)
-            return t.reshape(batch, length, self.heads, depth).permute(0, 2, 1, 3)
-
-        out = ops.scaled_dot_product_attention(
-            split(self.query(x)), split(self.key(x)), split(self.value(x)), attn_mask=mask
-        )
-        return out.permute(0, 2, 1, 3).reshape(batch, length, width)
-
-
 class ResidualOutput(nn.Module):
     """A projection, the residual, and their layer norm."""
 
@@ -111,11 +87,12 @@ class Attention(nn.Module):
 
     def __init__(self, graph: Graph, config: BertConfig) -> None:
         super().__init__()
-        self.self = SelfAttention(graph, config)
+        width, heads = config.hidden_size, config.num_attention_heads
+        self.self = nn.Attention(graph, width, heads, names=("query", "key", "value"))
         self.output = ResidualOutput(graph, config, config.hidden_size)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.output(self.self(x, mask), x)
+        return self.output(self.self(x, mask=mask), x)
 
 
 class Intermediate(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .. import nn, ops
 from ..graph import Graph, Tensor
@@ -24,30 +25,13 @@ class GPT2Config:
 class Conv1D(nn.Module):
     """A linear layer that keeps its weight as (in, out), as GPT-2's checkpoints do."""
 
-    def __init__(self, graph: Graph, inputs: int, outputs: int) -> None:
+    def __init__(self, graph: Graph, inputs: int, outputs: int, *_: Any) -> None:
         super().__init__()
         self.weight = init.normal(graph, (inputs, outputs), 0.02)
         self.bias = init.filled(graph, (outputs,), 0)
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight + self.bias
-
-
-class Attention(nn.Module):
-    """Causal self attention whose three projections are one matrix."""
-
-    def __init__(self, graph: Graph, config: GPT2Config) -> None:
-        super().__init__()
-        self.heads = config.n_head
-        self.c_attn = Conv1D(graph, config.n_embd, 3 * config.n_embd)
-        self.c_proj = Conv1D(graph, config.n_embd, config.n_embd)
-
-    def forward(self, x: Tensor) -> Tensor:
-        # (batch, tokens, 3, heads, depth) to (3, batch, heads, tokens, depth)
-        packed = self.c_attn(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        query, key, value = (packed.select(0, i) for i in range(3))
-        out = ops.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.c_proj(out.transpose(1, 2).flatten(2, 3))
 
 
 class MLP(nn.Module):
@@ -68,12 +52,14 @@ class Block(nn.Module):
     def __init__(self, graph: Graph, config: GPT2Config) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(graph, config.n_embd, config.layer_norm_epsilon)
-        self.attn = Attention(graph, config)
+        self.attn = nn.Attention(
+            graph, config.n_embd, config.n_head, names=("c_attn", "c_proj"), linear=Conv1D
+        )
         self.ln_2 = nn.LayerNorm(graph, config.n_embd, config.layer_norm_epsilon)
         self.mlp = MLP(graph, config.n_embd)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn(self.ln_1(x))
+        x = x + self.attn(self.ln_1(x), is_causal=True)
         return x + self.mlp(self.ln_2(x))
 
 

@@ -11,7 +11,7 @@ from .activation import (
     LogSigmoid, LogSoftmax, Mish, PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Softmax2d, Softmin,
     Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
 )  # fmt: skip
-from .attention import CachedAttention, KVCache, MultiheadAttention, RotaryEmbedding
+from .attention import Attention, KVCache, RotaryEmbedding
 from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .decoder import MLP, DecoderBlock
@@ -32,6 +32,7 @@ from .loss import (
     PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, TripletMarginWithDistanceLoss,
 )  # fmt: skip
 from .module import Module, Parameter
+from .multihead import MultiheadAttention
 from .norm import (
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d,
     InstanceNorm2d, InstanceNorm3d, LayerNorm, RMSNorm, SyncBatchNorm,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from .. import ops
-from ..errors import ShapeError
-from ..graph.dtype import boolean
+from ..errors import InputError, ShapeError, Unsupported
 from ..graph.graph import Graph
 from ..graph.index import Index
 from ..graph.tensor import Tensor
@@ -17,6 +18,8 @@ from ..ops.base import Size
 from . import init
 from .linear import Linear
 from .module import Module
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class RotaryEmbedding(Module):
@@ -42,12 +45,30 @@ class RotaryEmbedding(Module):
 
     def forward(self, x: Tensor, position: Size = 0) -> Tensor:
         """x: (..., tokens, width), the first token at `position`."""
-        length, half = x.shape[-2], x.shape[-1] // 2
+        length = x.shape[-2]
         cos, sin = (table.narrow(0, position, length) for table in (self.cos, self.sin))
         wide = x.cast("f32") if x.dtype.bytes < 4 else x
-        first, second = wide.narrow(-1, 0, half), wide.narrow(-1, half, half)
-        turned = ops.cat([first * cos - second * sin, second * cos + first * sin], -1)
-        return turned.cast(x.dtype)
+        return turned(wide, cos, sin).cast(x.dtype)
+
+    def turn(self, x: Tensor, seen: Seen) -> Tensor:
+        """As `Attention` asks for it."""
+        turned: Tensor = self(x, seen.position)
+        return turned
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
+    """Pairs of features of x (..., tokens, features) rotated by angles (tokens, pairs); features
+    beyond stay. Of interleaved pairs the first ones come first then, in queries and keys alike: no
+    product changes."""
+    half = int(cos.shape[-1])
+    if interleaved:
+        first, second = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
+    else:
+        first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
+    parts = [first * cos - second * sin, second * cos + first * sin]
+    if x.shape[-1] != 2 * half:
+        parts.append(x[..., 2 * half :])
+    return ops.cat(parts, -1)
 
 
 class KVCache:
@@ -87,188 +108,168 @@ class KVCache:
         return whole.narrow(2, 0, start + length)
 
 
-class CachedAttention(Module):
-    """Attention of decoders: (batch, tokens, features), over a cache, with rotary positions.
+class Memory(Protocol):
+    """Where keys and values are kept, and what queries see of them."""
 
-    kv_heads: fewer key and value heads than query heads (grouped or multi query attention).
-    rotary: applied to queries and keys.
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """What each query (..., heads, tokens, head_dim) takes of the values, those of this call
+        (..., kv heads, tokens, head_dim) too. sinks: (heads,), scores beside those of keys."""
 
-    >>> layer, x = nn.CachedAttention(cx, 16, 4), cx.tensor((2, "s", 16))
-    >>> layer(x).shape
+
+@dataclass(frozen=True)
+class Seen:
+    """The keys and values of one call, and those of a cache, whose next place is `position`. mask,
+    is_causal, scale: as of `ops.scaled_dot_product_attention`."""
+
+    mask: Tensor | None = None
+    is_causal: bool = False
+    scale: float | None = None
+    cache: KVCache | None = None
+    position: Size = 0
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """See `Memory`. Raises Unsupported for sinks, InputError without keys."""
+        if key is None or value is None:
+            raise InputError("attention without keys and values of its own needs a memory")
+        if sinks is not None:
+            raise Unsupported("attention with sinks needs the cache of a language model")
+        offset: Size = 0
+        if self.cache is not None:
+            key, value = self.cache.update(key, value, self.position)
+            offset = self.position
+        return ops.scaled_dot_product_attention(
+            query, key, value, self.mask, is_causal=self.is_causal, scale=self.scale,
+            enable_gqa=True, offset=offset,
+        )  # fmt: skip
+
+
+class Attention(Module):
+    """Attention of several heads, the one of all models: over (batch, tokens, features), from there
+    to a context, or over tokens side by side, which a memory tells apart.
+
+    kv_heads: fewer of keys and values than of queries (grouped or multi query attention). context:
+    features of what keys and values are made of. names: of the projections that make queries, keys,
+    values, and the result; None or left out: there is none; of two, the first makes all three.
+    linear: makes a projection of (graph, inputs, outputs, bias, name). norm: makes the norms of
+    queries and keys of (graph, features), of each head or, with whole_norm, of all. rotary:
+    turns queries and keys. gate: queries are twice as wide, and gate what is mixed. layer: what a
+    memory knows its keys by.
+
+    >>> layer, x = nn.Attention(cx, 16, 4, kv_heads=2), cx.tensor((2, "s", 16))
+    >>> layer(x, is_causal=True).shape
     (2, s, 16)
     """
 
     def __init__(
-        self, graph: Graph, embed_dim: int, num_heads: int, kv_heads: int | None = None,
-        bias: bool = True, head_dim: int | None = None, rotary: RotaryEmbedding | None = None,
+        self, graph: Graph, width: int, heads: int, *, kv_heads: int | None = None,
+        head_dim: int | None = None, context: int | None = None, bias: bool = True,
+        out_bias: bool | None = None, names: Sequence[str | None] = PROJECTIONS,
+        linear: Callable[..., Module] | None = None,
+        norm: Callable[[Graph, int], Module] | None = None, whole_norm: bool = False,
+        rotary: Any = None, gate: bool = False, sinks: bool = False, layer: int = 0,
         dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
-        self.num_heads, self.kv_heads = num_heads, kv_heads or num_heads
-        if (head_dim is None and embed_dim % num_heads) or num_heads % self.kv_heads:
-            raise ShapeError(
-                f"attention: {embed_dim} features, {num_heads} heads, {self.kv_heads} kv heads"
-            )
-        self.head_dim = head_dim or embed_dim // num_heads
-        inner, kv = num_heads * self.head_dim, self.kv_heads * self.head_dim
-        self.q_proj = Linear(graph, embed_dim, inner, bias, dtype)
-        self.k_proj = Linear(graph, embed_dim, kv, bias, dtype)
-        self.v_proj = Linear(graph, embed_dim, kv, bias, dtype)
-        self.o_proj = Linear(graph, inner, embed_dim, bias, dtype)
-        self.rotary = rotary
+        self.heads, self.kv_heads, self.layer = heads, kv_heads or heads, layer
+        uneven = (head_dim is None and width % heads) or heads % self.kv_heads
+        if uneven or (len(names) == 2 and self.kv_heads != heads):
+            raise ShapeError(f"{heads} heads of {width} features, {self.kv_heads} kv heads")
+        self.head_dim = head_dim or width // heads
+        inner, kv = heads * self.head_dim, self.kv_heads * self.head_dim
+        wide = inner * (1 + gate)
+        self.names, self.rotary, self.gate, self.whole_norm = names, rotary, gate, whole_norm
+        made = linear or partial(_linear, dtype)
+        self.out = None if len(names) == 3 else names[-1]
+        sizes = [(width, wide), (context or width, kv), (context or width, kv)]
+        if len(names) == 2:
+            sizes = [(width, inner + 2 * kv)]
+        for name, size in zip(names, sizes):
+            if name is not None and name not in self._modules:
+                setattr(self, name, made(graph, *size, bias, name))
+        if self.out is not None:
+            shown = bias if out_bias is None else out_bias
+            setattr(self, self.out, made(graph, inner, width, shown, self.out))
+        self.sinks = init.filled(graph, (heads,), 0) if sinks else None
+        self.heat: Tensor | None = None  # (positions, 1), factors of queries
+        self.v_norm: Module | None = None
+        self.attn_sub_norm: Module | None = None  # of what is mixed
+        self.q_norm = self.k_norm = None
+        if norm is not None:
+            self.q_norm = norm(graph, inner if whole_norm else self.head_dim)
+        if norm is not None and (len(names) == 2 or names[1] is not None):
+            self.k_norm = norm(graph, kv if whole_norm else self.head_dim)
 
-    def forward(self, x: Tensor, cache: KVCache | None = None, position: Size = 0) -> Tensor:
-        """x: (batch, tokens, features), each token sees itself and those before. position: of the
-        first token."""
-        q = heads(self.q_proj(x), self.num_heads)  # (batch, heads, tokens, head_dim)
-        k, v = (heads(part(x), self.kv_heads) for part in (self.k_proj, self.v_proj))
+    def forward(
+        self, x: Tensor, memory: Memory | None = None, context: Tensor | None = None, **seen: Any
+    ) -> Tensor:
+        """x: (batch, tokens, width), or (tokens, width) with a memory. context: (batch, keys,
+        features), else x. seen: of `Seen`, where there is no memory."""
+        place: Any = Seen(**seen) if memory is None else memory
+        query, key, value = self.project(x, context)
         if self.rotary is not None:
-            q, k = self.rotary(q, position), self.rotary(k, position)
-        if cache is not None:
-            k, v = cache.update(k, v, position)
-        offset = position if cache is not None else 0
-        grouped = self.kv_heads != self.num_heads
-        out = ops.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=grouped, offset=offset
-        )
-        return self.o_proj(out.transpose(1, 2).flatten(2, 3))
+            query = self.rotary.turn(query, place)
+            key = None if key is None else self.rotary.turn(key, place)
+        if self.heat is not None:
+            query = query * place.rows(self.heat)
+        mixed = place.attend(self.layer, query, key, value, self.sinks)
+        if self.gate:
+            wide = heads(self._modules[str(self.names[0])](x), self.heads)
+            mixed = mixed * ops.sigmoid(wide[..., self.head_dim :])
+        return self.result(merged(mixed))
+
+    def project(self, x: Tensor, context: Tensor | None = None) -> tuple[Any, Any, Any]:
+        """Queries, keys and values (..., heads, tokens, head_dim), normed; None where the module
+        makes none."""
+        source = x if context is None else context
+        if len(self.names) == 2:
+            query, key, value = unpacked(self._modules[str(self.names[0])](x), self.heads)
+            return _through(self.q_norm, query), _through(self.k_norm, key), value
+        made = [self._part(0, x, self.q_norm), self._part(1, source, self.k_norm),
+                self._part(2, source, self.v_norm)]  # fmt: skip
+        return made[0], made[1], made[2]
+
+    def _part(self, place: int, x: Tensor, norm: Module | None) -> Tensor | None:
+        """Queries, keys or values (0, 1, 2)."""
+        name = self.names[place]
+        if name is None:
+            return None
+        made, whole = self._modules[name](x), self.whole_norm and place < 2
+        made = _through(norm, made) if whole else made
+        made = heads(made, self.kv_heads if place else self.heads)
+        made = made.narrow(-1, 0, self.head_dim) if self.gate and place == 0 else made
+        return made if whole else _through(norm, made)
+
+    def result(self, mixed: Tensor) -> Tensor:
+        """Of what the heads mixed (..., tokens, features of all heads)."""
+        mixed = _through(self.attn_sub_norm, mixed)
+        return mixed if self.out is None else self._modules[self.out](mixed)
+
+
+def _linear(dtype: Any, graph: Graph, inside: int, out: int, bias: bool, _: str) -> Linear:
+    return Linear(graph, inside, out, bias, dtype)
+
+
+def _through(norm: Module | None, x: Tensor) -> Tensor:
+    return x if norm is None else norm(x)
 
 
 def heads(x: Tensor, count: int) -> Tensor:
-    """(batch, tokens, features) as (batch, heads, tokens, features of a head)."""
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+    """(..., tokens, features) as (..., heads, tokens, features of a head)."""
+    return x.unflatten(-1, (count, -1)).transpose(-3, -2)
 
 
-class MultiheadAttention(Module):
-    """Attention of several heads with projections before and after, as `torch.nn` has it.
-
-    Bool masks are True where nothing is seen, unlike those of `scaled_dot_product_attention`.
-
-    >>> x = cx.tensor((2, "s", 16))
-    >>> y, _ = nn.MultiheadAttention(cx, 16, 4)(x, x, x)
-    >>> y.shape
-    (2, s, 16)
-    """
-
-    def __init__(
-        self, graph: Graph, embed_dim: int, num_heads: int, dropout: float = 0.0,
-        bias: bool = True, add_bias_kv: bool = False, add_zero_attn: bool = False,
-        kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
-        dtype: Any = "f32",
-    ) -> None:  # fmt: skip
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ShapeError(f"attention: {embed_dim} features in {num_heads} heads")
-        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.add_zero_attn, self.batch_first = add_zero_attn, batch_first
-        widths = (embed_dim, kdim or embed_dim, vdim or embed_dim)
-        self.packed = widths == (embed_dim,) * 3
-        if self.packed:
-            bound = math.sqrt(6 / (4 * embed_dim))
-            self.in_proj_weight = init.uniform(graph, (3 * embed_dim, embed_dim), bound, dtype)
-        else:
-            for letter, width in zip("qkv", widths):
-                bound = math.sqrt(6 / (embed_dim + width))
-                weight = init.uniform(graph, (embed_dim, width), bound, dtype)
-                setattr(self, f"{letter}_proj_weight", weight)
-        self.in_proj_bias = init.filled(graph, (3 * embed_dim,), 0, dtype) if bias else None
-        self.out_proj = Linear(graph, embed_dim, embed_dim, bias, dtype)
-        deviation = math.sqrt(2 / embed_dim)
-        for name in ("bias_k", "bias_v"):
-            extra = init.normal(graph, (1, 1, embed_dim), deviation, dtype) if add_bias_kv else None
-            setattr(self, name, extra)
-
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
-        need_weights: bool = True, attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """(result like query, weights (batch, queries, keys), or of each head, or None).
-
-        query: (queries, batch, features), batch first if asked for, or (queries, features); key and
-        value alike. key_padding_mask: (batch, keys). attn_mask: (queries, keys) or (batch heads,
-        queries, keys). A mask is bool, True where nothing is seen, or a summand.
-        """
-        inputs = [query, key, value]
-        alone = query.ndim == 2
-        if alone:
-            inputs = [part.unsqueeze(0) for part in inputs]
-            if key_padding_mask is not None:
-                key_padding_mask = key_padding_mask.unsqueeze(0)
-        elif not self.batch_first:
-            inputs = [part.transpose(0, 1) for part in inputs]
-        q, k, v = self._projected(inputs)
-        mask = self._mask(q, k, key_padding_mask, attn_mask)
-        causal = is_causal and attn_mask is None
-        drop = self.dropout if self.training else 0.0
-        if need_weights:
-            mixed, weights = self._weighted(q, k, v, mask, causal, drop)
-            weights = ops.mean(weights, 1) if average_attn_weights else weights
-        else:
-            mixed = ops.scaled_dot_product_attention(q, k, v, mask, drop, causal)
-        result = self.out_proj(mixed.transpose(1, 2).flatten(2, 3))
-        if alone:
-            result = result.squeeze(0)
-        elif not self.batch_first:
-            result = result.transpose(0, 1)
-        if not need_weights:
-            return result, None
-        return result, weights.squeeze(0) if alone else weights
-
-    def _projected(self, inputs: list[Tensor]) -> list[Tensor]:
-        """Queries, keys, values: (batch, heads, tokens, features of a head), and what is added."""
-        size, found = self.embed_dim, []
-        for place, (letter, x) in enumerate(zip("qkv", inputs)):
-            weight = (
-                self.in_proj_weight.narrow(0, place * size, size)
-                if self.packed
-                else getattr(self, f"{letter}_proj_weight")
-            )
-            bias = self.in_proj_bias
-            part = ops.linear(
-                x, weight, None if bias is None else bias.narrow(0, place * size, size)
-            )
-            extra = getattr(self, f"bias_{letter}", None)
-            if extra is not None:
-                part = ops.cat([part, extra.expand((part.shape[0], 1, size))], 1)
-            if self.add_zero_attn and place:
-                part = part.pad([(0, 0), (0, 1), (0, 0)])
-            found.append(heads(part, self.num_heads))
-        return found
-
-    def _mask(
-        self, q: Tensor, k: Tensor, padding: Tensor | None, mask: Tensor | None
-    ) -> Tensor | None:
-        """Both masks as one summand that broadcasts against (batch, heads, queries, keys)."""
-        parts = []
-        if mask is not None:
-            per_head = mask.ndim == 3
-            parts.append(mask.unflatten(0, (-1, self.num_heads)) if per_head else mask)
-        if padding is not None:
-            parts.append(padding.unsqueeze(1).unsqueeze(1))
-        summands = [_widened(_summand(part, q), k) for part in parts]
-        return ops.add(*summands) if len(summands) == 2 else summands[0] if summands else None
-
-    def _weighted(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, drop: float
-    ) -> tuple[Tensor, Tensor]:
-        """(result, weights), with the weights as a result of their own."""
-        scores = ops.matmul(q, k.transpose(-1, -2)) * (self.embed_dim // self.num_heads) ** -0.5
-        if causal:
-            scores = ops.where(ops.causal(scores), scores, float("-inf"))
-        scores = scores if mask is None else scores + mask
-        weights = ops.dropout(ops.softmax(scores, -1), drop)
-        return ops.matmul(weights, v), weights
+def merged(x: Tensor) -> Tensor:
+    """(..., heads, tokens, head_dim) as (..., tokens, features)."""
+    return x.transpose(-3, -2).flatten(-2, -1)
 
 
-def _summand(mask: Tensor, like: Tensor) -> Tensor:
-    """0 where a bool mask lets see, else minus infinity."""
-    if mask.dtype is not boolean:
-        return mask.cast(like.dtype)
-    return ops.where(mask, float("-inf"), ops.zeros_like(mask, like.dtype))
-
-
-def _widened(mask: Tensor, keys: Tensor) -> Tensor:
-    """0 for keys that the layer itself adds."""
-    more = keys.node.shape[2] - mask.node.shape[-1]
-    return mask if more == 0 else mask.pad([(0, 0)] * (mask.ndim - 1) + [(0, more)])
+def unpacked(x: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys, values (batch, heads, tokens, head_dim) of (batch, tokens, 3 features)."""
+    packed = x.unflatten(-1, (3, count, -1)).permute(2, 0, 3, 1, 4)
+    return packed.select(0, 0), packed.select(0, 1), packed.select(0, 2)

@@ -8,10 +8,12 @@ from ..graph.graph import Graph
 from ..graph.tensor import Tensor
 from ..ops.base import Size
 from .activation import activation_of
-from .attention import CachedAttention, KVCache, RotaryEmbedding
+from .attention import Attention, KVCache, RotaryEmbedding
 from .linear import Linear
 from .module import Module
 from .norm import RMSNorm
+
+LLAMA = ("q_proj", "k_proj", "v_proj", "o_proj")  # projections of attention
 
 
 class MLP(Module):
@@ -54,13 +56,15 @@ class DecoderBlock(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.input_layernorm = RMSNorm(graph, width, eps, dtype=dtype)
-        self.self_attn = CachedAttention(
-            graph, width, heads, kv_heads, attention_bias, head_dim, rotary, dtype
-        )
+        self.self_attn = Attention(
+            graph, width, heads, kv_heads=kv_heads, head_dim=head_dim, bias=attention_bias,
+            names=LLAMA, rotary=rotary, dtype=dtype,
+        )  # fmt: skip
         self.post_attention_layernorm = RMSNorm(graph, width, eps, dtype=dtype)
         self.mlp = MLP(graph, width, hidden, dtype=dtype)
 
     def forward(self, x: Tensor, cache: KVCache | None = None, position: Size = 0) -> Tensor:
         """x: (batch, tokens, width)."""
-        x = x + self.self_attn(self.input_layernorm(x), cache, position)
+        normed = self.input_layernorm(x)
+        x = x + self.self_attn(normed, is_causal=True, cache=cache, position=position)
         return x + self.mlp(self.post_attention_layernorm(x))

@@ -14,11 +14,11 @@ from .. import ops
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
 from .activation import activation_of
-from .attention import MultiheadAttention
 from .containers import ModuleList
 from .dropout import Dropout
 from .linear import Linear
 from .module import Module
+from .multihead import MultiheadAttention
 from .norm import LayerNorm
 
 Activation = str | Callable[[Tensor], Tensor]

@@ -8,7 +8,6 @@ import numpy as np
 
 from ... import nn, ops
 from ...graph import Graph, Tensor
-from ..vision.layers import Attention
 
 MAX_PERIOD = 10_000
 RENAMES = (  # diffusers' names of attention as ours; an autoencoder's also by its first versions
@@ -125,15 +124,17 @@ class TransformerBlock(nn.Module):
     def __init__(self, graph: Graph, width: int, heads: int, context: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(graph, width)
-        self.attn1 = Attention(graph, width, heads, bias=False)
+        self.attn1 = nn.Attention(graph, width, heads, bias=False, out_bias=True)
         self.norm2 = nn.LayerNorm(graph, width)
-        self.attn2 = Attention(graph, width, heads, context, bias=False)
+        self.attn2 = nn.Attention(
+            graph, width, heads, context=context, bias=False, out_bias=True
+        )
         self.norm3 = nn.LayerNorm(graph, width)
         self.ff = FeedForward(graph, width)
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
         x = x + self.attn1(self.norm1(x))
-        x = x + self.attn2(self.norm2(x), context)
+        x = x + self.attn2(self.norm2(x), context=context)
         return x + self.ff(self.norm3(x))
 
 

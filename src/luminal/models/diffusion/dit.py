@@ -3,7 +3,7 @@ https://arxiv.org/abs/2403.03206) and Flux, under diffusers' names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,9 @@ from ... import nn, ops
 from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...nn import init
+from ...nn.attention import PROJECTIONS, merged
 from ...weights.fields import Fields
-from ..vision.layers import Attention, Rotary, merged
+from ..vision.layers import Rotary
 from .blocks import RENAMES, FeedForward, TimestepEmbedding, sinusoids
 
 EPS = 1e-6
@@ -90,6 +91,13 @@ def _moved(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return x * (scale.unsqueeze(1) + 1) + shift.unsqueeze(1)
 
 
+def _norms(config: DiTConfig) -> Callable[[Graph, int], nn.Module] | None:
+    """Of queries and keys."""
+    if config.norm is None:
+        return None
+    return lambda graph, width: nn.RMSNorm(graph, width, config.norm)
+
+
 class Modulation(nn.Module):
     """Shifts, scales and gates that follow from the time and the prompt."""
 
@@ -110,18 +118,17 @@ class JointBlock(nn.Module):
         self, graph: Graph, config: DiTConfig, last: bool = False, dual: bool = False
     ) -> None:
         super().__init__()
-        width, heads, norm = config.width, config.heads, config.norm
+        width, heads, norm = config.width, config.heads, _norms(config)
         self.last, self.dual = last, dual
         self.norm1 = Modulation(graph, width, 9 if dual else 6)
         self.norm1_context = Modulation(graph, width, 2 if last else 6)
-        self.attn = Attention(graph, width, heads, norm=norm)
-        self.added = Attention(graph, width, heads, norm=norm)
+        self.attn = nn.Attention(graph, width, heads, norm=norm)
+        names = PROJECTIONS[:3] if last else PROJECTIONS
+        self.added = nn.Attention(graph, width, heads, norm=norm, names=names)
         self.ff = FeedForward(graph, width, gated=False)
         if dual:
-            self.attn2 = Attention(graph, width, heads, norm=norm)
-        if last:
-            del self.added.out_proj
-        else:
+            self.attn2 = nn.Attention(graph, width, heads, norm=norm)
+        if not last:
             self.ff_context = FeedForward(graph, width, gated=False)
 
     def forward(
@@ -141,14 +148,14 @@ class JointBlock(nn.Module):
         mixed = merged(ops.scaled_dot_product_attention(q, k, v))
         words = int(prompt.shape[1])
         of_words, of_picture = mixed[:, :words], mixed[:, words:]
-        y = x + self.attn.out_proj(of_picture) * gate.unsqueeze(1)
+        y = x + self.attn.result(of_picture) * gate.unsqueeze(1)
         if self.dual:
             shift2, scale2, gate2 = rest[3:]
             y = y + self.attn2(_moved(_norm(x), shift2, scale2)) * gate2.unsqueeze(1)
         x = y + self.ff(_moved(_norm(y), rest[0], rest[1])) * rest[2].unsqueeze(1)
         if self.last:
             return x, prompt
-        prompt = prompt + self.added.out_proj(of_words) * of_prompt[2].unsqueeze(1)
+        prompt = prompt + self.added.result(of_words) * of_prompt[2].unsqueeze(1)
         moved = _moved(_norm(prompt), of_prompt[3], of_prompt[4])
         return x, prompt + self.ff_context(moved) * of_prompt[5].unsqueeze(1)
 
@@ -162,8 +169,9 @@ class SingleBlock(nn.Module):
         self.norm = Modulation(graph, width, 3)
         self.proj_mlp = nn.Linear(graph, width, 4 * width)
         self.proj_out = nn.Linear(graph, 5 * width, width)
-        self.attn = Attention(graph, width, config.heads, norm=config.norm)
-        del self.attn.out_proj
+        self.attn = nn.Attention(
+            graph, width, config.heads, norm=_norms(config), names=PROJECTIONS[:3]
+        )
 
     def forward(self, x: Tensor, time: Tensor, rotary: Rotary) -> Tensor:
         shift, scale, gate = self.norm(time)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,8 @@ from ... import nn, ops
 from ...graph import Graph, Tensor
 from ...graph.index import Index
 from ...nn.activation import BY_NAME, activation_of
-from ...nn.attention import heads as split_heads
 from ...ops.base import Size
 from ...weights.fields import Fields
-from ..vision.layers import merged
 
 
 @dataclass(frozen=True)
@@ -70,40 +69,6 @@ def bucket(distance: np.ndarray, count: int, most: int) -> np.ndarray:
     return np.where(distance > 0, half, 0) + np.where(far < exact, far, grown)
 
 
-class SelfAttention(nn.Module):
-    """Without a scale; a bias for each distance is added to the scores."""
-
-    def __init__(self, graph: Graph, config: T5Config, biased: bool) -> None:
-        super().__init__()
-        inner = config.d_kv * config.num_heads
-        self.config = config
-        for name in "qkv":
-            setattr(self, name, nn.Linear(graph, config.d_model, inner, bias=False))
-        self.o = nn.Linear(graph, inner, config.d_model, bias=False)
-        if biased:
-            self.relative_attention_bias = nn.Embedding(graph, config.buckets, config.num_heads)
-
-    def bias(self, length: int) -> Tensor:
-        """(heads, length, length)."""
-        at = np.arange(length)
-        number = bucket(at[None] - at[:, None], self.config.buckets, self.config.distance)
-        table = self.relative_attention_bias(self.o.weight.graph.constant(number))
-        return table.permute(2, 0, 1)
-
-    def bias_of(self, length: Size, most: int) -> Tensor:
-        """As `bias`, of any length up to `most`."""
-        graph = self.o.weight.graph
-        numbers = bucket(np.arange(1 - most, most), self.config.buckets, self.config.distance)
-        table = self.relative_attention_bias(graph.constant(numbers))  # (distances, heads)
-        ahead = graph.iota((length, length), Index.of("i1") - Index.of("i0") + (most - 1))
-        return ops.embedding(ahead, table).permute(2, 0, 1)
-
-    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        q, k, v = (split_heads(self._modules[n](x), self.config.num_heads) for n in "qkv")
-        mixed = ops.scaled_dot_product_attention(q, k, v, bias, scale=1.0)
-        return self.o(merged(mixed))
-
-
 class Dense(nn.Module):
     """A feed-forward part, gated or plain."""
 
@@ -130,8 +95,8 @@ class Part(nn.Module):
         setattr(self, name, inner)
         self.name = name
 
-    def forward(self, x: Tensor, *more: Tensor) -> Tensor:
-        return x + self._modules[self.name](self.layer_norm(x), *more)
+    def forward(self, x: Tensor, **seen: Any) -> Tensor:
+        return x + self._modules[self.name](self.layer_norm(x), **seen)
 
 
 class Block(nn.Module):
@@ -139,14 +104,20 @@ class Block(nn.Module):
 
     def __init__(self, graph: Graph, config: T5Config, biased: bool) -> None:
         super().__init__()
-        attention = SelfAttention(graph, config, biased)
+        inner, names = config.d_kv, ("q", "k", "v", "o")
+        attention = nn.Attention(
+            graph, config.d_model, config.num_heads, head_dim=inner, bias=False, names=names
+        )
+        if biased:
+            table = nn.Embedding(graph, config.buckets, config.num_heads)
+            attention.relative_attention_bias = table
         self.layer = nn.ModuleList([
             Part(graph, config, "SelfAttention", attention),
             Part(graph, config, "DenseReluDense", Dense(graph, config)),
         ])  # fmt: skip
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        return self.layer[1](self.layer[0](x, bias))
+        return self.layer[1](self.layer[0](x, mask=bias, scale=1.0))
 
 
 class Encoder(nn.Module):
@@ -154,15 +125,32 @@ class Encoder(nn.Module):
 
     def __init__(self, graph: Graph, config: T5Config) -> None:
         super().__init__()
+        self.graph, self.config = graph, config
         self.block = nn.ModuleList(Block(graph, config, n == 0) for n in range(config.num_layers))
         self.final_layer_norm = nn.RMSNorm(graph, config.d_model, config.eps)
+
+    def bias(self, length: int) -> Tensor:
+        """Of scores, by the distance of a key: (heads, length, length)."""
+        at = np.arange(length)
+        return self._table(at[None] - at[:, None]).permute(2, 0, 1)
+
+    def bias_of(self, length: Size, most: int) -> Tensor:
+        """As `bias`, of any length up to `most`."""
+        table = self._table(np.arange(1 - most, most))  # (distances, heads)
+        ahead = self.graph.iota((length, length), Index.of("i1") - Index.of("i0") + (most - 1))
+        return ops.embedding(ahead, table).permute(2, 0, 1)
+
+    def _table(self, distances: np.ndarray) -> Tensor:
+        numbers = bucket(distances, self.config.buckets, self.config.distance)
+        biases = self.block[0].layer[0].SelfAttention.relative_attention_bias
+        table: Tensor = biases(self.graph.constant(numbers))
+        return table
 
     def forward(self, x: Tensor, most: int | None = None, seen: Tensor | None = None) -> Tensor:
         """most: tokens, where their number is not known. seen: (batch, tokens) bool, those that are
         no padding."""
-        attention = self.block[0].layer[0].SelfAttention
         length = x.shape[1]
-        bias = attention.bias(int(length)) if most is None else attention.bias_of(length, most)
+        bias = self.bias(int(length)) if most is None else self.bias_of(length, most)
         if seen is not None:
             bias = ops.where(seen.unsqueeze(1).unsqueeze(1), bias.unsqueeze(0), float("-inf"))
         for block in self.block:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ... import nn, ops
 from ...graph import Graph, Tensor
 from ...weights.fields import Fields
-from ..vision.layers import Attention
 from .blocks import Downsample, ResnetBlock, Upsample, pixels, tokens
 from .unet import fixed
 
@@ -60,7 +59,7 @@ class _Attention(nn.Module):
     def __init__(self, graph: Graph, channels: int, groups: int) -> None:
         super().__init__()
         self.group_norm = nn.GroupNorm(graph, groups, channels, EPS)
-        self.attn = Attention(graph, channels, 1)
+        self.attn = nn.Attention(graph, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + pixels(self.attn(tokens(self.group_norm(x))), x)

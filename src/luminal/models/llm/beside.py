@@ -17,7 +17,6 @@ from ...errors import Unsupported
 from ...graph import Graph, Tensor
 from ...graph.index import Index
 from .adapters import Adapter
-from .attention import Attention
 from .decoder import FeedForward
 from .projection import Blocks, Dense
 from .weights import identity_of
@@ -57,10 +56,9 @@ def insert(model: nn.Module, beside: Beside, which: Tensor) -> None:
     for name, inside, out in beside.matrices:
         path = name.removesuffix(".weight")
         part, matrix = modules.get(path.rpartition(".")[0]), modules.get(path)
-        plain = isinstance(part, (Attention, FeedForward)) and isinstance(matrix, (Dense, Blocks))
-        if not plain:
+        own = isinstance(part, (nn.Attention, FeedForward))
+        if not (own and isinstance(matrix, (Dense, Blocks))):
             raise Unsupported(f"an adapter of {name!r} beside others; it can be merged (lora)")
-        assert isinstance(matrix, (Dense, Blocks))
         matrix.more = Low(graph, inside, out, chosen)
     model._name_parameters("")
 

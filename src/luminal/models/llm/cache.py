@@ -16,6 +16,7 @@ from ...errors import Unsupported
 from ...graph import Graph, Tensor
 from ...graph.dtype import u8
 from ...graph.index import Index
+from ...nn.attention import Memory
 from ...ops.base import Size
 from .carry import Layout, OneCarry, SeatCarry, state_bytes
 from .config import DecoderConfig
@@ -39,7 +40,7 @@ def layer_bytes(config: DecoderConfig, kind: str, layer: int) -> int:
     return (1 if config.latent is not None else 2) * kv_heads * rows[kind]
 
 
-class Cache(Protocol):
+class Cache(Memory, Protocol):
     """What a decoder needs. states: the inputs that a run updates in place. places: see
     `given_places`; left: `given_left`."""
 

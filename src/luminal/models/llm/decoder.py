@@ -12,7 +12,7 @@ from typing import Any
 from ... import nn, ops
 from ...graph import Graph, Tensor
 from ...nn.activation import activation_of
-from .attention import Attention
+from .attention import attention
 from .cache import Cache
 from .config import BLOCKS, DecoderConfig
 from .experts import MixtureOfExperts
@@ -82,7 +82,7 @@ class Layer(nn.Module):
             self.mixer = mixer.module(graph, config, layer, below)
         else:
             self.self_attn: nn.Module = (
-                Attention(graph, config, layer, rotary, below, heat) if config.latent is None
+                attention(graph, config, layer, rotary, below, heat) if config.latent is None
                 else LatentAttention(graph, config, layer, rotary, below)
             )  # fmt: skip
         inside = storage.below("mlp")

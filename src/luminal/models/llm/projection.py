@@ -3,6 +3,7 @@ reads the narrow bytes only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -122,3 +123,12 @@ def projection(
     if kind in FLOATS:
         return Dense(graph, inside, out, bias, kind, stack)
     return Blocks(graph, inside, out, bias, FORMATS[kind], stack)
+
+
+def projections(storage: Storage) -> Callable[..., Projection]:
+    """Makes the matrices of a part: (graph, inside, out, bias, name)."""
+
+    def made(graph: Graph, inside: int, out: int, bias: bool, name: str) -> Projection:
+        return projection(graph, inside, out, bias, storage, name)
+
+    return made

@@ -6,6 +6,7 @@ import numpy as np
 
 from ... import ops
 from ...graph import Graph, Tensor
+from ...nn.attention import turned
 from .cache import Cache
 from .config import DecoderConfig, Rope
 from .rope import tables
@@ -22,18 +23,9 @@ class Rotary:
         self.axes = graph.constant(axes(rope, cos.shape[1])) if config.placed else None
 
     def turn(self, x: Tensor, cache: Cache) -> Tensor:
-        """x (heads, tokens, head_dim); those features beyond the turning ones stay. Of interleaved
-        pairs the first ones come first then, in queries and keys alike: no product changes."""
-        half = int(self.cos.shape[1])
+        """x (heads, tokens, head_dim)."""
         cos, sin = self._rows(self.cos, cache), self._rows(self.sin, cache)
-        if self.interleaved:
-            first, second = x[..., 0 : 2 * half : 2], x[..., 1 : 2 * half : 2]
-        else:
-            first, second = x.narrow(-1, 0, half), x.narrow(-1, half, half)
-        parts = [first * cos - second * sin, second * cos + first * sin]
-        if x.shape[-1] != 2 * half:
-            parts.append(x[..., 2 * half :])
-        return ops.cat(parts, -1)
+        return turned(x, cos, sin, self.interleaved)
 
     def _rows(self, table: Tensor, cache: Cache) -> Tensor:
         """At the tokens' positions, or at their times, rows and columns (tokens, 3)."""

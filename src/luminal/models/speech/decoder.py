@@ -6,47 +6,44 @@ import math
 
 from ... import nn, ops
 from ...graph import Graph, Tensor
+from ..llm.attention import attention
 from ..llm.cache import Cache
 from ..llm.config import DecoderConfig
-from ..llm.decoder import Attention, FeedForward, Rotary, norm
-from ..llm.projection import Projection, projection
+from ..llm.decoder import FeedForward, Rotary, norm
+from ..llm.projection import Projection, projection, projections
 from ..llm.storage import Storage
 
 Memories = list[tuple[Tensor, Tensor]]  # keys and values (audios, heads, frames, head_dim)
 
 
-class CrossAttention(nn.Module):
-    """Attention of tokens over the frames of their recording."""
+class Heard:
+    """Keys and values (audios, heads, frames, head_dim) of encoded sound, as what tokens see.
 
-    def __init__(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
-        super().__init__()
-        self.heads, inner = config.heads, config.heads * config.head_dim
-        bias = config.attention_bias
-        self.q_proj = projection(graph, config.width, inner, bias, storage, "q_proj")
-        bias = config.output_bias
-        self.o_proj = projection(graph, inner, config.width, bias, storage, "o_proj")
+    heard: (audios,) i64, how many frames each has; None: all. shown: takes how much of each frame
+    each token takes.
+    """
 
-    def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, heard: Tensor | None = None
-    ) -> Tensor:
-        """x: (tokens, width), as many of each recording. heard: (audios,) i64, how many frames each
-        has; None: all."""
+    def __init__(
+        self, keys: Tensor, values: Tensor, heard: Tensor | None = None,
+        shown: list[Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        self.keys, self.values, self.heard, self.shown = keys, values, heard, shown
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor | None, value: Tensor | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """query: (heads, tokens, head_dim), as many tokens of each recording."""
+        query = query.unflatten(1, (self.keys.shape[0], -1)).transpose(0, 1)
         there = None
-        if heard is not None:
-            frames = x.graph.iota((keys.shape[2],), "i0")
-            there = (frames < heard.unsqueeze(1)).unsqueeze(1).unsqueeze(1)
-        out = ops.scaled_dot_product_attention(self.query(x, keys), keys, values, there)
-        return self.o_proj(out.transpose(1, 2).flatten(2, 3).flatten(0, 1))
-
-    def query(self, x: Tensor, keys: Tensor) -> Tensor:
-        """(audios, heads, tokens of each, head_dim)."""
-        split = self.q_proj(x).unflatten(0, (keys.shape[0], -1))
-        return split.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def shares(self, x: Tensor, keys: Tensor) -> Tensor:
-        """How much of each frame a token takes: (audios, heads, tokens of each, frames)."""
-        query = self.query(x, keys)
-        return ops.softmax(ops.matmul(query, keys.mT) / math.sqrt(int(query.shape[-1])), -1)
+        if self.heard is not None:
+            frames = query.graph.iota((self.keys.shape[2],), "i0")
+            there = (frames < self.heard.unsqueeze(1)).unsqueeze(1).unsqueeze(1)
+        if self.shown is not None:  # (audios, heads, tokens of each, frames)
+            scores = ops.matmul(query, self.keys.mT) / math.sqrt(int(query.shape[-1]))
+            self.shown.append(ops.softmax(scores, -1))
+        out = ops.scaled_dot_product_attention(query, self.keys, self.values, there)
+        return out.transpose(0, 1).flatten(1, 2)
 
 
 class DecoderLayer(nn.Module):
@@ -58,9 +55,14 @@ class DecoderLayer(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.input_layernorm = norm(graph, config, config.width)
-        self.self_attn = Attention(graph, config, layer, rotary, storage.below("self_attn"))
+        self.self_attn = attention(graph, config, layer, rotary, storage.below("self_attn"))
         self.cross_layernorm = norm(graph, config, config.width)
-        self.encoder_attn = CrossAttention(graph, config, storage.below("encoder_attn"))
+        self.encoder_attn = nn.Attention(
+            graph, config.width, config.heads, head_dim=config.head_dim,
+            bias=config.attention_bias, out_bias=config.output_bias,
+            names=("q_proj", None, None, "o_proj"),
+            linear=projections(storage.below("encoder_attn")),
+        )  # fmt: skip
         self.post_attention_layernorm = norm(graph, config, config.width)
         self.mlp = FeedForward(graph, config, storage.below("mlp"))
 
@@ -69,10 +71,7 @@ class DecoderLayer(nn.Module):
         shown: list[Tensor] | None = None, heard: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x = x + self.self_attn(self.input_layernorm(x), cache)
-        normed = self.cross_layernorm(x)
-        if shown is not None:
-            shown.append(self.encoder_attn.shares(normed, memory[0]))
-        x = x + self.encoder_attn(normed, *memory, heard)
+        x = x + self.encoder_attn(self.cross_layernorm(x), Heard(*memory, heard, shown))
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -103,7 +102,7 @@ class SpeechDecoder(nn.Module):
         heard: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """shown: takes how much of each frame each layer's heads take. heard: see
-        `CrossAttention`."""
+        `Heard`."""
         x = self.embed_tokens.rows(ids)
         if self.config.learned_positions:
             x = x + cache.rows(self.embed_positions.weight)

@@ -15,8 +15,9 @@ from ...errors import WeightsError
 from ...graph import Graph, Tensor
 from ...weights import Safetensors
 from ...weights.fields import Fields, read_json
+from ..llm.attention import attention
 from ..llm.config import DecoderConfig
-from ..llm.decoder import Attention, FeedForward, norm
+from ..llm.decoder import FeedForward, norm
 from ..llm.elsewhere import Recorded, compiled
 from ..llm.storage import Storage
 from ..llm.weights import Deferred, give
@@ -69,7 +70,7 @@ class PostLayer(nn.Module):
 
     def __init__(self, graph: Graph, config: DecoderConfig, layer: int, storage: Storage) -> None:
         super().__init__()
-        self.self_attn = Attention(graph, config, layer, None, storage)
+        self.self_attn = attention(graph, config, layer, None, storage)
         self.input_layernorm = norm(graph, config, config.width)
         self.mlp = FeedForward(graph, config, storage)
         self.post_attention_layernorm = norm(graph, config, config.width)

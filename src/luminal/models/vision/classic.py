@@ -83,23 +83,6 @@ class ViTConfig:
         return (self.image // self.patch) ** 2 + 1
 
 
-class ViTAttention(nn.Module):
-    """Self attention whose three projections are one matrix."""
-
-    def __init__(self, graph: Graph, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(graph, width, 3 * width)
-        self.proj = nn.Linear(graph, width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        # (batch, tokens, 3, heads, depth) to (3, batch, heads, tokens, depth)
-        packed = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        query, key, value = (packed.select(0, i) for i in range(3))
-        out = ops.scaled_dot_product_attention(query, key, value)
-        return self.proj(out.transpose(1, 2).flatten(2, 3))
-
-
 class ViTMlp(nn.Module):
     """To four times the width and back."""
 
@@ -118,7 +101,7 @@ class ViTBlock(nn.Module):
     def __init__(self, graph: Graph, config: ViTConfig) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(graph, config.width, 1e-6)
-        self.attn = ViTAttention(graph, config.width, config.heads)
+        self.attn = nn.Attention(graph, config.width, config.heads, names=("qkv", "proj"))
         self.norm2 = nn.LayerNorm(graph, config.width, 1e-6)
         self.mlp = ViTMlp(graph, config.width)
 

@@ -16,7 +16,7 @@ from ...nn.activation import activation_of
 from ...weights.fields import Fields
 from ..llm.pictures import Pictures
 from .images import pillow
-from .layers import MLP, attention
+from .layers import MLP
 from .sight import CLIP_MEAN, CLIP_STD, SquareSight
 from .towers import TowerConfig
 
@@ -37,33 +37,17 @@ class Form:
         return (nn.RMSNorm if self.rms else nn.LayerNorm)(graph, width, eps)
 
 
-class InternAttention(nn.Module):
-    """Attention whose queries and keys are normed over all heads together."""
-
-    def __init__(self, graph: Graph, width: int, heads: int, form: Form) -> None:
-        super().__init__()
-        self.heads, self.normed = heads, form.qk_norm
-        self.q_proj, self.k_proj, self.v_proj = (
-            nn.Linear(graph, width, width, form.bias) for _ in range(3)
-        )
-        self.projection_layer = nn.Linear(graph, width, width)
-        if form.qk_norm:
-            self.q_norm, self.k_norm = (nn.RMSNorm(graph, width, 1e-6) for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        if self.normed:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return self.projection_layer(attention(q, k, v, self.heads))
-
-
 class InternBlock(nn.Module):
     """Attention and an MLP, each after a norm and with a factor for each feature."""
 
     def __init__(self, graph: Graph, config: TowerConfig, form: Form) -> None:
         super().__init__()
         width, eps = config.hidden_size, config.layer_norm_eps
-        self.attention = InternAttention(graph, width, config.num_attention_heads, form)
+        self.attention = nn.Attention(
+            graph, width, config.num_attention_heads, bias=form.bias, out_bias=True,
+            names=("q_proj", "k_proj", "v_proj", "projection_layer"), whole_norm=True,
+            norm=(lambda graph, size: nn.RMSNorm(graph, size, 1e-6)) if form.qk_norm else None,
+        )  # fmt: skip
         self.mlp = MLP(graph, width, config.intermediate_size, config.hidden_act)
         self.layernorm_before, self.layernorm_after = (
             form.norm(graph, width, eps) for _ in range(2)

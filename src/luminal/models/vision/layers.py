@@ -13,57 +13,11 @@ from ...errors import Unsupported, WeightsError
 from ...graph import Graph, Tensor
 from ...nn.activation import BY_NAME, activation_of
 from ...nn.attention import heads as split_heads
+from ...nn.attention import merged
 from ...weights.fields import Fields, exists
 
 Rotary = Callable[[Tensor], Tensor]  # of (batch, heads, tokens, head_dim)
 Renames = Iterable[tuple[str, str]]  # regular expressions and what stands in their place
-
-
-class Attention(nn.Module):
-    """Attention of several heads over a sequence, or from it to a context.
-
-    width: features of x; context: of what keys and values are made of (by default x); inner: of
-    all heads together (by default width). norm: the epsilon of RMS norms of each head's queries
-    and keys, or None.
-    """
-
-    def __init__(
-        self, graph: Graph, width: int, heads: int, context: int | None = None,
-        inner: int | None = None, bias: bool = True, out_bias: bool = True,
-        norm: float | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        inner = inner or width
-        if inner % heads:
-            raise WeightsError(f"{heads} heads do not share {inner} features")
-        self.heads = heads
-        self.q_proj = nn.Linear(graph, width, inner, bias)
-        self.k_proj = nn.Linear(graph, context or width, inner, bias)
-        self.v_proj = nn.Linear(graph, context or width, inner, bias)
-        self.out_proj = nn.Linear(graph, inner, width, out_bias)
-        if norm is not None:
-            self.q_norm = nn.RMSNorm(graph, inner // heads, norm)
-            self.k_norm = nn.RMSNorm(graph, inner // heads, norm)
-        self.normed = norm is not None
-
-    def project(self, x: Tensor, context: Tensor | None = None) -> list[Tensor]:
-        """Queries, keys and values, each (batch, heads, tokens, head_dim)."""
-        source = x if context is None else context
-        q, k, v = self.q_proj(x), self.k_proj(source), self.v_proj(source)
-        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
-        return [self.q_norm(q), self.k_norm(k), v] if self.normed else [q, k, v]
-
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None,
-        is_causal: bool = False, rotary: Rotary | None = None,
-    ) -> Tensor:  # fmt: skip
-        """x: (batch, tokens, width), context: (batch, keys, context); mask as that of
-        `ops.scaled_dot_product_attention`."""
-        q, k, v = self.project(x, context)
-        if rotary is not None:
-            q, k = rotary(q), rotary(k)
-        mixed = ops.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
-        return self.out_proj(merged(mixed))
 
 
 def attention(
@@ -76,17 +30,6 @@ def attention(
     if rotary is not None:
         q, k = rotary(q), rotary(k)
     return merged(ops.scaled_dot_product_attention(q, k, v, mask, scale=scale))
-
-
-def unpacked(x: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys, values (batch, heads, tokens, head_dim) of (batch, tokens, 3 features)."""
-    packed = x.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    return packed.select(0, 0), packed.select(0, 1), packed.select(0, 2)
-
-
-def merged(x: Tensor) -> Tensor:
-    """(batch, heads, tokens, head_dim) as (batch, tokens, features)."""
-    return x.transpose(1, 2).flatten(2, 3)
 
 
 class MLP(nn.Module):
@@ -113,7 +56,7 @@ class Block(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.layer_norm1 = nn.LayerNorm(graph, width, eps)
-        self.self_attn = Attention(graph, width, heads)
+        self.self_attn = nn.Attention(graph, width, heads)
         self.layer_norm2 = nn.LayerNorm(graph, width, eps)
         self.mlp = MLP(graph, width, inner, activation)
 

@@ -19,11 +19,12 @@ from ... import ops
 from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...nn.activation import BY_NAME, activation_of
+from ...nn.attention import merged, unpacked
 from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ..llm.pictures import Pictures
 from .images import normal, pillow
-from .layers import merged, renamed, unpacked
+from .layers import renamed
 from .named import Activation, Named
 from .sight import CLIP_MEAN, CLIP_STD, Sight
 

@@ -9,8 +9,8 @@ import numpy as np
 from ... import ops
 from ...graph import Tensor
 from ...nn.activation import BY_NAME, activation_of
+from ...nn.attention import merged, unpacked
 from ...weights.fields import Fields
-from .layers import merged, unpacked
 from .named import Activation, Named
 from .windows import cut, joined
 

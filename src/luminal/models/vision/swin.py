@@ -12,8 +12,8 @@ from ...errors import WeightsError
 from ...graph import Tensor
 from ...nn.activation import BY_NAME, activation_of
 from ...nn.attention import heads as split_heads
+from ...nn.attention import merged
 from ...weights.fields import Fields
-from .layers import merged
 from .named import Activation, Named
 from .windows import cut, joined
 
