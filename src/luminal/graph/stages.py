@@ -2,7 +2,8 @@
 
 A value belongs to the first block that can compute it: one more than the loops that it waits for.
 What a later block, or the body of a loop, needs of it is kept in memory; what costs nothing to make
-again, or is known before the run, is made again there.
+again, or is known before the run, is made again there. So is, in a later block, what takes a few
+operations on one input: it would be read as well (a decayed mean of an optimizer).
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import TypeAlias
 from .loops import Parts, Scopes, parts
 from .node import Node
 from .order import post_order, reachable
+from .scalars import SCALARS
+
+CHEAP = 64.0  # vector instructions for a value that is written, kept and read
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class _Scope:
         def stops(node: Node) -> bool:
             if self._given(node) or node.op == "result":
                 return True
-            return self.level[node] < level and not self._made_again(node)
+            return self.level[node] < level and not (self._made_again(node) or self._late(node))
 
         found = post_order(roots, lambda node: () if stops(node) else node.inputs)
         return [node for node in found if stops(node)]
@@ -156,3 +160,18 @@ class _Scope:
         if self._given(node) or node.op == "result":
             return False
         return node in self.constants or node.op == "view"
+
+    def _late(self, node: Node) -> bool:
+        """Few operations on one input of its shape, and numbers; not kept for other reasons."""
+        if node in self.blocks[self.level[node]] or not node.shape:
+            return False
+
+        def below(n: Node) -> tuple[Node, ...]:
+            inner = n.shape and n not in self.constants and (n.op in SCALARS or n.op == "view")
+            return n.inputs if inner else ()
+
+        found = post_order([node], below)
+        leaves = [n for n in found if n.shape and n not in self.constants and not below(n)]
+        cost = sum(SCALARS[n.op].cost for n in found if n.op in SCALARS and below(n))
+        same = [(n.op, n.shape, n.dtype.bytes <= node.dtype.bytes) for n in leaves]
+        return cost <= CHEAP and same == [("input", node.shape, True)]
