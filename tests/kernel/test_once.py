@@ -76,6 +76,18 @@ def convolution(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     return ops.conv2d(x, w, padding=1)
 
 
+def bytes_of_an_image(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """What is multiplied is widened before it is padded."""
+    x, w = cx.tensor((2, 8, 7, 7), "u8"), cx.tensor((20, 8, 3, 3), "i8")
+    return ops.conv2d(x.cast("i32"), w.cast("i32"), padding=1)
+
+
+def inside(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Windows without padding, of steps."""
+    x, w = cx.tensor((1, 8, 9, 9), dtype), cx.tensor((20, 8, 3, 3), dtype)
+    return ops.conv2d(x, w, stride=2)
+
+
 def weight_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     """Its lanes are digits of channel, row and column: panels end inside of them."""
     x, w = cx.tensor((2, 6, 8, 8), dtype), cx.tensor((24, 6, 3, 3), dtype)
@@ -107,28 +119,35 @@ CASES: list[tuple[Any, str]] = [
 
 OVER_IMAGES = convolution, weight_gradient, weight_gradient_of_maxima, strided_gradient
 WINDOWS = [case for case in CASES if case[0] in OVER_IMAGES]
-WAYS = [(case, sides, False) for case in CASES for sides in ((0,), (1,), (0, 1))]
+DEEP: list[tuple[tuple[Any, str], tuple[int, ...], str]] = [
+    ((convolution, "bf16"), (0,), "deep"), ((bytes_of_an_image, "i8"), (0,), "deep"),
+    ((inside, "bf16"), (0,), "deep"),
+]  # fmt: skip
+WAYS = [(case, sides, "spelled out") for case in CASES for sides in ((0,), (1,), (0, 1))]
 
 
 @pytest.mark.parametrize(
-    "case, sides, padded", [*WAYS, *((case, (0, 1), True) for case in WINDOWS)],
+    "case, sides, way",
+    [*WAYS, *((case, (0, 1), "padded") for case in WINDOWS), *DEEP],
     ids=lambda p: " ".join(getattr(x, "__name__", str(x)) for x in p) if isinstance(p, tuple) else p
 )  # fmt: skip
 def test_what_is_made_once_changes_no_result(
-    case: tuple[Any, str], sides: tuple[int, ...], padded: bool, monkeypatch: pytest.MonkeyPatch
+    case: tuple[Any, str], sides: tuple[int, ...], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """deep: neighbours along the channels that are summed up lie side by side."""
     function, dtype = case
     monkeypatch.setattr(several, "LEAST_POINTS", 0)
     monkeypatch.setattr(several, "LEAST_LAUNCHES", 0.0)
     monkeypatch.setattr(several, "GAIN", inf)
 
-    def way(kernel: Kernel, draft: Draft, products: list[Value]) -> Iterator[list[Kernel]]:
+    def ways(kernel: Kernel, draft: Draft, products: list[Value]) -> Iterator[list[Kernel]]:
         """This one, once."""
         for v in products:
             if all(once._movable(kernel, v.factors[n]) for n in sides):
-                yield once._apart(kernel, v, sides, padded)
+                last = next(iter(draft.facts.unpaired(v)), "") if way == "deep" else ""
+                yield once._apart(kernel, v, sides, way != "spelled out", last)
 
-    monkeypatch.setattr(several, "_ways", way)
+    monkeypatch.setattr(several, "_ways", ways)
     cx = luminal.Graph()
     function(cx, dtype).output()
     rt = cx.compile(device="cpu", threads=2, cache=False, database=False)

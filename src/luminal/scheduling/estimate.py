@@ -11,6 +11,7 @@ from .draft import Draft
 from .facts import Access, weight
 
 SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on another page
+PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
 LINE = 64  # bytes
 WAIT = 480.0  # cycles from a load of a group of threads to its numbers
@@ -141,13 +142,14 @@ def _apiece(draft: Draft, v: Value) -> float:
     together = tile.size(tile.packed) if tile is not None else 1
     if v.store is not None:
         steps.append((facts.store_stride(v, lane) // together if lane else 0, v.dtype))
-    lanes = facts.lanes if lane else 1
-    cycles = max(1.0, weight(v.body)) / lanes / draft.target.fma_ports + late(draft, v)
+    lanes, size = facts.lanes if lane else 1, draft.size.get(lane, 1)
+    full, edge = min(lanes, size), size % lanes / size
+    cycles = max(1.0, weight(v.body)) / full / draft.target.fma_ports + late(draft, v)
     for step, dtype in steps:
         if tile is not None and tile.across:
-            cycles += FAR if draft.size[lane] % lanes else TURNED
+            cycles += TURNED * (1 - edge) + FAR * edge
         elif lane and abs(step) <= 1:
-            cycles += 1 / lanes
+            cycles += (1 if full == lanes else PARTIAL) / full
         else:
             far = SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
             cycles += far / together

@@ -291,20 +291,31 @@ class Facts:
         return self._pairs[value.name]
 
     def _find_pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
-        if not value.factors:
-            return None
-        for instruction in self.target.instructions:
+        for instruction in self.collapsing(value):
+            for axis in value.over[::-1]:
+                if self._pairs_along(value, instruction, axis):
+                    return instruction, axis
+        return None
+
+    def collapsing(self, value: Value) -> Iterator[MatrixInstruction]:
+        """Instructions that multiply what the value multiplies, wherever that lies."""
+        for instruction in self.target.instructions if value.factors else ():
             if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
                 continue
             if instruction.registers or instruction.staged:
                 continue
-            for x, y in (value.factors, value.factors[::-1]):
-                if operands(instruction, x, y, self.by_name) is None:
-                    continue
-                for axis in value.over[::-1]:
-                    if self._pairs_along(value, instruction, axis):
-                        return instruction, axis
-        return None
+            sides = (value.factors, value.factors[::-1])
+            if any(operands(instruction, x, y, self.by_name) for x, y in sides):
+                yield instruction
+
+    def unpaired(self, value: Value) -> list[str]:
+        """Reduced axes that an instruction would collapse if neighbours lay together, where none
+        does."""
+        found = [] if self.pair(value) else list(self.collapsing(value))
+        return [
+            a for a in value.over if self.static[a]
+            and any(i.rows == 1 and self.size[a] % i.collapse == 0 for i in found)
+        ]  # fmt: skip
 
     def matrices(self, value: Value) -> list[tuple[MatrixInstruction, str]]:
         """As `pair`, for all instructions that multiply matrices alike, or take their operands from

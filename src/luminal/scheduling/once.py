@@ -43,12 +43,15 @@ NAME = "once"  # how the buffers of this module are called
 Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...], tuple[Index, ...]]
 
 
-def operands_before(kernel: Kernel, value: Value) -> Iterator[list[Kernel]]:
+def operands_before(
+    kernel: Kernel, value: Value, together: Sequence[str] = ()
+) -> Iterator[list[Kernel]]:
     """Kernels in the place of one: some that make operands of a product, and the one that reads
-    them, last. What they write are buffers that it has as constants: of a free layout."""
+    them, last. What they write are buffers that it has as constants: of a free layout. together:
+    reduced axes whose neighbours would serve an instruction if they lay side by side."""
     free = [n for n, side in enumerate(value.factors) if _movable(kernel, side)]
-    ways = [(some, False) for count in (1, 2) for some in combinations(free, count)]
-    ways += [(some, True) for some, _ in ways[-1:]]
+    ways = [(some, False, "") for count in (1, 2) for some in combinations(free, count)]
+    ways += [(some, True, last) for some, *_ in ways[-1:] for last in ("", *together)]
     yield from filter(None, (_apart(kernel, value, *way) for way in ways))
 
 
@@ -65,14 +68,16 @@ def _movable(kernel: Kernel, side: Expression) -> bool:
     return alone and any(not b.name.startswith(NAME) for b in given)
 
 
-def _apart(kernel: Kernel, value: Value, sides: Sequence[int], padded: bool) -> list[Kernel]:
+def _apart(
+    kernel: Kernel, value: Value, sides: Sequence[int], padded: bool, last: str
+) -> list[Kernel]:
     """A kernel for each of the operands, and the one that reads them. padded: windows are not
-    spelled out, but what they look at is copied with its padding; nothing where none of them are
-    windows."""
+    spelled out, but what they look at is copied with its padding, neighbours along the axis `last`
+    side by side; nothing where none of them are windows."""
     args, buffers, makers = list(value.factors), list(kernel.buffers), list[Kernel]()
     for n in sides:
         body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
-        windows = _padded(kernel, body, name) if padded else None
+        windows = _padded(kernel, body, name, last) if padded else None
         spelled = _spelled(kernel, value, body)
         if windows and not _fewer(windows, spelled):
             windows = None
@@ -102,35 +107,47 @@ def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
     return axes, body, tuple(map(Index.of, axes)), _asked(kernel, body)
 
 
-def _padded(kernel: Kernel, body: Expression, name: str) -> Made | None:
+def _padded(kernel: Kernel, body: Expression, name: str, last: str) -> Made | None:
     """An image with its padding, if the operand is windows of such a one, or of what is made of
-    each of its elements, and nothing else. Which taps of a window there are, as of strides
-    backwards, the reader asks."""
-    if not isinstance(body, Guard) or any(isinstance(e, (Guard, Read)) for e in walk(body.body)):
+    each of its elements, and nothing else; its last dimension the one that the axis `last` walks.
+    Which taps of a window there are, as of strides backwards, the reader asks."""
+    guards = [e for e in walk(body) if isinstance(e, Guard)]
+    if len(guards) > 1 or not (guards or last) or any(isinstance(e, Read) for e in walk(body)):
         return None
-    if any(isinstance(e, (Load, Read)) or any(indices(e)) for e in walk(body.other)):
+    ended = guards[0] if guards else Guard((), body, Constant(0, body.dtype))
+    if any(isinstance(e, Load) or any(indices(e)) for e in walk(ended.other)):
         return None  # where the image ends, another one begins
-    loads = {e for e in walk(body.body) if isinstance(e, Load) or any(indices(e))}
+    loads = {e for e in walk(body) if isinstance(e, Load) or (e is not ended and any(indices(e)))}
     load = next(iter(loads)) if len(loads) == 1 else None
-    if not isinstance(load, Load) or load.slots:
+    if not isinstance(load, Load) or load.slots or load not in walk(ended.body):
         return None
     space, ends = kernel.space(), _ends(kernel, load)
     inside = {c for both in ends for c in both}
     bounds = [space.bounds(i) for i in load.index]
     left = _asked(kernel, body)
     known = all(abs(b) < inf for two in bounds for b in two)
-    if not (known and inside.union(left).issuperset(body.conditions)):
+    if not (known and inside.union(left).issuperset(ended.conditions)):
         return None
     axes = {f"{name}_{d}": Index.of(int(high - low) + 1) for d, (low, high) in enumerate(bounds)}
     here = tuple(Index.of(a) + int(low) for a, (low, _) in zip(axes, bounds))
     there = replace(load, index=here)
     conditions = tuple(
         c for new, old in zip(_ends(kernel, there), ends)
-        for c, end in zip(new, old) if end in body.conditions
+        for c, end in zip(new, old) if end in ended.conditions
     )  # fmt: skip
     moved = Rewriter(lambda e: there if e == load else e)
-    copied = Guard(conditions, moved.expression(body.body), body.other)
-    return axes, copied, tuple(i - int(low) for i, (low, _) in zip(load.index, bounds)), left
+    inner = moved.expression(ended.body)
+    inner = Guard(conditions, inner, ended.other) if conditions else inner
+    copied = Rewriter(lambda e: inner if e == ended else e).expression(body) if guards else inner
+    index = tuple(i - int(low) for i, (low, _) in zip(load.index, bounds))
+    if not last:
+        return axes, copied, index, left
+    if Index.of(last) not in index[:-1]:
+        return None
+    order = sorted(range(len(index)), key=lambda d: index[d] == Index.of(last))
+    names = list(axes)
+    turned = {names[d]: axes[names[d]] for d in order}
+    return turned, copied, tuple(index[d] for d in order), left
 
 
 def _ends(kernel: Kernel, load: Load) -> list[tuple[Index, Index]]:

@@ -5,8 +5,9 @@
 3. Reductions that differ in names only walk the same axes, so that they can share loops.
 4. Axes that everything walks together are merged (`merge`).
 5. Bytes are widened before their bits are picked, if floats are made of them.
-6. A long reduction with too little beside it for the threads is split in two kernels (`split`).
-7. Bounds of axes are derived from masks and padding (`domains`).
+6. What a product multiplies is widened outside of the conditions under which it is read.
+7. A long reduction with too little beside it for the threads is split in two kernels (`split`).
+8. Bounds of axes are derived from masks and padding (`domains`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..kernel.kernel import (
     Apply,
     Constant,
     Expression,
+    Guard,
     Kernel,
     Load,
     Rewriter,
@@ -46,7 +48,8 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     A buffer may have lost dimensions (its bytes are the same, row-major), and buffers that only
     these kernels know stand between them: those whose names the original kernel lacks.
     """
-    kernel = _widened_first(merge_axes(_alike(_without_casts(_stores_apart(kernel)))))
+    kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
+    kernel = _widened_last(_widened_first(kernel))
     parts = split_reductions(kernel, target, decisions or Decisions())
     return [derive_domains(part) for part in parts]
 
@@ -147,6 +150,26 @@ def _widened_first(kernel: Kernel) -> Kernel:
 
     rewriter = Rewriter(change)
     return replace(kernel, values=tuple(map(rewriter.value, kernel.values)))
+
+
+def _widened_last(kernel: Kernel) -> Kernel:
+    """Guard(cast(x), 0) as a factor becomes cast(Guard(x, 0)): instructions take it narrow."""
+
+    def widened(v: Value) -> Value:
+        args = tuple(map(_guard_inside, v.factors))
+        return replace(v, body=Apply("mul", args, v.dtype)) if args else v
+
+    return replace(kernel, values=tuple(map(widened, kernel.values)))
+
+
+def _guard_inside(e: Expression) -> Expression:
+    if not (isinstance(e, Guard) and isinstance(e.body, Apply) and e.body.op == "cast"):
+        return e
+    (inner,) = e.body.args
+    zero = isinstance(e.other, Constant) and e.other.value == 0
+    if not zero or inner.dtype.bytes >= e.dtype.bytes:
+        return e
+    return Apply("cast", (Guard(e.conditions, inner, Constant(0, inner.dtype)),), e.dtype)
 
 
 def _wide(e: Expression) -> Expression:

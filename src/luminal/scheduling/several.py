@@ -90,9 +90,11 @@ def _taken(draft: Draft) -> float:
 def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[Sequence[Kernel]]:
     threads, tile = draft.target.group > 1, draft.found.tile
     across = tile and tile.reduced and not (tile.rows or draft.found.streams)
-    if across if threads else draft.operands:  # lanes along a sum; each unit makes some for itself
-        for value in products:
-            yield from operands_before(kernel, value)
+    made = across if threads else draft.operands  # lanes along a sum; each unit makes some itself
+    for value in products:
+        together = [] if threads else draft.facts.unpaired(value)
+        if made or together:
+            yield from operands_before(kernel, value, together)
     pairs = (draft.facts.pair(v) for v in draft.found.group)
     if threads and any(pair and pair[0].rows > 1 for pair in pairs):
         merged = images_as_rows(kernel)
