@@ -147,6 +147,17 @@ def test_a_cache_that_has_room(given):
             np.testing.assert_allclose(m, t, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("heads", [1, 4], ids=["of all heads", "a head"])
+@pytest.mark.parametrize("room", [4, 7], ids=["grows", "has room"])
+def test_a_bias_of_scores_beside_groups_of_heads(heads, room):
+    inputs = "q32 key value past past length total    bias".split(" ")
+    made = helper.make_node("GroupQueryAttention", inputs, ["g", "k", "v"], domain="com.microsoft",
+                            num_heads=4, kv_num_heads=2)  # fmt: skip
+    held = {name: CONSTANTS[name] for name in inputs if name in CONSTANTS}
+    held |= {"past": numbers(2, 2, room, 16), "bias": numbers(2, heads, 1, 5)}
+    agree(model([made], [], ["g"], held, domains=["com.microsoft"]), {}, 1e-4)
+
+
 @pytest.mark.parametrize("room", [0, 12], ids=["grows", "has room"])
 def test_a_cache_whose_total_is_an_input_takes_one_program(room):
     """The first token has a program, all others have one."""

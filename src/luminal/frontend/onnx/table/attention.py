@@ -171,7 +171,7 @@ def group_query_attention(
     if softcap:
         scores = ops.mul(ops.tanh(ops.div(scores, softcap)), softcap)
     if attention_bias is not None:
-        scores = ops.add(scores, attention_bias.unsqueeze(2))
+        scores = ops.add(scores, _grouped(attention_bias, group, extent(k, 2)))
     scores = ops.add(scores, summand)
     if smooth_softmax or sink is not None:
         weights = _beside_sink(scores, sink)
@@ -179,6 +179,14 @@ def group_query_attention(
         weights = ops.softmax(scores, -1)
     found = ops.matmul(weights, v.unsqueeze(2)).flatten(1, 2)
     return merged(found), k, v
+
+
+def _grouped(bias: Tensor, group: int, keys: Index) -> Tensor:
+    """A bias (1 or batch, 1 or heads, new, total) by groups of heads, for so many keys."""
+    shared = bias.shape[1] == 1
+    split = bias.unsqueeze(2) if shared else bias.unflatten(1, (-1, group))
+    rest = keys - extent(bias, 3)
+    return split if rest == 0 else split.pad([(0, 0)] * 4 + [(0, rest)], 0)
 
 
 def _has_room(at: Recorder, total: Tensor | None, longer: Index) -> bool:
