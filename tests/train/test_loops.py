@@ -120,6 +120,7 @@ def test_what_a_step_backwards_need_not_do():
     assert len(back.carried) == 1  # neither the gradient of w nor that of b
     inside = post_order(back.made, lambda node: node.inputs)
     assert sum(n.op == "sum" for n in inside) == 1  # the gradient of the state
+    assert all(n not in inside for n in (x.node, b.node))  # what is kept is the whole sum
 
 
 def test_what_loops_have_no_derivative_for():

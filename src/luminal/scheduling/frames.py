@@ -22,6 +22,8 @@ THIRD = 16  # times the second cache: what the third may hold
 LINE = 64  # bytes
 SPELLED = 512  # instructions behind a sum that are written out for a whole tile
 LEAST_DEPTH = 64  # steps of a block of a reduced axis
+IDLE = 1.1  # times what threads that share a loop evenly take
+MANY = 16  # units of work a thread: they even out
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 
 
@@ -117,9 +119,34 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         if blocks[a] <= least[a]:
             break
         blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
+    for a in rows:
+        blocks[a] = _shared_out(draft, a, blocks, _unit(draft, tile, a))
     for a in [a for a in blocks if a not in written]:
         blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
     return blocks
+
+
+def _shared_out(draft: Draft, axis: str, blocks: dict[str, int], unit: int) -> int:
+    """The block of a row axis, or one that a crew shares out more evenly, where it would stand idle
+    for a tenth of the time: large blocks before small ones, in which more is made again."""
+    size, threads = draft.size[axis], draft.target.threads
+
+    def idle(block: int) -> float:
+        others = _units(draft, {**blocks, axis: size})
+        if -(-size // block) * others > MANY * threads:
+            return 1.0
+        busy = [0] * threads
+        for first in [*range(0, size, block)] * others:  # a unit goes to whoever is free
+            busy[busy.index(min(busy))] += min(block, size - first)
+        return max(busy) * threads / (size * others)
+
+    known = draft.target.group == 1 and draft.facts.static[axis]
+    if not known or idle(blocks[axis]) <= IDLE:
+        return blocks[axis]
+    most = _cache_block(draft, axis, unit)
+    counts = range(-(-size // most), -(-size // unit) + 1)
+    options = dict.fromkeys(round_up(-(-size // n), unit) for n in counts)
+    return min([blocks[axis], *options], key=lambda n: (round(idle(n), 2), -n))
 
 
 def _decide_block(draft: Draft, axis: str, unit: int, block: int) -> int:
@@ -176,7 +203,7 @@ def _lacked(
     would stand idle for a tenth of the time."""
     threads = draft.target.threads if draft.target.group == 1 else 1
     units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order)
-    idle = -(-units // threads) * threads > 1.1 * units
+    idle = -(-units // threads) * threads > IDLE * units
     return [a for a in rows if idle and a not in order and a not in written]
 
 

@@ -2,8 +2,9 @@
 
 Gradients want what was carried into each step: the loop is recorded once more with these as rows,
 which `graph.join` makes one loop with the first. A step backwards computes its step anew, but for
-products, which are rows too. What all steps read has the sum of their gradients: where that is of
-products, their factors are rows, and one product behind the loop sums over all steps.
+products with what is added to them, which are rows too. What all steps read has the sum of their
+gradients: where that is of products, their factors are rows, and one product behind the loop sums
+over all steps.
 """
 
 from __future__ import annotations
@@ -142,8 +143,19 @@ class _Backwards:
                      {p: names[a] for p, a in kept.items()})  # fmt: skip
 
     def _products(self) -> list[Node]:
-        """The products of a step: what is dear to compute again."""
+        """The products of a step, with what is added to nothing but them: what is dear to compute
+        again."""
         made, mine = self.made, self.walk.scopes.variables
         inside = set(made.variables)
         found = post_order(made.made, lambda n: n.inputs if inside & mine[n] else ())
-        return [n for n in found if inside & mine[n] and is_product(n)]
+        users: dict[Node, list[Node]] = {n: [] for n in found}
+        for user in found:
+            for n in dict.fromkeys(user.inputs if inside & mine[user] else ()):
+                users[n].append(user)
+
+        def last(n: Node) -> Node:
+            added = [u for u in users[n] if u.op == "add" and u.shape == n.shape]
+            alone = len(users[n]) == 1 and n not in made.made
+            return last(added[0]) if added and alone else n
+
+        return [*dict.fromkeys(last(n) for n in found if inside & mine[n] and is_product(n))]
