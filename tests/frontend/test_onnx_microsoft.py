@@ -47,6 +47,9 @@ CONSTANTS = {
     "qkinds": np.random.default_rng(11).integers(0, 256, (2, 8), np.uint8),
     "qg": np.random.default_rng(12).integers(0, 256, 8, np.uint8),
     "sinks": numbers(4, seed=24), "room": numbers(2, 2, 7, 16, seed=25),
+    "grid": numbers(2, 3, 5, 2, seed=26, low=-1.3, high=1.3),
+    "qk": np.random.default_rng(13).integers(-100, 100, (2, 3, 3, 3), np.int8),
+    "sk": np.float32([0.003, 0.004]), "zk": np.int8([0, 0]), "c2": np.int32([-900, 400]),
     "lengths2": np.array([4, 2], np.int32), "upper": np.array(1),
     "s1": np.float32(0.02), "s2": np.float32(0.05), "z1": np.uint8(100), "z2": np.uint8(30),
 }  # fmt: skip
@@ -87,6 +90,8 @@ CASES = {
             "activation": "Clip", "activation_params": [-1.0, 2.0], "group": 2}),
         ("NhwcMaxPool", "qrows", "d", {"kernel_shape": [2, 2], "strides": [2, 2]}),
         ("TransposeMatMul", "q32 q32", "e", {"transB": 1}), ("Trilu", "m8 upper", "f"),
+        ("GridSample", "image grid", "g", {"mode": "bicubic", "padding_mode": "reflection"}),
+        ("GridSample", "image grid", "h", {"mode": "bilinear", "align_corners": 1}),
     ],
     "weights of four bits": [
         ("MatMulNBits", "x32 packed scale10", "a", {"K": 32, "N": 5, "bits": 4, "block_size": 16}),
@@ -100,6 +105,8 @@ CASES = {
          {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 0, 1, 1]}),
         ("QLinearAveragePool", "qrows s1 z1 s5 z2", "b",
          {"kernel_shape": [3, 3], "channels_last": 1}),
+        ("QLinearConv", "qimage s1 z1 qk sk zk s5 z2 c2", "j", {"group": 1, "strides": [2, 1]}),
+        ("QLinearConv", "qrows s1 z1 qk sk zk s5 z2", "k", {"channels_last": 1}),
         ("QLinearWhere", "which qa s1 z1 qb s2 z2 s2 z1", "d"),
         ("QGemm", "qa s1 z1 qw s3 z2 c5 s2 z1", "e"), ("QGemm", "qa s1 z1 qw s3 z2 c5", "f"),
         ("QAttention", "qx w8 b24 s1 s3 seen z1 z2", "g", {"num_heads": 2}),
@@ -202,6 +209,32 @@ def test_an_lstm_whose_weights_are_integers():
                             domain="com.microsoft")  # fmt: skip
     proto = model([made], [info("x", [6, 2, 4])], ["y", "h", "c"], held, domains=["com.microsoft"])
     agree(proto, {"x": numbers(6, 2, 4)}, 0.03)
+
+
+def test_what_fuses_a_sum():
+    """Against their definitions: ONNX Runtime has no kernel of theirs for most CPUs."""
+    x, w, residual = numbers(1, 5, 5, 4), numbers(4, 4, 3, 3, seed=1), numbers(1, 3, 3, 4, seed=2)
+    q = np.random.default_rng(3).integers(-128, 128, (2, 3, 4), np.int8)
+    domain = {"domain": "com.microsoft"}
+    proto = model(
+        [helper.make_node("NhwcFusedConv", ["x", "w", "b", "r"], ["y"], activation="LeakyRelu",
+                          activation_params=[0.2], **domain),
+         helper.make_node("BiasDropout", ["y", "b", "r"], ["d", "all"], **domain),
+         helper.make_node("QLinearReduceMean", ["q", "s", "z", "ms", "mz"], ["m"], axes=[0, -1],
+                          keepdims=0, **domain)],
+        [info("x", [1, 5, 5, 4])], ["y", "d", "all", "m"],
+        {"w": w, "b": numbers(4, seed=4), "r": residual, "q": q, "s": np.float32(0.02),
+         "z": np.int8(3), "ms": np.float32(0.007), "mz": np.int8(-5)}, domains=["com.microsoft"],
+    )  # fmt: skip
+    y, d, everything, m = load(proto).run({"x": x})
+    b, t = numbers(4, seed=4), torch.from_numpy
+    image = F.conv2d(t(x).permute(0, 3, 1, 2), t(w), t(b)).permute(0, 2, 3, 1)
+    wanted = F.leaky_relu(image + t(residual), 0.2).numpy()
+    np.testing.assert_allclose(y, wanted, 2e-5, 2e-5)
+    np.testing.assert_allclose(d, wanted + b + residual, 2e-5, 2e-5)
+    assert everything.all() and everything.shape == d.shape and everything.dtype == bool
+    mean = ((q.astype(np.float32) - 3) * 0.02).mean((0, 2))
+    np.testing.assert_array_equal(m, np.clip(np.round(mean / 0.007) - 5, -128, 127).astype("i1"))
 
 
 def test_what_only_gpus_run_elsewhere():
