@@ -13,6 +13,7 @@ from ..graph.join import join_loops
 from ..graph.node import Node
 from ..graph.passes import Pass, Program, fold_constants, rewrite, widen_half
 from .contracts import bf16_contraction, integer_contraction, is_contraction
+from .integers import bytes_multiplied
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
 
@@ -32,7 +33,8 @@ def default_passes(precision: str = "f32", half_products: bool = True) -> list[P
     contract = CONTRACTS[precision]
     if precision == "bf16" and not half_products:
         contract = partial(bf16_contraction, weights_only=True)
-    return [join_loops, widen_half, fold_constants, *([narrowed(contract)] if contract else [])]
+    exact: list[Pass] = [join_loops, widen_half, fold_constants, bytes_multiplied]
+    return [*exact, narrowed(contract)] if contract else exact
 
 
 def narrowed(contract: Contract) -> Pass:

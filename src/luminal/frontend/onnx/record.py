@@ -293,8 +293,8 @@ class Recorder:
         if kind == kinds.STRING:
             raise ToHost
         held = kinds.inward(array)
-        if held.size == 1:
-            number = self.graph.literal(held.reshape(()).item(), kinds.dtype_of(kind))
+        if held.size and (held.size == 1 or (held.dtype.kind in "iu" and np.ptp(held) == 0)):
+            number = self.graph.literal(held.flat[0].item(), kinds.dtype_of(kind))
             return Typed(number.expand(held.shape) if held.ndim else number, kind)
         if held.size <= SMALL:
             return Typed(self.graph.constant(held, name), kind)
