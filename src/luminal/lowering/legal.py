@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from ..errors import Illegal
 from ..graph.index import Index
+from ..graph.space import Space
 from ..kernel.kernel import Kernel, Store, Value
 from ..kernel.layout import check_layout
 from ..kernel.schedule import TAILS, Schedule
@@ -258,14 +259,17 @@ def _same_unit(a: list[Node], b: list[Node]) -> bool:
 
 
 def _memory(kernel: Kernel, schedule: Schedule, tree: Tree) -> Iterator[str]:
-    """Two values that touch one buffer, at least one of them writing, keep their order."""
-    touched = [(v, _touches(v)) for v in tree.values]
+    """Two values that touch one buffer, at least one of them writing, keep their order, unless what
+    they touch is apart."""
+    touched, space = [(v, _touches(v)) for v in tree.values], kernel.space()
     for number, (first, before) in enumerate(touched):
         for second, after in touched[number + 1 :]:
             for name in before.keys() & after.keys():
                 accesses = before[name] + after[name]
                 written = any(stored for stored, _ in accesses)
-                if written and not _ordered(tree, first, second, accesses):
+                if not written or _ordered(tree, first, second, accesses):
+                    continue
+                if not all(_apart(space, i, j) for _, i in before[name] for _, j in after[name]):
                     yield f"{first.name} and {second.name} meet in the buffer {name}"
     for name, buffer in schedule.homes.items():
         yield from _lent(kernel, tree, name, buffer)
@@ -283,6 +287,12 @@ def _touches(value: Value) -> dict[str, list[Touch]]:
     if value.store is not None:
         found.setdefault(value.store.buffer, []).append((True, value.store.index))
     return found
+
+
+def _apart(space: Space, first: tuple[Index, ...], second: tuple[Index, ...]) -> bool:
+    """In some dimension they have no position in common."""
+    ends = ((space.bounds(a), space.bounds(b)) for a, b in zip(first, second))
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in ends)
 
 
 def _ordered(tree: Tree, first: Value, second: Value, accesses: list[Touch]) -> bool:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Buffer, Kernel, Store, Value
 from .kernel_body import Body, BufferView, load_from, scatter_value
+from .parts import written_in_parts
 from .plan import FusedKernel, Plan
 from .terms import Terms
 
@@ -44,7 +45,7 @@ class Step:
 
 def lower_plan(plan: Plan) -> list[Step]:
     """The steps of a plan, in order. Kernels keep the axis names of the region."""
-    return _Lowering(plan).steps()
+    return written_in_parts(_Lowering(plan).steps())
 
 
 class _Lowering:

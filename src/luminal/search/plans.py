@@ -124,6 +124,7 @@ def _measured(
         known = [t for t in taken if t is not None]
         if len(known) < len(taken):  # some cannot be measured
             total += extractor.modelled(piece)
+        if len(known) < len(taken) or not taken:  # others make a concatenation
             continue
         measured.setdefault(piece.key, sum(known))
         total += sum(known)
