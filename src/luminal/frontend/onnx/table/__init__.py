@@ -10,6 +10,7 @@ from . import (
     control,
     conv,
     elementwise,
+    experts,
     fourier,
     fused,
     host,
@@ -31,9 +32,9 @@ from . import (
 from .base import HOST, RULES
 
 TABLES = (
-    attention, control, conv, elementwise, fourier, fused, host, index, learning, microsoft,
-    normalisation, pool, quantised, quantised_layers, recurrent, reduction, resize, sequence,
-    shape, source, text,
+    attention, control, conv, elementwise, experts, fourier, fused, host, index, learning,
+    microsoft, normalisation, pool, quantised, quantised_layers, recurrent, reduction, resize,
+    sequence, shape, source, text,
 )  # fmt: skip
 
 __all__ = ["HOST", "RULES", "TABLES"]

@@ -259,10 +259,10 @@ def matmul_n_bits(
 
 
 def unpacked(x: Tensor, bits: int) -> Tensor:
-    """(rows, bytes) of u8 as (rows, numbers), the low bits first."""
+    """(.., bytes) of u8 as (.., numbers), the low bits first."""
     if bits == 8:
         return x
     each = 8 // bits
     parts = [ops.bitwise_and(ops.bitwise_right_shift(x, k * bits), (1 << bits) - 1)
              for k in range(each)]  # fmt: skip
-    return ops.stack(parts, -1).flatten(1)
+    return ops.stack(parts, -1).flatten(-2)
