@@ -254,10 +254,11 @@ def test_little_work_on_one_input_waits_for_the_block_that_reads_it():
     x, mean, kept = cx.tensor((9, 5)), cx.tensor(5), cx.tensor(5)
     last, _ = ops.scan(lambda c, r: (ops.tanh(c + r), None), mean * 0.5, x)
     (mean * 0.9 + last * 0.1).output()  # in one kernel behind the loop
+    ((mean * 0.9).expand((9, 5)) + (x * last)).output()
     (kept * kept).output(), (kept * kept + last).output()  # an output is in memory anyway
     both(cx, [(normal(9, 5), normal(5), normal(5))])
     rt = cx.compile(threads=1)
-    assert len(rt.kernels) == 5
+    assert len(rt.kernels) == 6
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from lower_cases import (
     TARGET,
@@ -30,7 +31,7 @@ from lower_cases import (
 from test_lower import CASES, MAP, NORM, ROW, SOFTMAX, band, scan, scatter
 
 from luminal.errors import Illegal
-from luminal.graph.dtype import f32
+from luminal.graph.dtype import f32, i64
 from luminal.kernel.kernel import Kernel, Reduction, Store, Value
 from luminal.kernel.schedule import Loop, Schedule
 from luminal.lowering.legal import check, problems
@@ -126,6 +127,23 @@ def test_ordered_axes_run_in_order() -> None:
         with pytest.raises(Illegal):
             check(case.kernel, case.schedule)
             lower(case.kernel, case.schedule, TARGET)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("mode", ["sum", "max", "set"])
+def test_what_is_combined_may_come_in_any_order(mode: str, native: bool) -> None:
+    slots = (("$0", load("I", "i", "j", dtype=i64)),)
+    store = Store("Y", (ix("$0"), ix("d")), slots, mode, ("i", "j"))
+    value = Value("out", ("i", "j", "d"), load("V", "i", "j", "d"), f32, store=store)
+    buffers = (buffer("I", i64, 3, 3), buffer("V", f32, 3, 3, 20), buffer("Y", f32, 6, 20))
+    kernel = Kernel("scatter", buffers, axes(i=3, j=3, d=20), (value,))
+    places = np.array([[3, 3, -1], [0, 6, 5], [3, 1, 0]])
+    case = Case(kernel, schedule({"out": "d/16@ j/1 i/3 i/1! d/16! d/1#"}), arrays={"I": places})
+    if mode == "set":
+        with pytest.raises(Illegal, match="order"):
+            check(kernel, case.schedule)
+    else:
+        run(case, native=native)
 
 
 def test_lanes_that_may_meet_are_not_combined() -> None:

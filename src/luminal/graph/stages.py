@@ -3,19 +3,21 @@
 A value belongs to the first block that can compute it: one more than the loops that it waits for.
 What a later block, or the body of a loop, needs of it is kept in memory; what costs nothing to make
 again, or is known before the run, is made again there. So is, in a later block, what takes a few
-operations on one input: it would be read as well (a decayed mean of an optimizer).
+operations on one input, no larger: it would be read as well (a decayed mean of an optimizer).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
 from .loops import Parts, Scopes, parts
 from .node import Node
 from .order import post_order, reachable
 from .scalars import SCALARS
+from .space import USUAL
 
 CHEAP = 64.0  # vector instructions for a value that is written, kept and read
 
@@ -162,7 +164,7 @@ class _Scope:
         return node in self.constants or node.op == "view"
 
     def _late(self, node: Node) -> bool:
-        """Few operations on one input of its shape, and numbers; not kept for other reasons."""
+        """Few operations on one input, no larger, and numbers; not kept for other reasons."""
         if node in self.blocks[self.level[node]] or not node.shape:
             return False
 
@@ -173,5 +175,12 @@ class _Scope:
         found = post_order([node], below)
         leaves = [n for n in found if n.shape and n not in self.constants and not below(n)]
         cost = sum(SCALARS[n.op].cost for n in found if n.op in SCALARS and below(n))
-        same = [(n.op, n.shape, n.dtype.bytes <= node.dtype.bytes) for n in leaves]
-        return cost <= CHEAP and same == [("input", node.shape, True)]
+        if cost > CHEAP or [n.op for n in leaves] != ["input"]:
+            return False
+        (leaf,) = leaves
+        return leaf.dtype.bytes <= node.dtype.bytes and _points(leaf) <= _points(node)
+
+
+def _points(node: Node) -> int:
+    """How many, where all sizes are alike."""
+    return prod(size.evaluate(dict.fromkeys(size.names(), USUAL)) for size in node.shape)

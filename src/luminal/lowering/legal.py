@@ -192,7 +192,10 @@ def _store(tree: Tree, value: Value, store: Store) -> Iterator[str]:
         yield f"{value.name}: an ordered axis is parallel"
     order = list(dict.fromkeys(n.loop.axis for n in walked))
     blocks = [n.loop.axis for n in walked]
-    if blocks != sorted(blocks, key=order.index) or order != [a for a in value.axes if a in order]:
+    turned = blocks != sorted(blocks, key=order.index) or order != [
+        a for a in value.axes if a in order
+    ]
+    if turned and store.mode == "set":  # what is combined may come in any order
         yield f"{value.name}: ordered axes are not walked in the order {value.axes}"
     if any(n.lanes for n in walked[:-1]):
         yield f"{value.name}: lanes of an ordered axis lie outside a loop over another"
