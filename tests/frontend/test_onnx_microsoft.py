@@ -154,6 +154,20 @@ def test_a_cache_that_has_room(given):
             np.testing.assert_allclose(m, t, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("room", [0, 8], ids=["grows", "has room"])
+def test_a_batch_of_prompts_that_is_padded_behind(room):
+    inputs = "q k v past past lengths2 total c4 s4".split()
+    made = helper.make_node("GroupQueryAttention", inputs, ["g", "nk", "nv"], num_heads=4,
+                            kv_num_heads=2, do_rotary=1, domain="com.microsoft")  # fmt: skip
+    held = {name: CONSTANTS[name] for name in inputs[5:]} | {"past": np.zeros((2, 2, room, 16), "f")}
+    held |= {"q": numbers(2, 5, 64), "k": numbers(2, 5, 32), "v": numbers(2, 5, 32)}
+    proto = model([made], [], ["g", "nk", "nv"], held, domains=["com.microsoft"])
+    for mine, theirs in zip(load(proto).run({}), reference(proto, {}), strict=True):
+        for m, t, n in zip(mine, theirs, (5, 3)):
+            place = (..., slice(n), slice(None))
+            np.testing.assert_allclose(m[place], t[place], 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize("heads", [1, 4], ids=["of all heads", "a head"])
 @pytest.mark.parametrize("room", [4, 7], ids=["grows", "has room"])
 def test_a_bias_of_scores_beside_groups_of_heads(heads, room):

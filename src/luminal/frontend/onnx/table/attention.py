@@ -146,10 +146,9 @@ def group_query_attention(
     assert value is not None
     q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
     new = extent(q, 2)
-    ends = lengths.cast(i64).reshape((-1, 1))  # the place of the last token of each
     before = extent(past_key, 2) if past_key is not None else Index.of(0)
     here = ops.arange(q.graph, new).unsqueeze(0)
-    own = ops.clamp(ops.add(ops.sub(ends, size_value(q.graph, new - 1, i64)), here), 0)
+    own = _places(lengths, new)
     if do_rotary:
         assert cos is not None and sin is not None
         turns = own if places is None else places
@@ -179,6 +178,14 @@ def group_query_attention(
         weights = ops.softmax(scores, -1)
     found = ops.matmul(weights, v.unsqueeze(2)).flatten(1, 2)
     return merged(found), k, v
+
+
+def _places(lengths: Tensor, new: Index) -> Tensor:
+    """The places (batch, new) of new tokens of sequences. lengths: of each with them, less 1; a
+    prompt that is shorter than others of its batch has its padding behind."""
+    ends = lengths.cast(i64).reshape((-1, 1))
+    first = ops.clamp(ops.sub(ends, size_value(lengths.graph, new - 1, i64)), 0)
+    return ops.add(first, ops.arange(lengths.graph, new).unsqueeze(0))
 
 
 def _grouped(bias: Tensor, group: int, keys: Index) -> Tensor:
