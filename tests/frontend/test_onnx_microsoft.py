@@ -138,9 +138,10 @@ def test_operators(name):
 
 
 @pytest.mark.parametrize("given", [[], ["total"]], ids=["constant", "input"])
-def test_a_cache_that_has_room(given):
-    """Sequences of 5 and 3 tokens in room for 7; behind their ends nothing is told."""
-    inputs = "q32 key value room room lengths2 total c4 s4".split()
+@pytest.mark.parametrize("past", ["room", "pk"], ids=["has room", "grows"])
+def test_sequences_of_a_batch_end_at_different_places(past, given):
+    """Sequences of 5 and 3 tokens, in room for 7 or 5; behind their ends nothing is told."""
+    inputs = f"q32 key value {past} {past} lengths2 total c4 s4".split()
     made = helper.make_node("GroupQueryAttention", inputs, ["g", "k", "v"], domain="com.microsoft",
                             num_heads=4, kv_num_heads=2, do_rotary=1)  # fmt: skip
     held = {name: CONSTANTS[name] for name in inputs if name not in given}
@@ -159,7 +160,8 @@ def test_a_batch_of_prompts_that_is_padded_behind(room):
     inputs = "q k v past past lengths2 total c4 s4".split()
     made = helper.make_node("GroupQueryAttention", inputs, ["g", "nk", "nv"], num_heads=4,
                             kv_num_heads=2, do_rotary=1, domain="com.microsoft")  # fmt: skip
-    held = {name: CONSTANTS[name] for name in inputs[5:]} | {"past": np.zeros((2, 2, room, 16), "f")}
+    held = {name: CONSTANTS[name] for name in inputs[5:]}
+    held |= {"past": np.zeros((2, 2, room, 16), "f")}
     held |= {"q": numbers(2, 5, 64), "k": numbers(2, 5, 32), "v": numbers(2, 5, 32)}
     proto = model([made], [], ["g", "nk", "nv"], held, domains=["com.microsoft"])
     for mine, theirs in zip(load(proto).run({}), reference(proto, {}), strict=True):

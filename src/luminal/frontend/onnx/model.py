@@ -275,9 +275,19 @@ def _check_version(versions: Mapping[str, int]) -> None:
 
 def _check_operators(body: Body, context: Context) -> None:
     """Every operator has a rule, a body, or is one of the host's."""
-    missing = [str(o) for o in _all(body) if not _known(o, context)]
+    missing = [o for o in _all(body) if not _known(o, context)]
     if missing:
-        raise Unsupported(f"no rule for {', '.join(dict.fromkeys(missing))}")
+        names = ", ".join(dict.fromkeys(map(str, missing)))
+        search = _SEARCH if any(o.name in _SEARCHES for o in missing) else ""
+        raise Unsupported(f"no rule for {names}{search}")
+
+
+_SEARCHES = {"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"}
+_SEARCH = (
+    ": a model that holds its own search for text. Export the decoder alone, with its cache as "
+    "inputs and outputs, and call it for each token; or give `luminal run` or `luminal transcribe` "
+    "the folder of weights that the file was made from, which search by themselves"
+)
 
 
 def _all(body: Body) -> list[Operator]:

@@ -18,6 +18,7 @@ from . import (
     learning,
     microsoft,
     normalisation,
+    packed,
     pool,
     quantised,
     quantised_layers,
@@ -33,8 +34,8 @@ from .base import HOST, RULES
 
 TABLES = (
     attention, control, conv, elementwise, experts, fourier, fused, host, index, learning,
-    microsoft, normalisation, pool, quantised, quantised_layers, recurrent, reduction, resize,
-    sequence, shape, source, text,
+    microsoft, normalisation, packed, pool, quantised, quantised_layers, recurrent, reduction,
+    resize, sequence, shape, source, text,
 )  # fmt: skip
 
 __all__ = ["HOST", "RULES", "TABLES"]

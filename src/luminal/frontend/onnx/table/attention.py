@@ -41,7 +41,7 @@ def attended(
     return ops.matmul(ops.softmax(ops.add(scores, summand), -1), v)
 
 
-def _padding(mask: Tensor | None, q: Tensor, k: Tensor, low: float) -> Tensor | None:
+def padding(mask: Tensor | None, q: Tensor, k: Tensor, low: float) -> Tensor | None:
     """A mask as a summand of scores: (batch,) counts of keys, (batch, keys), or with more
     dimensions, 0 where nothing is seen."""
     if mask is None:
@@ -87,7 +87,7 @@ def attention(
     q, k, v = (heads_of(part, num_heads) for part in ops.split(joined, sizes, 2))
     if past is not None:
         k, v = _extended(past.select(0, 0), k), _extended(past.select(0, 1), v)
-    summand = _sum(_padding(mask, q, k, mask_filter_value), attention_bias)
+    summand = _sum(padding(mask, q, k, mask_filter_value), attention_bias)
     found = merged(attended(q, k, v, summand, bool(unidirectional), scale))
     return found, (ops.stack([k, v]) if at.wants(1) else None)
 
@@ -119,7 +119,7 @@ def multi_head_attention(
         parts = [ops.add(p, b) for p, b in zip(parts, shares)]
     q, k, v = (p if p.ndim == 4 else heads_of(p, num_heads) for p in parts)
     k, v = _extended(past_key, k), _extended(past_value, v)
-    summand = _sum(_padding(mask, q, k, mask_filter_value), attention_bias)
+    summand = _sum(padding(mask, q, k, mask_filter_value), attention_bias)
     return merged(attended(q, k, v, summand, bool(unidirectional), scale)), k, v
 
 
@@ -145,47 +145,68 @@ def group_query_attention(
         query, key, value = ops.split(query, sizes, 2)
     assert value is not None
     q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
-    new = extent(q, 2)
-    before = extent(past_key, 2) if past_key is not None else Index.of(0)
-    here = ops.arange(q.graph, new).unsqueeze(0)
-    own = _places(lengths, new)
+    own = places_of(lengths, extent(q, 2))
     if do_rotary:
         assert cos is not None and sin is not None
         turns = own if places is None else places
         q, k = (rotated(x, turns, cos, sin, bool(rotary_interleaved)) for x in (q, k))
-    if past_key is not None and past_value is not None and _has_room(at, total, before + new):
-        k, v = _written(past_key, k, own), _written(past_value, v, own)
-        row = own.unsqueeze(1).unsqueeze(1).unsqueeze(-1)  # (batch, 1, 1, new, 1)
-    else:
-        k, v = _extended(past_key, k), _extended(past_value, v)
-        row = ops.add(here.reshape((-1, 1)), size_value(q.graph, before, i64))
+    k, v, row = _kept(at, past_key, past_value, k, v, own, total)
     column = ops.arange(q.graph, extent(k, 2))
     seen = column <= row
     if local_window_size > 0:
         seen = ops.logical_and(seen, column > ops.sub(row, local_window_size))
-    summand = ops.where(seen, 0.0, float("-inf")).cast(q.dtype)
-    group = num_heads // kv_num_heads
-    split = q.unflatten(1, (kv_num_heads, group))
-    scores = attention_scores(split, k.unsqueeze(2), None, False, scale or None)
-    if softcap:
-        scores = ops.mul(ops.tanh(ops.div(scores, softcap)), softcap)
     if attention_bias is not None:
-        scores = ops.add(scores, _grouped(attention_bias, group, extent(k, 2)))
-    scores = ops.add(scores, summand)
-    if smooth_softmax or sink is not None:
-        weights = _beside_sink(scores, sink)
-    else:
-        weights = ops.softmax(scores, -1)
-    found = ops.matmul(weights, v.unsqueeze(2)).flatten(1, 2)
+        attention_bias = _grouped(attention_bias, num_heads // kv_num_heads, extent(k, 2))
+    found = grouped_attention(q, k, v, seen, scale, softcap, attention_bias, sink,
+                              bool(smooth_softmax) or sink is not None)  # fmt: skip
     return merged(found), k, v
 
 
-def _places(lengths: Tensor, new: Index) -> Tensor:
+def places_of(lengths: Tensor, new: Index) -> Tensor:
     """The places (batch, new) of new tokens of sequences. lengths: of each with them, less 1; a
     prompt that is shorter than others of its batch has its padding behind."""
     ends = lengths.cast(i64).reshape((-1, 1))
     first = ops.clamp(ops.sub(ends, size_value(lengths.graph, new - 1, i64)), 0)
     return ops.add(first, ops.arange(lengths.graph, new).unsqueeze(0))
+
+
+def _kept(
+    at: Recorder, past_key: Tensor | None, past_value: Tensor | None, k: Tensor, v: Tensor,
+    own: Tensor, total: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Keys and values with those of a cache, and the places of queries among them (.., new, 1)."""
+    new = extent(k, 2)
+    before = extent(past_key, 2) if past_key is not None else Index.of(0)
+    room = _has_room(at, total, before + new)
+    if past_key is None or past_value is None or not (room or at.decided(extent(k, 0) - 2)):
+        here = ops.arange(k.graph, new).unsqueeze(-1)
+        row = ops.add(here, size_value(k.graph, before, i64))
+        return _extended(past_key, k), _extended(past_value, v), row
+    if not room:  # sequences of one batch may end at different places
+        longer = [(0, 0), (0, 0), (0, new), (0, 0)]
+        past_key, past_value = past_key.pad(longer, 0), past_value.pad(longer, 0)
+    return written(past_key, k, own), written(past_value, v, own), row_of(own)
+
+
+def row_of(places: Tensor) -> Tensor:
+    """Places (batch, new) as (batch, 1, 1, new, 1)."""
+    return places.unsqueeze(1).unsqueeze(1).unsqueeze(-1)
+
+
+def grouped_attention(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float = 0.0, softcap: float = 0.0,
+    bias: Tensor | None = None, sink: Tensor | None = None, beside: bool = False,
+) -> Tensor:  # fmt: skip
+    """Of q (batch, heads, new, width) over what is seen of keys and values of fewer heads. seen and
+    bias: of (batch, kv heads, group, new, keys). beside: some goes to a sink (0 if None)."""
+    split = q.unflatten(1, (int(extent(k, 1)), -1))
+    scores = attention_scores(split, k.unsqueeze(2), None, False, scale or None)
+    if softcap:
+        scores = ops.mul(ops.tanh(ops.div(scores, softcap)), softcap)
+    scores = scores if bias is None else ops.add(scores, bias)
+    scores = ops.add(scores, ops.where(seen, 0.0, float("-inf")).cast(q.dtype))
+    weights = _beside_sink(scores, sink) if beside else ops.softmax(scores, -1)
+    return ops.matmul(weights, v.unsqueeze(2)).flatten(1, 2)
 
 
 def _grouped(bias: Tensor, group: int, keys: Index) -> Tensor:
@@ -201,7 +222,7 @@ def _has_room(at: Recorder, total: Tensor | None, longer: Index) -> bool:
     return total is not None and not at.decided(Index.of(at.size(total)) - longer)
 
 
-def _written(past: Tensor, new: Tensor, places: Tensor) -> Tensor:
+def written(past: Tensor, new: Tensor, places: Tensor) -> Tensor:
     """A cache (batch, heads, room, width) with new rows at their places (batch, new)."""
     index = places.unsqueeze(1).unsqueeze(-1).expand(new.shape)
     return ops.scatter(past, 2, index, new)
