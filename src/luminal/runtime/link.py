@@ -13,7 +13,8 @@ from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
 from ..kernel.ranges import Ranges
 from ..lowering.legal import in_place
-from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched
+from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched, delete_call
+from .repeats import drop_repeats
 
 # for each range of sizes the kernels that run: several, where one is split, in this order
 Made: TypeAlias = Sequence[tuple[Ranges, Sequence[Compiled]]]
@@ -100,6 +101,7 @@ class Linker:
             tuple(states), loops=tuple(self.loops),
         )  # fmt: skip
         plan.verify()
+        drop_repeats(plan)
         renew_late(plan)
         share_states(plan)
         share_carried(plan)
@@ -158,18 +160,6 @@ def share_carried(plan: Plan) -> None:
             kept[place] = replace(carried, spare=carried.result)
             changed = replace(loop, carried=tuple(kept))
             plan.loops = (*plan.loops[:number], changed, *plan.loops[number + 1 :])
-
-
-def delete_call(plan: Plan, number: int) -> None:
-    """Take a call out of a plan."""
-    del plan.calls[number]
-
-    def moved(end: int) -> int:
-        return end - (number < end)
-
-    plan.loops = tuple(
-        replace(loop, start=moved(loop.start), stop=moved(loop.stop)) for loop in plan.loops
-    )
 
 
 def _renewed_at_once(plan: Plan, touched: Sequence[Touched], old: int, new: int) -> bool:

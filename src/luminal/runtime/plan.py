@@ -6,7 +6,7 @@ Shapes are Indices over the run-time sizes; nothing here knows how large they ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -322,4 +322,16 @@ def packed_arguments(plan: Plan) -> Iterator[Argument]:
     """The distinct (buffer, shape, layout) that must be packed before the calls that use them."""
     yield from dict.fromkeys(
         argument for call in plan.calls for argument in call.arguments if argument.layout
+    )
+
+
+def delete_call(plan: Plan, number: int) -> None:
+    """Take a call out of a plan."""
+    del plan.calls[number]
+
+    def moved(end: int) -> int:
+        return end - (number < end)
+
+    plan.loops = tuple(
+        replace(loop, start=moved(loop.start), stop=moved(loop.stop)) for loop in plan.loops
     )

@@ -1,0 +1,85 @@
+"""Calls that make again what is in memory: another call has made it of the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .plan import Call, Compiled, Plan, delete_call
+
+
+def drop_repeats(plan: Plan) -> None:
+    """Takes out calls that make what an earlier one has made, as two readers of an operand ask for
+    it in one layout each."""
+    found = _Repeats(plan)
+    for number in range(len(plan.calls) - 1, 0, -1):
+        first = next(found.before(number), None)
+        if first is not None:
+            found.read_instead(number, first)
+
+
+@dataclass
+class _Repeats:
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.touched = [plan.touched(call) for call in plan.calls]
+        self.writers = Counter(m for _, writes in self.touched for m in writes)
+        self.around = {m for loop in plan.loops for m in loop.around}
+
+    def before(self, number: int) -> Iterator[int]:
+        """The earlier calls that do the same with what is the same still, the last one first."""
+        if not self._alone(number):
+            return
+        call, (reads, _) = self.plan.calls[number], self.touched[number]
+        for first in range(number - 1, -1, -1):
+            if self._alike(self.plan.calls[first], call) and self._alone(first):
+                yield first
+            ended = (loop.left for loop in self.plan.loops if first < loop.stop <= number)
+            if reads & self.touched[first][1].union(*ended):
+                return
+
+    def read_instead(self, number: int, first: int) -> None:
+        """Without the call: who read what it made reads what the first one made."""
+        plan, writes = self.plan, self.touched[number][1]
+        pairs = zip(plan.calls[number].arguments, plan.calls[first].arguments)
+        became = {a.memory: b.memory for a, b in pairs if a.memory in writes}
+        for n in range(number + 1, len(plan.calls)):
+            if writes & self.touched[n][0]:
+                call = plan.calls[n]
+                arguments = [replace(a, memory=became.get(a.memory, a.memory))
+                             for a in call.arguments]  # fmt: skip
+                plan.calls[n] = replace(call, arguments=tuple(arguments))
+                self.touched[n] = plan.touched(plan.calls[n])
+        delete_call(plan, number)
+        del self.touched[number]
+
+    def _alone(self, number: int) -> bool:
+        """It stands in no loop, and nothing else writes what it writes: temporaries."""
+        (reads, writes), plan = self.touched[number], self.plan
+        own = all(plan.memories[m].kind == "temporary" and self.writers[m] == 1 for m in writes)
+        inside = any(loop.start <= number < loop.stop for loop in plan.loops)
+        return own and not inside and writes.isdisjoint(reads | self.around)
+
+    def _alike(self, one: Call, two: Call) -> bool:
+        """The same kernel, on the same memories as far as it reads them."""
+        first, second = (self.plan.kernels[call.kernel] for call in (one, two))
+        flags = [(c.constant, c.copies, c.ranges) for c in (one, two)]
+        same = flags[0] == flags[1] and len(one.arguments) == len(two.arguments)
+        return same and self._read(one) == self._read(two) and _equal(first, second)
+
+    def _read(self, call: Call) -> list[object]:
+        """The arguments that it reads, and how those lie that it writes."""
+        made = self.plan.kernels[call.kernel]
+        names = (buffer.name for buffer in made.program.buffers)
+        return [
+            (argument.shape, argument.layout) if name in made.uses[1] else argument
+            for name, argument in zip(names, call.arguments)
+        ]
+
+
+def _equal(one: Compiled, two: Compiled) -> bool:
+    same = one is two or replace(one.kernel, name="") == replace(two.kernel, name="")
+    return same and one.schedule == two.schedule and one.program.layouts == two.program.layouts
