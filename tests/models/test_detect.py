@@ -220,6 +220,9 @@ def test_pictures_of_every_kind(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "MOST_PIXELS", 4000)
     with pytest.raises(InputError, match="64 x 64 pixels; at most 4000"):
         images.read_image(encoded(base, "PNG"))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+    with pytest.raises(InputError, match="picture: too many pixels; at most 4000"):
+        images.read_image(encoded(Image.new("L", (80, 80)), "PNG"))
     with pytest.raises(InputError, match=r"cannot be read|not a file"):
         images.read_image(tmp_path)
     with pytest.raises(InputError, match="data:image"):

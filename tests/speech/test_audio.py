@@ -66,6 +66,15 @@ def test_what_is_no_whole_sound_is_refused(data: bytes, message: str) -> None:
         read_audio(data)
 
 
+@pytest.mark.parametrize("data", [b"", b"no sound " * 100])
+def test_a_file_that_is_called_a_sound_is_not_said_to_be_missing(
+    data: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "none.mp3").write_bytes(data)
+    with pytest.raises(InputError, match=r"cannot be read as sound: there is none"):
+        read_audio(tmp_path / "none.mp3")
+
+
 def test_a_stream_of_unknown_length_is_read() -> None:
     """Who writes to a pipe does not know the length when it writes the header."""
     place = WAV.index(b"data") + 4

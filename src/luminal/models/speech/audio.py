@@ -34,6 +34,8 @@ def read_audio(
             samples = _read(file, where, most)
     except package.LibsndfileError as error:
         told = error.error_string.strip().rstrip(".")
+        if "does not exist" in told:  # what libsndfile says of an MP3 without a frame
+            told = "there is none in it"
         raise InputError(f"{where}: cannot be read as sound: {told}") from None
     return resample(check_samples(samples, where), given, rate)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,7 +44,9 @@ def read_image(source: Source) -> Any:
         return module.fromarray(source)
     name, stream = _opened(source)
     try:
-        image = module.open(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", module.DecompressionBombWarning)  # the limit is ours
+            image = module.open(stream)
         width, height = image.size
         if width * height > MOST_PIXELS:
             raise InputError(f"{name}: {width} x {height} pixels; at most {MOST_PIXELS} are read")
@@ -51,6 +54,8 @@ def read_image(source: Source) -> Any:
         return _rgb(image)
     except InputError:
         raise
+    except module.DecompressionBombError:
+        raise InputError(f"{name}: too many pixels; at most {MOST_PIXELS} are read") from None
     except module.UnidentifiedImageError:
         raise InputError(f"{name}: not a picture that can be read: of no known kind") from None
     except Exception as error:  # decoders raise whatever they meet
