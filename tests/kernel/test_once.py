@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from luminal.graph.index import Index
 from luminal.kernel.kernel import Guard, Kernel, Value
 from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
-from luminal.scheduling import once, several
+from luminal.scheduling import estimate, once, several
 from luminal.scheduling.default import default_schedule, drafted
 from luminal.scheduling.draft import Draft
 from luminal.scheduling.laid_out import makers_apart
@@ -195,6 +195,46 @@ def test_windows_are_turned_along_the_image() -> None:
     (read,) = (made for made in rt.kernels if "v0_b" in made.schedule.paths)
     turned = read.schedule.paths["v0_b"][-2].axis
     assert int(read.kernel.axes[turned]) == 32
+
+
+@pytest.mark.parametrize("channels, wide", [(64, 32), (256, 8)])
+def test_windows_are_read_where_they_lie(channels: int, wide: int) -> None:
+    """A line of an image serves eight places and three taps: it may come from the second cache
+    each time. Only the weight is laid out before."""
+    made = several.several(changing(channels, wide), TARGET)
+    assert [len(part.outputs) for part in made] == [1, 1]
+    (copied,) = (b for b in made[-1].buffers if b.name.startswith(NAME))
+    assert copied.constant and int(prod(copied.shape)) == 9 * channels**2
+
+
+@pytest.mark.parametrize("channels, wide, dear", [(64, 32, False), (512, 4, True)])
+def test_windows_are_dear_where_each_place_is_on_a_line_of_its_own(
+    channels: int, wide: int, dear: bool
+) -> None:
+    """A tile takes a row of places of one image, or the same place of several images."""
+    kernel = changing(channels, wide)
+    (summed,) = (v for v in kernel.values if v.reduction)
+    _, (_, reader), *_ = once.operands_before(kernel, summed)
+    draft = drafted(reader, TARGET)
+    (summed,) = (v for v in draft.found.values if v.reduction)
+    factor = estimate._windowed(draft, summed)
+    assert factor > 2 if dear else factor < 1.1
+
+
+def changing(channels: int, wide: int) -> Kernel:
+    """A convolution, 3 x 3 over 16 images, of which nothing is known before a run."""
+    fixed = cases.convolution(channels, wide, channels, 3, batch=16)
+    buffers = tuple(replace(b, constant=False) for b in fixed.buffers)
+    return prepare(replace(fixed, buffers=buffers), TARGET)[0]
+
+
+def test_the_estimate_knows_what_is_padding() -> None:
+    """Of 3 x 3 windows of an image of 8 x 8 with its padding 2 of 24 places by taps lie outside,
+    each way: by the ends of a loop one, where they are written out the other."""
+    *_, reader = several.several(changing(256, 8), TARGET)
+    draft = drafted(reader, TARGET)
+    (summed,) = (v for v in draft.found.values if v.reduction)
+    assert draft.facts.spelled and estimate._walked(draft, summed) == pytest.approx((11 / 12) ** 2)
 
 
 def pairs_of_rows(rows: int) -> Kernel:

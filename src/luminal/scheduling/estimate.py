@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product, takewhile
-from math import prod
+from math import hypot, prod
 
+from ..graph.dtype import DType
+from ..graph.index import Index
+from ..kernel.domains import Ends
 from ..kernel.kernel import Value
 from .draft import Draft
 from .facts import Access, weight
@@ -15,8 +19,9 @@ PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
 LINE = 64  # bytes
 WAIT = 480.0  # cycles from a load of a group of threads to its numbers
-PLACES = 4  # of an axis, at which the ends of a domain are looked at
-WINDOWED, CROWDED = 1.1, 2.5  # times the cycles of a product that reads windows where they lie
+PLACES = 16  # of an axis, at which the ends of a domain are looked at
+WINDOWED, CROWDED = 1.01, 2.5  # times the cycles of a product that reads windows where they lie
+ASKED = 1.3  # the same where it asks which taps there are
 
 
 def estimate(draft: Draft) -> float:
@@ -28,7 +33,11 @@ def estimate(draft: Draft) -> float:
         each = _apiece(draft, v)
         if v in found.group and found.tile is not None:
             each = found.tile.cycles / len(found.group) * _windowed(draft, v)
+        elif v.factors and v.name in draft.tiles and not found.streams:
+            each = draft.tiles[v.name].cycles
         each *= again(draft, v) * facts.points(v) * _walked(draft, v)
+        if v.reduction is not None:
+            each += _stored(draft, v) * prod(draft.size[a] for a in v.axes)
         cycles += _of_threads(draft, v, each) if target.group > 1 else each
     return cycles / target.clock / target.threads
 
@@ -80,46 +89,85 @@ def _between(draft: Draft, v: Value, reader: Value) -> int:
 
 
 def _windowed(draft: Draft, v: Value) -> float:
-    """What a product takes longer for reading windows of an image where they lie: more where all
-    steps of a sum land on one set of the first cache, or where they go through a floor."""
-    target, factor = draft.target, 1.0
-    way = target.l1 // target.l1_ways
+    """What a product takes longer for reading windows of an image where they lie: more where their
+    lines come again and again from beyond the first cache, or where they go through a floor, or ask
+    at run time which taps there are."""
+    factor = 1.0
     for x in draft.facts.accesses(v):
         if x.load and any(len(i.names()) > 1 for i in x.load.index):
-            long = (a for a in x.axes.intersection(v.over) if draft.size[a] > target.l1_ways)
-            crowded = any(x.stride(a) * x.dtype.bytes % way == 0 for a in long)
-            crowded |= any(i.floors for i in (*x.load.index, *x.conditions))
-            factor = max(factor, CROWDED if crowded or _apart(draft, v, x) else WINDOWED)
+            floors = any(i.floors for i in (*x.load.index, *x.conditions))
+            factor = max(factor, CROWDED if floors else hypot(WINDOWED, _lines(draft, v, x)))
+            factor *= ASKED if any(_asked(draft, c) for c in x.conditions) else 1.0
     return factor
 
 
-def _apart(draft: Draft, v: Value, x: Access) -> bool:
-    """Each element of an operand that a product takes one by one lies on a line of its own."""
+def _lines(draft: Draft, v: Value, x: Access) -> float:
+    """Cycles in which the second cache delivers what an operand brings in a step of the tile, whose
+    elements it takes one by one, in times of the cycles of that step: steps that are written out
+    share lines where they are neighbours."""
+    tile, target = draft.found.tile, draft.target
+    assert tile is not None
     loops = [loop.axis for loop in draft.paths.get(v.name, ()) if loop.axis in v.over]
-    tile = draft.found.tile
-    if tile is None or x.stride(tile.lane) or not loops:
-        return False
-    near = [abs(x.stride(a)) * x.dtype.bytes for a in {loops[-1], *tile.sizes} if x.stride(a)]
-    return min(near, default=0) >= LINE
+    if x.stride(tile.lane) or not loops:
+        return 0.0
+    steps, last = draft.size[loops[-1]], abs(x.stride(loops[-1])) * x.dtype.bytes
+    together = min(steps, max(1, LINE // last)) if last else steps
+    apart = ((n, abs(x.stride(a)) * x.dtype.bytes) for a, n in tile.sizes.items())
+    lines = prod(max(1.0, n * min(1.0, each / LINE)) for n, each in apart)
+    return lines / together * LINE / target.l2_rate / (tile.cycles * prod(tile.sizes.values()))
+
+
+def _asked(draft: Draft, condition: Index) -> bool:
+    """Whether a tap that is written out exists is known only as the loops go round."""
+    names = condition.names()
+    return bool(names & draft.facts.spelled) and not names <= _written(draft)
+
+
+def _written(draft: Draft) -> frozenset[str]:
+    """Axes of the tile, and of windows, of which every position is written out somewhere."""
+    tile, size = draft.found.tile, draft.size
+    edges = [a for a, n in (tile.sizes if tile else {}).items()
+             if n >= size[a] or draft.tails.get(a) == "edges"]  # fmt: skip
+    return draft.facts.spelled.union(edges)
 
 
 def _walked(draft: Draft, v: Value) -> float:
-    """The part of its points that a value has within its domain, as an average over a few places
-    of the axes that its ends depend on."""
-    ends = [(low, high, a) for a, (low, high) in v.domain.items()]
-    names = sorted({n for *two, _ in ends for i in two if i is not None for n in i.names()})
-    spots = [{*range(0, s, max(1, s // PLACES))} for s in (draft.size.get(n, 0) for n in names)]
-    if not all(spots):
+    """The part of its points that a value has within its domain, as an average over some places of
+    the axes that its ends depend on; of what is written out, where there is something."""
+    share = 1.0
+    for a, ends in draft.facts.domain(v).items():
+        share *= _mean(draft, [e for e in ends if e is not None], partial(_within, draft, a, ends))
+    return share * _there(draft, v)
+
+
+def _within(draft: Draft, axis: str, ends: Ends, at: Mapping[str, int]) -> float:
+    (low, high), size = ends, draft.size[axis]
+    first = 0 if low is None else max(0, int(low.evaluate(at)))
+    last = size if high is None else min(size, int(high.evaluate(at)))
+    return max(0, last - first) / size
+
+
+def _there(draft: Draft, v: Value) -> float:
+    """The part of the positions that are written out at which no operand is padding."""
+    known, groups = _written(draft), dict[frozenset[str], list[Index]]()
+    for x in draft.facts.accesses(v) if v in draft.found.group else ():
+        for c in x.conditions:
+            if c.names() & draft.facts.spelled and c.names() <= known:
+                groups.setdefault(c.names(), []).append(c)
+    return prod(_mean(draft, group, partial(_hold, group)) for group in groups.values())
+
+
+def _hold(conditions: Sequence[Index], at: Mapping[str, int]) -> float:
+    return float(all(c.evaluate(at) >= 0 for c in conditions))
+
+
+def _mean(draft: Draft, ends: Sequence[Index], share: Callable[[dict[str, int]], float]) -> float:
+    """Of a share at some places of the axes in these indices; 1 where they have run-time sizes."""
+    names = sorted({n for i in ends for n in i.names()})
+    if not all(n in draft.size for n in names):
         return 1.0
-    shares = []
-    for place in product(*spots):
-        at, share = dict(zip(names, place)), 1.0
-        for low, high, a in ends:
-            size = draft.size[a]
-            first = 0 if low is None else max(0, int(low.evaluate(at)))
-            last = size if high is None else min(size, int(high.evaluate(at)))
-            share *= max(0, last - first) / size
-        shares.append(share)
+    spots = [range(0, size, -(-size // PLACES)) for size in map(draft.size.__getitem__, names)]
+    shares = [share(dict(zip(names, place))) for place in product(*spots)]
     return sum(shares) / len(shares)
 
 
@@ -135,25 +183,52 @@ def again(draft: Draft, v: Value) -> float:
 
 def _apiece(draft: Draft, v: Value) -> float:
     """Cycles of an element: arithmetic in lanes, and one by one what lies apart along them, or
-    what is turned in registers."""
-    facts, tile = draft.facts, draft.tiles.get(v.name)
-    lane = _lane(draft, v)
-    steps = [(x.stride(lane), x.dtype) for x in facts.accesses(v) if lane in x.axes or not lane]
-    together = tile.size(tile.packed) if tile is not None else 1
-    if v.store is not None:
-        steps.append((facts.store_stride(v, lane) // together if lane else 0, v.dtype))
-    lanes, size = facts.lanes if lane else 1, draft.size.get(lane, 1)
-    full, edge = min(lanes, size), size % lanes / size
+    what is turned in registers. Without lanes the innermost loop walks along lines."""
+    facts, lane = draft.facts, _lane(draft, v)
+    walked = lane or _innermost(draft, v)
+    full = min(facts.lanes, draft.size[lane]) if lane else 1
     cycles = max(1.0, weight(v.body)) / full / draft.target.fma_ports + late(draft, v)
-    for step, dtype in steps:
-        if tile is not None and tile.across:
-            cycles += TURNED * (1 - edge) + FAR * edge
-        elif lane and abs(step) <= 1:
-            cycles += (1 if full == lanes else PARTIAL) / full
-        else:
-            far = SCATTERED if abs(step) * dtype.bytes < draft.target.page else FAR
-            cycles += far / together
-    return cycles
+    for x in facts.accesses(v):
+        if not lane and x.load is None:
+            cycles += _touched(draft, v, 0, x.dtype)
+        elif walked in x.axes or not lane:
+            cycles += _touched(draft, v, 1 if x.packable else x.stride(walked), x.dtype)
+    return cycles + (_stored(draft, v) if v.reduction is None else 0.0)
+
+
+def _stored(draft: Draft, v: Value) -> float:
+    """Cycles in which an element is stored, if it is."""
+    if v.store is None:
+        return 0.0
+    walked = _lane(draft, v) or _innermost(draft, v)
+    step = draft.facts.store_stride(v, walked) if walked in v.axes else 0
+    return _touched(draft, v, step // _together(draft, v), v.dtype)
+
+
+def _touched(draft: Draft, v: Value, step: int, dtype: DType) -> float:
+    """Cycles of an element that is loaded or stored. step: elements between neighbours."""
+    target, tile, lane = draft.target, draft.tiles.get(v.name), _lane(draft, v)
+    lanes, size = draft.facts.lanes if lane else 1, draft.size.get(lane, 1)
+    full, edge = min(lanes, size), size % lanes / size
+    if tile is not None and tile.across:
+        short = size < lanes and lanes % size == 0  # a vector holds several rows
+        return TURNED * lanes / size if short else TURNED * (1 - edge) + FAR * edge
+    if lane and abs(step) <= 1:
+        return (1 if full == lanes else PARTIAL) / full
+    if not lane and target.group == 1 and abs(step) * dtype.bytes < LINE:
+        return 1 / target.load_ports
+    far = SCATTERED if abs(step) * dtype.bytes < target.page else FAR
+    return far / _together(draft, v)
+
+
+def _together(draft: Draft, v: Value) -> int:
+    """Elements that lie side by side for each lane."""
+    tile = draft.tiles.get(v.name)
+    return tile.size(tile.packed) if tile is not None else 1
+
+
+def _innermost(draft: Draft, v: Value) -> str:
+    return next((x.axis for x in draft.paths.get(v.name, ())[::-1]), "")
 
 
 def _lane(draft: Draft, v: Value) -> str:
@@ -164,16 +239,16 @@ def late(draft: Draft, v: Value) -> float:
     """Cycles that an element waits for memory where its arrays are long and are walked a few
     elements here, a few on another page: two lines of each run come late."""
     facts, target, lane, run = draft.facts, draft.target, _lane(draft, v), 0
-    others = [a for a in v.axes if a != lane]
-    path = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant]
-    for loop, after in pairwise(path):
-        run = loop.step if loop.axis == lane and after.axis != lane else run
+    path, others = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant], set[str]()
+    for number, (loop, after) in enumerate(pairwise(path)):
+        if loop.axis == lane and after.axis != lane:
+            run, others = loop.step, {each.axis for each in path[number + 1 :]}
     touched = [(x.name, x.dtype, x.stride) for x in facts.accesses(v) if x.load]
     if v.store is not None:
         touched.append((v.store.buffer, v.dtype, partial(facts.store_stride, v)))
     late = sum(
         facts.bytes(name) > target.l2 and stride(lane) == 1
-        and any(abs(stride(a)) * dtype.bytes >= target.page for a in others)
+        and any(abs(stride(a)) * dtype.bytes >= target.page for a in others - {lane})
         for name, dtype, stride in touched
     )  # fmt: skip
     return 2 * target.costs.cold * late / run if run else 0.0
