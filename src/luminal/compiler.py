@@ -166,7 +166,9 @@ def _source(program: Program, report: Report) -> Source:
         states = [source for source, _ in program.states]
         stages, space = stages_of(program.roots, states), program.graph.space
         normals = {
-            block: normalise(space, block.kept, states, block.given, block.ends)
+            block: normalise(
+                space, block.kept, states, block.given, block.ends, block.steady
+            )
             for block in blocks_of(stages)
         }
     with report.stage("regions"):

@@ -26,11 +26,12 @@ CHEAP = 64.0  # vector instructions for a value that is written, kept and read
 class BasicBlock:
     """kept: nodes that come to lie in memory, where others find them. made: those among `made` of
     the loop around, each with its position there (a row that is carried too: as what is carried).
-    given: nodes found in memory."""
+    given: nodes found in memory. steady: those that all steps of the loop around find alike."""
 
     kept: tuple[Node, ...]
     made: tuple[tuple[int, Node], ...]
     given: frozenset[Node]
+    steady: frozenset[Node] = frozenset()
 
     @property
     def ends(self) -> tuple[Node, ...]:
@@ -59,7 +60,7 @@ def stages_of(roots: Sequence[Node], states: Collection[Node] = ()) -> tuple[Sta
     wanted = tuple(dict.fromkeys(node for node in roots if node.op != "result"))
     if all(node.op != "loop" for node in reachable(roots)):
         return (BasicBlock(wanted, (), frozenset()),)
-    scope = _Scope(Scopes(roots), _load_time_constants(roots, states), frozenset())
+    scope = _Scope(Scopes(roots), _load_time_constants(roots, states))
     return scope.stages(roots, wanted, ())
 
 
@@ -88,9 +89,10 @@ class _Scope:
     """The program, or the body of a loop. outside: nodes that are in memory when it begins."""
 
     def __init__(
-        self, scopes: Scopes, constants: frozenset[Node], outside: frozenset[Node]
+        self, scopes: Scopes, constants: frozenset[Node], outside: frozenset[Node] | None = None
     ) -> None:
-        self.scopes, self.constants, self.outside = scopes, constants, outside
+        self.scopes, self.constants, self.inside = scopes, constants, outside is not None
+        self.outside = outside or frozenset()
         self.level: dict[Node, int] = {}
         self.blocks: list[list[Node]] = []  # what is kept, by level
 
@@ -108,7 +110,9 @@ class _Scope:
             own = tuple(dict.fromkeys(self.blocks[level]))
             given = self._before((*own, *(node for _, node in mine)), level)
             self._keep(given)
-            straight = [BasicBlock(own, mine, frozenset(given))] if own or mine else []
+            alike = [n for n in given if self.inside and (n in self.outside or n.op == "input")]
+            block = BasicBlock(own, mine, frozenset(given), frozenset(alike))
+            straight = [block] if own or mine else []
             found[:0] = [*straight, *bodies]
         return tuple(found)
 

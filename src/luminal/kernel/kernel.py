@@ -223,7 +223,8 @@ class Buffer:
     """Memory that a kernel reads or writes: row-major unless a schedule lays a constant out anew.
 
     constant: its contents are known before the program runs, so its layout is free. layout: unless
-    another kernel, which shares it, has laid it out already; () is row-major.
+    another kernel, which shares it, has laid it out already; () is row-major. steady: many calls
+    find it alike, the steps of a loop.
     """
 
     name: str
@@ -231,6 +232,7 @@ class Buffer:
     shape: tuple[Index, ...]
     constant: bool = False
     layout: Layout | None = None
+    steady: bool = False
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Canonical:
         value = term.attribute
         if isinstance(value, Leaf):
             number = self.inputs.setdefault(value.number, len(self.inputs))
-            return Leaf(number, self._axes(value.axes), value.constant)
+            return Leaf(number, self._axes(value.axes), value.constant, value.steady)
         if isinstance(value, Map):
             return Map(self._entries(value.entries), self._domain(value.conditions))
         if isinstance(value, ScatterMap):

@@ -136,18 +136,21 @@ class _Lowering:
         """The buffer of a class as kernels see it."""
         final = self._final(memory)
         ref = self.ref(final)
+        steady = False
         if ref.kind == "input":
             leaf = self.classes.leaf(final)
-            axes, constant = leaf.axes, leaf.constant
+            axes, constant, steady = leaf.axes, leaf.constant, leaf.steady
         elif ref.kind == "output":
             axes, constant = self.classes.region.roots[ref.number].axes, False
         else:
             axes, constant = self.orders[final], final in self.constant
-        return self._place(ref, axes, memory, constant)
+        return self._place(ref, axes, memory, constant, steady)
 
-    def _place(self, ref: Ref, axes: tuple[str, ...], memory: int, constant: bool) -> BufferView:
+    def _place(
+        self, ref: Ref, axes: tuple[str, ...], memory: int, constant: bool, steady: bool = False
+    ) -> BufferView:
         shape = tuple(self.space.axes[a] for a in axes)
-        buffer = Buffer(str(ref), self.classes.dtype[memory], shape, constant)
+        buffer = Buffer(str(ref), self.classes.dtype[memory], shape, constant, steady=steady)
         return BufferView(buffer, axes, frozenset(self.encoding.names(self.classes.axes[memory])))
 
     # ---- steps

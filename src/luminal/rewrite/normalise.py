@@ -30,19 +30,22 @@ Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; ma
 def normalise(
     sizes: Space, outputs: Sequence[Node], states: Collection[Node] = (),
     given: frozenset[Node] = frozenset(), made: Sequence[Node] = (),
+    steady: frozenset[Node] = frozenset(),
 ) -> Normal:  # fmt: skip
     """The terms of what the outputs need, each once, and `made`, each as often as it is there;
     `sizes`: the bounds of run-time sizes. A parameter among the states changes with each run: it is
-    an input. given: nodes that are in memory already."""
+    an input. given: nodes that are in memory already. steady: those that many calls find alike."""
     roots = (*dict.fromkeys(outputs), *made)
     order = post_order(roots, lambda node: () if node in given else node.inputs)
     order.sort(key=lambda node: node.number)
-    return _Normaliser(sizes, frozenset(states), given).run(order, roots)
+    return _Normaliser(sizes, frozenset(states), given, steady).run(order, roots)
 
 
 class _Normaliser:
-    def __init__(self, sizes: Space, states: frozenset[Node], given: frozenset[Node]) -> None:
-        self.sizes, self.states, self.given = sizes, states, given
+    def __init__(
+        self, sizes: Space, states: frozenset[Node], given: frozenset[Node], steady: frozenset[Node]
+    ) -> None:
+        self.sizes, self.states, self.given, self.steady = sizes, states, given, steady
         self.place = AxisAssignment(sizes, given)
         self.space = self.place.space
         self.build = Builder(self.space)
@@ -113,7 +116,7 @@ class _Normaliser:
             kind = node.attribute.kind if source else "input"
             number = self.sources[node] = self._buffer(kind, node)
             info = self.buffers[number]
-            leaf = Leaf(number, info.axes, info.constant)
+            leaf = Leaf(number, info.axes, info.constant, node in self.steady)
             return self.build.load(self.build.terms.add("input", (), leaf, node.dtype))
 
         return self.place.fresh(node, range(len(node.shape))), make

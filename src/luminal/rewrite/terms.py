@@ -70,11 +70,13 @@ class ScatterMap:
 @dataclass(frozen=True)
 class Leaf:
     """A buffer from outside: its number among the region's (or program's) buffers, its axes in
-    memory order (row-major), whether its contents are known before the program runs."""
+    memory order (row-major), whether its contents are known before the program runs, and whether
+    many calls find it alike: the steps of a loop."""
 
     number: int
     axes: tuple[str, ...]
     constant: bool = False
+    steady: bool = False
 
 
 @dataclass(frozen=True)

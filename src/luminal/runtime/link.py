@@ -14,7 +14,7 @@ from ..kernel.kernel import Kernel
 from ..kernel.ranges import Ranges
 from ..lowering.legal import in_place
 from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched, delete_call
-from .repeats import drop_repeats
+from .repeats import drop_repeats, make_before_loops
 
 # for each range of sizes the kernels that run: several, where one is split, in this order
 Made: TypeAlias = Sequence[tuple[Ranges, Sequence[Compiled]]]
@@ -101,6 +101,7 @@ class Linker:
             tuple(states), loops=tuple(self.loops),
         )  # fmt: skip
         plan.verify()
+        make_before_loops(plan)
         drop_repeats(plan)
         renew_late(plan)
         share_states(plan)

@@ -1,4 +1,4 @@
-"""Calls that make again what is in memory: another call has made it of the same."""
+"""Calls that make again what is in memory: another call has made it, or the step before."""
 
 from __future__ import annotations
 
@@ -17,6 +17,40 @@ def drop_repeats(plan: Plan) -> None:
         first = next(found.before(number), None)
         if first is not None:
             found.read_instead(number, first)
+
+
+def make_before_loops(plan: Plan) -> None:
+    """What each step of a loop would make of what all of them find alike is made before it."""
+    for place in range(len(plan.loops)):  # inner ones first
+        number = plan.loops[place].start
+        while number < plan.loops[place].stop:
+            if plan.loops[place].start + 1 < plan.loops[place].stop and _alike(plan, place, number):
+                _put_before(plan, place, number)
+            number += 1
+
+
+def _alike(plan: Plan, place: int, number: int) -> bool:
+    """A call makes the same in each step: temporaries of its own."""
+    loop, touched = plan.loops[place], [plan.touched(call) for call in plan.calls]
+    reads, writes = touched[number]
+    others = set[int]().union(*(w for n, (_, w) in enumerate(touched) if n != number))
+    mine = set(loop.given).union(*(w for _, w in touched[loop.start : loop.stop]))
+    around = {m for each in plan.loops for m in each.around}
+    inner = any(each.start <= number < each.stop for each in plan.loops[:place])
+    own = all(plan.memories[m].kind == "temporary" for m in writes)
+    moving = any(plan.memories[m].kind == "moving" for m in reads)
+    return own and not (inner or moving or reads & mine or writes & (others | around))
+
+
+def _put_before(plan: Plan, place: int, number: int) -> None:
+    loop = plan.loops[place]
+    plan.calls.insert(loop.start, plan.calls.pop(number))
+    loops = list(plan.loops)
+    for n, each in enumerate(loops[:place]):
+        if loop.start <= each.start and each.stop <= number:
+            loops[n] = replace(each, start=each.start + 1, stop=each.stop + 1)
+    loops[place] = replace(loop, start=loop.start + 1)
+    plan.loops = tuple(loops)
 
 
 @dataclass

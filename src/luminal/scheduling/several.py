@@ -30,6 +30,7 @@ GAIN = 0.96  # of the time of one kernel, at most
 FAR = 0.85  # the same where estimates are farther off: of running sums, and on GPUs
 LEAST_LAUNCHES = 3  # that a kernel takes as long as, before others in its place are looked at
 LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
+STEPS = 32  # in which what they find alike is laid out once
 FAST = 2.0  # times the rate of memory: what was just written is partly still in a cache
 
 
@@ -63,7 +64,7 @@ def _large(kernel: Kernel, value: Value, target: Target) -> bool:
 
 def _seconds(parts: Sequence[Kernel], target: Target) -> float:
     """Of kernels one after the other, operands in their readers' layouts; infinitely many where one
-    has no schedule."""
+    has no schedule. What is made of what all steps of a loop find is made before the loop."""
     makers, readers = makers_apart(parts)
     layouts = dict[Buffer, Layout]()
     try:
@@ -71,10 +72,17 @@ def _seconds(parts: Sequence[Kernel], target: Target) -> float:
         for reader, draft in zip(readers, drafts if makers else []):
             chosen = draft.finish()[1].layouts
             layouts |= {b: chosen.get(b.name, ()) for b in reader.buffers}
-        drafts += [drawn(e, target) for maker in makers for e in laid_out(maker, layouts)]
+        made = [(drawn(e, target), once) for maker in makers for once in [_steady(maker)]
+                for e in laid_out(maker, layouts)]  # fmt: skip
     except Illegal:
         return inf
-    return sum(map(_taken, drafts))
+    before = sum(_taken(draft) / (STEPS if once else 1) for draft, once in made)
+    return before + sum(map(_taken, drafts))
+
+
+def _steady(maker: Kernel) -> bool:
+    """All that it reads is alike in the steps of a loop."""
+    return all(b.steady for b in maker.buffers if b.name not in maker.outputs)
 
 
 def _taken(draft: Draft) -> float:

@@ -37,7 +37,9 @@ def egraph_records(program: Program, model: CostModel) -> list[dict[str, Any]]:
 def _regions(program: Program) -> Iterator[Region]:
     states = [source for source, _ in program.states]
     for block in blocks_of(stages_of(program.roots, states)):
-        normal = normalise(program.graph.space, block.kept, states, block.given, block.ends)
+        normal = normalise(
+            program.graph.space, block.kept, states, block.given, block.ends, block.steady
+        )
         yield from regions(normal)
 
 
