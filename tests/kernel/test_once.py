@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import inf, prod
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,12 @@ def inside(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     return ops.conv2d(x, w, stride=2)
 
 
+def strided_convolution(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Of what is made of each element of an image; an odd one ends inside of a window."""
+    x, w = cx.tensor((3, 6, 7, 7), dtype), cx.tensor((20, 6, 3, 3), dtype)
+    return ops.conv2d(ops.relu(x), w, stride=2, padding=1)
+
+
 def weight_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     """Its lanes are digits of channel, row and column: panels end inside of them."""
     x, w = cx.tensor((2, 6, 8, 8), dtype), cx.tensor((24, 6, 3, 3), dtype)
@@ -113,28 +120,33 @@ CASES: list[tuple[Any, str]] = [
     (product, "f32"), (product, "bf16"), (product, "i8"), (sized, "f32"),
     (columns, "bf16"), (columns, "i8"),
     (convolution, "f32"), (convolution, "bf16"), (weight_gradient, "f32"),
-    (weight_gradient_of_maxima, "f32"), (strided_gradient, "f32"),
+    (weight_gradient_of_maxima, "f32"), (strided_gradient, "f32"), (strided_convolution, "f32"),
 ]  # fmt: skip
 
 
-OVER_IMAGES = convolution, weight_gradient, weight_gradient_of_maxima, strided_gradient
+OVER_IMAGES = (
+    convolution, strided_convolution, weight_gradient, weight_gradient_of_maxima, strided_gradient,
+)  # fmt: skip
 WINDOWS = [case for case in CASES if case[0] in OVER_IMAGES]
 DEEP: list[tuple[tuple[Any, str], tuple[int, ...], str]] = [
     ((convolution, "bf16"), (0,), "deep"), ((bytes_of_an_image, "i8"), (0,), "deep"),
     ((inside, "bf16"), (0,), "deep"),
 ]  # fmt: skip
+TURNED = [(case, (0, 1), "turned") for case in WINDOWS
+          if case[0] in (convolution, strided_convolution, strided_gradient)]  # fmt: skip
 WAYS = [(case, sides, "spelled out") for case in CASES for sides in ((0,), (1,), (0, 1))]
 
 
 @pytest.mark.parametrize(
     "case, sides, way",
-    [*WAYS, *((case, (0, 1), "padded") for case in WINDOWS), *DEEP],
+    [*WAYS, *((case, (0, 1), "padded") for case in WINDOWS), *DEEP, *TURNED],
     ids=lambda p: " ".join(getattr(x, "__name__", str(x)) for x in p) if isinstance(p, tuple) else p
 )  # fmt: skip
 def test_what_is_made_once_changes_no_result(
     case: tuple[Any, str], sides: tuple[int, ...], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """deep: neighbours along the channels that are summed up lie side by side."""
+    """deep: neighbours along the channels that are summed up lie side by side. turned: one place
+    of all images does."""
     function, dtype = case
     monkeypatch.setattr(several, "LEAST_POINTS", 0)
     monkeypatch.setattr(several, "LEAST_LAUNCHES", 0.0)
@@ -145,7 +157,11 @@ def test_what_is_made_once_changes_no_result(
         for v in products:
             if all(once._movable(kernel, v.factors[n]) for n in sides):
                 last = next(iter(draft.facts.unpaired(v)), "") if way == "deep" else ""
-                yield once._apart(kernel, v, sides, way != "spelled out", last)
+                forms: list[once.Form | None] = [partial(once._padded, last=last)]
+                if way == "turned":
+                    forms = [partial(once._turned, last=a, over=v.over) for a in v.axes]
+                forms = [None] if way == "spelled out" else forms
+                yield next(filter(None, (once._apart(kernel, v, sides, f) for f in forms)))
 
     monkeypatch.setattr(several, "_ways", ways)
     cx = luminal.Graph()
@@ -219,6 +235,19 @@ def test_windows_are_dear_where_each_place_is_on_a_line_of_its_own(
     (summed,) = (v for v in draft.found.values if v.reduction)
     factor = estimate._windowed(draft, summed)
     assert factor > 2 if dear else factor < 1.1
+
+
+def test_places_of_several_images_are_brought_together() -> None:
+    """Copied so that a tile finds the same place of all images on one line, and ends at padding:
+    10 of 12 taps of each row and column of 4 x 4 are there."""
+    kernel = changing(512, 4)
+    (summed,) = (v for v in kernel.values if v.reduction)
+    *_, (turned, _, reader) = once.operands_before(kernel, summed, rows=summed.axes)
+    assert [*map(int, turned.buffer(turned.outputs[0]).shape)][-1] == 16
+    draft = drafted(reader, TARGET)
+    (summed,) = (v for v in draft.found.values if v.reduction)
+    assert estimate._windowed(draft, summed) < 1.1
+    assert estimate._walked(draft, summed) == pytest.approx((10 / 12) ** 2)
 
 
 def changing(channels: int, wide: int) -> Kernel:

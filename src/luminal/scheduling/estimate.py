@@ -14,7 +14,7 @@ from ..kernel.kernel import Value
 from .draft import Draft
 from .facts import Access, weight
 
-SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on another page
+SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on the same set too
 PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
 LINE = 64  # bytes
@@ -217,7 +217,8 @@ def _touched(draft: Draft, v: Value, step: int, dtype: DType) -> float:
         return (1 if full == lanes else PARTIAL) / full
     if not lane and target.group == 1 and abs(step) * dtype.bytes < LINE:
         return 1 / target.load_ports
-    far = SCATTERED if abs(step) * dtype.bytes < target.page else FAR
+    near = not step or step * dtype.bytes % target.page
+    far = SCATTERED if near else FAR
     return far / _together(draft, v)
 
 

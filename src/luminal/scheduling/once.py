@@ -10,8 +10,9 @@ out or left in a copy of the image with its padding, which needs no conditions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from math import inf, prod
 from typing import TypeAlias
@@ -41,18 +42,22 @@ NAME = "once"  # how the buffers of this module are called
 # axes of the kernel that makes an operand, its elements there, where the reader finds them, and the
 # conditions under which it does
 Made: TypeAlias = tuple[Mapping[str, Index], Expression, tuple[Index, ...], tuple[Index, ...]]
+Form: TypeAlias = Callable[[Kernel, Expression, str], Made | None]
 
 
 def operands_before(
-    kernel: Kernel, value: Value, together: Sequence[str] = ()
+    kernel: Kernel, value: Value, together: Sequence[str] = (), rows: Sequence[str] = ()
 ) -> Iterator[list[Kernel]]:
     """Kernels in the place of one: some that make operands of a product, and the one that reads
     them, last. What they write are buffers that it has as constants: of a free layout. together:
-    reduced axes whose neighbours would serve an instruction if they lay side by side."""
+    reduced axes whose neighbours would serve an instruction if they lay side by side. rows: axes
+    whose neighbours in an image would be on one line."""
     free = [n for n, side in enumerate(value.factors) if _movable(kernel, side)]
-    ways = [(some, False, "") for count in (1, 2) for some in combinations(free, count)]
-    ways += [(some, True, last) for some, *_ in ways[-1:] for last in ("", *together)]
-    yield from filter(None, (_apart(kernel, value, *way) for way in ways))
+    some = [sides for count in (1, 2) for sides in combinations(free, count)]
+    yield from filter(None, (_apart(kernel, value, sides, None) for sides in some))
+    forms = [partial(_padded, last=last) for last in ("", *together)]
+    forms += [partial(_turned, last=last, over=value.over) for last in rows]
+    yield from filter(None, (_apart(kernel, value, some[-1], form) for form in forms if some))
 
 
 def movable(kernel: Kernel, value: Value) -> bool:
@@ -68,16 +73,13 @@ def _movable(kernel: Kernel, side: Expression) -> bool:
     return alone and any(not b.name.startswith(NAME) for b in given)
 
 
-def _apart(
-    kernel: Kernel, value: Value, sides: Sequence[int], padded: bool, last: str
-) -> list[Kernel]:
-    """A kernel for each of the operands, and the one that reads them. padded: windows are not
-    spelled out, but what they look at is copied with its padding, neighbours along the axis `last`
-    side by side; nothing where none of them are windows."""
+def _apart(kernel: Kernel, value: Value, sides: Sequence[int], form: Form | None) -> list[Kernel]:
+    """A kernel for each of the operands, and the one that reads them. form: windows are not spelled
+    out, but what they look at is copied so; nothing where none of them are windows."""
     args, buffers, makers = list(value.factors), list(kernel.buffers), list[Kernel]()
     for n in sides:
         body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
-        windows = _padded(kernel, body, name, last) if padded else None
+        windows = form(kernel, body, name) if form else None
         spelled = _spelled(kernel, value, body)
         if windows and not _fewer(windows, spelled):
             windows = None
@@ -92,7 +94,7 @@ def _apart(
         load: Expression = Load(name, index, body.dtype)
         load = Guard(left, load, Constant(0, body.dtype)) if left else load
         args[n] = load if body is args[n] else Apply("cast", (load,), args[n].dtype)
-    if padded and all(b.constant for b in buffers[len(kernel.buffers) :]):
+    if form and all(b.constant for b in buffers[len(kernel.buffers) :]):
         return []
     reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain={})
     values = tuple(reads if v is value else v for v in kernel.values)
@@ -148,6 +150,40 @@ def _padded(kernel: Kernel, body: Expression, name: str, last: str) -> Made | No
     names = list(axes)
     turned = {names[d]: axes[names[d]] for d in order}
     return turned, copied, tuple(index[d] for d in order), left
+
+
+def _turned(
+    kernel: Kernel, body: Expression, name: str, last: str, over: Sequence[str]
+) -> Made | None:
+    """An image, if the operand is windows of such a one or of what is made of each of its elements,
+    and the taps of these are summed up: its last dimension the one that the axis `last` walks. What
+    is padding the reader asks, and need not multiply."""
+    ended = body if isinstance(body, Guard) else Guard((), body, Constant(0, body.dtype))
+    loads = {e for e in walk(ended.body) if isinstance(e, Load) or any(indices(e))}
+    load = next(iter(loads)) if len(loads) == 1 else None
+    zero = isinstance(ended.other, Constant) and ended.other.value == 0
+    if not (isinstance(load, Load) and zero) or load.slots:
+        return None
+    windows = [len(i.names()) > 1 for i in load.index]  # they are walked outside of the others
+    if Index.of(last) not in load.index[:-1] or not any(windows):
+        return None
+    if any(_places(kernel, i, over) for i, window in zip(load.index, windows) if window):
+        return None
+    shape = kernel.buffer(load.buffer).shape
+    order = sorted(
+        range(len(shape)), key=lambda d: (load.index[d] == Index.of(last), not windows[d])
+    )
+    axes = {f"{name}_{d}": shape[d] for d in order}
+    here = replace(load, index=tuple(Index.of(f"{name}_{d}") for d in range(len(shape))))
+    copied = Rewriter(lambda e: here if e == load else e).expression(ended.body)
+    return axes, copied, tuple(load.index[d] for d in order), ended.conditions
+
+
+def _places(kernel: Kernel, index: Index, over: Sequence[str]) -> bool:
+    """Of a window, its places are summed up and not its taps: there are more of them."""
+    space = kernel.space()
+    known = {n: space.bounds(Index.of(n))[1] for n in index.names()}
+    return max(known, key=lambda n: known[n]) in over
 
 
 def _ends(kernel: Kernel, load: Load) -> list[tuple[Index, Index]]:

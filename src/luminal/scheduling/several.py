@@ -102,7 +102,7 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     for value in products:
         together = [] if threads else draft.facts.unpaired(value)
         if made or together:
-            yield from operands_before(kernel, value, together)
+            yield from operands_before(kernel, value, together, () if threads else value.axes)
     pairs = (draft.facts.pair(v) for v in draft.found.group)
     if threads and any(pair and pair[0].rows > 1 for pair in pairs):
         merged = images_as_rows(kernel)
