@@ -317,6 +317,23 @@ def test_long_arrays_beside_a_short_product_are_walked_by_a_kernel_of_their_own(
     assert apart == any(b.name in first[-1].outputs for b in last.buffers if first)
 
 
+@pytest.mark.parametrize("long, apart", [(True, True), (False, False)])
+def test_nobody_waits_for_what_is_stored(long: bool, apart: bool) -> None:
+    """A bias is added in the tiles of a product, a long array in a kernel of its own."""
+    beside = load("b", "m", "n") if long else load("b", "n")
+    kernel = cases.kernel(
+        "linear",
+        [buffer("x", 1024, 256), buffer("w", 1024, 256), buffer("y", 1024, 1024),
+         buffer("b", *((1024,) * (1 + long)))],
+        {"m": 1024, "n": 1024, "k": 256},
+        [value("acc", "mn", mul(load("x", "m", "k"), load("w", "n", "k")), total("k")),
+         value("out", "mn", add(read("acc"), beside), store=store("y", "m", "n"))],
+    )  # fmt: skip
+    (whole,) = prepare(kernel, TARGET)
+    *first, last = several.several(whole, TARGET)
+    assert apart == any(b.name in part.outputs for b in last.buffers for part in first)
+
+
 def makes_operands(kernel: Kernel) -> bool:
     return bool(drafted(kernel, TARGET).operands)
 
