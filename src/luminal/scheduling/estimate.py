@@ -192,7 +192,8 @@ def _apiece(draft: Draft, v: Value) -> float:
         if not lane and x.load is None:
             cycles += _touched(draft, v, 0, x.dtype)
         elif walked in x.axes or not lane:
-            cycles += _touched(draft, v, 1 if x.packable else x.stride(walked), x.dtype)
+            packed = x.packable and not draft.found.streams  # whose rows stay where they are
+            cycles += _touched(draft, v, 1 if packed else x.stride(walked), x.dtype)
     return cycles + (_stored(draft, v) if v.reduction is None else 0.0)
 
 
