@@ -2,10 +2,12 @@
 
     pip install --no-deps rapidocr nudenet silero-vad magika basic-pitch piper-tts
     pip install onnxruntime openvino
-    python benchmarks/onnx_models.py [--threads 2] [--cpu] [--only ocr,vad] [--json rows.json]
+    python benchmarks/onnx_models.py [--threads 2] [--cpu] [--only ocr,vad] [--bytes]
 
 Every side is called as its users call it; results are compared first. --cpu: processor time, with
-one thread a side, for a machine on which others work. Prints Markdown, with geometric means.
+one thread a side, for a machine on which others work. --bytes: convolutional ones, quantised by
+onnxruntime's tools (QDQ; a rounding that falls otherwise is a step of a byte). --json FILE: rows.
+Prints Markdown, with geometric means.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -74,6 +77,32 @@ MODELS: dict[str, tuple[str, str, Callable[[], dict[str, np.ndarray]]]] = {
         lambda: {"input_1": random.integers(1, 40, (1, 24)).astype(np.float32)}),
 }  # fmt: skip
 
+QUANTISED = "PP-OCR direction", "PP-OCRv6 detection", "PP-OCRv6 recognition", "320 x 320"
+
+
+class Samples:
+    """Inputs by which ranges of values are found."""
+
+    def __init__(self, inputs: Callable[[], dict[str, np.ndarray]]) -> None:
+        self.left = [inputs() for _ in range(4)]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return self.left.pop() if self.left else None
+
+
+def in_bytes(path: Path, inputs: Callable[[], dict[str, np.ndarray]], folder: str) -> Path:
+    """The model with weights in i8 and activations in u8."""
+    from onnxruntime.quantization import QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    plain, made = Path(folder) / "plain.onnx", Path(folder) / "bytes.onnx"
+    quant_pre_process(path, plain, skip_symbolic_shape=True)
+    quantize_static(
+        plain, made, Samples(inputs),
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+    return made
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -83,6 +112,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="processor time; with one thread")
     parser.add_argument("--peers", default=None, help="onnxruntime,openvino")
     parser.add_argument("--only", default="", help="parts of names, with commas")
+    parser.add_argument("--bytes", action="store_true", help="quantised")
     parser.add_argument("--json", type=Path)
     wishes = parser.parse_args()
     if wishes.cpu and wishes.threads > 1:
@@ -95,9 +125,13 @@ def main() -> None:
         if found is None or found.origin is None:
             print(f"skipped: {name}: {package} is not installed", flush=True)
             continue
+        if wishes.bytes and not any(part in name for part in QUANTISED):
+            continue
         path = Path(found.origin).parent / file
-        row = measure(name, path, inputs(), wishes.threads, peers, wishes.rounds, wishes.seconds,
-                      "cpu" if wishes.cpu else "wall")  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            path = in_bytes(path, inputs, folder) if wishes.bytes else path
+            row = measure(name, path, inputs(), wishes.threads, peers, wishes.rounds,
+                          wishes.seconds, "cpu" if wishes.cpu else "wall")  # fmt: skip
         told = ", ".join(f"{p} {s.median:.2f}" for p, s in row.ratio.items())
         wrong = ", ".join(f"{e:.0e}" for e in row.error.values())
         print(f"{name}: first {row.first:.1f} s, off by {wrong}; {told}", *row.faults.items(),

@@ -107,6 +107,23 @@ def test_sums_of_scaled_integers_are_rounded_once(pads: int) -> None:
     np.testing.assert_allclose(found, exact, rtol=4e-7)
 
 
+@pytest.mark.parametrize("groups, kernel", [(4, 3), (1, 3)])
+def test_small_sums_are_floats(groups: int, kernel: int) -> None:
+    """No instruction adds up so few products; a float holds them."""
+    cx = luminal.Graph()
+    inside = 4 if groups > 1 else 3
+    x = cx.tensor((1, inside, 7, 7), "u8").cast("i32") - 200
+    random = np.random.default_rng(1)
+    shape = (4, inside // groups, kernel, kernel)
+    w = cx.parameter(shape, "i8").set(random.integers(-128, 128, shape).astype("i1"))
+    ops.conv2d(x, w.cast("i32"), padding=1, groups=groups).output()
+    assert turned(cx)
+    want = cx.compile(device="reference", passes=PLAIN)
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    (image,) = (v for v, t in zip(given(cx, 0), cx.inputs))
+    np.testing.assert_array_equal(rt(image), want(image))
+
+
 def test_what_i32_does_not_hold_stays_as_it_is() -> None:
     """Sums of floats do not wrap."""
     for count, expected in ((33024, True), (65536, False)):

@@ -65,6 +65,17 @@ def test_literals_fold_in_any_shape():
         np.testing.assert_array_equal(before, after)
 
 
+def test_what_changes_nothing_goes():
+    """A float + 0 stays: it turns -0 into 0."""
+    graph = Graph()
+    x, n = graph.tensor((3, 2)), graph.tensor((3, 2), "i32")
+    for y in (x * 1.0, n + 0, 0 + n * 1, x + 0.0, x * 2.0):
+        y.output()
+    folded = fold_constants(program_of(graph)).outputs
+    assert folded[:3] == (x.node, n.node, n.node)
+    assert [node.op for node in folded[3:]] == ["add", "mul"]
+
+
 def test_arrays_are_not_folded():
     graph = Graph()
     c = graph.constant(np.ones(5, np.float32))

@@ -157,7 +157,8 @@ def _computes(node: Node) -> bool:
 
 
 def fold_constants(program: Program) -> Program:
-    """op(literals) --> literal, also where they are expanded. Arrays are never folded."""
+    """op(literals) --> literal, also where they are expanded; integers + 0 and x * 1 --> x. Arrays
+    are never folded."""
     graph = program.graph
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
@@ -165,7 +166,9 @@ def fold_constants(program: Program) -> Program:
             return None
         numbers = [_uniform(n) for n in inputs]
         if any(number is None for number in numbers):
-            return None
+            neutral = {"mul": 1, "add": 0 if node.dtype.is_integer else None}.get(node.op)
+            rest = [n for n, number in zip(inputs, numbers) if number is None or number != neutral]
+            return rest[0] if neutral is not None and len(rest) == 1 else None
         arrays = [n.dtype.numpy.type(number) for n, number in zip(inputs, numbers)]
         value = compute(node.op, node.dtype, *arrays).item()
         return uniform(graph, value, node.shape, node.dtype)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from ..graph.dtype import f32, i8, i32, u8
+from ..graph.dtype import DType, f32, i8, i32, u8
 from ..graph.graph import Graph
 from ..graph.index import Index, names_of
 from ..graph.node import Node, Number, Shape, View, position
@@ -171,20 +171,33 @@ class _Product:
         self.count = prod(shape[d].constant if shape[d].is_constant else 0 for d in dims)
 
     def of(self, a: Bytes, b: Bytes) -> Node | None:
-        """The sum, where an instruction adds such products up and each factor is read more often
-        than once."""
-        mine, its = _names(a.values), _names(b.values)
+        """The sum, if it is exact: by an instruction, where one adds such products up and each
+        factor is read more often than once; as floats where these hold it."""
         fixed = (x for x in (a.shift, b.shift, *a.scales, *b.scales) if isinstance(x, Node))
-        if self.count % TOGETHER or not self.count or any(_names(x) & self.summed for x in fixed):
-            return None
-        if not (mine & self.summed and its & self.summed and mine - its and its - mine):
+        if not self.count or any(_names(x) & self.summed for x in fixed):
             return None
         if self.floats and not self._fits(a, b):
             return None
+        mine, its = _names(a.values), _names(b.values)
+        both = mine & self.summed and its & self.summed and mine - its and its - mine
+        if not both or self.count % TOGETHER:
+            return self._in_floats(a, b)
         alike = a.values.dtype is b.values.dtype
         if not (self.floats or alike or a.shift != 0 or b.shift != 0):
             return None  # it is as it should be
-        return self._total(*self._signed(a, b))
+        return self._total(*self._signed(a, b), i32)
+
+    def _in_floats(self, a: Bytes, b: Bytes) -> Node | None:
+        """Where f32 holds each sum, products are added to it by one operation; of a factor that is
+        known before the run the other one's zero point is multiplied by sums."""
+        if not self._fits(a, b) or self.count * MOST * MOST > 1 << 24:
+            return None
+        known = [load_time_constant(x.values) for x in (a, b)]
+        if known == [True, False]:
+            a, b = b, a
+        if b.shift != 0 or not any(known):
+            return None
+        return self._total(a, b, f32)
 
     def _fits(self, a: Bytes, b: Bytes) -> bool:
         """i32 holds the sum, whose shifts are zero points."""
@@ -219,9 +232,9 @@ class _Product:
             bits = self.graph.moved(bits, View(view.shape, view.index, view.conditions, fill))
         return replace(x, values=bits, shift=_sum(self.graph, x.shift, by))
 
-    def _total(self, a: Bytes, b: Bytes) -> Node:
-        wide = [self.graph.wrap(cast(self.graph, x.values, i32)) for x in (a, b)]
-        total = (wide[0] * wide[1])._reduce("sum", self.dims)
+    def _total(self, a: Bytes, b: Bytes, kind: DType) -> Node:
+        wide = [self.graph.wrap(cast(self.graph, x.values, kind)) for x in (a, b)]
+        total = (wide[0] * wide[1])._reduce("sum", self.dims).cast(i32)
         for one, other in ((a, b), (b, a)):
             if one.shift != 0:
                 total = total + self._apart(other.values) * self._outer(one.shift)

@@ -15,6 +15,7 @@ from .draft import Draft
 from .facts import Access, weight
 
 SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on the same set too
+NEAR = 1.0  # the same of one that is loaded from the second cache
 PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
 LINE = 64  # bytes
@@ -189,12 +190,19 @@ def _apiece(draft: Draft, v: Value) -> float:
     full = min(facts.lanes, draft.size[lane]) if lane else 1
     cycles = max(1.0, weight(v.body)) / full / draft.target.fma_ports + late(draft, v)
     for x in facts.accesses(v):
-        if not lane and x.load is None:
-            cycles += _touched(draft, v, 0, x.dtype)
-        elif walked in x.axes or not lane:
+        if walked in x.axes or not lane:
             packed = x.packable and not draft.found.streams  # whose rows stay where they are
-            cycles += _touched(draft, v, 1 if packed else x.stride(walked), x.dtype)
+            step = 0 if not lane and x.load is None else 1 if packed else x.stride(walked)
+            cycles += _touched(draft, v, step, x.dtype, _loaded_apart(draft, v, x, step))
     return cycles + (_stored(draft, v) if v.reduction is None else 0.0)
+
+
+def _loaded_apart(draft: Draft, v: Value, x: Access, step: int) -> float:
+    """Cycles of an element that is loaded alone; streams are held by the first cache."""
+    if draft.found.streams:
+        return _apart_by(draft, step, x.dtype) / _together(draft, v)
+    near = x.load is not None and draft.facts.bytes(x.name) <= draft.target.l2
+    return NEAR if near else _apart_by(draft, step, x.dtype)
 
 
 def _stored(draft: Draft, v: Value) -> float:
@@ -203,11 +211,14 @@ def _stored(draft: Draft, v: Value) -> float:
         return 0.0
     walked = _lane(draft, v) or _innermost(draft, v)
     step = draft.facts.store_stride(v, walked) if walked in v.axes else 0
-    return _touched(draft, v, step // _together(draft, v), v.dtype)
+    together = _together(draft, v)
+    step = step // together
+    return _touched(draft, v, step, v.dtype, _apart_by(draft, step, v.dtype) / together)
 
 
-def _touched(draft: Draft, v: Value, step: int, dtype: DType) -> float:
-    """Cycles of an element that is loaded or stored. step: elements between neighbours."""
+def _touched(draft: Draft, v: Value, step: int, dtype: DType, apart: float) -> float:
+    """Cycles of an element that is loaded or stored. step: elements between neighbours. apart: the
+    cycles where it is loaded or stored alone."""
     target, tile, lane = draft.target, draft.tiles.get(v.name), _lane(draft, v)
     lanes, size = draft.facts.lanes if lane else 1, draft.size.get(lane, 1)
     full, edge = min(lanes, size), size % lanes / size
@@ -218,9 +229,12 @@ def _touched(draft: Draft, v: Value, step: int, dtype: DType) -> float:
         return (1 if full == lanes else PARTIAL) / full
     if not lane and target.group == 1 and abs(step) * dtype.bytes < LINE:
         return 1 / target.load_ports
-    near = not step or step * dtype.bytes % target.page
-    far = SCATTERED if near else FAR
-    return far / _together(draft, v)
+    return apart
+
+
+def _apart_by(draft: Draft, step: int, dtype: DType) -> float:
+    """Cycles of an element that lies so many elements from its neighbour in the lanes."""
+    return FAR if step and step * dtype.bytes % draft.target.page == 0 else SCATTERED
 
 
 def _together(draft: Draft, v: Value) -> int:

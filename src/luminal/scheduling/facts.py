@@ -310,8 +310,8 @@ class Facts:
 
     def unpaired(self, value: Value) -> list[str]:
         """Reduced axes that an instruction would collapse if neighbours lay together, where none
-        does."""
-        found = [] if self.pair(value) else list(self.collapsing(value))
+        does, or only what is packed inside."""
+        found = list(self.collapsing(value)) if self.packed or not self.pair(value) else []
         return [
             a for a in value.over if self.static[a]
             and any(i.rows == 1 and self.size[a] % i.collapse == 0 for i in found)

@@ -256,7 +256,9 @@ class Score:
         reuse = self._reuse(x)
         if may_copy and reuse >= AGAIN:
             self._copy(x)
-            return 1 + costs.gather / 2 / reuse
+            alone = self.pair and not self.job.facts.rescales
+            deep = self.pair[0].collapse if self.pair and alone else 1
+            return 1 + costs.gather / 2 * deep / reuse
         self.waits += self._cold(x)
         second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
         each = self.width if self.target.group == 1 else min(self.width, self.target.group)
@@ -293,7 +295,8 @@ class Score:
         tile = {a: self.sizes.get(a, 1) for a in self.kept} if again else {}
         count = prod(tile.get(a, self.span[a]) for a in x.axes)
         if count * x.dtype.bytes > self.target.l1 // 2:
-            deep = self.pair[0].collapse if self.pair else 1
+            alone = self.pair and not self.job.facts.rescales
+            deep = self.pair[0].collapse if self.pair and alone else 1
             self.traffic += vectors * self.width * x.dtype.bytes * deep * self._fetched(x)
 
     def _fetched(self, x: Access) -> float:

@@ -100,7 +100,7 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     across = tile and tile.reduced and not (tile.rows or draft.found.streams)
     made = across if threads else draft.operands  # lanes along a sum; each unit makes some itself
     for value in products:
-        together = [] if threads else draft.facts.unpaired(value)
+        together = [] if threads or draft.found.streams else draft.facts.unpaired(value)
         if made or together:
             yield from operands_before(kernel, value, together, () if threads else value.axes)
     pairs = (draft.facts.pair(v) for v in draft.found.group)

@@ -19,6 +19,7 @@ from .tile import Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
+STORED_APART = 4.0  # cycles of a result that is stored alone
 TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
 DEEP = (2, 4, 8, 16, 32, 64)  # parts of a sum in further lanes
 MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
@@ -83,6 +84,7 @@ class Solver:
         for sizes, each in product(self._shapes(value, accesses, lane, width), pairs):
             tile = Score(job, lane, sizes, each).tile(most)
             if tile is not None:
+                tile = replace(tile, cycles=tile.cycles + self._stored(value, tile))
                 tiles.append(tile)
                 most = min(most, NEAR * tile.cycles)
         facts.solved[key] = tiles
@@ -134,6 +136,17 @@ class Solver:
                 tile = Score(job, lane, {lane: width}, None, deep=(axis, warps)).tile()
                 if tile is not None:
                     yield replace(tile, width=min(width, lanes), deep=(axis, parts))
+
+    def _stored(self, value: Value, tile: Tile) -> float:
+        """Cycles of a point for results that lie apart in memory along the lanes: one by one where
+        the tile has no axis along which they are neighbours."""
+        if tile.pair is None or tile.reduced or self.facts.rescales or self.target.group > 1:
+            return 0.0
+        rows = [a for a, n in tile.sizes.items() if n > 1 and self.span[a] >= self.lanes]
+        stored = any(v.store and tile.lane in v.axes for v in self.facts.values)
+        if not stored or any(map(self._storable, (tile.lane, *rows))):
+            return 0.0
+        return STORED_APART / prod(self.span[a] for a in value.over)
 
     def _storable(self, axis: str) -> bool:
         return any(v.store and self.facts.store_stride(v, axis) == 1 for v in self.facts.values)
