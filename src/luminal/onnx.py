@@ -3,7 +3,7 @@
     model = luminal.onnx.load("model.onnx")     names, sizes and weights as the file has them
     outputs = model.run({"images": array})      by name, or a list in order; arrays in order back
     model.graph()                               the model as a graph, to compile or to go on from
-    luminal.onnx.save(graph, "model.onnx")      a graph of fixed sizes as a model
+    luminal.onnx.save(graph, "model.onnx")      a graph as a model
 
 Needs the package onnx, which luminal itself does not.
 """

@@ -11,6 +11,7 @@ from .artifact.executables import engine_of, executable_of
 from .artifact.recording import replay
 from .backend import devices
 from .compiler import kept_program
+from .graph.graph import Graph
 from .options import backend_of, checked_threads
 from .runtime.executable import Executable
 from .runtime.report import Report
@@ -53,6 +54,20 @@ def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
     recording, arrays = file.read_recording(path)
     program, interface = replay(recording, arrays)
     return engine.check() or compare_outputs(program, interface, engine, arrays)
+
+
+def recorded(path: str | Path) -> Graph:
+    """The graph in a file, with its outputs, states and the values of its parameters. Raises
+    ArtifactError, OSError."""
+    recording, arrays = file.read_recording(Path(path))
+    program, _ = replay(recording, arrays)
+    graph = program.graph
+    for node in dict.fromkeys(program.outputs):
+        graph.wrap(node).output(graph.output_names[node])
+    for number, tensor in enumerate(graph.sources):
+        if number in arrays and tensor.node.attribute.kind == "parameter":
+            tensor.set(arrays[number])
+    return graph
 
 
 def _recompiled(path: Path, threads: int | None) -> Executable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 from .. import cores
 from ..errors import InputError, LuminalError, to_install
 from .answers import echo_json, json_option
-from .faults import clear_errors, tell
+from .faults import clear_errors
 
 if TYPE_CHECKING:
     from ..bench.onnx_peers import Row
@@ -124,6 +124,30 @@ def bench(
         click.echo("\n".join(_told(found, rounds)))
 
 
+@onnx.command()
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@json_option()
+def export(source: Path, output: Path, as_json: bool) -> None:
+    """Write SOURCE as the ONNX model -o: a .luminal file, as `luminal.torch.export` and programs
+    write it; or a folder or GGUF file with an encoder of texts, as `luminal embed` takes it."""
+    from ..models.sentence import encoder_graph
+    from ..saved import recorded
+
+    with clear_errors():
+        _needed()
+        from ..onnx import save
+
+        try:
+            save(recorded(source) if source.suffix == ".luminal" else encoder_graph(source), output)
+        except OSError as error:
+            raise InputError(f"{output}: cannot be written: {error}") from None
+    if as_json:
+        echo_json(_record(load_model(output, None)))
+        return
+    click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB", err=True)
+
+
 def _told(found: Row, rounds: int) -> Iterator[str]:
     yield f"first run, compilation included: {found.first:.2f} s"
     for side, each in found.seconds.items():
@@ -137,13 +161,16 @@ def _told(found: Row, rounds: int) -> Iterator[str]:
 
 
 def load_model(model: Path, threads: int | None) -> Model:
-    try:
-        from ..onnx import load
-    except ImportError:
-        tell(LuminalError(f"ONNX models need the package onnx: {to_install('onnx')}"))
-        sys.exit(1)
     with clear_errors():
+        _needed()
+        from ..onnx import load
+
         return load(model, threads=threads)
+
+
+def _needed() -> None:
+    if importlib.util.find_spec("onnx") is None:
+        raise InputError(f"ONNX models need the package onnx: {to_install('onnx')}")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, WeightsError
-from ..graph import Graph
+from ..graph import Graph, Tensor
 from ..weights.fields import exists
-from .encoders import backbone_of, encoder_tokenizer
+from .encoders import Backbone, backbone_of, encoder_tokenizer
 from .pooling import Pooling
 from .tokenizing import refused
 
@@ -59,19 +59,12 @@ class SentenceEncoder:
         most = self.backbone.max_tokens
         self.max_tokens = min(max_tokens or self.pooling.max_tokens or most, most)
         self._tokenizer = _tokenizer(self.directory, self.max_tokens)
-        self.program = self._build().compile(
+        graph, self.ids, self.mask, self.vectors = recorded(
+            self.backbone, self.pooling, self.max_tokens
+        )
+        self.program = graph.compile(
             device=device, search=search, threads=threads, seed=seed, database=database
         )
-
-    def _build(self) -> Graph:
-        graph = Graph()
-        graph.dim("batch", 1, MAX_BATCH, hint=1)
-        graph.dim("tokens", 1, self.max_tokens, hint=min(128, self.max_tokens))
-        self.ids = graph.tensor(("batch", "tokens"), dtype="i64", name="ids")
-        self.mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
-        hidden = self.backbone.module(graph)(self.ids, self.mask)  # (batch, tokens, hidden)
-        self.vectors = self.pooling.apply(hidden, self.mask).output("vectors")
-        return graph
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, also of those that `encode` cuts."""
@@ -118,6 +111,26 @@ class SentenceEncoder:
         self.program[self.mask] = mask
         self.program.run()
         return self.program[self.vectors]
+
+
+def recorded(
+    backbone: Backbone, pooling: Pooling, max_tokens: int
+) -> tuple[Graph, Tensor, Tensor, Tensor]:
+    """A graph, its ids and mask (batch, tokens), and vectors (batch, features)."""
+    graph = Graph()
+    graph.dim("batch", 1, MAX_BATCH, hint=1)
+    graph.dim("tokens", 1, max_tokens, hint=min(128, max_tokens))
+    ids = graph.tensor(("batch", "tokens"), dtype="i64", name="ids")
+    mask = graph.tensor(("batch", "tokens"), dtype="bool", name="mask")
+    hidden = backbone.module(graph)(ids, mask)  # (batch, tokens, hidden)
+    return graph, ids, mask, pooling.apply(hidden, mask).output("vectors")
+
+
+def encoder_graph(directory: Path) -> Graph:
+    """What `SentenceEncoder` compiles for a directory. Raises WeightsError."""
+    backbone, pooling = backbone_of(directory), Pooling.load(directory)
+    most = min(pooling.max_tokens or backbone.max_tokens, backbone.max_tokens)
+    return recorded(backbone, pooling, most)[0]
 
 
 def _tokenizer(directory: Path, max_tokens: int):  # type: ignore[no-untyped-def]

@@ -1,5 +1,5 @@
 """A graph of ours as an ONNX model: each primitive is an operator or a few, a sum of products is an
-Einsum. All sizes must be fixed."""
+Einsum. Sizes of run time are read from the shapes of inputs, states are inputs and outputs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onnx import helper
 
 from ....errors import InputError, Unsupported
 from ....graph.graph import Graph
+from ....graph.index import Index
 from ....graph.node import REDUCE_OPS, Node
 from ....graph.order import reachable
 from ....graph.scalars import SCALARS
@@ -25,19 +26,20 @@ SCATTERED = {"set": "none", "sum": "add", "prod": "mul", "max": "max", "min": "m
 
 def export(graph: Graph) -> onnx.ModelProto:
     """The outputs of a graph as a model: inputs and outputs by their names, parameters with the
-    values that they were `set` to. Raises Unsupported for run-time sizes, states, loops and running
-    maxima and products; InputError for a parameter without a value.
+    values that they were `set` to. Sizes of run time are dimensions with names. A state is an input
+    of its name and an output `NAME.next`. Raises Unsupported for loops, running maxima and products
+    and sizes that no input's shape tells; InputError for a parameter without a value.
 
     >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
     >>> [node.op_type for node in luminal.onnx.export(cx).graph.node]
     ['Reshape', 'Expand', 'Mul', 'Identity']
     """
-    if not graph.outputs or graph.states:
-        what = "states" if graph.states else "no output"
-        raise Unsupported(f"export of a graph with {what}")
     export = _Export(graph)
+    if not export.results:
+        raise Unsupported("export of a graph with no output")
     export.sources()
-    for node in reachable([t.node for t in graph.outputs]):
+    export.sizes()
+    for node in reachable([node for _, node in export.results]):
         if node.op != "input":
             export.names[node] = export.node(node)
     return export.model()
@@ -58,24 +60,37 @@ class _Export:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.out = graph, Writer()
         self.names: dict[Node, str] = {}
+        self.states = {state.node for state, _ in graph.states}
+        self.results = [(graph.output_names[t.node], t.node) for t in graph.outputs]
+        self.results += [(f"{old.node.attribute.name}.next", new.node) for old, new in graph.states]
 
     def sources(self) -> None:
         """Inputs in their order, and the weights that outputs need."""
-        needed = set(reachable([t.node for t in self.graph.outputs]))
+        needed = set(reachable([node for _, node in self.results]))
         taken: set[str] = set()
         for tensor in self.graph.sources:
             node, source = tensor.node, tensor.node.attribute
             name = source.name if source.name not in taken else self.out.name(source.name)
             taken.add(name)
-            if source.kind == "input":
-                info = helper.make_tensor_value_info(name, kinds.OURS[node.dtype], sizes_of(node))
-                self.out.graph.input.append(info)
+            if source.kind == "input" or node in self.states:
+                self.out.graph.input.append(_info(name, node))
             elif node in needed:
                 value = source.value if source.value is not None else self.graph.values.get(node)
                 if value is None:
                     raise InputError(f"parameter {name!r} has no value: .set() comes before export")
                 self.out.weight(np.asarray(value), name)
             self.names[node] = name
+
+    def sizes(self) -> None:
+        """Where inputs tell the sizes of run time: by dimensions that are one, or some of it."""
+        given = [node for node in self.names if node.attribute.kind != "constant"]
+        dims = [(size, node, d) for node in given for d, size in enumerate(node.shape)]
+        for size, node, d in sorted(dims, key=lambda dim: len(dim[0].terms)):
+            for name in size.names():
+                factor = dict(size.terms).get((name,), 0)
+                if name not in self.out.sizes and size is Index.of(name) * factor + size.constant:
+                    shape = self.out.op("Shape", self.names[node], start=d, end=d + 1)
+                    self.out.tell(name, self.out.op("Squeeze", shape), factor, size.constant)
 
     def node(self, node: Node) -> str:
         operands = [self.names[source] for source in node.inputs if source in self.names]
@@ -88,7 +103,6 @@ class _Export:
         if node.op in REDUCE_OPS and node.attribute is not None:
             return self._contraction(node) or scalars.reduced(self.out, node, operands[0])
         if node.op in SCALARS:
-            sizes_of(node)
             return scalars.written(self.out, node, *operands)
         if node.op == "gather":
             return self._gather(node, *operands)
@@ -109,16 +123,9 @@ class _Export:
             return None
         terms, names = [], []
         for operand in product.inputs:
-            source, held = operand, list(range(len(product.shape)))
-            found = None
+            name, held = self.names[operand], list(range(len(product.shape)))
             if operand.op == "view":
-                found = letters(operand.attribute, sizes_of(operand.inputs[0]))
-            if found is not None:
-                source, held = operand.inputs[0], [d for d in found if d >= 0]
-            name = self.names[source]
-            if found is not None and -1 in found:
-                sizes = sizes_of(source)
-                name = self.out.reshape(name, [n for n, d in zip(sizes, found) if d >= 0])
+                name, held = self._factor(operand)
             terms.append("".join(ALPHABET[d] for d in held))
             names.append(name)
         kept = [d for d in range(len(product.shape)) if d not in node.attribute]
@@ -129,12 +136,23 @@ class _Export:
         equation = f"{','.join(terms)}->{''.join(ALPHABET[d] for d in kept)}"
         return self.out.op("Einsum", *names, equation=equation)
 
+    def _factor(self, node: Node) -> tuple[str, list[int]]:
+        """A view without the dimensions along which it only repeats; and those that are left."""
+        source, name = node.inputs[0], self.names[node.inputs[0]]
+        found = letters(node.attribute, sizes_of(source))
+        if found is None:
+            return movement.compact(self.out, self.graph, name, node)
+        if -1 in found:
+            name = self.out.reshape(name, [n for n, d in zip(sizes_of(source), found) if d >= 0])
+        return name, [d for d in found if d >= 0]
+
     def _gather(self, node: Node, source: str, index: str) -> str:
         """Places outside are clamped."""
         n = sizes_of(node.inputs[0])[node.attribute]
         kind = node.inputs[1].dtype
+        last = n - 1 if isinstance(n, Index) else max(n - 1, 0)
         held = self.out.op("Max", index, self.out.number(0, kind))
-        held = self.out.op("Min", held, self.out.number(max(n - 1, 0), kind))
+        held = self.out.op("Min", held, self.out.cast(self.out.index(last), kind))
         return self.out.op("GatherElements", source, held, axis=node.attribute)
 
     def _scatter(self, node: Node, base: str, index: str, values: str) -> str:
@@ -144,26 +162,30 @@ class _Export:
         n, rest = shape[dim], [1 if d == dim else size for d, size in enumerate(shape)]
         blank = out.expand(out.number(0, node.dtype), rest)
         longer = out.op("Concat", base, blank, axis=dim)
+        end = out.cast(out.index(n), kind)
         low = out.op("Less", index, out.number(0, kind))
-        high = out.op("Less", out.number(n - 1, kind), index)
-        held = out.op("Where", out.op("Or", low, high), out.number(n, kind), index)
+        high = out.op("Not", out.op("Less", index, end))
+        held = out.op("Where", out.op("Or", low, high), end, index)
         found = out.op("ScatterElements", longer, held, values, axis=dim,
                        reduction=SCATTERED[node.attribute.mode])  # fmt: skip
-        ends = [out.constant(np.array([v], np.int64)) for v in (0, n, dim)]
+        ends = [out.vector([v]) for v in (0, n, dim)]
         return out.op("Slice", found, *ends)
 
     def model(self) -> onnx.ModelProto:
         graph = self.out.graph
         graph.name = "luminal"
-        for tensor in self.graph.outputs:
-            name = self.graph.output_names[tensor.node]
-            graph.node.append(helper.make_node("Identity", [self.names[tensor.node]], [name]))
-            info = helper.make_tensor_value_info(
-                name, kinds.OURS[tensor.dtype], sizes_of(tensor.node)
-            )
-            graph.output.append(info)
+        for name, node in self.results:
+            graph.node.append(helper.make_node("Identity", [self.names[node]], [name]))
+            graph.output.append(_info(name, node))
+        self.out.prune()
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="luminal")
         model.ir_version = 8
         onnx.checker.check_model(model)
         return model
+
+
+def _info(name: str, node: Node) -> onnx.ValueInfoProto:
+    """Sizes of run time by their names, or as text."""
+    sizes = [n if isinstance(n, int) else str(n) for n in sizes_of(node)]
+    return helper.make_tensor_value_info(name, kinds.OURS[node.dtype], sizes)

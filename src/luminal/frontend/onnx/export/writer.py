@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from onnx import GraphProto, helper, numpy_helper
 
+from ....errors import Unsupported
 from ....graph.dtype import DType, boolean
+from ....graph.index import Atom, Floor, Index
 from .. import kinds
 
+Size: TypeAlias = "int | Index"
 OPSET = 18  # reductions with axes as operands, bits of integers
 
 
@@ -19,6 +22,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.graph = GraphProto()
+        self.sizes: dict[str, str] = {}  # of run time: numbers
         self._made: dict[Any, str] = {}
         self._count = 0
 
@@ -51,6 +55,18 @@ class Writer:
             self._made[key] = output
         return self._made[key]
 
+    def prune(self) -> None:
+        """Drop what no output needs: factors of sums that became one operator."""
+        needed, nodes = {output.name for output in self.graph.output}, []
+        for node in reversed(self.graph.node):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                nodes.append(node)
+        weights = [t for t in self.graph.initializer if t.name in needed]
+        for held, left in ((self.graph.node, nodes[::-1]), (self.graph.initializer, weights)):
+            del held[:]
+            held.extend(left)
+
     # ---- small parts
 
     def where(self, condition: str, x: str, y: str, dtype: DType) -> str:
@@ -63,11 +79,55 @@ class Writer:
     def cast(self, x: str, dtype: DType) -> str:
         return self.op("Cast", x, to=kinds.OURS[dtype])
 
-    def reshape(self, x: str, shape: Sequence[int]) -> str:
-        return self.op("Reshape", x, self.constant(np.array(shape, np.int64)), allowzero=1)
+    def reshape(self, x: str, shape: Sequence[Size]) -> str:
+        if sum(isinstance(n, Index) for n in shape) == 1:  # what is left over
+            shape = [-1 if isinstance(n, Index) else n for n in shape]
+        return self.op("Reshape", x, self.vector(shape), allowzero=1)
 
-    def expand(self, x: str, shape: Sequence[int]) -> str:
-        return self.op("Expand", x, self.constant(np.array(shape, np.int64)))
+    def expand(self, x: str, shape: Sequence[Size]) -> str:
+        return self.op("Expand", x, self.vector(shape))
 
     def transpose(self, x: str, order: Sequence[int]) -> str:
         return x if list(order) == sorted(order) else self.op("Transpose", x, perm=list(order))
+
+    # ---- sizes of run time
+
+    def tell(self, name: str, value: str, factor: int, rest: int) -> None:
+        """The size of this name, times a factor and with some more, is the value."""
+        value = self.op("Sub", value, self.constant(rest)) if rest else value
+        self.sizes[name] = self.op("Div", value, self.constant(factor)) if factor > 1 else value
+
+    def vector(self, sizes: Sequence[Size]) -> str:
+        """Sizes in a row."""
+        if not any(isinstance(n, Index) for n in sizes):
+            return self.constant(np.array(sizes, np.int64))
+        one = self.constant([1])
+        parts = [self.op("Reshape", self.index(n), one) if isinstance(n, Index)
+                 else self.constant([n]) for n in sizes]  # fmt: skip
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+
+    def index(self, index: Size, places: Mapping[str, str] | None = None) -> str:
+        """The i64 value of an index, at the places of its other variables. Raises Unsupported for
+        a size that nothing tells."""
+        total = None
+        for atoms, factor in Index.of(index).terms:
+            values = [self._atom(atom, places or {}) for atom in atoms]
+            if factor != 1 or not values:
+                values.append(self.constant(factor))
+            part, *more = values
+            for value in more:
+                part = self.op("Mul", part, value)
+            total = part if total is None else self.op("Add", total, part)
+        return self.constant(0) if total is None else total
+
+    def _atom(self, atom: Atom, places: Mapping[str, str]) -> str:
+        if isinstance(atom, str):
+            found = places.get(atom) or self.sizes.get(atom)
+            if found is None:
+                raise Unsupported(f"export of the size {atom!r}, which no input's shape tells")
+            return found
+        if isinstance(atom, Floor):
+            x, by = self.index(atom.numerator, places), self.index(atom.divisor, places)
+            return self.op("Div", self.op("Sub", x, self.op("Mod", x, by)), by)
+        both = self.index(atom.first, places), self.index(atom.second, places)
+        return self.op(atom.kind.capitalize(), *both)
