@@ -75,7 +75,7 @@ def _viewed(
         x = out.op("Pad", x, ends, out.number(0, node.dtype))
         source = tuple(n + 1 for n in source)
     if not view.conditions and _same_order(graph, view, source, shape):
-        return out.reshape(x, shape)
+        return x if source == shape else out.reshape(x, shape)
     found, dims = _gathered(out, x, view, source, shape)
     order = sorted(range(len(dims)), key=lambda k: dims[k])
     found = out.transpose(found, order)
