@@ -38,6 +38,12 @@ MODEL_OPTIONS = [
         help="Keys and values of earlier tokens. Default: f16 where weights are narrow too.",
     ),
     click.option("--lora", default=None, metavar="DIR", help="An adapter to merge in."),
+    click.option(
+        "--mmproj",
+        default=None,
+        metavar="FILE",
+        help="The eyes of a .gguf MODEL (default: mmproj-*.gguf beside it).",
+    ),
 ]
 LOADING = [
     *MODEL_OPTIONS,
@@ -100,8 +106,8 @@ def split_options(
     """Options of `LLM`, and those of `Sampling`."""
     if options["repetition_penalty"] is None:
         options["repetition_penalty"] = REPETITION if model is None else 1.0
-    names = ("quant", "precision", "context", "kv", "lora", "draft", "threads", "device",
-             "search")  # fmt: skip
+    names = ("quant", "precision", "context", "kv", "lora", "mmproj", "draft", "threads",
+             "device", "search")  # fmt: skip
     loading = {n: options[n] for n in names if options[n] is not None}
     return loading, {n: v for n, v in options.items() if n not in names}
 

@@ -61,6 +61,8 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
 @click.option("--keep-prefixes", "prefixes", is_flag=True,
               help="Keep beginnings of prompts on disk when the server stops.")  # fmt: skip
 @click.option("--lora", default=None, metavar="DIR", help="An adapter to merge into the weights.")
+@click.option("--mmproj", default=None, metavar="FILE",
+              help="The eyes of a .gguf MODEL (default: mmproj-*.gguf beside it).")  # fmt: skip
 @click.option("--adapter", "adapters", multiple=True, metavar="[NAME=]DIR",
               help="An adapter that clients ask for by its name; repeatable.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")

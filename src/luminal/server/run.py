@@ -38,7 +38,8 @@ class Options:
     """name: of the model for clients (None: the last part of its path). batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; device: of all models. kv: how the cache keeps numbers ("f32", "f16" or
-    "int8"; None: as for `LLM`). precision, speculate, draft, lora, prefixes: as for `Engine`.
+    "int8"; None: as for `LLM`). precision, speculate, draft, lora, mmproj, prefixes: as for
+    `Engine`.
     adapters: NAME=DIR or DIR, as for `Engine`: under its name the model has the adapter. hosts,
     origins: as for `Guard`.
     embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
@@ -63,6 +64,7 @@ class Options:
     speculate: int = 0
     draft: str | None = None
     lora: str | None = None
+    mmproj: str | None = None
     adapters: tuple[str, ...] = ()
     prefixes: bool = False
     hosts: tuple[str, ...] = ()
@@ -89,9 +91,9 @@ def build(
     others = [each for each in others if Path(each) not in texts]
     names = [_name(each) for each in (model, *others)]
     adapters = [_adapter(each)[0] for each in options.adapters]
-    own = (options.name, options.lora, options.draft)
+    own = (options.name, options.lora, options.mmproj, options.draft)
     if others and (adapters or any(given is not None for given in own)):
-        raise InputError("name, lora, draft and adapters are of one model, not of several")
+        raise InputError("name, lora, mmproj, draft and adapters are of one model, not of several")
     every = [options.name or names[0], *names[1:], *adapters, *(each.name for each in texts)]
     if len(set(every)) < len(every):
         raise InputError(f"models of the same name: {', '.join(every)}")
@@ -146,7 +148,7 @@ def _load(model: str | None, options: Options) -> Engine:
         threads=options.threads, batch=options.batch, chunk=options.chunk, cache=options.cache,
         queue=options.queue, kv=options.kv, precision=options.precision,
         speculate=options.speculate, draft=options.draft, lora=options.lora,
-        prefixes=options.prefixes,
+        prefixes=options.prefixes, mmproj=options.mmproj,
         adapters=[_adapter(each)[1] for each in options.adapters],
         device=options.device, texts=True,
     )  # fmt: skip

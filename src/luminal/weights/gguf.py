@@ -167,9 +167,11 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def gguf_file(path: Path) -> Path | None:
-    """A file of GGUF, by its name or its first bytes; the only one of a folder without a config."""
+    """A file of GGUF, by its name or its first bytes; the only one of a folder without a config,
+    but for those of eyes (mmproj)."""
     if path.is_dir():
         found = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
+        found = [file for file in found if "mmproj" not in file.name] or found
         if len(found) > 1:
             names = ", ".join(file.name for file in found)
             raise WeightsError(f"{path}: which of {names}? Name the file")

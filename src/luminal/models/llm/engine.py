@@ -102,6 +102,7 @@ class Engine:
         queue: int | None = None, kv: str | None = None, speculate: int = 0,
         lora: str | Path | None = None, prefixes: bool = False,
         adapters: Ordered[str | Path] = (), draft: str | Path | None = None, texts: bool = False,
+        mmproj: str | Path | None = None,
         **options: Any,
     ) -> Engine:  # fmt: skip
         """As `LLM`; batch: replies made at once; chunk: tokens computed at once; cache: tokens that
@@ -112,7 +113,8 @@ class Engine:
         tokenizer. options: of `Graph.compile`. Raises as
         `LLM`."""
         device = options.get("device", "auto")
-        found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters, device)
+        found = load(path_or_id, quant, context, cache, kv, precision, lora, adapters, device,
+                     mmproj)  # fmt: skip
         if texts and isinstance(found.text, LuminalError):
             raise found.text
         small = drafts = None

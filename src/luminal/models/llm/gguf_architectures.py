@@ -85,7 +85,9 @@ ARCHITECTURES = {
     "qwen2moe": Architecture("qwen2_moe", {
         "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     }, {"norm_topk_prob": False}, more=_biased("qkv_bias")),
+    "qwen2vl": Architecture("qwen2_vl_text"),
     "qwen3": Architecture("qwen3"),
+    "qwen3vl": Architecture("qwen3_vl_text", woven=True),
     "qwen3moe": Architecture("qwen3_moe"),
     "gemma": Architecture("gemma"),
     "gemma2": Architecture("gemma2"),

@@ -69,6 +69,7 @@ CHANGES: dict[str, Change] = {  # the dimensions of 1 that files leave out
     "mlp.shared_expert_gate.weight": lambda x, config: x.reshape(1, -1),
     "mixer.conv.weight": lambda x, config: x.reshape(len(x), 1, -1),
 }
+SECTIONS = "rope.dimension_sections"  # pairs that turn with a time, a row, a column
 BEFORE_MLP = {"post_attention_norm": "post_attention_layernorm"}
 
 GRANITE = {
@@ -87,7 +88,8 @@ class Architecture:
     OUTSIDE and BARE. cuts: tensors, without layer and ending, that are several of ours, under names
     below the layer. changes: what becomes of the numbers of ours, by the ends of names. lost: which
     of ours the model has not. upper: parts of the second of the two layers that one of the file is;
-    none: it is one. normed: tokens have a norm of their own."""
+    none: it is one. normed: tokens have a norm of their own. woven: pairs that turn with a time, a
+    row and a column stand in turns."""
 
     family: str
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Architecture:
     lost: Callable[[str, DecoderConfig], bool] = lambda name, config: False
     upper: tuple[str, ...] = ()
     normed: bool = False
+    woven: bool = False
 
     def fitting(self, file: GGUF) -> Architecture:
         """As it is in this file."""
@@ -143,6 +146,13 @@ class Architecture:
         """Of one of our tensors."""
         known = {**CHANGES, **self.changes}
         return next((known[end] for end in known if name.endswith(f".{end}")), None)
+
+    def sections(self, counts: Any) -> Values | None:
+        """The scaling of positions with a time, a row and a column, if there are any."""
+        if not isinstance(counts, np.ndarray):
+            return None
+        return {"rope_type": "default", "mrope_section": counts[:3].tolist(),
+                "mrope_interleaved": self.woven}  # fmt: skip
 
     def _kinds(self, given: Fields) -> Values:
         """Which layers have a window."""

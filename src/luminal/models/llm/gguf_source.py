@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,13 +20,18 @@ from .families import FAMILIES
 from .families.gpt2 import NAMES as GPT2_NAMES
 from .families.rwkv import normed_rows
 from .gguf_architectures import ARCHITECTURES
-from .gguf_names import BARE, FIELDS, OUTSIDE, PARTS, Architecture, partial_names
+from .gguf_names import BARE, FIELDS, OUTSIDE, PARTS, SECTIONS, Architecture, partial_names
 from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
-from .pictures import Pictures
+from .pictures import pictures_for
 from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer
 from .weights import Deferred, Maker
 
+if TYPE_CHECKING:
+    from ..vision.projector import Projector
+
+EYES = "clip"  # the architecture of files with towers for pictures
+BLIND = ": no mmproj file that fits lies beside it, and none is named"
 QUERY_WIDTH = 256  # a Gemma with narrower heads (27B) scales queries by width / heads; no field
 ENDS = frozenset((  # of a turn or a text, in vocabularies whose metadata does not name them all
     "<|end|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>",
@@ -45,27 +50,45 @@ FREQUENCIES, LONG, SHORT = (
 
 
 class GGUFSource:
-    """A GGUF file of one of the ARCHITECTURES."""
-
-    pictures: Pictures | None = None  # towers lie in other files
+    """A GGUF file of one of the ARCHITECTURES. mmproj: the file with its eyes; None: what lies
+    beside it under such a name."""
 
     lora: Adapter | None = None  # under our names
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mmproj: Path | None = None) -> None:
         self.file = GGUF(path)
         self.given = Fields(self.file.metadata, str(path))
         self.architecture = self.given.text("general.architecture")
         if self.architecture not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
             name = self.architecture
+            if name == EYES:
+                raise Unsupported(f"{path}: the eyes of a model, not a model: name its other file")
             raise Unsupported(f"{path}: unknown architecture {name!r}; there are {known}")
         self._own = ARCHITECTURES[self.architecture].fitting(self.file)
         self._partial = partial_names(self.file)
         self.config = self._config()
+        self._eyes = self._projector(mmproj)
+        if self._eyes is not None:
+            self._eyes.check(self.config)
+            deep, together = self._eyes.deep, self._eyes.together
+            self.config = replace(self.config, pictures=True, deep=deep, together=together)
+        self.pictures = pictures_for(path, self.config) if self.config.pictures else None
+
+    def _projector(self, mmproj: Path | None) -> Projector | None:
+        if mmproj is None and not any(self.file.path.parent.glob("*mmproj*.gguf")):
+            return None
+        from ..vision.projector import Projector, projector_beside
+
+        mmproj = mmproj or projector_beside(self.file.path, self.config.width)
+        return None if mmproj is None else Projector(mmproj)
 
     def tokenizer(self) -> Tokenizer:
         made = gguf_tokenizer(self.file)
         self.file.release()
+        if self._eyes is not None and self.pictures is not None:
+            made.sight = self._eyes.sight(made, self.pictures)
+        made.blind += BLIND
         return made
 
     # ---- config
@@ -128,7 +151,7 @@ class GGUFSource:
             }
         kind = given.text(f"{prefix}.type", "none")
         if kind == "none":
-            return None
+            return self._own.sections(given.values.get(f"{self.architecture}.{SECTIONS}"))
         if kind not in ("linear", "yarn"):
             raise Unsupported(f"{self.file.path}: rope scaling {kind!r} in a GGUF file")
         betas = {n: given.number_if(f"{prefix}.yarn_{n}") for n in ("beta_fast", "beta_slow")}

@@ -60,8 +60,9 @@ class LLM:
     "int8", which moves logits by about 1% of their size; or "fp8" (E4M3), by about 5%. lora: a
     folder or a name on the hub with an adapter of `peft`, or a GGUF file of one, which is merged
     into the weights. draft: a smaller model with the same tokens, which makes the guesses of
-    `speculate` (4 if none are asked for). search, seed, database: as in `Graph.compile`. Raises
-    WeightsError, Unsupported or InputError before anything is run.
+    `speculate` (4 if none are asked for). mmproj: the GGUF file with the eyes of a GGUF model;
+    None: one that lies beside it, mmproj-*.gguf. search, seed, database: as in `Graph.compile`.
+    Raises WeightsError, Unsupported or InputError before anything is run.
 
     There is one cache. Tokens that a prompt has in common with what it holds are not computed
     again; replies made at the same time are right, but compute their conversations anew in turns.
@@ -79,9 +80,11 @@ class LLM:
         device: str = "auto", progress: bool | None = None, kv: str | None = None,
         seed: int = 0, database: str | Path | bool | None = None,
         lora: str | Path | None = None, draft: str | Path | None = None,
+        mmproj: str | Path | None = None,
     ) -> None:  # fmt: skip
         found = load(
-            path_or_id, quant, context, kv=kv, precision=precision, lora=lora, device=device
+            path_or_id, quant, context, kv=kv, precision=precision, lora=lora, device=device,
+            mmproj=mmproj,
         )  # fmt: skip
         self.config: DecoderConfig = found.config
         self.context = found.context
@@ -109,6 +112,7 @@ class LLM:
             batch=BATCH,
             kv=found.kv,
             lora=lora,
+            mmproj=mmproj,
             **options,
         )
 

@@ -64,15 +64,16 @@ def load(
     path_or_id: str | Path | None, quant: str | None = None, context: int | None = None,
     positions: int | None = None, kv: str | None = None, precision: str | None = None,
     lora: str | Path | None = None, adapters: Sequence[str | Path] = (), device: str = "auto",
+    mmproj: str | Path | None = None,
 ) -> Loaded:  # fmt: skip
-    """path_or_id, quant, context, kv, precision, lora, device: as for `LLM`. positions: how many
-    the cache holds, if not one context. adapters: like lora, not merged but side by side
+    """path_or_id, quant, context, kv, precision, lora, device, mmproj: as for `LLM`. positions: how
+    many the cache holds, if not one context. adapters: like lora, not merged but side by side
     (`beside`). Raises WeightsError, Unsupported or InputError."""
     if quant is not None and quant not in QUANTS:
         raise Unsupported(f"quant={quant!r}; there are {', '.join(QUANTS)}")
     precision = precision or usual_precision(path_or_id, device)
     path = located(path_or_id)
-    source = open_source(path, None if lora is None else locate(lora))
+    source = open_source(path, *(None if f is None else locate(f) for f in (lora, mmproj)))
     tokens = _context(context, source.config)
     state, storage = source.load(None if quant is None else QUANTS[quant])
     check_shapes(source.config, state.shapes, str(path))

@@ -127,12 +127,14 @@ def _makers(path: str, value: Packed) -> dict[str, Maker]:
     return cast(dict[str, Maker], block_makers(path, value.kind, fields))
 
 
-def open_source(path: Path, lora: Path | None = None) -> Source:
-    """The checkpoint at a path. lora: an adapter's folder or GGUF file. Raises WeightsError or
-    Unsupported."""
+def open_source(path: Path, lora: Path | None = None, mmproj: Path | None = None) -> Source:
+    """The checkpoint at a path. lora: an adapter's folder or GGUF file. mmproj: the eyes of a GGUF
+    file. Raises WeightsError or Unsupported."""
     source: DirectorySource | GGUFSource
     if (file := gguf_file(path)) is not None:
-        source = GGUFSource(file)
+        source = GGUFSource(file, mmproj)
+    elif mmproj is not None:
+        raise WeightsError(f"{mmproj}: an mmproj file is for a model in a GGUF file")
     elif path.is_dir():
         source = DirectorySource(path)
     else:

@@ -24,6 +24,7 @@ class Tokenizer:
         self.raw = raw
         self.templates = templates or Templates({}, {})
         self.sight: Any = None  # of a model that sees: `vision.sight.Sight`
+        self.blind = "this model sees no pictures"
 
     @property
     def template(self) -> str | None:
@@ -93,7 +94,7 @@ class Tokenizer:
         said = (each.get("content") for each in messages if isinstance(each, Mapping))
         parts = (part for each in said if isinstance(each, list) for part in each)
         if any(isinstance(p, Mapping) and p.get("type") in ("image", "image_url") for p in parts):
-            raise InputError("this model sees no pictures")
+            raise InputError(self.blind)
         text = self.render(messages, tools, **options)
         return text, self.encode(text, special=False)
 

@@ -38,7 +38,8 @@ class GemmaSight(SquareSight):
     """The whole picture as a square."""
 
     mean, std, place = HALF, HALF, "<start_of_image>"
-    token_text, end = "<image_soft_token>", "<end_of_image>"
+    row, end = "<image_soft_token>", "<end_of_image>"
+    around = "", ""
     renames = Llava.renames
 
     @property
@@ -53,4 +54,4 @@ class GemmaSight(SquareSight):
         return [image.resize((self.size, self.size), pillow().Resampling.BILINEAR)]
 
     def places(self, image: Any) -> str:
-        return f"\n\n{self.place}{self.token_text * self.tokens}{self.end}\n\n"
+        return f"\n\n{self.place}{self.row * self.tokens}{self.end}\n\n"

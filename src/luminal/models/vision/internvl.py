@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ... import nn, ops
@@ -17,7 +16,7 @@ from ...weights.fields import Fields
 from ..llm.pictures import Pictures
 from .images import pillow
 from .layers import MLP
-from .sight import CLIP_MEAN, CLIP_STD, SquareSight
+from .sight import CLIP_MEAN, CLIP_STD, Eyes, SquareSight
 from .towers import TowerConfig
 
 PLACE, START, END = "<IMG_CONTEXT>", "<img>", "</img>"
@@ -111,16 +110,19 @@ class InternSight(SquareSight):
         (r"^embeddings\.(patch_embeddings\.)?", ""),
     )  # fmt: skip
 
-    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
-        super().__init__(directory, given, pictures)
+    row = PLACE
+
+    def __init__(self, eyes: Eyes, pictures: Pictures) -> None:
+        super().__init__(eyes, pictures)
+        given, where = self.given, self.given.where
         tower = given.fields("vision_config")
         if given.text("vision_feature_select_strategy", "default") != "default":
-            raise Unsupported(f"{directory}: rows of the class token")
+            raise Unsupported(f"{where}: rows of the class token")
         if not tower.flag("use_absolute_position_embeddings", True):
-            raise Unsupported(f"{directory}: a tower without positions")
+            raise Unsupported(f"{where}: a tower without positions")
         size = self.processor.fields("size").count("height", self.size)
         if size != self.size or self.tower.side % factor_of(given):
-            raise Unsupported(f"{directory}: squares of {size} for a tower of {self.size}")
+            raise Unsupported(f"{where}: squares of {size} for a tower of {self.size}")
 
     def net(self, graph: Graph) -> nn.Module:
         return InternNet(graph, self.tower, self.pictures.width, self.given)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,12 @@ import numpy as np
 from ... import nn
 from ...errors import InputError
 from ...graph import Graph, Tensor
-from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ..llm.families.moondream import SIDE
 from ..llm.pictures import Pictures
 from .images import normal, pillow
 from .layers import MLP, renamed
-from .sight import HALF, PLACE, SquareSight, compiled
+from .sight import HALF, PLACE, Eyes, SquareSight, compiled
 from .towers import Tower, TowerConfig
 
 NAMES = (  # of both ways in which it was published
@@ -83,7 +81,8 @@ class MoondreamSight(SquareSight):
 
     mean, std, templated = HALF, HALF, False
 
-    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
+    def __init__(self, eyes: Eyes, pictures: Pictures) -> None:
+        given = eyes.given
         own = given.fields("config")
         vision, self._spoken = own.fields("vision"), own.fields("tokenizer")
         self.most, self.margin = vision.count("max_crops", 12), vision.count("overlap_margin", 4, 0)
@@ -99,7 +98,7 @@ class MoondreamSight(SquareSight):
             "num_channels": vision.count("in_channels", 3),
         }  # fmt: skip
         known = {"vision_config": tower, "image_token_id": pictures.vocabulary}
-        super().__init__(directory, Fields(known, given.where), pictures)
+        super().__init__(replace(eyes, given=Fields(known, given.where)), pictures)
         self._joint: Any = None
         self._form = OLD
 
@@ -153,7 +152,7 @@ class MoondreamSight(SquareSight):
         program, into, out = self._joined()
         program[into] = np.concatenate([whole, seen.reshape(whole.shape)], 1)
         program.run()
-        tensors = read_tensors(self.directory).items()
+        tensors = self.tensors().items()
         table = next(value for name, value in tensors if re.search(TABLE, name))
         begin = np.asarray(table[self._form.begin], np.float32)[None]
         return np.concatenate([begin, np.array(program[out])]), None
@@ -194,7 +193,7 @@ class MoondreamSight(SquareSight):
         return Encoder(graph, self.tower)
 
     def state(self) -> dict[str, np.ndarray]:
-        state = renamed(read_tensors(self.directory), NAMES, r"(model\.)?(text|region).*")
+        state = renamed(self.tensors(), NAMES, r"(model\.)?(text|region).*")
         tower, patch = self.tower, "embeddings.patch_embedding.weight"
         shape = tower.hidden_size, tower.num_channels, tower.patch_size, tower.patch_size
         state[patch] = np.asarray(state[patch]).reshape(shape)
@@ -236,9 +235,9 @@ def _together(parts: np.ndarray, margin: int) -> np.ndarray:
     for y in range(rows):
         for x in range(columns):
             top, left = margin * (y > 0), margin * (x > 0)
-            whole[y * step + top : y * step + side, x * step + left : x * step + side] = (
-                parts[y, x, top:, left:]
-            )
+            whole[y * step + top : y * step + side, x * step + left : x * step + side] = parts[
+                y, x, top:, left:
+            ]
     return whole
 
 

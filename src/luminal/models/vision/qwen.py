@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,12 @@ from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...nn.activation import BY_NAME, activation_of
 from ...nn.attention import merged, unpacked
-from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ..llm.pictures import Pictures
 from .images import normal, pillow
 from .layers import renamed
 from .named import Activation, Named
-from .sight import CLIP_MEAN, CLIP_STD, Sight
+from .sight import CLIP_MEAN, CLIP_STD, Eyes, Sight
 
 RENAMES = (
     (r"^(model\.)?visual\.", ""),
@@ -212,10 +210,11 @@ class QwenSight(Sight):
     and a largest number of pixels."""
 
     mean, std, place = CLIP_MEAN, CLIP_STD, "<|image_pad|>"
+    row, around = place, ("<|vision_start|>", "<|vision_end|>")
 
-    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
-        super().__init__(directory, given, pictures)
-        self.eye = Eye.read(given.fields("vision_config"))
+    def __init__(self, eyes: Eyes, pictures: Pictures) -> None:
+        super().__init__(eyes, pictures)
+        self.eye = Eye.read(self.given.fields("vision_config"))
         self._program: Any = None
 
     def wanted(self, size: tuple[int, int]) -> tuple[int, int]:
@@ -272,7 +271,7 @@ class QwenSight(Sight):
 
     def _compiled(self) -> tuple[Any, Inputs, np.ndarray | None, Tensor]:
         graph, eye = Graph(), self.eye
-        state = renamed(read_tensors(self.directory), RENAMES)
+        state = renamed(self.tensors(), RENAMES)
         w = Named(graph, state)
         count = graph.dim("windows", 1, MOST_WINDOWS, hint=min(16, MOST_WINDOWS))
         kernel = w["patch_embed"]["proj"].array()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,9 @@ from ... import nn
 from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...nn.activation import activation_of
-from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
 from ..llm.pictures import Pictures
-from .images import Source, middle, normal, pillow, processor, read_image, to_array
+from .images import Source, middle, normal, pillow, read_image, to_array
 from .layers import renamed
 from .towers import Tower, TowerConfig
 
@@ -50,23 +49,35 @@ def _source(part: Mapping[str, Any]) -> Source:
     return found
 
 
+@dataclass(frozen=True)
+class Eyes:
+    """What a checkpoint has of eyes. given: a config.json, or what stands for it; processor: of
+    pictures; tensors: those of the net, among others."""
+
+    given: Fields
+    processor: Fields
+    tensors: Callable[[], Mapping[str, Any]]
+
+
 class Sight(ABC):
-    """The eyes of a model. directory: its folder; given: its config.json; pictures: where rows of
-    pictures are held. The net is compiled when the first picture comes."""
+    """The eyes of a model. pictures: where rows of pictures are held. The net is compiled when the
+    first picture comes."""
 
     mean: Sequence[float]
     std: Sequence[float]
     place = PLACE
+    around = "", "\n"  # a picture, where a template knows of none
+    row = PLACE  # the text of a row's token
     templated = True  # conversations are put as a chat template says
 
-    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
-        self.directory, self.given, self.pictures = directory, given, pictures
-        own = processor(directory)
-        self.mean = own.numbers_or("image_mean", self.mean, 3)
-        self.std = own.numbers_or("image_std", self.std, 3)
-        self.processor = own
+    def __init__(self, eyes: Eyes, pictures: Pictures) -> None:
+        self.given, self.processor, self.pictures = eyes.given, eyes.processor, pictures
+        self.tensors = eyes.tensors
+        self.mean = self.processor.numbers_or("image_mean", self.mean, 3)
+        self.std = self.processor.numbers_or("image_std", self.std, 3)
         names = ("image_token_id", "image_token_index")
-        self.token = given.count(next((n for n in names if given.has(n)), names[0]), low=0)
+        known = next((name for name in names if self.given.has(name)), None)
+        self.token = None if known is None else self.given.count(known, low=0)
 
     def conversation(
         self, text: Any, messages: Sequence[Mapping[str, Any]], render: Any
@@ -74,24 +85,42 @@ class Sight(ABC):
         """(the text, the token ids) of a conversation with pictures. text: its tokenizer; render:
         makes a text of messages. Raises InputError."""
         images = self.images(messages)
-        said = render([_plain(message, self.place) for message in messages])
+        said = self._said(messages, len(images), render)
         parts = said.split(self.place)
-        if len(parts) - 1 != len(images):
-            raise InputError(
-                f"the chat template has {len(parts) - 1} places for {len(images)} pictures"
-            )
         ids: list[int] = []
         for image in images:
             ids += self.see(image)
         whole = parts[0]
         for image, after in zip(images, parts[1:]):
             whole += self.places(image) + after
-        seen = iter(ids)
-        made = [next(seen, -1) if token == self.token else token
-                for token in text.encode(whole, special=False)]  # fmt: skip
+        return said, self._tokens(text, whole, ids)
+
+    def _said(self, messages: Sequence[Mapping[str, Any]], count: int, render: Any) -> str:
+        """The text with a place for each of `count` pictures: where the template puts them, or
+        before the words of their message, where it knows only words. Raises InputError."""
+        plain = [_plain(message, self.place) for message in messages]
+        if not _knows_parts(render):
+            begin, end = self.around
+            plain = [_worded(message, f"{begin}{self.place}{end}") for message in plain]
+        said = str(render(plain))
+        if (places := said.count(self.place)) != count:
+            raise InputError(f"the chat template has {places} places for {count} pictures")
+        return said
+
+    def _tokens(self, text: Any, whole: str, rows: Sequence[int]) -> list[int]:
+        """A text's tokens, these ids in the places of rows; where the vocabulary has no token for
+        a row, what stands between is encoded part by part. Raises InputError."""
+        seen = iter(rows)
+        if self.token is None:
+            first, *parts = (text.encode(part, special=False) if part else []
+                             for part in whole.split(self.row))  # fmt: skip
+            made = [*first, *(token for part in parts for token in (next(seen, -1), *part))]
+        else:
+            made = [next(seen, -1) if token == self.token else token
+                    for token in text.encode(whole, special=False)]  # fmt: skip
         if -1 in made or next(seen, None) is not None:
-            raise InputError(f"the text has not as many tokens {self.token} as pictures have rows")
-        return said, made
+            raise InputError(f"the text has not as many tokens {self.row} as pictures have rows")
+        return made
 
     def images(self, messages: Sequence[Mapping[str, Any]]) -> list[Any]:
         """The pictures of a conversation, in order. Raises InputError."""
@@ -121,9 +150,9 @@ class SquareSight(Sight):
 
     size: int  # of the square that the tower sees
 
-    def __init__(self, directory: Path, given: Fields, pictures: Pictures) -> None:
-        super().__init__(directory, given, pictures)
-        self.tower = TowerConfig.read(given.fields("vision_config"))
+    def __init__(self, eyes: Eyes, pictures: Pictures) -> None:
+        super().__init__(eyes, pictures)
+        self.tower = TowerConfig.read(self.given.fields("vision_config"))
         self.size = self.tower.image_size
         self._program: Any = None
 
@@ -155,7 +184,7 @@ class SquareSight(Sight):
 
     def state(self) -> dict[str, Any]:
         """The tensors of the net, among others."""
-        return renamed(read_tensors(self.directory), self.renames)
+        return renamed(self.tensors(), self.renames)
 
     @abstractmethod
     def net(self, graph: Graph) -> nn.Module:
@@ -191,6 +220,24 @@ def _plain(message: Mapping[str, Any], place: str) -> dict[str, Any]:
              {"type": "text", "text": str(part.get("text", "")).replace(place, "")}
              for part in content if isinstance(part, Mapping)]  # fmt: skip
     return {**message, "content": parts}
+
+
+def _knows_parts(render: Any) -> bool:
+    """Whether a chat template takes messages of several parts: shows their words, nothing else."""
+    asked = [{"role": "user", "content": [{"type": "text", "text": "words"}]}]
+    try:
+        said = render(asked)
+    except InputError:
+        return False
+    return "words" in said and "'text'" not in said
+
+
+def _worded(message: Mapping[str, Any], picture: str) -> dict[str, Any]:
+    """A plain message as one text, with this in the place of a picture."""
+    parts = message.get("content")
+    if not isinstance(parts, list):
+        return dict(message)
+    return {**message, "content": "".join(part.get("text", picture) for part in parts)}
 
 
 # ---- LLaVA
