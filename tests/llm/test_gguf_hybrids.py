@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from luminal import LLM
+
 from .gguf_files import CODE, Cases, add_fields, check_logits, finish, model_of, names, rounded
 from .rwkv import CONFIG
 
@@ -261,11 +263,16 @@ RWKV = {
 PLAIN = ("ffn_gate_inp", "norm", "conv1d", "altup", "ssm_a", "ssm_d", "lerp", "token_embd_norm")
 
 
-def write(path: Path, architecture: str, given: dict[str, Any], named: Named) -> None:
-    """Matrices in Q8_0; what has such numbers already is the same in them."""
+def write(
+    path: Path, architecture: str, given: dict[str, Any], named: Named,
+    words: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Matrices in Q8_0; what has such numbers already is the same in them. words: metadata of the
+    tokenizer."""
     name = gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]]
     writer = gguf.GGUFWriter(path, name)
     add_fields(writer, {f"{name}.{field}": value for field, value in given.items()})
+    add_fields(writer, words or {})
     for theirs, values in named:
         plain = np.ascontiguousarray(values.numpy(), np.float32)
         if plain.ndim < 2 or plain.shape[-1] % 32 or any(part in theirs for part in PLAIN):
@@ -294,3 +301,21 @@ def test_logits_are_those_of_transformers(
         else:
             write(file, architecture, metadata(model.config), tensors(model, architecture))
     check_logits(file, model)
+
+
+def test_texts_of_rwkv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The World tokenizer, the template that is only named, and "\\n\\n" as the end of a turn."""
+    model, architecture = model_of(CASES, "rwkv7", monkeypatch)
+    tokens = [*(repr(bytes([n]))[2:-1] for n in range(256)), "\\n\\n", "User"]
+    tokens = ["<s>", *tokens, *(f"[PAD{n}]" for n in range(320 - 259))]
+    write(tmp_path / "model.gguf", architecture, RWKV, rwkv(model), {
+        "tokenizer.ggml.model": "rwkv", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3] + [1] * 319, "tokenizer.ggml.eos_token_id": 0,
+        "tokenizer.ggml.eot_token_id": 257, "tokenizer.chat_template": "rwkv-world",
+    })  # fmt: skip
+    llm = LLM(tmp_path / "model.gguf", context=64, threads=1)
+    assert llm.config.end_tokens == (0, 257)
+    ids = llm.ids([{"role": "user", "content": "hé"}])
+    assert ids[0] == 258 and llm.tokenizer.decode(ids) == "User: hé\n\nAssistant:"
+    made = llm.complete("hé", max_tokens=4)
+    assert made.prompt_tokens == 3 and made.text == llm.tokenizer.decode(made.tokens)

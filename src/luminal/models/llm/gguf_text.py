@@ -12,6 +12,7 @@ from ...weights.fields import Fields
 from ...weights.gguf import GGUF, Texts
 from ..sentencepiece import UNIGRAM, Spec, made
 from ..tokenizing import merges_of, refused, spaced, tokenizers
+from ..world import World, unescaped
 from .gguf_splits import SPLITS, UNCUT, WHOLE, WORDS_ALONE
 from .templates import gguf_templates
 from .text import Tokenizer
@@ -53,7 +54,7 @@ def raw_tokenizer(file: GGUF, encoder: bool = False) -> Any:
             _add_both(raw, given, tokens)
         elif kind == "t5":
             _add_end(raw, given, tokens)
-        else:
+        elif kind != "rwkv":
             _add_begin(raw, given, tokens, kind == "llama")
     except BaseException as error:
         raise refused(error, f"{file.path}: not a tokenizer") from None
@@ -205,6 +206,14 @@ def _add_both(raw: Any, given: Fields, tokens: list[str]) -> None:
     )  # fmt: skip
 
 
+def _world(given: Fields, tokens: list[str]) -> World:
+    """RWKV's: the longest token that matches."""
+    kinds = given.counts_or(f"{PREFIX}.token_type", [NORMAL] * len(tokens), len(tokens))
+    special = [number for number, kind in enumerate(kinds) if kind == CONTROL]
+    return World([unescaped(token) for token in tokens], _token(given, "unknown", tokens) or 0,
+                 special)  # fmt: skip
+
+
 KINDS = {"gpt2": _byte_level, "gemma4": _byte_level, "llama": _sentencepiece, "bert": _words,
-         "t5": _unigram}  # fmt: skip
-ADDED = ("t5",)  # with their special tokens
+         "t5": _unigram, "rwkv": _world}  # fmt: skip
+ADDED = ("t5", "rwkv")  # with their special tokens

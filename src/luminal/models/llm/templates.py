@@ -16,6 +16,11 @@ from typing import Any
 from ...errors import InputError, WeightsError, to_install
 from ...weights.fields import read_json
 
+WORLD = (  # of RWKV
+    "{% for message in messages %}{{ message.role | capitalize }}: {{ message.content | trim }}\n\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+BY_NAME = {"rwkv-world": WORLD}  # templates that a file names only
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
 Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
@@ -157,7 +162,7 @@ def gguf_templates(given: Mapping[str, Any], settings: Mapping[str, Any]) -> Tem
     key = "tokenizer.chat_template"
     named = {name.removeprefix(f"{key}."): text for name, text in given.items()
              if name.startswith(f"{key}.") and isinstance(text, str)}  # fmt: skip
-    default = given.get(key)
+    default = BY_NAME.get(str(given.get(key)), given.get(key))
     return Templates(({DEFAULT: default} if isinstance(default, str) else {}) | named, settings)
 
 
