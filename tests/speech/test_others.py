@@ -14,7 +14,7 @@ from transformers import Wav2Vec2FeatureExtractor
 
 from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models.speech import Moonshine, Wav2Vec2, speech_model
-from luminal.models.speech.ear import parts
+from luminal.models.speech.ear import batches, parts
 from luminal.models.speech.transcript import Word
 
 from .checkpoints import moonshine, sound, wav2vec2
@@ -54,6 +54,36 @@ def test_wav2vec2_equals_transformers(name: str) -> None:
             expected = reference(given).logits[0].numpy()
         found = model.logits(samples)
         np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["base", "large"])
+def test_several_sounds_at_once_by_wav2vec2(name: str) -> None:
+    """Logits are those of each alone: what is padded is not seen."""
+    model = hears(name)
+    sounds = [sound(0.05, 1), sound(1.013, 2), sound(0.7, 3)]
+    for samples, found in zip(sounds, model.logits_of(sounds)):
+        expected = model.logits(samples)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_several_sounds_at_once_by_moonshine() -> None:
+    model = hears("moonshine")
+    sounds = [sound(0.06, 1), sound(3.0, 3), sound(1.013, 2)]
+    limits = [20, 7, 20]
+    assert model.tokens_of(sounds, limits) == list(map(model.tokens, sounds, limits))
+
+
+@pytest.mark.parametrize("name", ["moonshine", "base"])
+def test_transcripts_of_several_are_those_of_each(name: str) -> None:
+    """In order, long ones in parts; parts of about the same length are heard together."""
+    model = hears(name)
+    sounds = [sound(2.0, 1), sound(33.0, 2), sound(0.5, 3), sound(1.9, 4), sound(1.8, 5)]
+    together = [0.3, 5.0, 4.9, 4.8, 30.0, 29.0, 28.0, *[1.0] * 9]
+    found = list(batches([round(16000 * seconds) for seconds in together]))
+    assert [len(each) for each in found] == [2, 1, 3, 8, 1, 1]
+    assert sorted(n for each in found for n in each) == list(range(16))
+    assert list(model.transcribe_all(sounds)) == [model.transcribe(each) for each in sounds]
 
 
 def test_letters_become_words_with_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,10 +45,9 @@ def transcribe(
 
         sounds = [read_audio(file) for file in files]  # fails early
         hears = speech_model(model, quant, threads, max(5, options["beams"]), device)
-        for file, samples in zip(files, sounds):
+        for file, found in zip(files, hears.transcribe_all(sounds, **options)):
             if len(files) > 1:
                 click.echo(f"{file}:", err=True)
-            found = hears.transcribe(samples, **options)
             click.echo(shown(found, "json" if as_json else form, timestamps, options["words"]))
             sys.stdout.flush()
 

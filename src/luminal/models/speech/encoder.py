@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ... import nn, ops
 from ...graph import Graph, Tensor
+from ...ops.base import Size
 from ..llm.config import DecoderConfig
 from ..llm.decoder import Layer, Rotary, norm
 from ..llm.projection import projection
@@ -61,6 +62,33 @@ class Memory(nn.Module):
         return [(split(made.k_proj(frames)), split(made.v_proj(frames))) for made in self.layers]
 
 
+class Lengths:
+    """How many frames each recording of a batch has, behind convolutions without padding. counts:
+    (batch,) i64."""
+
+    def __init__(self, counts: Tensor) -> None:
+        self.counts = counts
+
+    def behind(self, kernel: int, stride: int) -> Lengths:
+        return Lengths((self.counts - kernel) // stride + 1)
+
+    def there(self, length: Size) -> Tensor:
+        """(batch, length) bool: which frames are sound."""
+        return self.counts.graph.iota((length,), "i0") < self.counts.unsqueeze(1)
+
+    def norm(self, norm: nn.GroupNorm, x: Tensor) -> Tensor:
+        """The norm of each recording's own frames. x: (batch, channels, length)."""
+        assert norm.weight is not None and norm.bias is not None
+        there = self.there(x.shape[2]).unsqueeze(1).unsqueeze(1)
+        apart = x.unflatten(1, (norm.num_groups, -1))  # (batch, groups, channels of one, length)
+        count = (self.counts * int(apart.shape[2])).cast("f32").reshape((-1, 1, 1, 1))
+        mean = ops.where(there, apart, 0.0).sum((2, 3), keepdim=True) / count
+        off = ops.where(there, apart - mean, 0.0)
+        spread = (off * off).sum((2, 3), keepdim=True) / count
+        found = (off * ops.rsqrt(spread + norm.eps)).flatten(1, 2)
+        return found * norm.weight.unsqueeze(-1) + norm.bias.unsqueeze(-1)
+
+
 class WhisperEncoder(nn.Module):
     """Spectrograms (batch, mels, 2 * frames) -> (batch, frames, width): two convolutions, learned
     positions, layers."""
@@ -86,4 +114,6 @@ def encoder_outputs(memory: list[tuple[Tensor, Tensor]]) -> None:
         values.output(f"values{n}")
 
 
-__all__ = ["Memory", "Stack", "WhisperEncoder", "Whole", "encoder_outputs", "plain_config"]
+__all__ = [
+    "Lengths", "Memory", "Stack", "WhisperEncoder", "Whole", "encoder_outputs", "plain_config",
+]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,12 @@ class SpeechModel(Protocol):
         on_segment: Callable[[Segment], None] | None = None, **more: Any,
     ) -> Transcript:  # fmt: skip
         """See `Whisper.transcribe`."""
+
+    def transcribe_all(
+        self, audios: Sequence[str | Path | bytes | np.ndarray], options: Options | None = None,
+        **more: Any,
+    ) -> Iterator[Transcript]:  # fmt: skip
+        """Of each, in order."""
 
 
 OTHERS: dict[str, Callable[..., SpeechModel]] = {"moonshine": Moonshine, "wav2vec2": Wav2Vec2}

@@ -4,7 +4,9 @@ time that grows with the length of the sound."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 from ... import nn, ops
 from ...errors import WeightsError
 from ...graph import Graph, Tensor
+from ...once import computed_once
 from ...weights import Safetensors
 from ...weights.fields import Fields
 from ..llm.config import DecoderConfig, rope
@@ -21,12 +24,13 @@ from ..llm.storage import Storage
 from ..llm.text import load_tokenizer
 from ..llm.weights import Deferred, give
 from .audio import RATE
-from .ear import PART, Ear, Part
-from .encoder import Memory, Stack, encoder_outputs, plain_config
+from .ear import PART, ROWS, Ear, Part, padded
+from .encoder import Lengths, Memory, Stack, encoder_outputs, plain_config
 from .program import DecoderProgram, Encoding, part_of
 
 TOKENS_A_SECOND = 6.5  # more are no speech, says the model's card
 LONGEST = round(PART * RATE)  # samples
+CONVOLUTIONS = (127, 64), (7, 3), (3, 2)  # kernels and strides
 SHORTEST = 895  # samples of one frame and one more
 RULES = [(re.compile(theirs), ours) for theirs, ours in (
     (r"^model\.", ""), (r"^encoder\.layers\.", "encoder.stack.layers."),
@@ -45,16 +49,26 @@ class MoonshineEncoder(nn.Module):
     def __init__(self, graph: Graph, config: DecoderConfig, storage: Storage) -> None:
         super().__init__()
         width = config.width
-        self.conv1 = nn.Conv1d(graph, 1, width, 127, 64, bias=False)
+        first, second, third = CONVOLUTIONS
+        self.conv1 = nn.Conv1d(graph, 1, width, *first, bias=False)
         self.groupnorm = nn.GroupNorm(graph, 1, width, 1e-5)
-        self.conv2 = nn.Conv1d(graph, width, 2 * width, 7, 3)
-        self.conv3 = nn.Conv1d(graph, 2 * width, width, 3, 2)
+        self.conv2 = nn.Conv1d(graph, width, 2 * width, *second)
+        self.conv3 = nn.Conv1d(graph, 2 * width, width, *third)
         self.stack = Stack(graph, config, storage, LONGEST // 384 + 1)
 
-    def forward(self, samples: Tensor) -> Tensor:
-        x = self.groupnorm(ops.tanh(self.conv1(samples.unsqueeze(1))))
+    def forward(self, samples: Tensor, counts: Tensor | None = None) -> Tensor:
+        """counts: (batch,) i64, the samples of each recording; None: all."""
+        x, seen = ops.tanh(self.conv1(samples.unsqueeze(1))), None
+        if counts is None:
+            x = self.groupnorm(x)
+        else:
+            lengths = Lengths(counts).behind(*CONVOLUTIONS[0])
+            x = lengths.norm(self.groupnorm, x)
+            lengths = lengths.behind(*CONVOLUTIONS[1]).behind(*CONVOLUTIONS[2])
         x = ops.gelu(self.conv3(ops.gelu(self.conv2(x))))
-        return self.stack(x.transpose(1, 2))
+        if counts is not None:
+            seen = lengths.there(x.shape[2])
+        return self.stack(x.transpose(1, 2), seen)
 
 
 def configs(values: Fields) -> tuple[DecoderConfig, DecoderConfig]:
@@ -82,17 +96,20 @@ def configs(values: Fields) -> tuple[DecoderConfig, DecoderConfig]:
     )  # fmt: skip
 
 
-def recorded_encoder(encoder: DecoderConfig, decoder: DecoderConfig) -> Recorded:
-    """Samples (1, samples) of a recording to the keys and values of each layer."""
+def recorded_encoder(encoder: DecoderConfig, decoder: DecoderConfig, rows: int) -> Recorded:
+    """Samples (recordings, samples), of at most `rows` recordings, to the keys and values of each
+    layer; of several `counts` says how many samples each has."""
     graph, storage = Graph(), Storage()
     count = graph.dim("samples", SHORTEST, LONGEST, hint=10 * RATE)
-    samples = graph.tensor((1, count), name="samples")
+    batch = 1 if rows == 1 else graph.dim("recordings", 1, rows, hint=rows)
+    samples = graph.tensor((batch, count), name="samples")
+    counts = [] if rows == 1 else [graph.tensor((batch,), "i64", "counts")]
     with nn.uninitialised():
         model = Encoding(
             MoonshineEncoder(graph, encoder, storage),
             Memory(graph, decoder, encoder.width, storage),
         )
-    encoder_outputs(model(samples))
+    encoder_outputs(model(samples, *counts))
     return Recorded(graph, model, [])
 
 
@@ -110,11 +127,12 @@ class Moonshine(Ear):
         self.end = values.count("eos_token_id", 2, low=0)
         state = self._state(Safetensors(path))
         options |= {"threads": threads, "precision": "f32"}
-        made, self.encoder = compiled(
-            recorded_encoder, {"encoder": encoder, "decoder": self.config}, options
-        )
-        give(self.encoder, made.model, part_of(state, "encoder.", "memory."))
-        self.decoder = DecoderProgram(self.config, state, None, 1, Storage(), **options)
+        self._programs = partial(_programs, encoder, self.config, state, options)
+        self.encoder, self.decoder = self._programs(1)
+
+    @computed_once
+    def _several(self) -> tuple[Any, DecoderProgram]:
+        return self._programs(ROWS)
 
     def _state(self, given: Any) -> Deferred:
         """Under our names; the decoder's up and gate matrices lie below each other."""
@@ -148,6 +166,54 @@ class Moonshine(Ear):
             logits = self.decoder.step(np.array([[token]]))
         return found
 
+    def tokens_of(self, several: Sequence[np.ndarray], limits: Sequence[int]) -> list[list[int]]:
+        """As `tokens`, of several recordings (at most ROWS) at once."""
+        encoder, decoder = self._several
+        counts = [len(samples) for samples in several]
+        encoder["samples"], encoder["counts"] = padded(several), np.array(counts, np.int64)
+        encoder.run()
+        kept = [encoder[f"{what}{n}"] for n in range(self.config.layers)
+                for what in ("keys", "values")]  # fmt: skip
+        decoder.listen(kept, heard=[_frames(count) for count in counts])
+        rows: list[list[int]] = [[] for _ in several]
+        most = [min(limit, self.config.context - 1) for limit in limits]
+        going = [True] * len(rows)
+        logits = decoder.prompt(np.full((len(rows), 1), self.start), [0])
+        while True:
+            best = logits[:, -1].argmax(-1)
+            for n, token in enumerate(best):
+                if going[n] and token != self.end:
+                    rows[n].append(int(token))
+                going[n] = going[n] and token != self.end and len(rows[n]) < most[n]
+            if not any(going):
+                return rows
+            logits = decoder.step(best[:, None])
+
     def hear(self, samples: np.ndarray) -> Part:
-        limit = max(1, round(len(samples) / RATE * TOKENS_A_SECOND))
-        return self.tokenizer.decode(self.tokens(samples, limit)), ()
+        return self.tokenizer.decode(self.tokens(samples, _limit(samples))), ()
+
+    def hear_all(self, several: Sequence[np.ndarray]) -> list[Part]:
+        found = self.tokens_of(several, [_limit(samples) for samples in several])
+        return [(self.tokenizer.decode(tokens), ()) for tokens in found]
+
+
+def _limit(samples: np.ndarray) -> int:
+    return max(1, round(len(samples) / RATE * TOKENS_A_SECOND))
+
+
+def _frames(count: int) -> int:
+    """Of so many samples."""
+    for kernel, stride in CONVOLUTIONS:
+        count = (count - kernel) // stride + 1
+    return count
+
+
+def _programs(
+    encoder: DecoderConfig, decoder: DecoderConfig, state: Deferred, options: dict[str, Any],
+    rows: int,
+) -> tuple[Any, DecoderProgram]:  # fmt: skip
+    """(encoder, decoder) for at most `rows` recordings at once."""
+    given = {"encoder": encoder, "decoder": decoder, "rows": rows}
+    made, program = compiled(recorded_encoder, given, options)
+    give(program, made.model, part_of(state, "encoder.", "memory."))
+    return program, DecoderProgram(decoder, state, None, rows, Storage(), **options)

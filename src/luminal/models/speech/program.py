@@ -31,8 +31,8 @@ class Encoding(nn.Module):
         super().__init__()
         self.encoder, self.memory = encoder, memory
 
-    def forward(self, x: Tensor) -> Memories:
-        return self.memory(self.encoder(x))
+    def forward(self, x: Tensor, *more: Any) -> Memories:
+        return self.memory(self.encoder(x, *more))
 
 
 def recorded_encoder(config: WhisperConfig, audios: int) -> Recorded:

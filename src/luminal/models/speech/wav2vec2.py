@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from ... import nn, ops
 from ...errors import WeightsError
 from ...graph import Graph, Tensor
+from ...once import computed_once
 from ...weights import Safetensors
 from ...weights.fields import Fields, read_json
 from ..llm.attention import attention
@@ -22,8 +24,8 @@ from ..llm.elsewhere import Recorded, compiled
 from ..llm.storage import Storage
 from ..llm.weights import Deferred, give
 from .audio import RATE
-from .ear import PART, Ear, Part
-from .encoder import Stack, Whole, plain_config
+from .ear import PART, ROWS, Ear, Part, padded
+from .encoder import Lengths, Stack, Whole, plain_config
 from .transcript import Word
 
 LONGEST = round(PART * RATE)
@@ -51,17 +53,18 @@ class ConvLayer(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.conv = nn.Conv1d(graph, inside, out, kernel, stride, bias=bias)
-        self.kind = kind
+        self.norm: nn.LayerNorm | nn.GroupNorm | None = None
         if kind is not None:
             whole = kind == "layer"
             self.norm = nn.LayerNorm(graph, out) if whole else nn.GroupNorm(graph, out, out)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Lengths | None = None) -> Tensor:
+        """lengths: frames of each recording behind the convolution."""
         x = self.conv(x)
-        if self.kind == "layer":
+        if isinstance(self.norm, nn.LayerNorm):
             x = self.norm(x.transpose(1, 2)).transpose(1, 2)
-        elif self.kind == "group":
-            x = self.norm(x)
+        elif isinstance(self.norm, nn.GroupNorm):
+            x = self.norm(x) if lengths is None else lengths.norm(self.norm, x)
         return ops.gelu(x)
 
 
@@ -90,9 +93,9 @@ class PostStack(nn.Module):
         layers = range(config.layers)
         self.layers = nn.ModuleList(PostLayer(graph, config, n, storage) for n in layers)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
         batch, length = x.shape[:2]
-        cache, flat = Whole(self.config, batch, length), self.norm(x).flatten(0, 1)
+        cache, flat = Whole(self.config, batch, length, seen), self.norm(x).flatten(0, 1)
         for layer in self.layers:
             flat = layer(flat, cache)
         return flat.unflatten(0, (batch, length))
@@ -104,6 +107,7 @@ class Wav2Vec2Network(nn.Module):
     def __init__(self, graph: Graph, values: Fields, config: DecoderConfig) -> None:
         super().__init__()
         sizes, kernels, strides = (values.counts(f"conv_{n}") for n in ("dim", "kernel", "stride"))
+        self.convolutions = list(zip(kernels, strides))
         group = values.text("feat_extract_norm", "group", among=("group", "layer")) == "group"
         bias, width = values.flag("conv_bias"), config.width
         self.convs = nn.ModuleList()
@@ -119,26 +123,35 @@ class Wav2Vec2Network(nn.Module):
         self.stack: nn.Module = (Stack if stable else PostStack)(graph, config, Storage())
         self.lm_head = nn.Linear(graph, width, config.vocabulary)
 
-    def forward(self, samples: Tensor) -> Tensor:
-        x = samples.unsqueeze(1)
-        for conv in self.convs:
-            x = conv(x)
+    def forward(self, samples: Tensor, counts: Tensor | None = None) -> Tensor:
+        """counts: (batch,) i64, the samples of each recording; None: all."""
+        x, seen = samples.unsqueeze(1), None
+        lengths = None if counts is None else Lengths(counts)
+        for conv, sizes in zip(self.convs, self.convolutions):
+            lengths = None if lengths is None else lengths.behind(*sizes)
+            x = conv(x, lengths)
         x = self.projection(self.layer_norm(x.transpose(1, 2)))
+        if lengths is not None:
+            seen = lengths.there(x.shape[1])
+            x = ops.where(seen.unsqueeze(-1), x, 0.0)
         around = self.positions(x.transpose(1, 2))
         if self.wide % 2 == 0:  # an even kernel sees one frame too many
             around = around.narrow(2, 0, x.shape[1])
-        return self.lm_head(self.stack(x + ops.gelu(around).transpose(1, 2)))
+        return self.lm_head(self.stack(x + ops.gelu(around).transpose(1, 2), seen))
 
 
-def recorded(values: Mapping[str, Any], where: str) -> Recorded:
-    """The network of a config.json."""
+def recorded(values: Mapping[str, Any], where: str, rows: int) -> Recorded:
+    """The network of a config.json, for at most `rows` recordings; of several `counts` says how
+    many samples each has."""
     given, graph = Fields(values, where), Graph()
     config = network_config(given)
     count = graph.dim("samples", shortest(given), LONGEST, hint=10 * RATE)
-    samples = graph.tensor((1, count), name="samples")
+    batch = 1 if rows == 1 else graph.dim("recordings", 1, rows, hint=rows)
+    samples = graph.tensor((batch, count), name="samples")
+    counts = None if rows == 1 else graph.tensor((batch,), "i64", "counts")
     with nn.uninitialised():
         model = Wav2Vec2Network(graph, given, config)
-    model(samples).output("logits")
+    model(samples, counts).output("logits")
     return Recorded(graph, model, [])
 
 
@@ -184,22 +197,45 @@ class Wav2Vec2(Ear):
         more = path / "preprocessor_config.json"
         self.normalise = not more.exists() or Fields.load(more).flag("do_normalize", True)
         options |= {"threads": threads, "precision": "f32"}
-        given = {"values": dict(values.values), "where": values.where}
-        made, self._program = compiled(recorded, given, options)
-        give(self._program, made.model, _state(Safetensors(path)))
+        self._compiled = partial(_compiled, values, Safetensors(path), options)
+        self._sizes = list(zip(values.counts("conv_kernel"), values.counts("conv_stride")))
+        self._program = self._compiled(1)
+
+    @computed_once
+    def _several(self) -> Any:
+        return self._compiled(ROWS)
+
+    def _given(self, samples: np.ndarray) -> np.ndarray:
+        if self.normalise:
+            samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
+        return samples.astype(np.float32)
 
     def logits(self, samples: np.ndarray) -> np.ndarray:
         """(frames, vocabulary) f32."""
-        if self.normalise:
-            samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
-        self._program["samples"] = samples[None].astype(np.float32)
+        self._program["samples"] = self._given(samples)[None]
         self._program.run()
         found: np.ndarray = self._program["logits"][0]
         return found
 
+    def logits_of(self, several: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As `logits`, of several recordings (at most ROWS) at once."""
+        program, counts = self._several, np.array([len(each) for each in several], np.int64)
+        program["samples"] = padded([self._given(samples) for samples in several])
+        program["counts"] = counts
+        program.run()
+        for kernel, stride in self._sizes:
+            counts = (counts - kernel) // stride + 1
+        return [rows[:count] for rows, count in zip(np.array(program["logits"]), counts)]
+
     def hear(self, samples: np.ndarray) -> Part:
+        return self._said(samples, self.logits(samples))
+
+    def hear_all(self, several: Sequence[np.ndarray]) -> list[Part]:
+        return list(map(self._said, several, self.logits_of(several)))
+
+    def _said(self, samples: np.ndarray, logits: np.ndarray) -> Part:
         """The likeliest token of each frame; what repeats is said once, blanks stand between."""
-        logits = self.logits(samples).astype(np.float64)
+        logits = logits.astype(np.float64)
         shares = np.exp(logits - logits.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
         best, step = logits.argmax(-1), len(samples) / RATE / len(logits)
@@ -219,6 +255,13 @@ class Wav2Vec2(Ear):
         if text:
             words.append(Word(f" {text}", first, last, float(np.mean(likely))))
         return "".join(word.text for word in words), tuple(words)
+
+
+def _compiled(values: Fields, state: Any, options: dict[str, Any], rows: int) -> Any:
+    given = {"values": dict(values.values), "where": values.where, "rows": rows}
+    made, program = compiled(recorded, given, options)
+    give(program, made.model, _state(state))
+    return program
 
 
 def _vocabulary(path: Path) -> tuple[dict[int, str], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -157,6 +157,13 @@ class Whisper:
                 on_segment(segment)
         text = "".join(segment.text for segment in segments).strip()
         return Transcript(text, language, len(samples) / RATE, tuple(segments), options.task)
+
+    def transcribe_all(
+        self, audios: Sequence[str | Path | bytes | np.ndarray], options: Options | None = None,
+        **more: Any,
+    ) -> Iterator[Transcript]:  # fmt: skip
+        """As `transcribe` of each, in order and one after the other."""
+        return (self.transcribe(audio, options, **more) for audio in audios)
 
 
 def _storage(state: Any, quant: str | None) -> Storage:
