@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,12 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "embed-nomic": ("NomicBertConfig", "NomicBertModel", {}),
     "embed-modernbert": ("ModernBertConfig", "ModernBertModel", {"local_attention": 6}),
     "embed-gte": ("GteConfig", "GteModel", {}),
+    "embed-e5": ("BertConfig", "BertModel", {}),
+    "embed-e5-multilingual": ("XLMRobertaConfig", "XLMRobertaModel", {"type_vocab_size": 1}),
+    "embed-bge": ("BertConfig", "BertModel", {}),
+    "embed-bge-m3": ("XLMRobertaConfig", "XLMRobertaModel", {"type_vocab_size": 1}),
 }
+UNIT = ("embed-e5", "embed-bge")  # beginnings of those that have modules: vectors of unit length
 GGUFS = {f"gguf-{name}": name for name in (*EMBEDDING, *MORE)}
 T5S: dict[str, dict[str, Any]] = {"t5": {}, "flan-t5": FLAN}
 NAMES = [*ENCODERS, *GGUFS, *T5S]
@@ -64,6 +70,9 @@ def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:
     model = made(directory, config, model_class, **more)
     pairs = [(TEXTS[1], text) for text in TEXTS] if name.startswith("rerank") else TEXTS
     inputs = given(directory, pairs, config == "BertConfig")
+    first = name.startswith("embed-bge")  # its vector is that of the first token
+    if name.startswith(UNIT):
+        _modules(directory, first)
     real = inputs["attention_mask"].unsqueeze(-1)
     with torch.no_grad():
         out = model(**inputs)
@@ -80,10 +89,24 @@ def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:
         if sparse:
             wanted = torch.log1p(torch.relu(out.logits) * real).amax(1)
         else:
-            wanted = (out.last_hidden_state * real).sum(1) / real.sum(1)
+            mean = (out.last_hidden_state * real).sum(1) / real.sum(1)
+            wanted = out.last_hidden_state[:, 0] if first else mean
+            wanted = torch.nn.functional.normalize(wanted) if name.startswith(UNIT) else wanted
     size = float(wanted.abs().max())
     off = float(np.abs(found - wanted.numpy()).max()) / size
     return model.config.model_type, off, "none", float(np.abs(found - alone).max()) < 1e-5 * size
+
+
+def _modules(directory: Path, first: bool) -> None:
+    """As sentence-transformers writes the models of E5 and BGE."""
+    kinds = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
+    (directory / "modules.json").write_text(json.dumps([
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(kinds)
+    ]))  # fmt: skip
+    (directory / "1_Pooling").mkdir()
+    modes = {"pooling_mode_cls_token": first, "pooling_mode_mean_tokens": not first}
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps(modes))
 
 
 def _t5(directory: Path, more: dict[str, Any], tokens: int) -> tuple[str, float, bool, bool]:

@@ -40,6 +40,7 @@ from luminal.models.vision.classifier import Classifier, Features
 from luminal.models.vision.depth import Depth
 from luminal.models.vision.images import prepared
 from luminal.models.vision.looker import Looker
+from luminal.models.vision.pairs import Pairs
 from luminal.models.vision.segformer import Scene
 from luminal.models.vision.segmenter import Segmenter
 
@@ -118,6 +119,15 @@ def scene(folder: Path) -> Row:
     return "segformer", "logits of pixels", off(Scene(folder, **ON).scores(pixels), wanted)
 
 
+def paired(name: str, folder: Path) -> Row:
+    model = saved(test_classifiers.pairs(name), folder)
+    ours, (pixels, ids) = Pairs(folder, **ON), test_classifiers.drawn()
+    wanted = model(input_ids=torch.from_numpy(ids), pixel_values=torch.from_numpy(pixels))
+    found = ours.fit(np.stack([ours.pixels(p) for p in pixels]),
+                     np.stack([ours.tokens(row) for row in ids]))  # fmt: skip
+    return name, "logits of pictures and texts", off(found, wanted.logits_per_image)
+
+
 def asked(folder: Path, kind: str, theirs: Callable[[Any, list[int]], np.ndarray]) -> Row:
     llm, image = LLM(folder, context=96, precision="f32", **ON), test_sight.picture()
     ids = llm.ids(test_sight.asked(image))
@@ -171,6 +181,8 @@ TABLE: dict[str, Callable[[Path], Row]] = {
     "dinov3": featured,
     "depth-anything": deep,
     "segformer": scene,
+    "clip": partial(paired, "clip"),
+    "siglip": partial(paired, "siglip"),
     **{name: partial(told, name) for name in test_sight.KINDS},
     **{f"{name}-vl": partial(qwen, name) for name in test_qwen_sight.KINDS},
     "gemma3-vl": gemma,

@@ -69,6 +69,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-dynamic": ("LlamaConfig", {"rope_parameters": DYNAMIC, "num_key_value_heads": 1}),
     "smollm3": ("SmolLM3Config", {"no_rope_layer_interval": 2}),
     "mistral": ("MistralConfig", {"sliding_window": 9}),
+    "mistral-small3": ("MistralConfig", {
+        "head_dim": 24, "sliding_window": None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e8},
+    }),
     "mixtral": ("MixtralConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen2": ("Qwen2Config", {}),
     "qwen3": ("Qwen3Config", {"head_dim": 32}),
@@ -184,8 +188,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 # their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
 ALIKE = {
-    "falcon-mamba", "mamba", "mamba2", "ministral3", "granite4-dense", "bamba", "lfm2-moe",
-    "qwen3.5", "qwen3.5-moe", "gemma4", "gemma4-wide",
+    "mistral-small3", "falcon-mamba", "mamba", "mamba2", "ministral3", "granite4-dense", "bamba",
+    "lfm2-moe", "qwen3.5", "qwen3.5-moe", "gemma4", "gemma4-wide",
 }  # fmt: skip
 
 

@@ -130,22 +130,31 @@ TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
         "intermediate_size": 24, "vocab_size": 20}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["clip", "siglip"])
-def test_pictures_and_texts(kind, tmp_path):
+def pairs(kind):
+    """The model of transformers."""
     if kind == "clip":
         text = {**TEXT, "eos_token_id": 19, "max_position_embeddings": 8}
         config = transformers.CLIPConfig(text_config=text, vision_config=TOWER, projection_dim=12)
-        model = transformers.CLIPModel(config)
-    else:
-        text = {**TEXT, "max_position_embeddings": 8, "projection_size": 24}
-        config = transformers.SiglipConfig(text_config=text, vision_config=TOWER)
-        model = transformers.SiglipModel(config)
-    lively(model).save_pretrained(tmp_path)
-    ours = Pairs(tmp_path, device="reference")
+        return transformers.CLIPModel(config)
+    text = {**TEXT, "max_position_embeddings": 8, "projection_size": 24}
+    config = transformers.SiglipConfig(text_config=text, vision_config=TOWER)
+    return transformers.SiglipModel(config)
+
+
+def drawn():
+    """(pixels of two pictures, tokens of three texts)."""
     rng = np.random.default_rng(0)
     pixels = rng.standard_normal((2, 3, 16, 16), np.float32)
     ids = rng.integers(2, 19, (3, 8))
     ids[:, 5:] = 19
+    return pixels, ids
+
+
+@pytest.mark.parametrize("kind", ["clip", "siglip"])
+def test_pictures_and_texts(kind, tmp_path):
+    model = lively(pairs(kind))
+    model.save_pretrained(tmp_path)
+    ours, (pixels, ids) = Pairs(tmp_path, device="reference"), drawn()
     with torch.inference_mode():
         wanted = model(input_ids=torch.from_numpy(ids), pixel_values=torch.from_numpy(pixels))
     found = ours.fit(np.stack([ours.pixels(p) for p in pixels]),
