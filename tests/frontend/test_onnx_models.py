@@ -60,6 +60,19 @@ def test_one_program_for_all_sizes_that_the_model_names():
     assert [str(s) for s in ours.graph().outputs[0].shape] == ["batch", "seq", "8"]
 
 
+def test_free_sizes_are_planned_for_many():
+    """Whatever the run was in which they first differed; batches, and single places, as seen."""
+    sizes = ["rows", "tokens", 4]
+    made = model([("Relu", "x", "y")], [info("x", sizes)], [info("y", sizes)])
+    for last, usual in ((3, (64,)), (1, (1, 64)), (200, (200,))):
+        ours = load(made)
+        for shape in ((2, 5, 4), (7, last, 4)):
+            (found,) = ours.run([np.ones(shape, np.float32)])
+            assert found.shape == shape
+        (graph,) = [s.graph for s in ours.runner.start.stages if s.graph.space.sizes]
+        assert graph.usual == {"rows": (7,), "tokens": usual}
+
+
 def test_values_that_shape_results_are_sizes_once_they_differ():
     """The first values have a program, all others have one together; 1 has its own."""
     given = [info("x", ["rows", 6]), info("e", [3], INT), info("n", [1], INT)]

@@ -19,6 +19,7 @@ from ...graph.index import Index
 from ...graph.node import Node
 from ...graph.order import reachable
 from ...graph.tensor import Tensor
+from ...once import computed_once
 from . import kinds, known, values
 from .context import Context
 from .known import ToHost, Unknown
@@ -28,6 +29,7 @@ from .table import HOST, RULES
 from .table.base import Typed
 
 SMALL = 256  # elements of what is a constant of the program, else a parameter
+MANY = 64  # places for which a program is planned at least
 TELLING = 64  # elements of an input for whose values a program is made
 Value = Typed | list[Any] | None
 Store = Mapping[str, Any]  # arrays, lists of arrays, or None, by name
@@ -281,8 +283,16 @@ class Recorder:
 
     def _size(self, name: str) -> None:
         low, high = self.context.bounds
-        usual = self.sample.get(name, -1)
-        self.graph.dim(name, low, high, hint=usual if low <= usual <= high else None)
+        seen = self.sample.get(name, -1)
+        usual = _expected(seen) if name in self._inner else (seen,)
+        self.graph.dim(name, low, high, hint=[n for n in usual if low <= n <= high] or None)
+
+    @computed_once
+    def _inner(self) -> set[str]:
+        """Sizes of inputs that stand first in none of them: none of a batch."""
+        apart = [[Index.of(size).names() for size in shape] for shape in self.shapes.values()]
+        first = [names for shape in apart for names in shape[:1]]
+        return set().union(*(names for shape in apart for names in shape)).difference(*first)
 
     def _constant(self, name: str) -> Value:
         return self.constant(self.context.reader.array(self.constants[name]), name)
@@ -385,6 +395,14 @@ class Recorder:
 
 
 PLACED = object()
+
+
+def _expected(seen: int) -> tuple[int, ...]:
+    """Usual values of a size that was seen in one run: a plan for many places does for few, not so
+    the other way round; a single place, as a decoder's token, has a plan of its own."""
+    if seen < 1:
+        return ()
+    return (seen, MANY) if seen == 1 else (max(seen, MANY),)
 
 
 def _located(error: Exception, operator: Operator) -> Exception:
