@@ -65,13 +65,35 @@ def test_models_make_room_for_each_other(shelf: Shelf) -> None:
 def test_the_one_asked_for_least_recently_goes(shelf: Shelf) -> None:
     with TestClient(create_app(shelf, NAMES[0]), "http://localhost") as client:
         body = {"prompt": [5, 9], "max_tokens": 2}
-        shelf._offers[NAMES[1]] = Offer(partial(load, NAMES[1]), shelf.memory or 0)
+        large = client.post("/v1/completions", json={"model": NAMES[1], **body})
+        assert large.status_code == 503  # it took more than was thought
+        assert shelf.loaded == [NAMES[0]] and "may take" in large.json()["error"]["message"]
+        shelf.memory = shelf._offers[NAMES[1]].bytes
         assert client.post("/v1/completions", json={"model": NAMES[1], **body}).status_code == 200
         assert shelf.loaded == [NAMES[1]]
         shelf._offers[NAMES[0]] = Offer(partial(load, NAMES[0]), 1 << 40)
         refused = client.post("/v1/completions", json={"model": NAMES[0], **body})
         assert refused.status_code == 503 and "may take" in refused.json()["error"]["message"]
         assert shelf.loaded == [NAMES[1]]
+
+
+def test_bounds_and_contexts_of_several(tmp_path: Path) -> None:
+    """The first one fits the bound with its cache, or nothing is served; a context that one of them
+    has not is as long as that one has it."""
+    first, second = (checkpoint(name)[0] for name in ("llama3", "qwen2"))
+    options = Options(context=600, chunk=8, batch=2, threads=1)
+    with pytest.raises(InputError, match="this model has 1 to 512"):
+        build(str(first), options)
+    with pytest.raises(InputError, match="with its cache, models may take 0: a smaller context"):
+        build(str(first), replace(options, context=64), memory=1000)
+    server = build(str(first), options, [str(second)])
+    with TestClient(server.config.app, "http://localhost") as client:  # type: ignore[arg-type]
+        for name in (first.name, second.name):
+            body = {"model": name, "prompt": [5, 9], "max_tokens": 2}
+            assert client.post("/v1/completions", json=body).status_code == 200
+            body["prompt"] = [5] * 513
+            refused = client.post("/v1/completions", json=body)
+            assert refused.status_code == 400 and "512" in refused.json()["error"]["message"]
 
 
 def test_sizes_and_names_are_checked() -> None:

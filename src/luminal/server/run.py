@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import uvicorn
 from ..errors import InputError, WeightsError
 from ..models.kinds import is_t5
 from ..models.llm import Engine
+from ..models.llm.cache import cache_bytes
+from ..models.llm.loading import DEFAULT_CONTEXT
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
 from ..models.speech.load import speech_kind
@@ -105,7 +107,8 @@ def build(
     if options.images is not None:
         painter = Painter(options.images, options.threads, options.device)
     offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
-    first = _load(model, options)
+    first = offers[every[0]].load() if others else _load(model, options)
+    _check_room(names[0], first, memory)
     shelf = Shelf(every[0], first, offers if others else {}, memory, adapters)
     embedder = Embedder(options.embeddings, options.threads, options.device)
     hosts = (*options.hosts, options.host, socket.gethostname())
@@ -116,6 +119,17 @@ def build(
         painter,
     )  # fmt: skip
     return server(app, options)
+
+
+def _check_room(name: str, first: Engine, memory: int | None) -> None:
+    """Raises InputError where the first model does not fit the bound."""
+    taken = first.program.peak_bytes
+    if memory is not None and taken > memory:
+        first.close(0)
+        raise InputError(
+            f"{name} takes {taken >> 20} MiB with its cache, models may take {memory >> 20}: a "
+            "smaller context or cache takes less"
+        )
 
 
 def _ranker(options: Options) -> Ranker | None:
@@ -155,11 +169,17 @@ def _load(model: str | None, options: Options) -> Engine:
 
 
 def _offer(model: str | None, options: Options) -> Offer:
-    """What is looked at now is refused now. Raises WeightsError or Unsupported."""
+    """What is looked at now is refused now. A context that is too long for this one of several
+    models is as long as it has it. Raises WeightsError or Unsupported."""
     source = open_source(located(model))
     source.tokenizer()
+    context = min(options.context or DEFAULT_CONTEXT, source.config.context)
+    if options.context is not None:
+        options = replace(options, context=context)
+    cache = cache_bytes(source.config, max(options.cache or 4 * context, context),
+                        options.kv or "f16")  # fmt: skip
     size = sum(file.stat().st_size for file in source.files)
-    return Offer(partial(_load, model, options), size)
+    return Offer(partial(_load, model, options), size + cache)
 
 
 def server(app: Any, options: Options) -> uvicorn.Server:

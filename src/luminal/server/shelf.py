@@ -88,8 +88,14 @@ class Shelf:
         await self._make_room(name, offer.bytes)
         LOG.info("loading %s", name)
         engine = await asyncio.to_thread(offer.load)
+        taken = engine.program.peak_bytes
+        self._offers[name] = Offer(offer.load, taken)
+        try:
+            await self._make_room(name, taken)  # it may be more than was thought
+        except Fault:
+            await asyncio.to_thread(engine.close, 0)
+            raise
         self._loaded[name] = Served(name, engine)
-        self._offers[name] = Offer(offer.load, engine.program.peak_bytes)
 
     async def _make_room(self, name: str, wanted: int) -> None:
         if self.memory is None:
