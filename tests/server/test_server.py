@@ -44,18 +44,36 @@ def test_a_chat(running: Running) -> None:
     assert counts == (len(ids), 20, len(ids) + 20)
 
 
+def test_usage_tells_what_was_found_in_the_cache(running: Running) -> None:
+    """Whole pages of a prompt that was asked before."""
+    body = {"model": NAME, "prompt": [7, 5, 3] * 17, "max_tokens": 2, "temperature": 0}
+    http = running.http()
+    found = [http.post("/v1/completions", json=body).json()["usage"] for _ in range(2)]
+    told = [usage["prompt_tokens_details"]["cached_tokens"] for usage in found]
+    assert found[1]["prompt_tokens"] == 51 and told == [0, 48]
+    given = {"model": NAME, "input": "a b c d e f g " * 6, "max_output_tokens": 2}
+    for wanted in (False, True):
+        usage = http.post("/v1/responses", json=given).json()["usage"]
+        cached = usage["input_tokens_details"]["cached_tokens"]
+        assert cached == wanted * ((usage["input_tokens"] - 1) // 16 * 16)
+        assert usage["input_tokens"] > 16
+
+
 def test_a_stream_is_the_whole_reply_in_pieces(running: Running) -> None:
     client = running.client()
     options = {**GREEDY, "messages": MESSAGES, "max_tokens": 25}
     whole = client.chat.completions.create(**options)
-    usage = {"include_usage": True}
-    chunks = list(client.chat.completions.create(**options, stream=True, stream_options=usage))
+    chunks = list(client.chat.completions.create(
+        **options, stream=True, stream_options={"include_usage": True}
+    ))  # fmt: skip
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert text == whole.choices[0].message.content and len(chunks) > 5
     assert "\ufffd" not in text[:-1]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-2].choices[0].finish_reason == "length"
-    assert chunks[-1].usage == whole.usage and not chunks[-1].choices
+    usage, before = chunks[-1].usage, whole.usage
+    assert usage is not None and before is not None and not chunks[-1].choices
+    assert usage.total_tokens == before.total_tokens
     assert len({chunk.id for chunk in chunks}) == 1
 
 

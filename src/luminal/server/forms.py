@@ -201,29 +201,32 @@ class Answer:
     def whole(self, replies: Sequence[Sequence[Piece]]) -> Object:
         """The answer at once."""
         choices = [self._form.choice(n, pieces) for n, pieces in enumerate(replies)]
-        made = sum(piece.token is not None for pieces in replies for piece in pieces)
+        every = [piece for pieces in replies for piece in pieces]
+        made, reused = sum(p.token is not None for p in every), sum(p.reused for p in every)
         return {**self._frame, "object": self._form.whole, "choices": choices,
-                "usage": self._usage(made)}  # fmt: skip
+                "usage": self._usage(made, reused)}  # fmt: skip
 
     async def stream(
         self, pieces: AsyncIterator[tuple[int, Piece]], count: int
     ) -> AsyncIterator[Object]:
         """The chunks, one for every piece that shows anything. count: of the choices."""
-        made = 0
+        made = reused = 0
         for number in range(count):
             if (opening := self._form.opening(number)) is not None:
                 yield self._chunk([opening])
         async for number, piece in pieces:
-            made += piece.token is not None
+            made, reused = made + (piece.token is not None), reused + piece.reused
             choice = self._form.delta(number, piece)
             if choice.get("text") or choice.get("delta") or piece.finish or choice["logprobs"]:
                 yield self._chunk([choice])
         if self._usage_wanted:
-            yield {**self._chunk([]), "usage": self._usage(made)}
+            yield {**self._chunk([]), "usage": self._usage(made, reused)}
 
     def _chunk(self, choices: list[Object]) -> Object:
         return {**self._frame, "object": self._form.part, "choices": choices}
 
-    def _usage(self, made: int) -> Object:
+    def _usage(self, made: int, reused: int) -> Object:
+        """reused: of all choices, which may have the prompt from each other."""
         return {"prompt_tokens": self._prompt, "completion_tokens": made,
-                "total_tokens": self._prompt + made}  # fmt: skip
+                "total_tokens": self._prompt + made,
+                "prompt_tokens_details": {"cached_tokens": min(reused, self._prompt)}}  # fmt: skip

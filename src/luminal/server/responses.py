@@ -23,7 +23,7 @@ class ResponsesAnswer:
     """To one request. prompt: its tokens."""
 
     def __init__(self, given: Responses, parting: Parting, prompt: int) -> None:
-        self._parting, self._prompt, self._made = parting, prompt, 0
+        self._parting, self._prompt, self._made, self._reused = parting, prompt, 0, 0
         self._output: list[Object] = []
         self._kind = ""  # of the item that grows, a key of KINDS
         self._number = 0  # of the next event
@@ -68,7 +68,7 @@ class ResponsesAnswer:
         elif why is not None:
             status = "incomplete"
         counts = {
-            "input_tokens": self._prompt, "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens": self._prompt, "input_tokens_details": {"cached_tokens": self._reused},
             "output_tokens": self._made, "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self._prompt + self._made,
         }  # fmt: skip
@@ -80,6 +80,7 @@ class ResponsesAnswer:
 
     def _push(self, piece: Piece) -> Iterator[Object]:
         self._made += piece.token is not None
+        self._reused += piece.reused
         said: Said = self._parting.push(piece.text, piece.finish is not None)
         for kind, text in (("thoughts", said.thoughts), ("text", said.text)):
             if text:

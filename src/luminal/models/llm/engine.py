@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -286,6 +286,9 @@ class Engine:
                 if ticket.sequence in self._tickets:
                     self._scheduler.accepted(part)
         ticket.sequence.guess = []
+        if ticket.sequence.reused:  # is told once
+            pieces[0] = replace(pieces[0], reused=ticket.sequence.reused)
+            ticket.sequence.reused = 0
         for piece in pieces:
             ticket.listener(piece)
 

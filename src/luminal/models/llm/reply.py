@@ -26,7 +26,8 @@ class Piece:
     """A step of a reply. text: what may be shown now, often of several tokens or none. token: the
     one chosen (None for the last piece). finish: why the reply ends ("stop" or "length"). likely:
     the likeliest tokens with their logarithms, if asked for. prompt: what is known of the prompt's
-    tokens, in the first piece, if asked for."""
+    tokens, in the first piece, if asked for. reused: in the first piece, how many tokens of the
+    prompt were found in the cache."""
 
     text: str
     token: int | None = None
@@ -34,6 +35,7 @@ class Piece:
     finish: str | None = None
     likely: tuple[tuple[int, float], ...] = ()
     prompt: tuple[Known, ...] = ()
+    reused: int = field(default=0, compare=False)  # no part of what is replied
 
 
 @dataclass(frozen=True)

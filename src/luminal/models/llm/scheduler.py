@@ -22,7 +22,8 @@ class Sequence:
     where those are. keys: of its first full pages. wanted: from which token on logits are wanted
     though others follow it; None: only those of the last one. guess: what may follow the tokens, to
     be checked by the next run. seat: its number among those that run; None: it waits.
-    adapter: its number from 1 on, see `beside`; 0: none."""
+    adapter: its number from 1 on, see `beside`; 0: none. reused: tokens of the prompt that were
+    found in pages when it first ran."""
 
     tokens: list[int]
     cached: int = 0
@@ -32,6 +33,7 @@ class Sequence:
     guess: list[int] = field(default_factory=list)
     seat: int | None = None
     adapter: int = 0
+    reused: int | None = None
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ class Scheduler:
         sequence.pages, sequence.cached = list(found), len(found) * self.page
         sequence.seat = self._seats.pop()
         self.reused += sequence.cached
+        if sequence.reused is None:
+            sequence.reused = sequence.cached
         self.running.append(sequence)
         return True
 
