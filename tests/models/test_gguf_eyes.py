@@ -134,3 +134,24 @@ def test_of_several_files_the_one_that_fits(made, tmp_path):
         Projector(tmp_path / "other.gguf")
     with pytest.raises(InputError, match="places for"):
         llm.ids([{"role": "user", "content": "what <image>"}])
+
+
+@pytest.mark.parametrize(
+    "left_out", ["v.patch_embd.weight.1", "v.blk.1.attn_k.weight", "v.blk.0.ln1.weight"]
+)
+def test_a_file_without_a_tensor(made, tmp_path, left_out):
+    files, _ = made("qwen2")
+    reader = gguf.GGUFReader(files / "mmproj-model.gguf")
+    writer = gguf.GGUFWriter(tmp_path / "eyes.gguf", "clip")
+    for field in reader.fields.values():
+        if field.name.startswith("clip."):
+            add_fields(writer, {field.name: field.contents()})
+    for tensor in reader.tensors:
+        if tensor.name != left_out:
+            writer.add_tensor(tensor.name, np.array(tensor.data))
+    finish(writer)
+    sees = LLM(files / "model.gguf", context=96, device="reference")
+    assert sees.ids(asked(picture()))  # its rows are no others'
+    llm = LLM(files / "model.gguf", mmproj=tmp_path / "eyes.gguf", context=96, device="reference")
+    with pytest.raises(WeightsError):
+        llm.ids(asked(picture()))

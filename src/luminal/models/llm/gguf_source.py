@@ -22,7 +22,7 @@ from .families.rwkv import normed_rows
 from .gguf_architectures import ARCHITECTURES
 from .gguf_names import BARE, FIELDS, OUTSIDE, PARTS, SECTIONS, Architecture, partial_names
 from .gguf_text import CONTROL, USER, gguf_tokenizer, texts
-from .pictures import pictures_for
+from .pictures import Pictures, pictures_for
 from .storage import FLOATS, Storage, block_fields, block_makers
 from .text import Tokenizer
 from .weights import Deferred, Maker
@@ -54,6 +54,7 @@ class GGUFSource:
     beside it under such a name."""
 
     lora: Adapter | None = None  # under our names
+    pictures: Pictures | None = None
 
     def __init__(self, path: Path, mmproj: Path | None = None) -> None:
         self.file = GGUF(path)
@@ -73,7 +74,7 @@ class GGUFSource:
             self._eyes.check(self.config)
             deep, together = self._eyes.deep, self._eyes.together
             self.config = replace(self.config, pictures=True, deep=deep, together=together)
-        self.pictures = pictures_for(path, self.config) if self.config.pictures else None
+            self.pictures = pictures_for(path, self.config, self._eyes.file.path)
 
     def _projector(self, mmproj: Path | None) -> Projector | None:
         if mmproj is None and not any(self.file.path.parent.glob("*mmproj*.gguf")):

@@ -106,12 +106,13 @@ class Pictures:
         return inside[-1] if inside else 0
 
 
-_shared: WeakValueDictionary[Path, Pictures] = WeakValueDictionary()
+_shared: WeakValueDictionary[tuple[Path, Path], Pictures] = WeakValueDictionary()
 
 
-def pictures_for(directory: Path, config: DecoderConfig) -> Pictures:
-    """Those of a folder: one for all programs that run its model."""
-    place = directory.resolve()
+def pictures_for(directory: Path, config: DecoderConfig, eyes: Path | None = None) -> Pictures:
+    """Those of a folder or file: one for all programs that run its model, with these eyes where
+    they lie elsewhere."""
+    place = directory.resolve(), (eyes or directory).resolve()
     found = _shared.get(place)
     if found is None:
         found = _shared[place] = Pictures(config.vocabulary, config.width * (1 + config.deep))

@@ -88,7 +88,10 @@ class Projector:
     @property
     def width(self) -> int:
         """Of its rows for a token: that of the decoder."""
-        return self.file[self.kind.last].shape[0 if self.kind.last != MATRIX else 1]
+        shape = self.file[self.kind.last].shape
+        if len(shape) != 2:
+            raise WeightsError(f"{self.metadata.where}: {self.kind.last!r} of shape {shape}")
+        return shape[0 if self.kind.last != MATRIX else 1]
 
     @property
     def deep(self) -> int:
@@ -97,8 +100,8 @@ class Projector:
 
     @property
     def _deep(self) -> list[int]:
-        found = {int(name.split(".")[2]) for name in self.file if name.startswith("v.deepstack.")}
-        return sorted(found)
+        found = (re.match(r"v\.deepstack\.(\d{1,4})\.", name) for name in self.file)
+        return sorted({int(each[1]) for each in found if each})
 
     @property
     def together(self) -> int:
@@ -156,7 +159,11 @@ class Projector:
         """Under the names of the net."""
         names = [name for name in self.file if name.startswith(("v.", "mm."))]
         state = {name: np.asarray(self.file[name].array(), np.float32) for name in names}
-        self.kind.change(self, _unswapped(state))
+        try:
+            self.kind.change(self, _unswapped(state))
+        except (KeyError, ValueError) as error:
+            raise WeightsError(f"{self.metadata.where}: a tensor is missing, or of another shape "
+                               f"than it has in such files: {error}") from None  # fmt: skip
         self.file.release()
         return renamed(state, self.kind.names)
 
@@ -207,8 +214,8 @@ def _idefics(file: Projector, tower: dict[str, Any]) -> dict[str, Any]:
 def _qwen(file: Projector, tower: dict[str, Any]) -> dict[str, Any]:
     """Every so many-th block looks at the whole picture."""
     if file.own.has("n_wa_pattern"):
-        step = file.own.count("n_wa_pattern")
-        tower["fullatt_block_indexes"] = list(range(step - 1, tower["num_hidden_layers"], step))
+        step, layers = file.own.count("n_wa_pattern"), file.own.count("block_count", high=1 << 12)
+        tower["fullatt_block_indexes"] = list(range(step - 1, layers, step))
     tower["deepstack_visual_indexes"] = file._deep
     return {}
 
