@@ -34,7 +34,7 @@ def one_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "version_of", lambda *_: "of the tests")
 
 
-def attend(scale: float = 1.0) -> Graph:
+def attend(scale: float = 0.5) -> Graph:
     """A graph with a run-time size, a parameter, a constant and two outputs."""
     random = np.random.default_rng(1)
     cx = Graph()
