@@ -19,6 +19,7 @@ from luminal.backend.cuda import simulator
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.errors import CompileError, DeviceError, WrongResult
 from luminal.graph import Graph
+from luminal.graph.dtype import i64
 from luminal.kernel.program import Program
 
 from .test_text import agree_when_sizes_and_parameters_change, on
@@ -42,6 +43,15 @@ def test_all_cases_without_races(part: int) -> None:
 
 def test_sizes_and_parameters_change_between_runs() -> None:
     agree_when_sizes_and_parameters_change("cuda:sim")
+
+
+@pytest.mark.parametrize("device", ["cuda:sim", "hip:sim"])
+def test_masked_loads_keep_all_bits(device: str) -> None:
+    """A warp has more lanes than there are elements."""
+    graph = Graph()
+    x = graph.tensor((3,), i64)
+    found = on(device)(graph, [x.sum()], {x: np.array([2**62, 2**61 + 5, 3])})
+    assert found[0] == 2**62 + 2**61 + 8
 
 
 def test_a_kept_program(tmp_path: Path) -> None:

@@ -220,6 +220,9 @@ class Text(Registers):
     def chosen(self, condition: str, a: str, b: str) -> str:
         return f"{condition} ? {a} : {b}"
 
+    def nothing(self, dtype: DType) -> str:
+        return f"({self.type(dtype)})0"
+
     # ---- elementwise
 
     def call(self, op: str, dtype: DType) -> str:

@@ -172,6 +172,9 @@ class _Text(Writer):
     def chosen(self, condition: str, a: str, b: str) -> str:
         return f"select({b}, {a}, {condition})"
 
+    def nothing(self, dtype: DType) -> str:
+        return self.number("0", dtype)
+
     # ---- types and numbers
 
     def type(self, dtype: DType | None) -> str:

@@ -98,6 +98,11 @@ class Writer(ABC):
         """One of two values."""
 
     @abstractmethod
+    def nothing(self, dtype: DType) -> str:
+        """0 of that very type, for `chosen`: C's common type with a plain 0 may be narrower where
+        memory is a class."""
+
+    @abstractmethod
     def shifted(self, value: str, amount: Val) -> str:
         """A signed number, to the right by a literal."""
 
@@ -236,7 +241,7 @@ class Writer(ABC):
         _, dtype = self.memories[ins.args[0].memory]
         text, mask = self.read(*self.element(ins.args[0], further), dtype), args[1 + anywhere :]
         assert out.dtype is not None
-        return self.chosen(mask[0], text, self.number("0", out.dtype)) if mask else text
+        return self.chosen(mask[0], text, self.nothing(out.dtype)) if mask else text
 
     def store(self, ins: Instruction, indent: str) -> None:
         value, position, *mask = ins.args
