@@ -7,7 +7,7 @@ that is a schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, Union
 
@@ -179,6 +179,11 @@ class Value:
         return Value(f"{self.name}.stored", self.axes, body, self.dtype, None, store, domain)
 
     @property
+    def apart(self) -> tuple[Value, Value]:
+        """The value without its store, and a copy of it that is stored."""
+        return replace(self, store=None), self.copied(self.store)
+
+    @property
     def points(self) -> tuple[str, ...]:
         """All axes that the body walks."""
         return self.axes + tuple(a for a in self.over if a not in self.axes)
@@ -254,6 +259,21 @@ class Kernel:
 
     def value(self, name: str) -> Value:
         return next(v for v in self.values if v.name == name)
+
+    def needed(self, names: Collection[str], without: Collection[Value] = ()) -> list[Value]:
+        """The values of these names and all that they read, in order; nothing through others."""
+        found, values = set(names), [v for v in self.values if v not in without]
+        for v in values[::-1]:
+            found |= v.reads() if v.name in found else set()
+        return [v for v in values if v.name in found]
+
+    def behind(self, names: Collection[str], so_far: bool | None = None) -> set[str]:
+        """The values that read one of these, or what comes of it. so_far: as in `Value.reads`."""
+        found = set[str]()
+        for v in self.values:
+            if v.reads(so_far) & {*names, *found}:
+                found.add(v.name)
+        return found
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ and the later one does not read a reduction that is finished only behind that lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias, Union
 
 from ..errors import Illegal
@@ -199,4 +199,4 @@ def _apart(value: Value, path: Path) -> list[tuple[Value, Path]]:
         return [(value, path)]
     over = () if value.scans else value.over
     kept = tuple(loop for loop in path if loop.axis not in over)
-    return [(replace(value, store=None), path), (value.copied(value.store), kept)]
+    return list(zip(value.apart, (path, kept)))

@@ -76,7 +76,7 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
         if matrices(narrow) is None:
             narrow = outline(half, target, decisions, rows=True)
         better = narrow.lane == found.lane or narrow.cost <= found.cost
-        found = narrow if matrices(narrow) or (better and pairs_in_stream(narrow)) else found
+        found = narrow if matrices(narrow) or better else found
     elif target.rounds and target.group > 1 and not (found.tile and found.tile.pair):
         found = outline(whole_weights(kernel), target, decisions)
     made, operands = add_operands(found)
@@ -106,15 +106,6 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
         return drafted(replace(kernel, buffers=tuple(buffers)), target, decisions)
     draft.layouts = {**constants, **draft.layouts}
     return draft
-
-
-def pairs_in_stream(found: Outline) -> bool:
-    """All products that a stream adds up are multiplied in pairs, and its rows are the lanes: they
-    share what is packed."""
-    sums, known = [v for v in found.values if v.rescale and v.factors], found.facts.by_name
-    rows = all(found.lane in known[name].axes for v in sums for name in v.rescale)
-    pairs = [found.facts.pair(v) for v in sums]
-    return bool(sums) and rows and all(pair and pair[0].rows == 1 for pair in pairs)
 
 
 def turned(found: Outline, tile: Tile) -> bool:

@@ -28,7 +28,7 @@ def apart(
     they have."""
     loads: dict[str, Load] = {}
     made = {v.name: v for v in first}
-    read = {name for v in first for name in {*v.reads(), *v.beside} - {v.name}}
+    read = {name for v in first for name in v.reads() - {v.name}}
     buffers = list(kernel.buffers)
     for v in passed:
         name, index = f"kept{kernel.name}_{v.name}", tuple(map(Index.of, v.axes))
@@ -49,11 +49,7 @@ def apart(
 
 def trimmed(kernel: Kernel) -> Kernel:
     """Without values, buffers and axes that nothing needs."""
-    values, wanted = list[Value](), set[str]()
-    for v in reversed(kernel.values):
-        if v.store or v.name in wanted:
-            values.insert(0, v)
-            wanted |= {*v.reads(), *v.beside}
+    values = kernel.needed([v.name for v in kernel.values if v.store])
     used = {e.buffer for v in values for e in (*v.loads, v.store) if e}
     axes = {a for v in values for a in v.points}
     return replace(

@@ -142,13 +142,8 @@ def _deep(draft: Draft, main: Value, tile: Tile) -> int:
 def _depth(draft: Draft, v: Value, shared: list[str]) -> int:
     """How many of the loops that sums share a value stands in. A sum that no product is part of has
     loops of its own, so that its registers are free while products are added up."""
-    products = {u.name for u in draft.found.group}
-    waiting, seen = [v.name], {v.name}
-    while waiting:
-        new = draft.found.facts.by_name[waiting.pop()].reads() - seen
-        seen |= new
-        waiting += new
-    apart = v.reduction is not None and not products & seen
+    found, products = draft.found, {u.name for u in draft.found.group}
+    apart = v.reduction is not None and v.name not in products | found.kernel.behind(products)
     outside = [a for a in shared if a not in v.points or (apart and a in v.over)]
     return shared.index(outside[0]) if outside else len(shared)
 

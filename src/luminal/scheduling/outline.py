@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf, prod
 
 from ..kernel.kernel import Kernel, Value
@@ -95,11 +96,10 @@ def _crowd(found: Outline) -> int:
 def _alone(found: Outline) -> bool:
     """The sums of the group are all that is reduced, so nothing else wants its lanes; on a CPU, all
     that is reduced of them."""
-    after = {v.name for v in found.values if found.target.group > 1} | {v.name for v in found.group}
-    for v in found.values:
-        after |= {v.name} if v.reads() & after else set()
+    after = found.kernel.behind([v.name for v in found.group])
     others = (v for v in found.values if v.reduction and v not in found.group)
-    return not found.streams and not any(v.name in after for v in others)
+    wanted = any(found.target.group > 1 or v.name in after for v in others)
+    return not found.streams and not wanted
 
 
 def again(found: Outline, kernel: Kernel, operands: Iterable[str]) -> Outline:
@@ -255,13 +255,8 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
 
 def stored_apart(kernel: Kernel) -> Kernel:
     """Sums that are stored as sums and copies of them: each has loops of its own."""
-    values: list[Value] = []
-    for v in kernel.values:
-        if v.reduction is None or v.reduction.scan or v.store is None:
-            values.append(v)
-            continue
-        values += [replace(v, store=None), v.copied(v.store)]
-    return replace(kernel, values=tuple(values))
+    parts = (v.apart if v.store and v.reduction and not v.scans else (v,) for v in kernel.values)
+    return replace(kernel, values=tuple(chain.from_iterable(parts)))
 
 
 def stream_of(found: Outline, value: Value) -> str | None:

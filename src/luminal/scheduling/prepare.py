@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 from ..graph.dtype import i32, u8
 from ..graph.index import Index
@@ -56,13 +57,9 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
 
 def _stores_apart(kernel: Kernel) -> Kernel:
     """Stored values that others read become a value and a stored copy of it."""
-    values: list[Value] = []
-    for v in kernel.values:
-        if v.store is None or not any(v.name in u.reads() for u in kernel.values if u is not v):
-            values.append(v)
-            continue
-        values += [replace(v, store=None), v.copied(v.store)]
-    return replace(kernel, values=tuple(values))
+    read = {name for v in kernel.values for name in v.reads() - {v.name}}
+    parts = (v.apart if v.store and v.name in read else (v,) for v in kernel.values)
+    return replace(kernel, values=tuple(chain.from_iterable(parts)))
 
 
 def _without_casts(kernel: Kernel) -> Kernel:

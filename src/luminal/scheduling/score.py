@@ -79,6 +79,7 @@ class Score:
         self.reduces, self.reduced = value.reduction is not None, lane in value.over
         self.product = bool(value.factors)
         self.kept, self.over = frozenset(value.axes), frozenset(value.over)
+        self.collapsed = pair[0].collapse if pair and not job.facts.rescales else 1
         self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
         self.loads, self.repeated, self.traffic, self.waits = 0.0, 0.0, 0.0, 0.0
         self.held, self.live = 0.0, 0
@@ -256,9 +257,7 @@ class Score:
         reuse = self._reuse(x)
         if may_copy and reuse >= AGAIN:
             self._copy(x)
-            alone = self.pair and not self.job.facts.rescales
-            deep = self.pair[0].collapse if self.pair and alone else 1
-            return 1 + costs.gather / 2 * deep / reuse
+            return 1 + costs.gather / 2 * self.collapsed / reuse
         self.waits += self._cold(x)
         second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
         each = self.width if self.target.group == 1 else min(self.width, self.target.group)
@@ -295,9 +294,8 @@ class Score:
         tile = {a: self.sizes.get(a, 1) for a in self.kept} if again else {}
         count = prod(tile.get(a, self.span[a]) for a in x.axes)
         if count * x.dtype.bytes > self.target.l1 // 2:
-            alone = self.pair and not self.job.facts.rescales
-            deep = self.pair[0].collapse if self.pair and alone else 1
-            self.traffic += vectors * self.width * x.dtype.bytes * deep * self._fetched(x)
+            loaded = vectors * self.width * x.dtype.bytes * self.collapsed
+            self.traffic += loaded * self._fetched(x)
 
     def _fetched(self, x: Access) -> float:
         """Part of what a tile loads that comes from beyond the first cache, if this holds the rest:

@@ -124,19 +124,11 @@ def _behind_sums(kernel: Kernel) -> Iterator[tuple[Kernel, Kernel]]:
     """A sum with what it needs, and the others: these make again what is made of each element. A
     stream stays whole."""
     for v in kernel.values if not any(v.beside for v in kernel.values) else ():
-        first = _needed({v.name}, kernel.values)
+        first = kernel.needed({v.name})
         rest = [u for u in kernel.values if u not in first and (u.store or u.reduction)]
         if v.reduction is None or any(u.scans for u in first) or not any(u.store for u in rest):
             continue
         sums = [u for u in first if u.reduction]
-        rest = _needed({u.name for u in rest}, [u for u in kernel.values if u not in sums])
+        rest = kernel.needed({u.name for u in rest}, without=sums)
         read = {name for u in rest for name in u.reads()}
         yield apart(kernel, first, rest, [u for u in sums if u.name in read], direct=True)
-
-
-def _needed(names: set[str], among: Sequence[Value]) -> list[Value]:
-    """These values and all that they read, in order."""
-    found = set(names)
-    for v in among[::-1]:
-        found |= v.reads() if v.name in found else set()
-    return [v for v in among if v.name in found]

@@ -14,7 +14,7 @@ the place of the one before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -61,7 +61,7 @@ def _online(kernel: Kernel, target: Target, decisions: Decisions) -> tuple[str, 
     kept = prod(facts.size[a] for a in set.intersection(*(set(v.axes) for v in online)))
     points = max(facts.points(v) for v in kernel.values)
     totals = [v.name for v in kernel.values if axis in v.over]
-    late = _behind(kernel, totals)
+    late = kernel.behind(totals, so_far=False)
     again = all(_begins_again(v) for v in kernel.values if axis in v.points and v.name not in late)
     again = again and late.isdisjoint(totals)
     if others or 2 * kept > target.threads or points < LEAST_WORK or not again:
@@ -136,7 +136,7 @@ class _Split:
         self.by_name = {v.name: v for v in kernel.values}
         self.totals = {v.name: v for v in kernel.values if axis in v.over}
         factors = {name for v in self.totals.values() for name in v.beside}
-        late = _behind(kernel, self.totals.keys())
+        late = kernel.behind(self.totals, so_far=False)
         self.inside = {
             v.name for v in kernel.values if v.name not in late
             and (axis in v.points or v.name in factors or v.reads(so_far=True) & self.totals.keys())
@@ -230,15 +230,6 @@ class _Split:
             return self._at_parts(self.by_name[e.value]) if e.value in self.inside else e
 
         return Rewriter(change).expression(v.body)
-
-
-def _behind(kernel: Kernel, totals: Collection[str]) -> set[str]:
-    """The values that read one of these totals when it is whole, or what comes of it."""
-    found = set[str]()
-    for v in kernel.values:
-        if v.reads(so_far=False) & {*totals, *found}:
-            found.add(v.name)
-    return found
 
 
 def _all(name: str) -> str:
