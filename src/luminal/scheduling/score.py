@@ -183,8 +183,7 @@ class Score:
         if accumulators > SUMS * warps or stages(target, tile) < 3:
             return None
         steps = self._steps(accumulators * instruction.cycles / target.fma_ports, accumulators)
-        units = prod(-(-self.job.facts.size[a] // self.sizes.get(a, 1)) for a in self.kept)
-        cores = max(1, target.threads // target.busy)
+        cores, units = max(1, target.threads // target.busy), self._units()
         idle = -(-units // cores) * cores / units
         return Tile(
             self.lane, False, self.sizes, instruction.columns, self.pair, rows=self.rows,
@@ -393,7 +392,9 @@ class Score:
         """Groups of threads that a machine has over those that get work, so many for a unit. A crew
         is few threads, and what it shares out is cut later. Of matrices each has several products
         on the way at once: half as many keep a core busy."""
-        target, size = self.target, self.job.facts.size
-        units = prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)
-        wanted = target.threads / (2 if self.rows else 1)
-        return max(1.0, wanted / (units * warps)) if target.group > 1 else 1.0
+        wanted = self.target.threads / (2 if self.rows else 1)
+        return max(1.0, wanted / (self._units() * warps)) if self.target.group > 1 else 1.0
+
+    def _units(self) -> int:
+        size = self.job.facts.size
+        return prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)

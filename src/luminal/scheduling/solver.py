@@ -40,21 +40,19 @@ class Solver:
         """The best tile for values with the same axes; `lane` and `width` force the lane axis. With
         a name it is a decision, open to the tiles that should be nearly as good. matrices: it may
         have two axes in lanes, where an instruction multiplies matrices."""
-        every = (x for v in group for x in self.facts.accesses(v))
-        accesses = list({(x.name, x.load, x.conditions): x for x in every}.values())
         together = None if lane or width else self._packed(group)
         if together is not None:
             return together
-        axes = [lane] if lane else self._lane_axes(group)
-        found = [t for a in axes for t in self._candidates(group, accesses, a, width, copies)]
+        axes, job = [lane] if lane else self._lane_axes(group), self._job(group, copies)
+        found = [t for a in axes for t in self._candidates(job, a, width)]
         if matrices and width is None:
             either = axes if self.target.group > 1 else self._lane_axes(group)
-            found += [t for a in either for t in self._matrices(group, accesses, a)]
-            found += [t for a in axes for t in self._deep(group, accesses, a)]
+            found += [t for a in either for t in self._matrices(job, a)]
+            found += [t for a in axes for t in self._deep(job, a)]
         found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
         least = min(t.cycles for t in found)
         near = [t for t in found if t.cycles <= 1.02 * least]  # equal for all we know
-        best = min(near, key=lambda t: (self._roughness(t, accesses), -t.size(t.lane)))
+        best = min(near, key=lambda t: (self._roughness(t, job.accesses), -t.size(t.lane)))
         if not name:
             return best
         ranked: dict[str, Tile] = {}
@@ -64,24 +62,26 @@ class Solver:
         options = list(ranked)[:TILES]
         return {**ranked, best.text: best}[str(self.facts.decisions.of(name, best.text, options))]
 
-    def _candidates(
-        self, group: list[Value], accesses: list[Access], lane: str, width: int | None, copies: bool
-    ) -> list[Tile]:
+    def _job(self, group: list[Value], copies: bool) -> Job:
+        every = (x for v in group for x in self.facts.accesses(v))
+        accesses = list({(x.name, x.load, x.conditions): x for x in every}.values())
+        work = operations(self.facts, group)
+        return Job(self.facts, group, accesses, work, self.span, copies and self.target.group == 1)
+
+    def _candidates(self, job: Job, lane: str, width: int | None) -> list[Tile]:
         """All tiles that fit, for one lane axis."""
-        value, facts = group[0], self.facts
-        known = tuple((x.name, facts.lane_of.get(x.name)) for x in accesses if not x.load)
+        group, value, facts = job.group, job.group[0], self.facts
+        known = tuple((x.name, facts.lane_of.get(x.name)) for x in job.accesses if not x.load)
         spans = tuple(self.span[a] for a in value.points)
-        key = (tuple(v.name for v in group), lane, width, copies, spans, known)
+        key = (tuple(v.name for v in group), lane, width, job.may_copy, spans, known)
         if key in facts.solved:
             return facts.solved[key]
         pair, *others = {facts.pair(v) for v in group}
         fits = pair and pair[0].rows == 1 and not others and lane in value.axes and lane != pair[1]
         pairs = [None, pair] if fits else [None]
-        copies = copies and self.target.group == 1
-        job = Job(facts, group, accesses, operations(facts, group), self.span, copies)
         tiles: list[Tile] = []
         most = inf
-        for sizes, each in product(self._shapes(value, accesses, lane, width), pairs):
+        for sizes, each in product(self._shapes(value, job.accesses, lane, width), pairs):
             tile = Score(job, lane, sizes, each).tile(most)
             if tile is not None:
                 tile = replace(tile, cycles=tile.cycles + self._stored(value, tile))
@@ -90,16 +90,15 @@ class Solver:
         facts.solved[key] = tiles
         return tiles
 
-    def _matrices(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
+    def _matrices(self, job: Job, lane: str) -> Iterator[Tile]:
         """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
-        value, facts = group[0], self.facts
+        group, value, facts = job.group, job.group[0], self.facts
         alike = value.reduction is not None and len({tuple(facts.matrices(v)) for v in group}) == 1
         pairs = facts.matrices(value) if alike else []
         alike = alike and len({tuple(facts.staged(v)) for v in group}) == 1
         pairs = pairs + facts.staged(value) if alike else pairs
         if not pairs:
             return
-        job = Job(facts, group, accesses, operations(facts, group), self.span, False)
         rows = [a for a in value.axes if facts.apart(value, a, lane)]
         for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
@@ -107,7 +106,7 @@ class Solver:
                 continue
             if pair[0].registers and not all(facts.rows_of(v, pair[0], a) for v in group):
                 continue
-            if any(n & n - 1 and any(x.packable and b in x.axes for x in accesses)
+            if any(n & n - 1 and any(x.packable and b in x.axes for x in job.accesses)
                    for b, n in sizes.items() if self.target.group > 1):  # fmt: skip
                 continue  # a row alone has lanes that fit panels of constants
             if all(n < 2 * max(self.span[b], pair[0].rows) for b, n in sizes.items()):
@@ -116,13 +115,12 @@ class Solver:
                     turned = self._storable(a) and not self._storable(lane)
                     yield replace(tile, cycles=tile.cycles * (TURNED if turned else 1.0))
 
-    def _deep(self, group: list[Value], accesses: list[Access], lane: str) -> Iterator[Tile]:
+    def _deep(self, job: Job, lane: str) -> Iterator[Tile]:
         """Tiles of a group of threads whose lanes are positions of a sum too: added up at its
         end, where units are fewer than the machine wants."""
-        value, facts = group[0], self.facts
+        value, facts = job.group[0], self.facts
         if lane not in value.axes:
             return
-        job = Job(facts, group, accesses, operations(facts, group), self.span, False)
         known = [a for a in value.over[:-1] if facts.static[a] and a not in facts.domain(value)]
         panel, lanes = facts.panel(value, lane) or 2 * self.lanes, self.lanes
         widths = (lanes, 2 * lanes) if self.span[lane] >= lanes else (self.span[lane],)
