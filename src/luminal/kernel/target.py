@@ -152,6 +152,7 @@ class Target:
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 1 << 20
+    l2_ways: int = 8
     l2_rate: int = 24
     l3: int = 32 << 20
     page: int = 4096
@@ -186,7 +187,9 @@ class Target:
         kept = tuple(i for i in self.instructions if not i.registers)
         return self if kept == self.instructions else replace(self, instructions=kept)
 
-    def lines_apart(self, step: int) -> int:
-        """How many lines of the first cache hold what lies so many bytes apart, at least a line."""
-        way = self.l1 // self.l1_ways
-        return way // math.gcd(step, way) * self.l1_ways
+    def lines_apart(self, step: int, level: int = 1) -> int:
+        """How many lines of the first or second cache hold what lies so many bytes apart, at least
+        a line."""
+        size, ways = ((self.l1, self.l1_ways), (self.l2, self.l2_ways))[level - 1]
+        way = size // ways
+        return way // math.gcd(step, way) * ways

@@ -75,8 +75,10 @@ def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: 
         draft.put(v, block, tile)
     elif _shares(draft, v, tile):
         draft.put(v, behind, tile)
-    elif v.name in draft.operands and tile.lane in v.axes and not tile.reduced:
-        draft.own(v, base, tile.lane, tile.size(tile.lane))
+    elif v.name in draft.operands and tile.lane in v.axes:
+        draft.own(v, base, tile.lane, None if tile.reduced else tile.size(tile.lane))
+    elif v.name in draft.operands and found.main and found.main.over[-1] in v.axes:
+        draft.own(v, base, found.main.over[-1])
     else:
         draft.own(v, base)
 

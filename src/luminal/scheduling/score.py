@@ -22,6 +22,7 @@ CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and m
 STAGED_ROWS = 64  # of a staged product that four warps execute
 SUMS = 128  # registers of a thread for sums, where operands take none
 STAGES = 6  # turns of a loop whose operands are copied ahead, at most
+FARTHER = 2.0  # times a byte of the third cache costs one of the second
 AGAIN = 8  # loads of an element that make up for a copy
 
 Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
@@ -138,7 +139,12 @@ class Score:
             self._matrix(x, vectors)
             return
         if self.lane not in x.axes:
-            self.waits += self._cold(x)
+            lines = self._lines(x)
+            if lines and self._may_copy(x) and self._reuse(x) >= AGAIN:
+                self._copy(x)
+            else:
+                self.waits += self._cold(x)
+                self.traffic += lines
             self.loads += vectors * self._shared(x)
             self.repeated += vectors * self._shared(x)
             self.live += 1
@@ -240,7 +246,7 @@ class Score:
         vector = self.width * x.dtype.bytes
         if any(x.stride(a) * x.dtype.bytes % vector for a in x.axes - {self.lane}):
             masked *= 1 + costs.straddled * vector / LINE  # where it begins it may straddle two
-        may_copy = self.job.may_copy and self.reduces and x.load is not None
+        may_copy = self._may_copy(x)
         if x.stride(self.lane) == 1:
             if may_copy and self._scattered(x):
                 self._copy(x)
@@ -261,6 +267,9 @@ class Score:
         second = x.load is not None and not x.load.slots and x.stride(self.lane) == 2
         each = self.width if self.target.group == 1 else min(self.width, self.target.group)
         return min(costs.second * masked if second else inf, costs.gather * each / 16)
+
+    def _may_copy(self, x: Access) -> bool:
+        return self.job.may_copy and self.reduces and x.load is not None
 
     def _copy(self, x: Access) -> None:
         self.copied.append(x)
@@ -286,6 +295,23 @@ class Score:
         lines = held / run * min(2, run / LINE if kept else -(-run // LINE) + bool(run % LINE))
         every = prod(self.span[a] for a in self.kept | self.over)
         return self.target.costs.cold * lines / every * self.points
+
+    def _lines(self, x: Access) -> float:
+        """Bytes from beyond the first cache in a step of the tile, of elements taken one by one:
+        lines that drive each other out before the next tile takes its part of them. At twice the
+        price where the second cache does not hold them either."""
+        axis = self.job.group[0].over[-1] if self.over else ""
+        step = abs(x.stride(axis)) * x.dtype.bytes if axis in x.axes else 0
+        if x.load is None or x.packable or step < LINE:
+            return 0.0
+        count = min(self.span[axis], self.target.l1 // 2 // LINE)
+        if count <= self.target.lines_apart(step):
+            return 0.0
+        kept = {a: self.sizes.get(a, 1) for a in x.axes & self.kept}
+        run = prod(n for a, n in kept.items() if x.stride(a) == 1) * x.dtype.bytes
+        rows = prod(n for a, n in kept.items() if x.stride(a) != 1)
+        beyond = FARTHER if count > self.target.lines_apart(step, 2) else 1.0
+        return rows * round_up(run, LINE) * beyond
 
     def _stream(self, x: Access, vectors: float) -> None:
         """Bytes that do not stay in the first cache while the tile runs."""

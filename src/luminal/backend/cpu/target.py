@@ -226,6 +226,7 @@ def _host() -> Target:
         l1=caches.get((1, "Data"), (base.l1, 8))[0],
         l1_ways=caches.get((1, "Data"), (0, base.l1_ways))[1],
         l2=caches.get((2, "Unified"), (base.l2, 8))[0],
+        l2_ways=caches.get((2, "Unified"), (0, base.l2_ways))[1],
         l3=caches.get((3, "Unified"), (base.l3, 8))[0],
         page=os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096,
         instructions=available(machine.flags),
