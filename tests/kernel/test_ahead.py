@@ -1,4 +1,4 @@
-"""Prefetches of the next panel: where they stand, what they reach, that nothing else changes."""
+"""What is asked for ahead: where the requests stand, what they reach, that nothing else changes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import Any
 import pytest
 from lower_cases import Case, gemm, run, schedule
 
-from luminal.kernel.program import For, Instruction, Program, Statement
-from luminal.lowering.ahead import DISTANCE, LINE
+from luminal.graph.dtype import DType, bf16, f32
+from luminal.kernel.program import LINE, For, Instruction, Statement
+from luminal.lowering.ahead import DISTANCE
 
 SIZE = {"s": (1, 100)}
 
 
 def tiled(
-    m: Any, n: int, k: int, packed: bool = True, sizes: Any = None, steps: str = "k/4"
-) -> Case:
+    m: Any, n: int, k: int, packed: bool = True, sizes: Any = None, steps: str = "k/4",
+    dtype: DType = f32,
+) -> Case:  # fmt: skip
     """Rows of 4 inside panels of 16 columns; `m` may be the run-time size s."""
     paths = {"acc": f"n/16@ m/4 {steps} k/1! m/1! n/1#", "out": "n/16@ m/4 m/1! n/1#"}
     layouts = {"layouts": {"B": "1/16 0/1 1/1"}} if packed else {}
-    kernel = gemm(m, n, k, epilogue=True, sizes=SIZE if sizes else None)
+    kernel = gemm(m, n, k, dtype, epilogue=True, sizes=SIZE if sizes else None)
     return Case(kernel, schedule(paths, **layouts), sizes or {})
 
 
@@ -41,21 +43,17 @@ def lines(loop: For) -> int:
     return sum(1 for s in loop.body if isinstance(s, Instruction) and s.op == "prefetch")
 
 
-def reached(program: Program, m_turns: int) -> int:
-    """Bytes that all turns of the loops around one panel ask for."""
-    ((_, inner),) = nests(program.body)
-    return LINE * lines(inner) * int(inner.count.name) * m_turns
-
-
 @pytest.mark.parametrize("native", [False, True])
 def test_the_whole_next_panel_is_asked_for(native: bool) -> None:
+    """Each line of the panel behind, once, by the turns of both loops that walk this one."""
     program = run(tiled(16, 48, 256), native=native)
-    ((outer, _),) = nests(program.body)
-    assert outer is not None and outer.count.name == "4"
-    panel = 16 * 256  # elements
-    assert 4 * panel <= reached(program, 4) < 8 * panel
-    behind = [s for s in outer.body if isinstance(s, Instruction) and s.op == "add"]
-    assert [s.args[1].name for s in behind if s.args[1].literal] == [str(panel)]
+    ((outer, inner),) = nests(program.body)
+    assert outer is not None and (outer.count.name, inner.count.name) == ("4", "64")
+    panel = 4 * 16 * 256  # bytes
+    assert LINE * lines(inner) * 4 * 64 == panel
+    (asked,) = {4 * s.attrs[0] for s in inner.body if isinstance(s, Instruction)
+                and s.op == "prefetch"}  # fmt: skip
+    assert asked == panel
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 23, 100])
@@ -67,19 +65,17 @@ def test_run_time_rows(rows: int) -> None:
 @pytest.mark.parametrize("native", [False, True])
 def test_a_panel_that_is_read_once_streams(native: bool) -> None:
     for steps in ("k/4", "k/64 k/4"):
-        ((_, inner),) = nests(run(tiled(4, 48, 256, steps=steps), native=native).body)
-        _streams(inner)
-
-
-def _streams(inner: For) -> None:
-    inside = [s for s in inner.body if isinstance(s, Instruction)]
-    asked = [4 * s.attrs[0] for s in inside if s.op == "prefetch"]
-    turn = 4 * 16 * 4  # bytes that a turn reads
-    assert asked == list(range(DISTANCE, DISTANCE + turn, LINE))
+        program = run(tiled(4, 48, 256, steps=steps, dtype=bf16), native=native)
+        ((_, inner),) = nests(program.body)
+        inside = [s for s in inner.body if isinstance(s, Instruction)]
+        asked = [2 * s.attrs[0] for s in inside if s.op == "prefetch"]
+        turn = 4 * 16 * 2  # bytes that a turn reads
+        assert asked == list(range(DISTANCE, DISTANCE + turn, LINE))
 
 
 def test_not_where_it_cannot_help() -> None:
-    assert not nests(run(tiled(4, 48, 16)).body), "a panel of 1 KiB, read once"
+    assert not nests(run(tiled(4, 48, 32, dtype=bf16)).body), "a panel of 1 KiB, read once"
+    assert not nests(run(tiled(4, 48, 256)).body), "f32 that is read once"
     assert not nests(run(tiled(16, 48, 16)).body), "a panel of 1 KiB"
     assert not nests(run(tiled(16, 48, 256, packed=False)).body), "nothing is known to follow"
 
@@ -89,7 +85,7 @@ def test_several_panels_side_by_side_are_followed_by_the_hardware(panels: int, a
     """One row reads panels of 16 columns, 8 KiB apart, a line of each in a turn."""
     tile = 16 * panels
     paths = {"acc": f"n/{tile}@ m/1 k/2 k/1! n/16! n/1#", "out": f"n/{tile}@ m/1 n/16! n/1#"}
-    kernel = gemm(1, 2 * tile, 256, epilogue=True)
+    kernel = gemm(1, 2 * tile, 256, bf16, epilogue=True)
     case = Case(kernel, schedule(paths, layouts={"B": "1/16 0/1 1/1"}), {})
     assert bool(nests(run(case).body)) == asks
 

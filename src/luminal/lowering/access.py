@@ -7,15 +7,16 @@ block transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import prod
 
 from ..errors import Illegal
 from ..graph.dtype import i64
 from ..graph.index import Index, Monomial, names_of
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
-from ..kernel.program import Val
+from ..kernel.program import Instruction, Val
 from .builder import Builder, integer
 from .homes import Home
 from .indexing import Indexing
@@ -39,6 +40,7 @@ class Access:
         self.extents = extents  # of axes
         self.space = indexing.space
         self.evaluate: Evaluate
+        self.note: Callable[[Memory, Index, int], None]
         self._offsets: dict[tuple[object, ...], Index] = {}
         self._mentioned: dict[int, tuple[Load, tuple[str, ...]]] = {}  # loads stay: ids are theirs
 
@@ -179,6 +181,7 @@ class Access:
     ) -> Val:
         """Lanes so many elements apart, from an element on; side by side if it is not said."""
         here, constant = self.position(memory, base)
+        self.note(memory, base, prod(size for _, size in lanes))
         args = (here, *_masks(mask))
         op, attrs = ("gather", (constant, *strides)) if strides else ("load", (constant,))
         return self.build.load(memory.name, op, args, attrs, memory.dtype, lanes)
@@ -221,6 +224,7 @@ class Access:
         parts, start = self.indexing.split(offset, order), memory.start
         if parts is not None:
             start, constant = self.position(memory, parts[0])
+            self.note(memory, parts[0], prod(size for _, size in lanes))
             if not self.build.shuffles or (self.build.matrices and len(lanes) > 1):
                 strides = {(axis, size): stride for axis, size, stride in parts[1]}
                 return "", (start,), (constant, *(strides.get(lane, 0) for lane in lanes))
@@ -360,6 +364,14 @@ class Access:
         self.build.scatter(memory.name, f"scatter{kind}", args, attrs)
 
     # ---- positions
+
+    def prefetch(self, memory: Memory, offset: Index, further: Iterable[int]) -> None:
+        """Elements that are wanted soon."""
+        here, constant = self.position(memory, offset)
+        body = self.build.scopes[-1].body
+        made = (n for n, s in enumerate(body, 1) if isinstance(s, Instruction) and s.out == here)
+        at = next(made, 0)
+        body[at:at] = [Instruction(None, "prefetch", (here,), (constant + n,)) for n in further]
 
     def position(self, memory: Memory, offset: Index) -> tuple[Val, int]:
         """(position, constant) of an element, added up from the outermost loop inwards."""

@@ -3,9 +3,9 @@
 1. Values without a path are put in the place of their reads, and paths are merged into a loop tree
    (`tree`): sharing loops is fusion. 2. Each value gets a home (`homes`). 3. Reductions hang hooks
    on the tree (`reduce`). 4. The tree is walked with symbolic indices (`walk`, `values`, `access`),
-   and a builder writes SSA in its final form (`builder`, `indexing`). 5. Panels of constants are
-   fetched before their turn (`ahead`); or lanes become threads (`threads`), and indices are narrow
-   (`narrow`), where a target wants that.
+   and a builder writes SSA in its final form (`builder`, `indexing`), with requests for what is
+   read next (`ahead`). 5. Lanes become threads (`threads`), and indices are narrow (`narrow`),
+   where a target wants that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..lowering import library
 from .access import Access
-from .ahead import fetch_ahead
+from .ahead import Ahead
 from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
@@ -66,8 +66,6 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     registers(program, target.instructions)  # or it is illegal
     if target.group > 1:
         program = spread(staged(program, target, schedule.stages), target, _ordered(kernel))
-    else:
-        program = fetch_ahead(program, target)
     return narrow_indices(program, kernel.sizes) if target.index_bits == 32 else program
 
 
@@ -80,7 +78,9 @@ def _walk(
     by_name = {v.name: v for v in tree.values}
     values = Values(build, indexing, access, homes, registers, by_name, target.instructions)
     limits = Limits(tree, homes, indexing)
-    walker = Walk(schedule, build, indexing, homes, values, access, registers, limits)
+    most = target.l2 // 2 if target.group == 1 else 0
+    ahead = Ahead(access, most, schedule.layouts)
+    walker = Walk(schedule, build, indexing, homes, values, access, registers, limits, ahead)
     for value in tree.values:
         if value.reduction is not None:
             Accumulators(value, value.reduction, tree, homes, values, access, registers, walker)

@@ -110,7 +110,7 @@ class Place:
 # ---- memory, and how the lanes of an access lie in it
 
 
-@dataclass
+@dataclass(eq=False)
 class Memory:
     """A buffer or tile as accesses see it."""
 

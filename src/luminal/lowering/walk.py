@@ -18,6 +18,7 @@ from ..kernel.kernel import Value
 from ..kernel.program import For, Parallel, Val
 from ..kernel.schedule import Schedule
 from .access import Access
+from .ahead import Ahead
 from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
@@ -35,11 +36,11 @@ class Walk:
 
     def __init__(
         self, schedule: Schedule, build: Builder, indexing: Indexing, homes: Homes,
-        values: Values, access: Access, registers: Registers, limits: Limits,
+        values: Values, access: Access, registers: Registers, limits: Limits, ahead: Ahead,
     ) -> None:  # fmt: skip
         self.schedule, self.build, self.indexing = schedule, build, indexing
         self.homes, self.values, self.access = homes, values, access
-        self.registers, self.limits = registers, limits
+        self.registers, self.limits, self.ahead = registers, limits, ahead
         self.space = indexing.space
 
     # ---- items
@@ -213,10 +214,12 @@ class Walk:
         initial = [held[k] for k in keys]
         build.open()
         name, var = self.indexing.counter(count)
+        self.ahead.open(name, count)
         phis = [build.fresh(v.dtype, v.lanes) for v in initial]
         held.update(zip(keys, phis))
         body(place, Index.of(name))
         following = [held[k] for k in keys]
+        self.ahead.close()
         statements = build.close()
         results = [build.fresh(v.dtype, v.lanes) for v in initial]
         held.update(zip(keys, results))
@@ -278,6 +281,7 @@ class Walk:
                 rest = self.indexing.quotient(rest, size)
             place = self._unit(node, place, here, count)
         self._whole_or_part(chain, place)
+        self.ahead.loops = ()
 
     def _whole_or_part(self, chain: list[Node], place: Place) -> None:
         """What a unit does: where tails of an axis are units of their own, without a test of its
@@ -317,6 +321,7 @@ class Walk:
         self.indexing.scalars[name] = here
         if name not in self.space.axes:
             self.space.add_axis(name, count)
+        self.ahead.open(name, count, units=True)
         return Index.of(name)
 
 
