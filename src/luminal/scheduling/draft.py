@@ -10,6 +10,7 @@ from ..graph.dtype import DType
 from ..graph.index import Index
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
+from . import instructions
 from .facts import Facts
 from .outline import Outline
 from .paths import Room, fitted, inner, narrowed
@@ -120,7 +121,7 @@ class Draft:
         pairs = [tile.pair for v in found.group if tile and value.name in v.reads()]
         if found.streams and found.lane:
             others = (v for v in found.values if v not in found.group and value.name in v.reads())
-            pairs += [self.facts.pair(v) for v in others]
+            pairs += [instructions.pair(self.facts, v) for v in others]
         fits = (pair for pair in pairs if pair and pair[0].rows == 1 and pair[1] in value.axes)
         return next(fits, None)
 

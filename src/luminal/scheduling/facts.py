@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ..graph.dtype import DType
-from ..graph.index import Index, names_of
+from ..graph.index import Index
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import (
     Apply,
@@ -31,14 +31,12 @@ from ..kernel.kernel import (
     walk,
 )
 from ..kernel.layout import Storage
-from ..kernel.narrow import operands
 from ..kernel.schedule import Layout
 from ..kernel.target import MatrixInstruction, Target
 from ..kernel.work import usual_sizes
 from .decisions import Decisions
 
 FAR = 1 << 20  # elements: an axis that moves an access by data
-STAGES = 4  # turns of a loop, at least, whose operands are copied ahead
 FLOORED = 3  # elements, at least: an axis that moves an access through a floor
 
 
@@ -85,7 +83,7 @@ class Facts:
         self.buffers = {b.name: b for b in kernel.buffers}
         self.rescales = {name for v in kernel.values for name in v.rescale}
         self.packed = set[tuple[str, str]]()  # values whose neighbours along an axis lie together
-        self._pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}
+        self.pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}  # see `instructions`
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
         self.solved: dict[Any, Any] = {}  # what the solver has found
@@ -281,111 +279,6 @@ class Facts:
                  for n in term.names()}  # fmt: skip
         far = term.evaluate({**start, axis: last}) - term.evaluate({**start, axis: 0})
         return float(far) / max(1, last)
-
-    # ---- instructions that multiply narrow operands and add neighbours of a reduced axis
-
-    def pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
-        """(instruction, reduced axis that it collapses), or None."""
-        if value.name not in self._pairs:
-            self._pairs[value.name] = self._find_pair(value)
-        return self._pairs[value.name]
-
-    def _find_pair(self, value: Value) -> tuple[MatrixInstruction, str] | None:
-        for instruction in self.collapsing(value):
-            for axis in value.over[::-1]:
-                if self._pairs_along(value, instruction, axis):
-                    return instruction, axis
-        return None
-
-    def collapsing(self, value: Value) -> Iterator[MatrixInstruction]:
-        """Instructions that multiply what the value multiplies, wherever that lies."""
-        for instruction in self.target.instructions if value.factors else ():
-            if instruction.collapse == 1 or instruction.accumulator is not value.dtype:
-                continue
-            if instruction.registers or instruction.staged:
-                continue
-            sides = (value.factors, value.factors[::-1])
-            if any(operands(instruction, x, y, self.by_name) for x, y in sides):
-                yield instruction
-
-    def unpaired(self, value: Value) -> list[str]:
-        """Reduced axes that an instruction would collapse if neighbours lay together, where none
-        does, or only what is packed inside."""
-        found = list(self.collapsing(value)) if self.packed or not self.pair(value) else []
-        return [
-            a for a in value.over if self.static[a]
-            and any(i.rows == 1 and self.size[a] % i.collapse == 0 for i in found)
-        ]  # fmt: skip
-
-    def matrices(self, value: Value) -> list[tuple[MatrixInstruction, str]]:
-        """As `pair`, for all instructions that multiply matrices alike, or take their operands from
-        memory and leave the sums there."""
-        found = self.pair(value)
-        if found is None or found[0].rows == 1:
-            return [
-                (i, axis) for i in self.target.instructions for axis in value.over[-1:]
-                if i.registers and i.accumulator is value.dtype and value.factors
-                and self.static[axis] and self.size[axis] % i.collapse == 0
-            ]  # fmt: skip
-        alike = dict(first=found[0].first, second=found[0].second, collapse=found[0].collapse)
-        return [
-            (i, found[1]) for i in self.target.instructions
-            if i.rows > 1 and not i.staged
-            and all(getattr(i, name) == known for name, known in alike.items())
-        ]  # fmt: skip
-
-    def staged(self, value: Value) -> list[tuple[MatrixInstruction, str]]:
-        """As `matrices`, for instructions whose operands, rows of memory, are copied ahead."""
-        found = self.pair(value)
-        if found is None or found[0].rows == 1 or value.rescale or len(value.over) > 1:
-            return []
-        (like, axis), (x, y) = found, value.factors
-        rows = operands(like, x, y, self.by_name)
-        return [
-            (i, axis) for i in self.target.instructions
-            if i.staged and (i.first, i.second) == (like.first, like.second)
-            and self.static[axis] and self.size[axis] % i.collapse == 0
-            and self.size[axis] >= STAGES * i.collapse
-            and all(isinstance(e, Load) and self._in_rows(e, axis) for e in rows or ())
-        ]  # fmt: skip
-
-    def _in_rows(self, e: Load, axis: str) -> bool:
-        """Its rows run along an axis, and begin at multiples of 16 bytes."""
-        buffer, plain = self.buffers[e.buffer], not e.slots and e.index[-1] == Index.of(axis)
-        if plain and not buffer.layout and not self.access(e).packable:
-            row, above = buffer.shape[-1], names_of(e.index[:-1])
-            return row.is_constant and row.constant * e.dtype.bytes % 16 == 0 and axis not in above
-        return self.access(e).packable
-
-    def apart(self, value: Value, row: str, column: str) -> bool:
-        """Of the factors of a sum of products one has the first of these axes, the other the
-        second, and neither both."""
-        sides = [self.axes_of(arg) & {row, column} for arg in value.factors]
-        return row != column and sorted(map(sorted, sides)) == sorted([[row], [column]])
-
-    def rows_of(self, value: Value, instruction: MatrixInstruction, row: str) -> bool:
-        """The factor with this axis is the first one of the instruction; the other one is read as
-        it lies."""
-        x, y = value.factors
-        found = operands(instruction, *((x, y) if row in self.axes_of(x) else (y, x)), self.by_name)
-        return found is not None and isinstance(found[1], (Load, Read))
-
-    def _pairs_along(self, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
-        whole = self.static[axis] and self.size[axis] % instruction.collapse == 0
-        if not whole and not (value.rescale and instruction.rows > 1):
-            return False
-        sides = 0
-        for side in value.factors:
-            if value.rescale and sum(isinstance(e, Apply) for e in walk(side)) > 1:
-                sides += axis in self.axes_of(side)  # it is computed: a value, of our layout
-                continue
-            found = [self.access(e) for e in walk(side) if isinstance(e, (Load, Read))]
-            found = [x for x in found if axis in x.axes]
-            sides += any(
-                x.stride(axis) == 1 or x.free or x.packable or (x.name, axis) in self.packed
-                for x in found
-            )
-        return sides == 2 or instruction.rows > 1
 
 
 def weight(expression: Expression) -> float:

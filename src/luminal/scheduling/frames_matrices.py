@@ -8,11 +8,12 @@ the first operand of the next product does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..kernel.kernel import Apply, Load, Read, Value, walk
-from ..kernel.narrow import operands
+from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
 from ..kernel.schedule import Loop
+from . import instructions
 from .draft import Draft
 from .outline import Outline, shared_out, stream_of
 
@@ -38,7 +39,7 @@ def matrices(found: Outline) -> Matrices | None:
         return None
     (stream,) = found.streams
     sums = _products(found)
-    if not sums or not all(found.facts.matrices(v) for v in sums):
+    if not sums or not all(instructions.matrices(found.facts, v) for v in sums):
         return None
     rows = [a for a in found.common if all(_column(found, v, a) for v in sums)]
     for row in sorted(rows, key=lambda a: -found.size[a]):
@@ -57,12 +58,12 @@ def _column(found: Outline, v: Value, row: str) -> str | None:
     """The axis of the columns, where these are the rows: that of the stream, or one that is left
     when it is summed up."""
     columns = [a for a in v.axes if a in found.streams] or [a for a in v.axes if a != row]
-    return next((a for a in columns if found.facts.apart(v, row, a)), None)
+    return next((a for a in columns if instructions.apart(found.facts, v, row, a)), None)
 
 
 def _sized(found: Outline, sums: list[Value], row: str, stream: str) -> Matrices | None:
     """The largest matrices for which registers suffice."""
-    pairs = {pair for v in sums for pair in found.facts.matrices(v)}
+    pairs = {pair for v in sums for pair in instructions.matrices(found.facts, v)}
     deep = {axis: i.collapse for i, axis in pairs}
     for unit in sorted({i.rows for i, _ in pairs}, reverse=True):
         kinds = {i for i, _ in pairs if i.rows == unit}
@@ -87,10 +88,14 @@ def _sized(found: Outline, sums: list[Value], row: str, stream: str) -> Matrices
 
 def _made(found: Outline, v: Value) -> bool:
     """A factor is computed, in each block, of what is loaded."""
-    ((instruction, _), *_), (x, y) = found.facts.matrices(v), v.factors
-    narrow = operands(instruction, x, y, found.facts.by_name) or ()
-    changing = (e for e in narrow if found.facts.axes_of(e) & {*found.streams})
+    changing = (e for e in _narrow(found, v) if found.facts.axes_of(e) & {*found.streams})
     return any(isinstance(e, Apply) and any(isinstance(x, Load) for x in walk(e)) for e in changing)
+
+
+def _narrow(found: Outline, v: Value) -> Sequence[Expression]:
+    """What its instruction multiplies."""
+    (instruction, _), *_ = instructions.matrices(found.facts, v)
+    return instructions.taken(found.facts, v, instruction) or ()
 
 
 def _fits(found: Outline, v: Value, made: Matrices) -> bool:
@@ -107,9 +112,7 @@ def kept_factors(found: Outline) -> dict[str, Value]:
     made, kept = matrices(found), dict[str, Value]()
     for v in _products(found) if made else []:
         assert made is not None
-        ((instruction, _), *_), (x, y) = found.facts.matrices(v), v.factors
-        narrow = operands(instruction, x, y, found.facts.by_name) or ()
-        for side, factor in zip("ab", narrow):
+        for side, factor in zip("ab", _narrow(found, v)):
             axes = found.facts.axes_of(factor)
             if made.stream not in axes and not isinstance(factor, Read):
                 order = tuple(a for a in v.points if a in axes)
@@ -134,7 +137,7 @@ def matrix_frame(draft: Draft, made: Matrices) -> None:
         path = [*unit, Loop(made.stream, made.block)] if stream_of(found, v) else list(unit)
         mine = [a for a in v.points if a in made.wide and a != rows]
         path += [Loop(a, made.wide[a], "unroll") for a in mine]
-        pair = found.facts.pair(v) if v.factors else None
+        pair = instructions.pair(found.facts, v) if v.factors else None
         path += [Loop(a, 1, "vector") for a in (rows, *mine) if not pair or a != pair[1]]
         path += [Loop(pair[1], 1, "collapse")] if pair else []
         draft.paths[v.name] = tuple(path)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
-from ..kernel.narrow import operands
+from . import instructions
 from .facts import Facts, weight
 from .frames_matrices import kept_factors
 from .outline import Outline
@@ -56,9 +56,7 @@ def in_memory(found: Outline) -> bool:
     assert found.tile is not None and found.tile.pair is not None
     instruction, facts = found.tile.pair[0], found.facts
     for v in found.group:
-        x, y = v.factors
-        sides = (x, y) if found.tile.rows in facts.axes_of(x) else (y, x)
-        taken = operands(instruction, *sides, facts.by_name)
+        taken = instructions.taken(facts, v, instruction, found.tile.rows)
         if taken is None:
             return False
         for e in taken:
@@ -134,11 +132,5 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
 
 def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:
     """The argument as the tile's instruction takes it."""
-    if tile.pair is None:
-        return arg
-    x, y = value.factors
-    for first, second in ((x, y), (y, x)):
-        found = operands(tile.pair[0], first, second, facts.by_name)
-        if found is not None:
-            return found[0] if arg is first else found[1]
-    return arg
+    found = instructions.either(facts, value, tile.pair[0]) if tile.pair else None
+    return found[value.factors.index(arg)] if found else arg

@@ -84,35 +84,33 @@ class Score:
         self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
         self.loads, self.repeated, self.traffic, self.waits = 0.0, 0.0, 0.0, 0.0
         self.held, self.live = 0.0, 0
+        self.warps = pair[0].threads // self.target.group if rows and pair else 1
         self.copied: list[Access] = []
         self.across = ""
 
     def tile(self, most: float = inf) -> Tile | None:
         """The tile with its cost; None if its registers or cache ways do not suffice, or if its
         arithmetic alone takes more than `most` cycles a point."""
+        instruction = self.pair[0] if self.rows and self.pair else None
         accumulators = self._vectors(self.kept) * len(self.job.group) if self.reduces else 0.0
-        if self.rows and self.pair and self.pair[0].registers:
-            return self._whole_matrices(self.pair[0], self.pair[1], accumulators)
-        warps = self.pair[0].threads // self.target.group if self.rows and self.pair else 1
-        if self.rows and self.pair and self.pair[0].staged:
-            return self._staged_tile(self.pair[0], accumulators, warps)
-        if accumulators >= self.target.registers * warps:
-            return None
         partial = self._partial(accumulators)
         work, share = self._arithmetic(), self._waste() / self.points
         steps = self._busy(work, accumulators, partial)
-        if steps * share > most or any(map(self._crowds_ways, self.job.accesses)):
+        if steps * share > most:
             return None
-        for x in self.job.accesses:
-            self._charge(x)
-        if (accumulators * partial + self._registers()) / warps + 1 > self.target.registers:
+        if instruction and instruction.registers:
+            fits = self._of_rows(instruction, accumulators)
+        elif instruction and instruction.staged:
+            fits = self._of_shared_tiles(instruction, accumulators)
+        else:
+            fits = self._of_loads(accumulators, partial)
+        if not fits:
             return None
-        cycles = self._steps(steps, accumulators) * share * self._idle(warps * self.deep[1])
-        width = self.pair[0].columns if self.rows and self.pair else self.width
+        cycles = self._steps(steps, accumulators) * share * self._idle()
         return Tile(
-            self.lane, self.reduced, self.sizes, width, self.pair, partial, self.across,
-            tuple(self.copied), cycles, (self.loads - self.repeated / 2) / max(work, 1e-9),
-            self.rows, self.deep,
+            self.lane, self.reduced, self.sizes, instruction.columns if instruction else self.width,
+            self.pair, partial, self.across, tuple(self.copied), cycles,
+            (self.loads - self.repeated / 2) / max(work, 1e-9), self.rows, self.deep,
         )  # fmt: skip
 
     def _vectors(self, axes: frozenset[str]) -> float:
@@ -131,7 +129,52 @@ class Score:
             partial *= 2
         return partial
 
-    # ---- loads
+    # ---- loads, and whether there are registers for them
+
+    def _of_loads(self, accumulators: float, partial: int) -> bool:
+        """Operands are loaded into registers, of a group's threads into theirs."""
+        most, accesses = self.target.registers, self.job.accesses
+        if accumulators >= most * self.warps or any(map(self._crowds_ways, accesses)):
+            return False
+        for x in accesses:
+            self._charge(x)
+        return (accumulators * partial + self._registers()) / self.warps + 1 <= most
+
+    def _of_shared_tiles(self, instruction: MatrixInstruction, accumulators: float) -> bool:
+        """Operands are copied into shared tiles once, and read from there for every 64 rows."""
+        target, tile, products = self.target, 0, len(self.job.group)
+        if products % 2 == 0 and instruction.wider(target.instructions):
+            products //= 2
+        for x in {x.name: x for x in self.job.accesses}.values():
+            vectors, first = self._vectors(x.axes), self.rows in x.axes
+            size = vectors * self.width * instruction.collapse * x.dtype.bytes
+            again = products if first else instruction.rows // STAGED_ROWS
+            self.loads += size * (1 + again) / (target.group * 4)
+            tile += int(size)
+            self._stream(x, vectors)
+        return accumulators <= SUMS * self.warps and stages(target, tile) >= 3
+
+    def _of_rows(self, instruction: MatrixInstruction, accumulators: float) -> bool:
+        """Each row of a matrix in registers is a load. Panels lie as they are loaded, rows that do
+        not are copied first; sums are stored, and read again."""
+        down = self.sizes[self.rows] // instruction.rows
+        across = self.sizes[self.lane] // instruction.columns
+        sums, operands = len(self.job.group) * down * across, 0
+        for x in self.job.accesses:
+            first = self.rows in x.axes
+            operands += down if first else across
+            packed = x.packable and x.dtype is (instruction.first if first else instruction.second)
+            if x.conditions or not (packed or first):
+                return False
+            if not packed and x.load is not None:
+                self._copy(x)
+            self._stream(x, self._vectors(x.axes))
+        assert self.pair is not None
+        moved = 2 * accumulators / self.span[self.pair[1]]
+        self.waits = instruction.collapse * (self.waits + moved)
+        self.loads = float(instruction.rows * operands)
+        fits = sums + operands <= instruction.registers
+        return fits and not self.job.facts.domain(self.job.group[0])
 
     def _charge(self, x: Access) -> None:
         vectors = self._vectors(x.axes)
@@ -169,62 +212,6 @@ class Score:
         together = x.packable or x.stride(axis) == 1
         self.loads += again * held * (1 if together else 4 / x.dtype.bytes)
         self._stream(x, vectors)
-
-    def _staged_tile(
-        self, instruction: MatrixInstruction, accumulators: float, warps: int
-    ) -> Tile | None:
-        """The tile of an instruction that takes its operands from shared tiles: into these they are
-        copied once, and read for every 64 rows. A unit keeps a core busy, and the last units leave
-        some of these idle."""
-        target, tile, products = self.target, 0, len(self.job.group)
-        if products % 2 == 0 and instruction.wider(target.instructions):
-            products //= 2
-        for x in {x.name: x for x in self.job.accesses}.values():
-            vectors, first = self._vectors(x.axes), self.rows in x.axes
-            size = vectors * self.width * instruction.collapse * x.dtype.bytes
-            again = products if first else instruction.rows // STAGED_ROWS
-            self.loads += size * (1 + again) / (target.group * 4)
-            tile += int(size)
-            self._stream(x, vectors)
-        if accumulators > SUMS * warps or stages(target, tile) < 3:
-            return None
-        steps = self._steps(accumulators * instruction.cycles / target.fma_ports, accumulators)
-        cores, units = max(1, target.threads // target.busy), self._units()
-        idle = -(-units // cores) * cores / units
-        return Tile(
-            self.lane, False, self.sizes, instruction.columns, self.pair, rows=self.rows,
-            cycles=steps * self._waste() / self.points * idle,
-            loads=(self.loads + self.traffic / target.l2_rate) / accumulators,
-        )  # fmt: skip
-
-    def _whole_matrices(
-        self, instruction: MatrixInstruction, axis: str, accumulators: float
-    ) -> Tile | None:
-        """The tile in registers of matrices: each row of an operand is a load. Panels lie as they
-        are loaded, rows that do not are copied first."""
-        down = self.sizes[self.rows] // instruction.rows
-        across = self.sizes[self.lane] // instruction.columns
-        sums, operands = len(self.job.group) * down * across, 0
-        for x in self.job.accesses:
-            first = self.rows in x.axes
-            operands += down if first else across
-            packed = x.packable and x.dtype is (instruction.first if first else instruction.second)
-            if x.conditions or not (packed or first):
-                return None
-            if not packed and x.load is not None:
-                self._copy(x)
-            self._stream(x, self._vectors(x.axes))
-        if sums + operands > instruction.registers or self.job.facts.domain(self.job.group[0]):
-            return None
-        self.waits *= instruction.collapse
-        self.loads = float(instruction.rows * operands)
-        moved = 2 * accumulators * instruction.collapse / self.span[axis]  # stored, read again
-        steps = self._steps(accumulators * instruction.cycles / self.target.fma_ports, accumulators)
-        cycles = (steps + moved) * self._waste() / self.points
-        return Tile(
-            self.lane, False, self.sizes, instruction.columns, self.pair, 1, "",
-            tuple(self.copied), cycles, self.loads / accumulators, self.rows,
-        )  # fmt: skip
 
     def _shared(self, x: Access) -> float:
         """Part of its loads that is left where a tile walks the positions of a window that is
@@ -414,12 +401,18 @@ class Score:
                 waste *= round_up(self.span[a], unit) / self.span[a]
         return waste
 
-    def _idle(self, warps: int) -> float:
+    def _idle(self) -> float:
         """Groups of threads that a machine has over those that get work, so many for a unit. A crew
         is few threads, and what it shares out is cut later. Of matrices each has several products
-        on the way at once: half as many keep a core busy."""
+        on the way at once: half as many keep a core busy. Where one unit does, the last ones leave
+        some cores idle."""
+        if self.target.group == 1:
+            return 1.0
+        if self.rows and self.pair and self.pair[0].staged:
+            cores, units = max(1, self.target.threads // self.target.busy), self._units()
+            return -(-units // cores) * cores / units
         wanted = self.target.threads / (2 if self.rows else 1)
-        return max(1.0, wanted / (self._units() * warps)) if self.target.group > 1 else 1.0
+        return max(1.0, wanted / (self._units() * self.warps * self.deep[1]))
 
     def _units(self) -> int:
         size = self.job.facts.size

@@ -19,6 +19,7 @@ from ..kernel.merge import images_as_rows
 from ..kernel.schedule import Layout
 from ..kernel.target import Target
 from ..kernel.work import extents_at, usual_sizes, work
+from . import instructions
 from .default import drawn
 from .divide import apart
 from .draft import Draft
@@ -99,12 +100,13 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     threads, tile = draft.target.group > 1, draft.found.tile
     across = tile and tile.reduced and not (tile.rows or draft.found.streams)
     made = across if threads else draft.operands  # lanes along a sum; each unit makes some itself
+    facts, alone = draft.facts, threads or draft.found.streams
     for value in products:
-        together = [] if threads or draft.found.streams else draft.facts.unpaired(value)
+        together = [] if alone else instructions.unpaired(facts, value)
         if made or together:
             yield from operands_before(kernel, value, together, () if threads else value.axes)
-    pairs = (draft.facts.pair(v) for v in draft.found.group)
-    if threads and any(pair and pair[0].rows > 1 for pair in pairs):
+    pairs = (instructions.pair(draft.facts, v) for v in draft.found.group)
+    if threads and any(each and each[0].rows > 1 for each in pairs):
         merged = images_as_rows(kernel)
         yield from [[merged]] * (merged.axes != kernel.axes)
     if threads or _walked_badly(draft):

@@ -12,10 +12,11 @@ from itertools import product
 from math import inf, prod
 
 from ..kernel.kernel import Value
+from . import instructions
 from .facts import Access, Facts, round_up
 from .paths import LEAST_LANES
 from .score import Job, Score, operations
-from .tile import Tile, packed
+from .tile import Pair, Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
@@ -71,12 +72,12 @@ class Solver:
     def _candidates(self, job: Job, lane: str, width: int | None) -> list[Tile]:
         """All tiles that fit, for one lane axis."""
         group, value, facts = job.group, job.group[0], self.facts
-        known = tuple((x.name, facts.lane_of.get(x.name)) for x in job.accesses if not x.load)
+        lanes = tuple((x.name, facts.lane_of.get(x.name)) for x in job.accesses if not x.load)
         spans = tuple(self.span[a] for a in value.points)
-        key = (tuple(v.name for v in group), lane, width, job.may_copy, spans, known)
+        key = (tuple(v.name for v in group), lane, width, job.may_copy, spans, lanes)
         if key in facts.solved:
             return facts.solved[key]
-        pair, *others = {facts.pair(v) for v in group}
+        pair, *others = {instructions.pair(facts, v) for v in group}
         fits = pair and pair[0].rows == 1 and not others and lane in value.axes and lane != pair[1]
         pairs = [None, pair] if fits else [None]
         tiles: list[Tile] = []
@@ -93,18 +94,19 @@ class Solver:
     def _matrices(self, job: Job, lane: str) -> Iterator[Tile]:
         """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
         group, value, facts = job.group, job.group[0], self.facts
-        alike = value.reduction is not None and len({tuple(facts.matrices(v)) for v in group}) == 1
-        pairs = facts.matrices(value) if alike else []
-        alike = alike and len({tuple(facts.staged(v)) for v in group}) == 1
-        pairs = pairs + facts.staged(value) if alike else pairs
-        if not pairs:
-            return
-        rows = [a for a in value.axes if facts.apart(value, a, lane)]
+        pairs: list[Pair] = []
+        for known in (instructions.matrices, instructions.staged):
+            each, *others = {tuple(known(facts, v)) for v in group}
+            if others:
+                break
+            pairs += each
+        rows = [a for a in value.axes if instructions.apart(facts, value, a, lane)]
         for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
             if pair[0].staged and (t, u) != (1, 1):
                 continue
-            if pair[0].registers and not all(facts.rows_of(v, pair[0], a) for v in group):
+            fits = (instructions.rows_of(facts, v, pair[0], a) for v in group)
+            if pair[0].registers and not all(fits):
                 continue
             if any(n & n - 1 and any(x.packable and b in x.axes for x in job.accesses)
                    for b, n in sizes.items() if self.target.group > 1):  # fmt: skip

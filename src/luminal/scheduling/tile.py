@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ..kernel.target import MatrixInstruction
 from .facts import Access
 
-Pair: TypeAlias = tuple[MatrixInstruction, str]
+Pair: TypeAlias = tuple[MatrixInstruction, str]  # and the reduced axis that it collapses
 
 
 @dataclass(frozen=True)

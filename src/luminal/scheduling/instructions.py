@@ -1,0 +1,145 @@
+"""Instructions that multiply narrow operands and add neighbours of a reduced axis, or whole
+matrices: which of them a sum of products can take, and along which axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..graph.index import Index, names_of
+from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
+from ..kernel.narrow import operands
+from ..kernel.target import MatrixInstruction
+from .facts import Facts
+from .tile import Pair
+
+STAGES = 4  # turns of a loop, at least, whose operands are copied ahead
+
+
+def pair(facts: Facts, value: Value) -> Pair | None:
+    """The first instruction that finds neighbours of an axis together."""
+    if value.name not in facts.pairs:
+        found = ((i, axis) for i in _multiplying(facts, value) for axis in value.over[::-1]
+                 if _along(facts, value, i, axis))  # fmt: skip
+        facts.pairs[value.name] = next(found, None)
+    return facts.pairs[value.name]
+
+
+def unpaired(facts: Facts, value: Value) -> list[str]:
+    """Reduced axes that an instruction would collapse if neighbours lay together, where none does,
+    or only what is packed inside."""
+    free = facts.packed or not pair(facts, value)
+    found = [i for i in _multiplying(facts, value) if i.rows == 1] if free else []
+    return [a for a in value.over if any(_whole(facts, i, a) for i in found)]
+
+
+def matrices(facts: Facts, value: Value) -> list[Pair]:
+    """As `pair`, for all instructions that multiply matrices alike, or take their operands from
+    memory and leave the sums there."""
+    found = pair(facts, value)
+    if found is None or found[0].rows == 1:
+        return [
+            (i, axis) for i in facts.target.instructions for axis in value.over[-1:]
+            if i.registers and i.accumulator is value.dtype and value.factors
+            and _whole(facts, i, axis)
+        ]  # fmt: skip
+    return [(i, found[1]) for i in _alike(facts, found[0]) if not i.staged]
+
+
+def staged(facts: Facts, value: Value) -> list[Pair]:
+    """As `matrices`, for instructions whose operands, rows of memory, are copied ahead."""
+    found = pair(facts, value)
+    if found is None or found[0].rows == 1 or value.rescale or len(value.over) > 1:
+        return []
+    (like, axis), rows = found, taken(facts, value, found[0])
+    fits = all(isinstance(e, Load) and _in_rows(facts, e, axis) for e in rows or ())
+    return [
+        (i, axis) for i in facts.target.instructions
+        if i.staged and (i.first, i.second) == (like.first, like.second) and fits
+        and _whole(facts, i, axis) and facts.size[axis] >= STAGES * i.collapse
+    ]  # fmt: skip
+
+
+def taken(
+    facts: Facts, value: Value, instruction: MatrixInstruction, row: str = ""
+) -> tuple[Expression, Expression] | None:
+    """What the instruction multiplies, for the factors in their order; row: for the one that has
+    this axis, and then the other."""
+    x, y = value.factors
+    sides = (y, x) if row and row not in facts.axes_of(x) else (x, y)
+    return operands(instruction, *sides, facts.by_name)
+
+
+def either(
+    facts: Facts, value: Value, instruction: MatrixInstruction
+) -> tuple[Expression, Expression] | None:
+    """What the instruction multiplies for each factor, whichever of them is its first."""
+    found, (x, y) = taken(facts, value, instruction), value.factors
+    if found is None and (turned := operands(instruction, y, x, facts.by_name)):
+        return turned[1], turned[0]
+    return found
+
+
+def apart(facts: Facts, value: Value, row: str, column: str) -> bool:
+    """Of the factors of a sum of products one has the first of these axes, the other the second,
+    and neither both."""
+    sides = [facts.axes_of(arg) & {row, column} for arg in value.factors]
+    return row != column and sorted(map(sorted, sides)) == sorted([[row], [column]])
+
+
+def rows_of(facts: Facts, value: Value, instruction: MatrixInstruction, row: str) -> bool:
+    """The factor with this axis is the first one of the instruction; the other one is read as it
+    lies."""
+    found = taken(facts, value, instruction, row)
+    return found is not None and isinstance(found[1], (Load, Read))
+
+
+# ---- one instruction
+
+
+def _multiplying(facts: Facts, value: Value) -> Iterator[MatrixInstruction]:
+    """Those that multiply what the value multiplies, wherever that lies."""
+    for i in facts.target.instructions if value.factors else ():
+        collapses = i.collapse > 1 and i.accumulator is value.dtype
+        if collapses and not i.registers and not i.staged and either(facts, value, i):
+            yield i
+
+
+def _alike(facts: Facts, like: MatrixInstruction) -> Iterator[MatrixInstruction]:
+    """Of matrices, of the same numbers and as deep."""
+    for i in facts.target.instructions:
+        same = (i.first, i.second, i.collapse) == (like.first, like.second, like.collapse)
+        if i.rows > 1 and same:
+            yield i
+
+
+def _whole(facts: Facts, instruction: MatrixInstruction, axis: str) -> bool:
+    return facts.static[axis] and facts.size[axis] % instruction.collapse == 0
+
+
+def _along(facts: Facts, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
+    """Both factors have neighbours of the axis together; matrices are loaded as they lie."""
+    if instruction.rows > 1:
+        return _whole(facts, instruction, axis) or bool(value.rescale)
+    return _whole(facts, instruction, axis) and all(
+        _together(facts, value, side, axis) for side in value.factors
+    )
+
+
+def _together(facts: Facts, value: Value, side: Expression, axis: str) -> bool:
+    if value.rescale and sum(isinstance(e, Apply) for e in walk(side)) > 1:
+        return axis in facts.axes_of(side)  # it is computed: a value, of our layout
+    found = (facts.access(e) for e in walk(side) if isinstance(e, (Load, Read)))
+    return any(
+        axis in x.axes and (x.stride(axis) == 1 or x.free or x.packable
+                            or (x.name, axis) in facts.packed)
+        for x in found
+    )  # fmt: skip
+
+
+def _in_rows(facts: Facts, e: Load, axis: str) -> bool:
+    """Its rows run along an axis, and begin at multiples of 16 bytes."""
+    buffer, plain = facts.buffers[e.buffer], not e.slots and e.index[-1] == Index.of(axis)
+    if plain and not buffer.layout and not facts.access(e).packable:
+        row, above = buffer.shape[-1], names_of(e.index[:-1])
+        return row.is_constant and row.constant * e.dtype.bytes % 16 == 0 and axis not in above
+    return facts.access(e).packable
