@@ -34,7 +34,7 @@ def estimate(draft: Draft) -> float:
         each = _apiece(draft, v)
         if v in found.group and found.tile is not None:
             each = found.tile.cycles / len(found.group) * _windowed(draft, v)
-        elif v.factors and v.name in draft.tiles and not found.streams:
+        elif v.factors and v.name in draft.tiles:
             each = draft.tiles[v.name].cycles
         each *= again(draft, v) * facts.points(v) * _walked(draft, v)
         if v.reduction is not None:
@@ -191,8 +191,7 @@ def _apiece(draft: Draft, v: Value) -> float:
     cycles = max(1.0, weight(v.body)) / full / draft.target.fma_ports + late(draft, v)
     for x in facts.accesses(v):
         if walked in x.axes or not lane:
-            packed = x.packable and not draft.found.streams  # whose rows stay where they are
-            step = 0 if not lane and x.load is None else 1 if packed else x.stride(walked)
+            step = 0 if not lane and x.load is None else 1 if x.packable else x.stride(walked)
             cycles += _touched(draft, v, step, x.dtype, _loaded_apart(draft, v, x, step))
     return cycles + (_stored(draft, v) if v.reduction is None else 0.0)
 
