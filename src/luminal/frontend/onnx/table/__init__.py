@@ -29,13 +29,14 @@ from . import (
     shape,
     source,
     text,
+    trees,
 )
 from .base import HOST, RULES
 
 TABLES = (
     attention, control, conv, elementwise, experts, fourier, fused, host, index, learning,
     microsoft, normalisation, packed, pool, quantised, quantised_layers, recurrent, reduction,
-    resize, sequence, shape, source, text,
+    resize, sequence, shape, source, text, trees,
 )  # fmt: skip
 
 __all__ = ["HOST", "RULES", "TABLES"]
