@@ -62,7 +62,9 @@ def test_one_launch_for_several_kernels(device: str) -> None:
     for size in (384, 384, 7, 384):
         for here, wanted in zip(results(rt, size), results(reference, size), strict=True):
             np.testing.assert_allclose(here, wanted, rtol=1e-4, atol=1e-5)
-    assert "launches: " in rt.explain() and plan.joints[0].name in rt.sources()
+    joint = plan.joints[launch.joint]
+    bounds = f"__launch_bounds__({joint.group}, {joint.held})"  # all registers that this leaves
+    assert "launches: " in rt.explain() and bounds in rt.sources()[joint.name]
     assert len(rt.time_kernels(1)) == len(rt.kernels)
 
 

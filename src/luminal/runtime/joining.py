@@ -20,7 +20,7 @@ from ..kernel.ranges import Ranges
 from ..kernel.target import Target
 from .plan import Joint, Launch, Plan
 
-CLEAR = 0.96  # of the time of a launch each: less is no reason to compile another text
+CLEAR = 0.98  # of the time of a launch each: less is no reason to compile another text
 MOST = 12  # calls of a launch: their texts are compiled as one
 NUMBER = re.compile(r"k\d+(_\d+)?")  # of a kernel
 Sizes: TypeAlias = Mapping[str, int]

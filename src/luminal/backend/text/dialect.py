@@ -164,7 +164,7 @@ _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
-#define __launch_bounds__(n) __attribute__((amdgpu_flat_work_group_size(1, n)))
+#define __launch_bounds__(n, ...) __attribute__((amdgpu_flat_work_group_size(1, n)))
 #define __align__(n) __attribute__((aligned(n)))
 #endif
 """ + _POINTERS + """

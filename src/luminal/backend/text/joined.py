@@ -79,7 +79,7 @@ def place_of(program: Program, threads: int, dialect: Dialect) -> Place:
 def render_joined(joined: Joined, dialect: Dialect) -> str:
     """The text. Its kernel takes the buffers of the parts, the counter, the sizes and a
     workspace."""
-    threads, held = joined.group, joined.held
+    threads = joined.group
     functions, helpers, made = dict[str, str](), dict[str, str](), list[str]()
     for number, part in enumerate(joined.parts):
         text = Text(part, dialect, place_of(part, threads, dialect))
@@ -87,7 +87,7 @@ def render_joined(joined: Joined, dialect: Dialect) -> str:
         made.append(text.function(f"{dialect.function} void", f"part_{number}", party))
         functions |= text.functions
         helpers |= text.helpers
-    begin = dialect.kernel.format(threads=f"{threads}, {held}" if held > 1 else threads)
+    begin = dialect.kernel.format(threads=f"{threads}, {joined.held}")
     parameters, lines = _calls(joined, dialect, threads)
     kernel = f"{begin} {kernel_name(joined)}({', '.join(parameters)}) {{"
     own = head(dialect, functions, helpers)
