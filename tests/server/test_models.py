@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from llm.checkpoints import checkpoint, greedy
+from models.test_encoders import TEXTS, made
 from starlette.testclient import TestClient
 
 from luminal.cli import main
@@ -18,6 +20,7 @@ from luminal.cli.serve import _bytes_of
 from luminal.errors import InputError
 from luminal.models.llm import Engine
 from luminal.server import Options, create_app
+from luminal.server.ranking import Ranker
 from luminal.server.run import build
 from luminal.server.shelf import Offer, Shelf
 
@@ -50,7 +53,8 @@ def test_models_make_room_for_each_other(shelf: Shelf) -> None:
                 shelf.memory = 1 << 40  # it is larger: both may stay
             reply = client.post("/v1/completions", json=body)
             assert reply.status_code == 200, reply.text
-            text = shelf._loaded[name].tokenizer.decode(greedy(checkpoint(name)[1], ids, 6), False)
+            tokenizer = next(each for each in shelf if each.name == name).tokenizer
+            text = tokenizer.decode(greedy(checkpoint(name)[1], ids, 6), False)
             assert reply.json()["choices"][0]["text"].strip() == text.strip()
             assert reply.json()["model"] == name
         assert set(shelf.loaded) == set(NAMES)
@@ -75,6 +79,73 @@ def test_the_one_asked_for_least_recently_goes(shelf: Shelf) -> None:
         refused = client.post("/v1/completions", json={"model": NAMES[0], **body})
         assert refused.status_code == 503 and "may take" in refused.json()["error"]["message"]
         assert shelf.loaded == [NAMES[1]]
+
+
+def test_models_of_all_kinds_share_the_bound(shelf: Shelf, tmp_path: Path) -> None:
+    """A reranker takes the place of a model for chats, and gives it back; what grows makes others
+    go; both stay where there is room."""
+    made(tmp_path, "BertConfig", "BertForSequenceClassification")
+    ranker = Ranker(tmp_path, threads=1, device="reference", name="ranks")
+    with TestClient(create_app(shelf, NAMES[0], ranker=ranker), "http://localhost") as client:
+        words = {"model": NAMES[0], "prompt": [5, 9], "max_tokens": 2}
+        ranks = {"model": "ranks", "query": "w3", "documents": TEXTS}
+        enough, shelf.memory = shelf.memory, 1
+        refused = client.post("/v1/rerank", json=ranks)
+        assert refused.status_code == 503 and "ranks takes" in refused.json()["error"]["message"]
+        shelf.memory = enough
+        for path, body, left in (("rerank", ranks, ["ranks"]), ("completions", words, NAMES[:1]),
+                                 ("rerank", ranks, ["ranks"])):  # fmt: skip
+            reply = client.post(f"/v1/{path}", json=body)
+            assert reply.status_code == 200, reply.text
+            assert shelf.loaded == list(left)
+        size = ranker.model.bytes
+        assert size > 0
+        shelf.memory = 1 << 40
+        assert client.post("/v1/completions", json=words).status_code == 200
+        shelf.memory = size
+        assert client.post("/v1/rerank", json=ranks).status_code == 200
+        assert shelf.loaded == ["ranks"]
+
+
+def test_what_is_gone_is_told(shelf: Shelf, tmp_path: Path) -> None:
+    """Files that were deleted since the server began."""
+    folder = tmp_path / "gone"
+    made(folder, "BertConfig", "BertForSequenceClassification")
+    ranker = Ranker(folder, threads=1, device="reference")
+    shutil.rmtree(folder)
+    shelf._offers["granite4"] = Offer(partial(Engine.load, folder), 1)
+    with TestClient(create_app(shelf, NAMES[0], ranker=ranker), "http://localhost") as client:
+        words = {"model": NAMES[1], "prompt": [5, 9], "max_tokens": 2}
+        ranks = {"model": "gone", "query": "w3", "documents": TEXTS}
+        for path, body in (("completions", words), ("rerank", ranks)):
+            refused = client.post(f"/v1/{path}", json=body)
+            assert refused.status_code == 404
+            assert "cannot be loaded any more" in refused.json()["error"]["message"]
+        words["model"] = NAMES[0]
+        assert client.post("/v1/completions", json=words).status_code == 200
+
+
+def test_models_have_names_of_their_own(tmp_path: Path) -> None:
+    folder = checkpoint("llama3")[0]
+    made(tmp_path / "ranks=1", "BertConfig", "BertForSequenceClassification")
+    options = Options(
+        chunk=8, batch=2, threads=1, device="reference", context=40,
+        embeddings=tmp_path / "ranks=1", reranker=f"best={tmp_path}/ranks=1",
+    )  # fmt: skip
+    server = build(f"chat={folder}", options, [f"code={folder}"])
+    with TestClient(server.config.app, "http://localhost") as client:  # type: ignore[arg-type]
+        listed = [each["id"] for each in client.get("/v1/models").json()["data"]]
+        assert listed[:4] == ["chat", "code", "ranks=1", "best"]
+        for name in ("chat", "code"):
+            body = {"model": name, "prompt": [5, 9], "max_tokens": 2}
+            reply = client.post("/v1/completions", json=body)
+            assert reply.status_code == 200 and reply.json()["model"] == name
+    with pytest.raises(InputError, match="NAME=MODEL gives another"):
+        build(str(folder), options, [f"{folder.name}={folder}"])
+    with pytest.raises(InputError, match="has a name and a model"):
+        build("chat=", options)
+    with pytest.raises(InputError, match="NAME=MODEL names one of them"):
+        build(str(folder), replace(options, name="chat"), [f"code={folder}"])
 
 
 def test_bounds_and_contexts_of_several(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def wav(samples: np.ndarray = SOUND) -> tuple[str, bytes]:
 def hears(start: Callable[..., Any]) -> Iterator[Running]:
     """The model is loaded before, as its tests have it."""
     listener = Listener(whisper()[0], threads=1)
-    listener._model = loaded()
+    listener.model._model = loaded()
     with start(listener=listener) as running:
         running.listener = listener
         yield running

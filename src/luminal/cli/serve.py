@@ -7,7 +7,6 @@ import logging
 import re
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -29,9 +28,9 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
 
 
 @click.command()
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...")
 @click.option("--memory", callback=_bytes_of, default=None, metavar="SIZE",
-              help="Most that several loaded models take together: 8GB, 500MB.")  # fmt: skip
+              help="Most that all loaded models take together: 8GB, 500MB.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="LUMINAL_API_KEY", default=None, help="Ask clients for this key.")
@@ -68,21 +67,22 @@ def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @click.option("--device", default=None, help="Of all models, as `luminal doctor` lists them.")
 @click.option("--search", default=0, type=int, help="Schedules to try for each kernel.")
-@click.option("--embeddings", type=click.Path(path_type=Path), default=None,
+@click.option("--embeddings", default=None, metavar="[NAME=]MODEL",
               help="A BERT-like model (default: the packaged all-MiniLM-L6-v2).")  # fmt: skip
-@click.option("--reranker", type=click.Path(path_type=Path), default=None, metavar="DIR",
+@click.option("--reranker", default=None, metavar="[NAME=]DIR",
               help="A cross-encoder for /v1/rerank; else vectors are compared.")  # fmt: skip
-@click.option("--speech", default=None, metavar="MODEL",
+@click.option("--speech", default=None, metavar="[NAME=]MODEL",
               help="A Whisper model (default: the packaged Whisper base).")  # fmt: skip
-@click.option("--images", type=click.Path(path_type=Path), default=None, metavar="FOLDER",
+@click.option("--images", default=None, metavar="[NAME=]FOLDER",
               help="A model of diffusers for /v1/images/generations.")  # fmt: skip
 @click.option("--patience", type=click.IntRange(0), default=20, show_default=True,
               help="Seconds that running replies get when the server is told to stop.")  # fmt: skip
 @json_option("Print one line of JSON when the server is ready: url, model, seconds.")
 def serve(models: tuple[str, ...], memory: int | None, as_json: bool, **options: Any) -> None:
     """Serve MODEL (a directory, a .gguf file, or a name on the hub; without one the packaged
-    SmolLM2) under OpenAI's interface. Of several the first is loaded, and each of the others when
-    it is asked for; those asked for least recently make room within --memory."""
+    SmolLM2) under OpenAI's interface; clients ask for it by NAME. Of several the first is loaded,
+    and each of the others when it is asked for; those asked for least recently make room within
+    --memory, those for vectors, speech and pictures too."""
     model, others = (models[0], models[1:]) if models else (None, ())
     logging.basicConfig(format="luminal: %(message)s")
     logging.getLogger("luminal").setLevel(logging.INFO)

@@ -80,6 +80,11 @@ class Reranker:
     ) -> None:
         self._reader = _Reader(Path(directory), _scores, max_tokens, **options)
 
+    @property
+    def peak_bytes(self) -> int:
+        """That its program takes, with the weights."""
+        return self._reader.program.peak_bytes
+
     def score(
         self, query: str, documents: Sequence[str], batch_size: int = 32
     ) -> np.ndarray:

@@ -105,6 +105,11 @@ class SentenceEncoder:
             result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), 1e-12)
         return result
 
+    @property
+    def peak_bytes(self) -> int:
+        """That its program takes, with the weights."""
+        return self.program.peak_bytes
+
     def run(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Vectors of one batch of tokens."""
         self.program[self.ids] = ids

@@ -109,6 +109,11 @@ class T5:
         give(self._reader, made.model, part_of(state, "encoder.", "memory."))
         self._writer = DecoderProgram(self.decoder, state, None, batch, Storage(), **options)
 
+    @property
+    def peak_bytes(self) -> int:
+        """That its programs take, with the weights."""
+        return int(self._reader.peak_bytes) + self._writer.executable.peak_bytes
+
     def complete(
         self, ids: Sequence[int], max_tokens: int = 256, sampling: Sampling = GREEDY
     ) -> list[int]:

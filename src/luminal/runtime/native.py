@@ -72,6 +72,7 @@ class Native:
         self._copied = sorted(rest)  # their new value replaces another state too, or stays
         self._blocks: dict[int, Block] = {}  # of results and states
         self._arrays: dict[int, np.ndarray] = {}  # inputs that are read in place
+        self._given_away: dict[int, int] = {}  # bytes of parameters that nobody else holds
         self._small: dict[int, Block] = {}  # inputs that are copied because they are tiny
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self._sizes: dict[str, int] = {}
@@ -134,10 +135,11 @@ class Native:
         if packed and not self._constants.reads(memory):
             return
         array = np.require(array, requirements=["C", "A"])
-        if memory in self._states:
-            spill = None
-        if spill is not None and self._stays(memory, array.nbytes):
-            array = spill(memory, array)
+        if memory not in self._states:
+            if spill is not None and self._stays(memory, array.nbytes):
+                array = spill(memory, array)
+            else:
+                self._given_away[memory] = array.nbytes
         if not packed:
             self.set(port, array)
             return
@@ -145,7 +147,7 @@ class Native:
         self._constants.hold(memory, array)
 
     def _stays(self, place: int, size: int) -> bool:
-        """It is better mapped than copied: large, a parameter, and hardly read."""
+        """Better mapped than copied: large, a parameter, and hardly read."""
         return size >= LARGE and place in self._looked_up
 
     @property
@@ -260,6 +262,7 @@ class Native:
     @property
     def peak_bytes(self) -> int:
         own = sum(block.bytes for block in (*self._blocks.values(), *self._small.values()))
+        own += sum(self._given_away.values())
         arena = self._binding.arena_bytes if self._binding else 0
         return own + arena + self._constants.bytes + self._slots.workspace.bytes
 

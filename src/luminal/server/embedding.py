@@ -1,58 +1,46 @@
-"""Sentence embeddings for the server: loaded when first asked for."""
+"""Sentence embeddings for the server."""
 
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import forks
+from ..errors import WeightsError
 from ..models.sentence import SentenceEncoder, default_directory
 from .faults import Fault
+from .lazy import Lazy
 from .ranking import ranked
 
 
 class Embedder:
-    """One encoder, used by one thread at a time. directory: None is the packaged MiniLM."""
+    """One encoder, used by one thread at a time. directory: None is the packaged MiniLM. name: for
+    clients (None: the directory's)."""
 
     def __init__(
-        self, directory: Path | None = None, threads: int | None = None, device: str = "auto"
-    ) -> None:
-        self._given, self._threads, self._device = directory, threads, device
-        self._encoder: SentenceEncoder | None = None
-        self._lock = threading.RLock()
-        forks.guard(self, "_lock", forks.OUTER)
-
-    @property
-    def name(self) -> str:
-        return "all-MiniLM-L6-v2" if self._given is None else self._given.name
-
-    @property
-    def there(self) -> bool:
-        """Whether it can be loaded."""
-        try:
-            return (self._given or default_directory()).exists()
-        except ValueError:
-            return False
+        self, directory: Path | None = None, threads: int | None = None, device: str = "auto",
+        name: str | None = None,
+    ) -> None:  # fmt: skip
+        place = directory or _packaged()
+        self.there = place is not None and place.exists()  # whether it can be loaded
+        self.name = name or ("all-MiniLM-L6-v2" if directory is None else directory.name)
+        load = partial(SentenceEncoder, directory, threads=threads, device=device)
+        self.model = Lazy(self.name, load, [place] if place else [])
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
         """(unit vectors (texts, width) f32, tokens). Raises Fault for a text that is too long."""
-        with self._lock:
-            if self._encoder is None:
-                self._encoder = SentenceEncoder(
-                    self._given, threads=self._threads, device=self._device
-                )
-            lengths = self._encoder.lengths(texts)
-            most = self._encoder.max_tokens
+        with self.model.lock:
+            encoder = self.model.get()
+            lengths, most = encoder.lengths(texts), encoder.max_tokens
             for number, length in enumerate(lengths):
                 if length > most:
                     message = f"text {number} has {length} tokens; this model takes {most}"
                     raise Fault(400, message, "context_length_exceeded", "input")
-            return self._encoder.encode(texts, normalise=True), sum(lengths)
+            return encoder.encode(texts, normalise=True), sum(lengths)
 
     def rank(
         self, query: str, documents: Sequence[str], most: int | None, shown: Sequence[str] | None
@@ -75,3 +63,11 @@ class Embedder:
         data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
         return {"object": "list", "data": data, "model": self.name,
                 "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}  # fmt: skip
+
+
+def _packaged() -> Path | None:
+    """Where MiniLM lies, if it is installed."""
+    try:
+        return default_directory()
+    except WeightsError:
+        return None

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import forks
 from ..models.ranking import Reranker
+from .lazy import Lazy
 
 
 class Ranker:
-    """A cross-encoder, loaded when first asked for and used by one thread at a time."""
+    """A cross-encoder, used by one thread at a time. name: for clients (None: the directory's)."""
 
-    def __init__(self, directory: Path, threads: int | None = None, device: str = "auto") -> None:
-        self._directory, self._threads, self._device = directory, threads, device
-        self._reranker: Reranker | None = None
-        self._lock = threading.RLock()
-        forks.guard(self, "_lock", forks.OUTER)
-
-    @property
-    def name(self) -> str:
-        return self._directory.name
+    def __init__(
+        self, directory: Path, threads: int | None = None, device: str = "auto",
+        name: str | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name or directory.name
+        load = partial(Reranker, directory, threads=threads, device=device)
+        self.model = Lazy(self.name, load, [directory])
 
     def rank(
         self, query: str, documents: Sequence[str], most: int | None, shown: Sequence[str] | None
     ) -> dict[str, Any]:
         """As `ranked`; scores are the sigmoids of the model's logits. Raises WeightsError,
         Unsupported."""
-        with self._lock:
-            if self._reranker is None:
-                self._reranker = Reranker(
-                    self._directory, threads=self._threads, device=self._device
-                )
-            logits, tokens = self._reranker.scored(query, documents)
+        with self.model.lock:
+            logits, tokens = self.model.get().scored(query, documents)
         scores = 0.5 + 0.5 * np.tanh(logits / 2)  # the sigmoid, without an overflow
         return ranked(self.name, scores, tokens, most, shown)
 

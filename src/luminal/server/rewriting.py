@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import forks
 from ..models.llm import Piece, Wishes
 from ..models.llm.text import StopTexts
 from ..models.seq2seq import T5, Asked
 from .faults import Fault
 from .forms import Answer, TextForm
+from .lazy import Lazy
 from .requests import Completion
 
 BATCH = 8  # texts made side by side
@@ -37,19 +37,17 @@ class Job:
 
 
 class Rewriter:
-    """A T5, loaded when first asked for. Of the requests that wait for it, one runs what all of
-    them want, as many texts side by side as there may be."""
+    """A T5. Of the requests that wait for it, one runs what all of them want, as many texts side
+    by side as there may be. name: for clients (None: the directory's)."""
 
-    def __init__(self, directory: Path, threads: int | None = None, device: str = "auto") -> None:
-        self._directory, self._threads, self._device = directory, threads, device
-        self._t5: T5 | None = None
-        self._lock = threading.RLock()
+    def __init__(
+        self, directory: Path, threads: int | None = None, device: str = "auto",
+        name: str | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name or directory.name
+        load = partial(T5, directory, batch=BATCH, threads=threads, device=device)
+        self.model = Lazy(self.name, load, [directory])
         self._waiting: deque[Job] = deque()
-        forks.guard(self, "_lock", forks.OUTER)
-
-    @property
-    def name(self) -> str:
-        return self._directory.name
 
     def complete(self, given: Completion) -> dict[str, Any]:
         """The body of an answer. Raises Fault, InputError, WeightsError."""
@@ -59,7 +57,7 @@ class Rewriter:
         for name, wanted in wanting.items():
             if wanted:
                 raise Fault(400, f"{name}: not with {self.name}", "invalid_value", name)
-        t5 = self._loaded()
+        t5 = self.model.get()
         prompts = [t5.encode(p) if isinstance(p, str) else p for p in given.prompts()]
         limit = t5.context - 1 if given.limit is None else given.limit
         jobs = [Job(t5, ids, given.wishes(limit, (), choice, None, (), False))
@@ -70,19 +68,11 @@ class Rewriter:
         answer = Answer(TextForm(None, False), given.model, sum(map(len, prompts)))
         return answer.whole([_reply(t5, job) for job in jobs])
 
-    def _loaded(self) -> T5:
-        with self._lock:
-            if self._t5 is None:
-                self._t5 = T5(
-                    self._directory, batch=BATCH, threads=self._threads, device=self._device
-                )
-            return self._t5
-
     def _run(self, t5: T5, jobs: list[Job]) -> None:
         """Until these are done, by whoever has the lock."""
         self._waiting += jobs
         while not all(job.done for job in jobs):
-            with self._lock:
+            with self.model.lock:
                 taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
                 try:
                     for job, made in zip(taken, t5.complete_all([job.asked for job in taken])):

@@ -20,6 +20,7 @@ from ..models.llm.loading import DEFAULT_CONTEXT
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
 from ..models.speech.load import speech_kind
+from ..weights.fields import exists
 from ..weights.gguf import gguf_file
 from ..weights.hub import locate
 from .app import create_app
@@ -37,12 +38,13 @@ KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that t
 
 @dataclass(frozen=True)
 class Options:
-    """name: of the model for clients (None: the last part of its path). batch: replies made at
+    """name: of the model for clients (None: the last part of its path). Where models are named, by
+    arguments of `build` too, NAME=PATH gives one a name of its own. batch: replies made at
     once; queue: requests that may wait; cache: tokens that the cache holds for all together; chunk:
     tokens computed at once; device: of all models. kv: how the cache keeps numbers ("f32", "f16" or
     "int8"; None: as for `LLM`). precision, speculate, draft, lora, mmproj, prefixes: as for
     `Engine`.
-    adapters: NAME=DIR or DIR, as for `Engine`: under its name the model has the adapter. hosts,
+    adapters: as for `Engine`: under its name the model has the adapter. hosts,
     origins: as for `Guard`.
     embeddings: directory of a BERT-like model (None: the packaged MiniLM, if it is installed).
     reranker: directory of a cross-encoder for /v1/rerank, where the model of embeddings ranks too.
@@ -74,10 +76,10 @@ class Options:
     threads: int | None = None
     device: str = "auto"
     search: int = 0
-    embeddings: Path | None = None
-    reranker: Path | None = None
-    speech: str | None = None
-    images: Path | None = None
+    embeddings: str | Path | None = None
+    reranker: str | Path | None = None
+    speech: str | Path | None = None
+    images: str | Path | None = None
     patience: int = 20
 
 
@@ -87,38 +89,83 @@ def build(
     """The model (None: the packaged one) loaded, and a server for it that was not started yet.
     others: models that are loaded when they are asked for; T5 too, for completions. memory:
     see `Shelf`. Raises WeightsError, Unsupported or InputError."""
-    if model is not None and is_t5(Path(model)):
+    given = [_named(each) for each in (model, *others)]
+    if is_t5(Path(given[0].place or "")):
         raise InputError(f"{model}: a T5 is served beside a model for chats, which comes first")
-    texts = [Path(each) for each in others if is_t5(Path(each))]
-    others = [each for each in others if Path(each) not in texts]
-    names = [_name(each) for each in (model, *others)]
-    adapters = [_adapter(each)[0] for each in options.adapters]
+    texts = [each for each in given[1:] if is_t5(Path(each.place or ""))]
+    given = [each for each in given if each not in texts]
+    adapters = [_named(each) for each in options.adapters]
     own = (options.name, options.lora, options.mmproj, options.draft)
-    if others and (adapters or any(given is not None for given in own)):
-        raise InputError("name, lora, mmproj, draft and adapters are of one model, not of several")
-    every = [options.name or names[0], *names[1:], *adapters, *(each.name for each in texts)]
+    if len(given) > 1 and (adapters or any(each is not None for each in own)):
+        raise InputError("--name, --lora, --mmproj, --draft and --adapter are of one model, not of "
+                         "several: NAME=MODEL names one of them")  # fmt: skip
+    names = [options.name or given[0].known, *(each.known for each in given[1:])]
+    every = [*names, *(each.known for each in (*adapters, *texts))]
     if len(set(every)) < len(every):
-        raise InputError(f"models of the same name: {', '.join(every)}")
-    ranker, painter = _ranker(options), None
-    if options.embeddings is not None:
-        _check_folder(options.embeddings, "a model of embeddings")
-    if options.speech is not None:
-        speech_kind(locate(options.speech))
-    if options.images is not None:
-        painter = Painter(options.images, options.threads, options.device)
-    offers = {name: _offer(each, options) for name, each in zip(names, (model, *others))}
-    first = offers[every[0]].load() if others else _load(model, options)
+        raise InputError(f"models of the same name: {', '.join(every)}: NAME=MODEL gives another")
+    beside = _Beside(options)
+    several = memory is not None or len(given) > 1
+    offers = {name: _offer(each.place, options) for name, each in zip(names, given) if several}
+    first = offers[names[0]].load() if offers else _load(given[0].place, options)
     _check_room(names[0], first, memory)
-    shelf = Shelf(every[0], first, offers if others else {}, memory, adapters)
-    embedder = Embedder(options.embeddings, options.threads, options.device)
+    shelf = Shelf(names[0], first, offers, memory, [each.known for each in adapters])
     hosts = (*options.hosts, options.host, socket.gethostname())
-    listener = Listener(options.speech, options.threads, options.device)
+    rewriters = [Rewriter(Path(each.place or ""), *beside.where, each.known) for each in texts]
     app = create_app(
-        shelf, shelf.default, embedder, options.api_key, hosts, options.origins, listener, ranker,
-        [Rewriter(each, options.threads, options.device) for each in texts],
-        painter,
+        shelf, shelf.default, beside.embedder, options.api_key, hosts, options.origins,
+        beside.listener, beside.ranker, rewriters, beside.painter,
     )  # fmt: skip
     return server(app, options)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What an argument names: [NAME=]PLACE; place: None for the packaged model."""
+
+    name: str | None
+    place: str | None
+
+    @property
+    def known(self) -> str:
+        """Under which clients ask for it."""
+        if self.name is not None:
+            return self.name
+        return NAME if self.place is None else Path(self.place).name.removesuffix(".gguf")
+
+    @property
+    def path(self) -> Path | None:
+        return None if self.place is None else Path(self.place)
+
+
+def _named(given: str | Path | None) -> _Named:
+    """NAME has no slash; what exists as it is written has no name. Raises InputError."""
+    if given is None:
+        return _Named(None, None)
+    name, equals, place = str(given).partition("=")
+    if not equals or "/" in name or exists(Path(given)):
+        return _Named(None, str(given))
+    if not (name and place):
+        raise InputError(f"{given}: NAME=MODEL has a name and a model")
+    return _Named(name, place)
+
+
+class _Beside:
+    """The models of other kinds. Raises WeightsError where one is none."""
+
+    def __init__(self, options: Options) -> None:
+        self.where = options.threads, options.device
+        vectors, ranks, hears, paints = map(
+            _named, (options.embeddings, options.reranker, options.speech, options.images)
+        )
+        _check_folder(vectors.path, "a model of embeddings")
+        _check_folder(ranks.path, "a reranker")
+        if hears.place is not None:
+            speech_kind(locate(hears.place))
+        ranker, painter = ranks.path, paints.path
+        self.ranker = None if ranker is None else Ranker(ranker, *self.where, ranks.name)
+        self.painter = None if painter is None else Painter(painter, *self.where, paints.name)
+        self.embedder = Embedder(vectors.path, *self.where, vectors.name)
+        self.listener = Listener(hears.place, *self.where, hears.name)
 
 
 def _check_room(name: str, first: Engine, memory: int | None) -> None:
@@ -132,28 +179,11 @@ def _check_room(name: str, first: Engine, memory: int | None) -> None:
         )
 
 
-def _ranker(options: Options) -> Ranker | None:
-    """Raises WeightsError where there is no model."""
-    if options.reranker is None:
-        return None
-    _check_folder(options.reranker, "a reranker")
-    return Ranker(options.reranker, options.threads, options.device)
-
-
-def _check_folder(folder: Path, what: str) -> None:
-    if gguf_file(folder) is None and not (folder / "config.json").is_file():
+def _check_folder(folder: Path | None, what: str) -> None:
+    there = folder is None or gguf_file(folder) or (folder / "config.json").is_file()
+    if not there:
         raise WeightsError(f"{folder}: no config.json: {what} is a directory as Hugging Face "
                            "writes it, or a GGUF file")  # fmt: skip
-
-
-def _name(model: str | None) -> str:
-    return Path(model).name.removesuffix(".gguf") if model else NAME
-
-
-def _adapter(given: str) -> tuple[str, str]:
-    """(name, place) of NAME=DIR; the name is the place's own if there is none."""
-    name, given_name, place = given.partition("=")
-    return (name, place) if given_name else (Path(given).name.removesuffix(".gguf"), given)
 
 
 def _load(model: str | None, options: Options) -> Engine:
@@ -163,7 +193,7 @@ def _load(model: str | None, options: Options) -> Engine:
         queue=options.queue, kv=options.kv, precision=options.precision,
         speculate=options.speculate, draft=options.draft, lora=options.lora,
         prefixes=options.prefixes, mmproj=options.mmproj,
-        adapters=[_adapter(each)[1] for each in options.adapters],
+        adapters=[_named(each).place or "" for each in options.adapters],
         device=options.device, texts=True,
     )  # fmt: skip
 

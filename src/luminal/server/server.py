@@ -168,7 +168,8 @@ class Server:
     async def embed(self, request: Request) -> Response:
         given = await self._bodies.read(request, Embeddings)
         embedder, packed = self._embedder_for(given.model), given.encoding_format == "base64"
-        made = await asyncio.to_thread(embedder.answer, given.texts, packed, given.dimensions)
+        async with self.shelf.beside(embedder.model):
+            made = await asyncio.to_thread(embedder.answer, given.texts, packed, given.dimensions)
         return JSONResponse(made)
 
     async def rerank(self, request: Request) -> Response:
@@ -178,19 +179,20 @@ class Server:
         assert by is not None
         shown = given.texts if given.return_documents else None
         rank = partial(by.rank, given.query, given.texts, given.top_n, shown)
-        return JSONResponse(await asyncio.to_thread(rank))
+        async with self.shelf.beside(by.model):
+            return JSONResponse(await asyncio.to_thread(rank))
 
     async def transcribe(self, request: Request) -> Response:
-        return await self.listener.answer(request, self._bodies, "transcribe")
+        return await self.listener.answer(request, self._bodies, self.shelf, "transcribe")
 
     async def translate(self, request: Request) -> Response:
-        return await self.listener.answer(request, self._bodies, "translate")
+        return await self.listener.answer(request, self._bodies, self.shelf, "translate")
 
     async def paint(self, request: Request) -> Response:
         if self.painter is None:
             raise Fault(404, "no model for pictures: start the server with --images FOLDER",
                         "model_not_found", "model")  # fmt: skip
-        return await self.painter.answer(request, self._bodies)
+        return await self.painter.answer(request, self._bodies, self.shelf)
 
     async def tokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Tokenize)
@@ -262,7 +264,8 @@ class Server:
     async def complete(self, request: Request) -> Response:
         given = await self._bodies.read(request, Completion)
         if (rewriter := self.rewriters.get(given.model)) is not None:
-            return JSONResponse(await asyncio.to_thread(rewriter.complete, given))
+            async with self.shelf.beside(rewriter.model):
+                return JSONResponse(await asyncio.to_thread(rewriter.complete, given))
         served = await self._served(request, given.model)
         asked = given.prompts()
         if len(asked) > MOST_CHOICES:

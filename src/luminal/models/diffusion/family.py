@@ -25,6 +25,11 @@ class Encoders:
         self._clips: dict[str, ClipEncoder] = {}
         self._t5: T5Prompts | None = None
 
+    @property
+    def programs(self) -> list[Any]:
+        """Of those that were made."""
+        return [each.program for each in (*self._clips.values(), self._t5) if each is not None]
+
     def clip(self, number: str = "", **compiling: Any) -> ClipEncoder:
         if number not in self._clips:
             self._clips[number] = ClipEncoder(self.folder, number, **compiling)
@@ -42,6 +47,7 @@ class Family(ABC):
     distilled: there is no second run without the prompt."""
 
     channels: int
+    encoders: Encoders
     extra: int = 0
     patch: int = 1
     distilled: bool = False

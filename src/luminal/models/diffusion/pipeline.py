@@ -45,6 +45,7 @@ class Pipeline:
         self._compiling = {"threads": threads, "device": device, "search": search}
         self._samplers: dict[Any, Sampler] = {}
         self._coders: dict[Any, Callable[..., np.ndarray]] = {}
+        self._programs: list[Any] = []
 
     def __call__(
         self, prompt: str, negative: str | None = None, steps: int | None = None,
@@ -80,6 +81,11 @@ class Pipeline:
         latents = loop.run(plan, latents, conditions, guidance, draw, watch, **given)
         picture = self._decode(latents)[0]  # (3, height, width)
         return (picture.transpose(1, 2, 0) * 255).round().astype(np.uint8)
+
+    @property
+    def peak_bytes(self) -> int:
+        """That its programs take by now, with the weights."""
+        return sum(each.peak_bytes for each in (*self._programs, *self.family.encoders.programs))
 
     # ---- what a run starts from
 
@@ -175,6 +181,7 @@ class Pipeline:
                 graph, shape, self.family.denoiser(graph), shapes, guided, masked,
                 self.family.extra, **self._compiling,
             )  # fmt: skip
+            self._programs.append(self._samplers[key].program)
         return self._samplers[key]
 
     def _decode(self, latents: np.ndarray) -> np.ndarray:
@@ -200,6 +207,7 @@ class Pipeline:
         mine = {"encoder": ("encoder.", "quant_conv."), "decoder": ("decoder.", "post_quant_conv.")}
         net.load_state_dict({n: v for n, v in state.items() if n.startswith(mine[part])})
         program = graph.compile(**self._compiling)  # type: ignore[arg-type]
+        self._programs.append(program)
 
         def run(*arrays: np.ndarray) -> np.ndarray:
             for tensor, array in zip(inputs, arrays):

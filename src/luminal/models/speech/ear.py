@@ -67,6 +67,11 @@ class Ear(ABC):
     shortest: int
     timed = False
 
+    @property
+    @abstractmethod
+    def peak_bytes(self) -> int:
+        """That its programs take by now, with the weights."""
+
     @abstractmethod
     def hear(self, samples: np.ndarray) -> Part:
         """What is said in a part."""

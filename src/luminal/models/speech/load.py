@@ -20,6 +20,10 @@ from .whisper import Options, Whisper
 class SpeechModel(Protocol):
     """What all models of speech do."""
 
+    @property
+    def peak_bytes(self) -> int:
+        """That its programs take by now, with the weights."""
+
     def transcribe(
         self, audio: str | Path | bytes | np.ndarray, options: Options | None = None,
         on_segment: Callable[[Segment], None] | None = None, **more: Any,

@@ -57,7 +57,7 @@ class MelProgram:
         frames = graph.dim("frames", 1, self.BLOCK, hint=self.BLOCK)
         samples = graph.tensor((frames * HOP + (WINDOW - HOP),), name="samples")
         log_mel(samples, count).output("mel")
-        self._program = graph.compile(threads=threads)
+        self.executable = graph.compile(threads=threads)
 
     def __call__(self, samples: np.ndarray) -> np.ndarray:
         """(mels, samples // HOP) f32: what is 8 orders of magnitude below the loudest is cut off,
@@ -68,8 +68,8 @@ class MelProgram:
         for first in range(0, frames, self.BLOCK):
             count = min(self.BLOCK, frames - first)
             start = first * HOP
-            self._program["samples"] = around[start : start + count * HOP + WINDOW - HOP]
-            self._program.run()
-            parts.append(self._program["mel"])
+            self.executable["samples"] = around[start : start + count * HOP + WINDOW - HOP]
+            self.executable.run()
+            parts.append(self.executable["mel"])
         found = np.concatenate(parts, 1)
         return (np.maximum(found, found.max() - 8.0) + 4.0) / 4.0

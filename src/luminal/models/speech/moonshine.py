@@ -127,12 +127,22 @@ class Moonshine(Ear):
         self.end = values.count("eos_token_id", 2, low=0)
         state = self._state(Safetensors(path))
         options |= {"threads": threads, "precision": "f32"}
-        self._programs = partial(_programs, encoder, self.config, state, options)
+        self._compiled = partial(_programs, encoder, self.config, state, options)
+        self._made: list[Any] = []
         self.encoder, self.decoder = self._programs(1)
 
     @computed_once
     def _several(self) -> tuple[Any, DecoderProgram]:
         return self._programs(ROWS)
+
+    def _programs(self, rows: int) -> tuple[Any, DecoderProgram]:
+        encoder, decoder = self._compiled(rows)
+        self._made += [encoder, decoder.executable]
+        return encoder, decoder
+
+    @property
+    def peak_bytes(self) -> int:
+        return sum(each.peak_bytes for each in self._made)
 
     def _state(self, given: Any) -> Deferred:
         """Under our names; the decoder's up and gate matrices lie below each other."""

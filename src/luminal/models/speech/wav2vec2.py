@@ -197,13 +197,22 @@ class Wav2Vec2(Ear):
         more = path / "preprocessor_config.json"
         self.normalise = not more.exists() or Fields.load(more).flag("do_normalize", True)
         options |= {"threads": threads, "precision": "f32"}
-        self._compiled = partial(_compiled, values, Safetensors(path), options)
+        self._recorded = partial(_compiled, values, Safetensors(path), options)
+        self._made: list[Any] = []
         self._sizes = list(zip(values.counts("conv_kernel"), values.counts("conv_stride")))
         self._program = self._compiled(1)
 
     @computed_once
     def _several(self) -> Any:
         return self._compiled(ROWS)
+
+    def _compiled(self, rows: int) -> Any:
+        self._made.append(self._recorded(rows))
+        return self._made[-1]
+
+    @property
+    def peak_bytes(self) -> int:
+        return sum(each.peak_bytes for each in self._made)
 
     def _given(self, samples: np.ndarray) -> np.ndarray:
         if self.normalise:

@@ -62,18 +62,28 @@ class Whisper:
         self.rows = rows
         self.mel = MelProgram(self.config.mels, threads)
         self.encoder = EncoderProgram(self.config, self._state, rows, **self._options)
+        self._decoders: list[DecoderProgram] = []
         self.decoder = self._decoder(rows)
 
     def _decoder(self, rows: int, aligned: bool = False) -> DecoderProgram:
         frames = self.config.encoder.context
         heads = self.config.alignment if aligned else ()
-        return DecoderProgram(self.config.decoder, self._state, frames, rows, self._storage, heads,
+        made = DecoderProgram(self.config.decoder, self._state, frames, rows, self._storage, heads,
                               **self._options)  # fmt: skip
+        self._decoders.append(made)
+        return made
 
     @cached_property
     def aligner(self) -> DecoderProgram:
         """The decoder that tells how much of each frame a token takes."""
         return self._decoder(1, aligned=True)
+
+    @property
+    def peak_bytes(self) -> int:
+        """That its programs take by now, with the weights."""
+        made = [each.executable for each in self._decoders]
+        made += [self.mel.executable, self.encoder.executable]
+        return sum(each.peak_bytes for each in made)
 
     # ---- sound
 
