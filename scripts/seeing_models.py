@@ -136,7 +136,8 @@ def asked(folder: Path, kind: str, theirs: Callable[[Any, list[int]], np.ndarray
 
 def told(name: str, folder: Path) -> Row:
     model = test_sight.written(name, folder)
-    return asked(folder, name, partial(test_sight.theirs, name, folder, model))
+    theirs = partial(test_sight.theirs, name, folder, model)
+    return asked(folder, model.config.model_type, theirs)
 
 
 def qwen(name: str, folder: Path) -> Row:

@@ -8,26 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import transformers
 from speech.checkpoints import TABLED
 
 from luminal import LLM
-from luminal.errors import InputError, Unsupported
+from luminal.errors import Unsupported
 from luminal.models.gguf_encoders import KINDS
 from luminal.models.llm import Engine, Wishes
 from luminal.models.llm.loading import load
 
 from .checkpoints import (
     ALIKE,
-    DELTA,
     FAMILIES,
-    SIZES,
     VOCABULARY,
     checkpoint,
     greedy,
     reference_logits,
-    save_tokenizer,
 )
 
 TOKENS = 50
@@ -151,31 +146,3 @@ def test_the_table_of_families_is_complete() -> None:
     others |= {"t5", "flan-t5"}
     files = {f"gguf-{name}" for name in ("jina-bert-v2-packed", *KINDS)}
     assert named == {*FAMILIES, *speech, *others, *files, "family"} and "differs" not in table
-
-
-@pytest.mark.parametrize("kind", ["mistral3", "qwen3_5"])
-def test_decoders_of_models_whose_pictures_are_not_there(kind: str, tmp_path: Path) -> None:
-    """Mistral Small 3.1, Qwen3.5: their words are read, pictures refused."""
-    tower = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "depth": 1,
-             "num_attention_heads": 2, "num_heads": 2, "image_size": 16, "patch_size": 4,
-             "out_hidden_size": 64, "num_position_embeddings": 16}  # fmt: skip
-    if kind == "mistral3":
-        text = transformers.MistralConfig(**SIZES, head_dim=16, tie_word_embeddings=False)
-        vision = transformers.PixtralVisionConfig(**tower)
-        config = transformers.Mistral3Config(text_config=text, vision_config=vision)
-        model = transformers.Mistral3ForConditionalGeneration(config)
-    else:
-        config = transformers.Qwen3_5Config(text_config=SIZES | DELTA, vision_config=tower)
-        model = transformers.Qwen3_5ForConditionalGeneration(config)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.1)
-    model.eval().save_pretrained(tmp_path)
-    save_tokenizer(tmp_path)
-    llm, ids = LLM(tmp_path, context=64, device="reference", precision="f32"), prompt(20)
-    with torch.no_grad():
-        wanted = model(input_ids=torch.tensor([ids])).logits[0].numpy()
-    np.testing.assert_allclose(llm.logits(ids), wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
-    with pytest.raises(InputError, match="sees no pictures"):
-        llm.ids([{"role": "user", "content": [{"type": "image", "image": b""}]}])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file, save_file
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from luminal import LLM
@@ -62,7 +63,37 @@ def qwen3():
     return transformers.Qwen3VLForConditionalGeneration(config)
 
 
-KINDS = {"qwen2": qwen2, "qwen2.5": qwen25, "qwen3": qwen3}
+def qwen3_moe():
+    eye = qwen3().config.vision_config.to_dict()
+    text = {**TEXT, "head_dim": 12, "rope_parameters": turning(2, 3, 1, mrope_interleaved=True),
+            "moe_intermediate_size": 20, "num_experts": 4, "num_experts_per_tok": 2}  # fmt: skip
+    config = transformers.Qwen3VLMoeConfig(
+        vision_config=eye, text_config=text, image_token_id=TOKEN
+    )
+    return transformers.Qwen3VLMoeForConditionalGeneration(config)
+
+
+def qwen35(kind="Qwen3_5", **more):
+    eye = {"depth": 3, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2,
+           "patch_size": PATCH, "out_hidden_size": 32, "num_position_embeddings": 16}  # fmt: skip
+    text = {**TEXT, "head_dim": 24, "num_hidden_layers": 4, "linear_num_value_heads": 4,
+            "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+            "rope_parameters": turning(2, 2, 2, mrope_interleaved=True, partial_rotary_factor=0.5)}
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=eye, text_config=text | more, image_token_id=TOKEN
+    )
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+def qwen35_moe():
+    return qwen35(
+        "Qwen3_5Moe", moe_intermediate_size=20, num_experts=4, num_experts_per_tok=2,
+        shared_expert_intermediate_size=12,
+    )  # fmt: skip
+
+
+KINDS = {"qwen2": qwen2, "qwen2.5": qwen25, "qwen3": qwen3, "qwen3-moe": qwen3_moe,
+         "qwen3.5": qwen35, "qwen3.5-moe": qwen35_moe}  # fmt: skip
 SIZES = {"size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 40 * 48}, "patch_size": PATCH}
 
 
@@ -117,7 +148,7 @@ def test_logits_with_pictures(made, kind):
         llm.ids(asked(picture(0, (201, 1))))
 
 
-@pytest.mark.parametrize("kind", ["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("kind", ["qwen2.5", "qwen3", "qwen3.5"])
 def test_replies_in_a_batch(made, kind):
     folder, model = made(kind)
     engine = Engine.load(folder, context=128, batch=2, chunk=24, precision="f32",
@@ -145,6 +176,22 @@ def test_a_config_as_it_was_published(made):
     flat = {**words, **given, "rope_scaling": {"type": "mrope", "mrope_section": section}}
     _, found = read_config(folder, Fields(flat, "flat"))
     assert found == wanted and found.placed and found.ropes["all"].sections == (1, 1, 2)
+
+
+def test_experts_lie_either_way_round(made, tmp_path):
+    """As Qwen3-VL's mixtures were published, the columns of experts are their outputs."""
+    folder, _ = made("qwen3-moe")
+    for file in folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    state = load_file(folder / "model.safetensors")
+    turned = {name: np.ascontiguousarray(value.swapaxes(1, 2)) if ".experts." in name else value
+              for name, value in state.items()}  # fmt: skip
+    assert sum(turned[name].shape != state[name].shape for name in state) == 2 * 3
+    (tmp_path / "model.safetensors").unlink()
+    save_file(turned, tmp_path / "model.safetensors")
+    options = {"context": 64, "threads": 1, "precision": "f32", "device": "reference"}
+    both = [LLM(each, **options).logits([1, 2, 3]) for each in (folder, tmp_path)]
+    np.testing.assert_array_equal(*both)
 
 
 def test_places_of_pictures_among_words():

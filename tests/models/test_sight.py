@@ -72,8 +72,32 @@ def internvl():
     return transformers.InternVLForConditionalGeneration(config)
 
 
+def llava_next():
+    grids = [[SIZE, 2 * SIZE], [2 * SIZE, SIZE], [2 * SIZE, 2 * SIZE]]
+    config = transformers.LlavaNextConfig(
+        vision_config=transformers.CLIPVisionConfig(**TOWER), image_token_index=12,
+        text_config=transformers.LlamaConfig(**TEXT), image_grid_pinpoints=grids,
+        vision_feature_layer=-2, vision_feature_select_strategy="default",
+    )  # fmt: skip
+    return transformers.LlavaNextForConditionalGeneration(config)
+
+
+def pixtral(kind):
+    vision = transformers.PixtralVisionConfig(**TOWER, head_dim=12, hidden_act="silu")
+    text = {"vision_config": vision, "text_config": transformers.MistralConfig(**TEXT),
+            "image_token_index": 12, "vision_feature_layer": -1}  # fmt: skip
+    if kind == "mistral3":
+        config = transformers.Mistral3Config(**text, spatial_merge_size=2)
+        return transformers.Mistral3ForConditionalGeneration(config)
+    config = transformers.LlavaConfig(**text, vision_feature_select_strategy="full")
+    return transformers.LlavaForConditionalGeneration(config)
+
+
 KINDS = {
     "llava": llava,
+    "llava-next": llava_next,
+    "pixtral": lambda: pixtral("llava"),
+    "mistral3": lambda: pixtral("mistral3"),
     "internvl": internvl,
     "idefics3": lambda: idefics("Idefics3"),
     "smolvlm": lambda: idefics("SmolVLM"),
@@ -99,6 +123,9 @@ def written(kind, folder):
         special = ["<IMG_CONTEXT>", "<img>", "</img>", *SPECIAL[3:]]
         template = TEMPLATE.replace("<image>", "<IMG_CONTEXT>")
         sizes = {"size": {"height": SIZE, "width": SIZE}, "max_patches": 6}
+    if kind in ("pixtral", "mistral3"):
+        special = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", *SPECIAL[3:]]
+        template = TEMPLATE.replace("<image>", "[IMG]")
     tokenizer(folder, special, template)
     (folder / "preprocessor_config.json").write_text(json.dumps(sizes))
     return model
@@ -150,6 +177,25 @@ def transformers_pixels(kind, image):
             size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}
         )
         return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
+    if kind == "llava-next":
+        from transformers.models.llava_next.image_processing_pil_llava_next import (
+            LlavaNextImageProcessorPil,
+        )
+
+        grids = [[SIZE, 2 * SIZE], [2 * SIZE, SIZE], [2 * SIZE, 2 * SIZE]]
+        sides = {"size": {"shortest_edge": SIZE}, "crop_size": {"height": SIZE, "width": SIZE}}
+        processor = LlavaNextImageProcessorPil(**sides, image_grid_pinpoints=grids)
+        return dict(processor(image, return_tensors="pt"))
+    if kind in ("pixtral", "mistral3"):
+        from transformers.models.pixtral.image_processing_pil_pixtral import (
+            PixtralImageProcessorPil,
+        )
+
+        step = PATCH * (2 if kind == "mistral3" else 1)
+        processor = PixtralImageProcessorPil(
+            size={"longest_edge": 2 * SIZE}, patch_size={"height": step, "width": step}
+        )
+        return dict(processor(image, return_tensors="pt"))
     if kind == "internvl":
         from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
             GotOcr2ImageProcessorPil,
@@ -173,7 +219,8 @@ def test_logits_with_a_picture(saved, kind):
     folder, model = saved(kind)
     llm = LLM(folder, context=96, threads=1, precision="f32", device="reference")
     ids = llm.ids(asked(picture()))
-    rows = {"llava": 16, "internvl": 7 * 4}.get(kind, 5 * 4)  # tiles and the whole, four rows each
+    rows = {"llava": 16, "internvl": 7 * 4, "pixtral": 5 * 4, "mistral3": 3 * 2,
+            "llava-next": 16 + 4 * 7}.get(kind, 5 * 4)  # tiles and the whole, four rows each
     assert sum(token >= 24 for token in ids) == rows
     wanted = theirs(kind, folder, model, picture(), ids)
     found = llm.logits(ids)

@@ -20,10 +20,9 @@ from .families import Family, family_of
 
 EXPONENTS = {2: {"f": 0x7C00, "V": 0x7F80}, 4: {"f": 0x7F800000}}  # bits of inf and NaN
 SEEING = (  # model types with a decoder and a tower for pictures
-    "llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3",
-    "internvl", "moondream1",
+    "llava", "llava_next", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl",
+    "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma3", "internvl", "moondream1", "mistral3",
 )  # fmt: skip
-WORDS = ("mistral3", "qwen3_5", "qwen3_5_moe")  # the same, of which the decoder alone is there
 DECODERS = re.compile(
     r"^(model\.language_model\.|model\.text_model\.|language_model\.model\.|"
     r"(model\.)?text\.|text_model\.(transformer\.)?)"
@@ -62,7 +61,7 @@ def read_config(directory: Path, values: Fields) -> tuple[Family, DecoderConfig]
 
 def words_of(values: Fields) -> Fields:
     """The config of the decoder, which a model that sees keeps within its own."""
-    if values.values.get("model_type") not in SEEING + WORDS:
+    if values.values.get("model_type") not in SEEING:
         return values
     inner = values.fields("text_config")
     if not inner.values:  # as Qwen2-VL was published: one object for all

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....weights.fields import Fields
 from ..config import DecoderConfig, Experts, common, layer_windows
-from .family import Family, State, stack_experts
+from .family import Family, State, defaults, stack_experts
 
 
 def _windows(values: Fields) -> tuple[int | None, ...]:
@@ -69,11 +69,34 @@ def adapt_experts(state: State, config: DecoderConfig) -> State:
     return state
 
 
+def _qwen3_vl_moe(values: Fields) -> DecoderConfig:
+    return _qwen3_moe(defaults(values, norm_topk_prob=True))
+
+
+def _packed(state: State, config: DecoderConfig) -> State:
+    """experts.gate_up_proj (experts, width, 2 hidden), all gates before all ups --> gate_proj and
+    up_proj (experts, hidden, width); transformers 5 writes them that way round"""
+    assert config.experts is not None
+    hidden, width = config.experts.hidden, config.width
+    rows, found = {"gate_up_proj": 2 * hidden, "down_proj": width}, State()
+    for name, value in state.items():
+        at, _, part = name.partition(".mlp.experts.")
+        if part in rows and value.ndim == 3:
+            value = value if value.shape[1] == rows[part] else value.swapaxes(1, 2)
+            if part == "gate_up_proj":
+                found[f"{at}.mlp.gate_proj.weight"] = value[:, :hidden]
+                part, value = "up_proj", value[:, hidden:]
+            name = f"{at}.mlp.{part}.weight"
+        found[name] = value
+    return adapt_experts(found, config)
+
+
 QWEN2 = Family("qwen2", _qwen2)
 QWEN3 = Family("qwen3", _qwen3)
 QWEN_VL = [
     *(Family(name, _qwen2) for name in ("qwen2_vl_text", "qwen2_5_vl_text")),
     Family("qwen3_vl_text", _qwen3),
+    Family("qwen3_vl_moe_text", _qwen3_vl_moe, _packed),
 ]
 QWEN2_MOE = Family("qwen2_moe", _qwen2_moe, adapt_experts)
 QWEN3_MOE = Family("qwen3_moe", _qwen3_moe, adapt_experts)
