@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import InputError, LuminalError
+from ..errors import InputError, LuminalError, WeightsError
 from ..models.llm import Engine, Grammars, Tokenizer
 from ..models.llm.engine import Load
 from .faults import Fault
@@ -106,6 +106,8 @@ class Shelf:
         self._use(model)
         try:
             yield
+        except WeightsError as error:  # a part that is read late
+            raise _gone(model.name, error) from None
         finally:
             model.held -= 1
             with contextlib.suppress(Fault):  # it may have grown
@@ -137,9 +139,7 @@ class Shelf:
         try:
             made = await asyncio.to_thread(load)
         except LuminalError as error:
-            message = str(error).partition("\n")[0]
-            raise Fault(404, f"{name} cannot be loaded any more: {message}", "model_not_found",
-                        "model") from None  # fmt: skip
+            raise _gone(name, error) from None
         try:
             await self._make_room(name, made.bytes)  # it may be more than was thought
         except Fault:
@@ -187,6 +187,13 @@ class Shelf:
         """All engines end, whatever they do."""
         for each in self._loaded:
             each.close()
+
+
+def _gone(name: str, error: LuminalError) -> Fault:
+    """For clients; the log has the whole of it."""
+    LOG.warning("%s: %s", name, error)
+    message = str(error).partition("\n")[0]
+    return Fault(404, f"{name} cannot be loaded any more: {message}", "model_not_found", "model")
 
 
 def _got(model: Lazy[Any]) -> Lazy[Any]:
