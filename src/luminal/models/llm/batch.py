@@ -116,7 +116,7 @@ class BatchProgram:
                 ([*part.sequence.tokens[: part.start], *part.tokens], part.start) for part in parts
             ]
             places = [self.pictures.places(ids, start) for ids, start in fed]
-            program["places"] = np.concatenate(places)
+            program["turned_at"] = np.concatenate(places)
         if self.pictures is not None and self.config.together:
             program["left"] = self.pictures.left([t for part in parts for t in part.tokens])
         program["positions"] = positions

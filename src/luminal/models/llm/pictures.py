@@ -129,7 +129,7 @@ def given_rows(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | N
 def given_places(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:
     """The input for times, rows and columns of tokens (tokens, 3) i64, of a model whose rotary
     positions have them (Qwen2-VL: Wang et al. 2024, https://arxiv.org/abs/2409.12191)."""
-    return graph.tensor((tokens, 3), "i64", "places") if config.placed else None
+    return graph.tensor((tokens, 3), "i64", "turned_at") if config.placed else None
 
 
 def given_left(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:

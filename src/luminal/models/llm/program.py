@@ -103,7 +103,7 @@ class DecoderProgram:
             self._program["pictures"] = self.pictures.rows(part)
         if self.pictures is not None and self.config.placed:
             fed = [*self.tokens, *part]
-            self._program["places"] = self.pictures.places(fed, len(self.tokens))
+            self._program["turned_at"] = self.pictures.places(fed, len(self.tokens))
         if self.pictures is not None and self.config.together:
             self._program["left"] = self.pictures.left(part)
         self._program.run(position=len(self.tokens), wanted=wanted)
