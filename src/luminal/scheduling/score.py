@@ -286,10 +286,10 @@ class Score:
     def _lines(self, x: Access) -> float:
         """Bytes from beyond the first cache in a step of the tile, of elements taken one by one:
         lines that drive each other out before the next tile takes its part of them. At twice the
-        price where the second cache does not hold them either."""
+        price where the second cache does not hold them either. A stream has few at a time."""
         axis = self.job.group[0].over[-1] if self.over else ""
         step = abs(x.stride(axis)) * x.dtype.bytes if axis in x.axes else 0
-        if x.load is None or x.packable or step < LINE:
+        if x.load is None or x.packable or step < LINE or self.job.facts.rescales:
             return 0.0
         count = min(self.span[axis], self.target.l1 // 2 // LINE)
         if count <= self.target.lines_apart(step):
