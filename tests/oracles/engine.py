@@ -9,7 +9,7 @@ from typing import Any
 from egglog import bindings as b
 
 from luminal.rewrite.engine import Inserted, Row
-from luminal.rewrite.language import BUFFER_SORT, FUNCTIONS, OPERATIONS, TABLES
+from luminal.rewrite.language import FUNCTIONS, OPERATIONS, TABLES
 from luminal.rewrite.matching import Rule, Tree
 
 SPAN = b.EgglogSpan(b.SrcFile(None, ""), 0, 0)
@@ -20,22 +20,21 @@ def integer(value: int) -> Any:
 
 
 def declarations() -> list[str]:
-    """The sorts with their operations, then all other tables; a function that rules call is a table
+    """The sort with its operations, then all other tables; a function that rules call is a table
     too, which is filled on request (relation `need`)."""
-    words = {"E": "E", "T": "T", "i": "i64", "f": "f64", "&": "i64"}
-    sorts: dict[str, list[str]] = {"E": [], "T": []}
+    words = {"E": "E", "i": "i64", "f": "f64", "&": "i64"}
+    operations: list[str] = []
     found = ["(relation need (i64 i64 i64))"]
     for name, (inputs, output) in (TABLES | {n: (k, "i") for n, k in FUNCTIONS.items()}).items():
         given = " ".join(words[k] for k in inputs)
         if name in OPERATIONS:
-            sorts[output].append(f"({name} {given})")
+            operations.append(f"({name} {given})")
         elif not output:
             found.append(f"(relation {name} ({given}))")
         else:
             merge = ":merge (& old new)" if output == "&" else ":no-merge"
             found.append(f"(function {name} ({given}) {words[output]} {merge})")
-    variants = (f"({sort} {' '.join(operations)})" for sort, operations in sorts.items())
-    return [f"(datatype* {' '.join(variants)})", *found]
+    return [f"(datatype* (E {' '.join(operations)}))", *found]
 
 
 def text(tree: Tree) -> str:
@@ -55,7 +54,7 @@ def rule_texts(rule: Rule) -> Iterator[str]:
         found = (tree[0], *map(plain, tree[1:]))
         if tree[0] in FUNCTIONS:
             return calls.setdefault(found, f"called{len(calls)}")
-        return looked.setdefault(found, f"axes{len(looked)}") if tree[0] in ("ax", "axT") else found
+        return looked.setdefault(found, f"axes{len(looked)}") if tree[0] == "ax" else found
 
     action = rule.action
     if action[0] == "set":
@@ -79,7 +78,7 @@ class Egglog:
     """Use it from the thread that made it."""
 
     def __init__(self, program: tuple[Rule, ...]) -> None:
-        self.terms: list[str] = []  # operation of each inserted term
+        self.terms = 0  # inserted
         self.told: list[Any] = []  # commands that wait for the next run
         self.graph = b.EGraph()
         families = dict.fromkeys(rule.family for rule in program)
@@ -94,9 +93,9 @@ class Egglog:
         for op, arguments in terms:
             kinds = OPERATIONS[op]
             call = b.Call(SPAN, op, [self._argument(k, a) for k, a in zip(kinds, arguments)])
-            self.terms.append(op)
-            number = integer(len(self.terms) - 1)
-            self.told.append(b.ActionCommand(b.Set(SPAN, self._table(op), [number], call)))
+            number = integer(self.terms)
+            self.terms += 1
+            self.told.append(b.ActionCommand(b.Set(SPAN, "term", [number], call)))
 
     def run(self, *rulesets: str) -> bool:
         """A step; and again while calls are answered that were waited for."""
@@ -145,11 +144,8 @@ class Egglog:
             for row in function.rows
         ]
 
-    def _table(self, op: str) -> str:
-        return "buffer" if op in BUFFER_SORT else "term"
-
     def _term(self, number: int) -> Any:
-        return b.Call(SPAN, self._table(self.terms[number]), [integer(number)])
+        return b.Call(SPAN, "term", [integer(number)])
 
     def _argument(self, kind: str, value: Any) -> Any:
         if kind == "i":

@@ -101,8 +101,6 @@ class Values:
     def _term(self, term: Term, axes: tuple[str, ...]) -> np.ndarray:
         if term.op == "input":
             return self._input(term)
-        if term.op in ("store", "load"):
-            return self.values[term.children[0]]
         if term.op in ("read", "gather"):
             return self._read(term, axes)
         if term.op == "scatter":
@@ -152,8 +150,6 @@ class Values:
 
     def _defined(self, term: Term, axes: tuple[str, ...]) -> Any:
         below = [self.defined[c] for c in term.children]
-        if term.op in ("store", "load"):
-            return below[0]
         if term.op in ("read", "gather"):
             found = self._taken(term, axes, self.defined[term.children[0]], np.False_)
             return found & self.defined_at(term.children[1], axes) if below[1:] else found

@@ -77,7 +77,7 @@ def differences(classes: Classes, arrays, sizes, tolerance: float) -> list[str]:
     values = Values(meaning.terms, arrays, sizes)
     wrong = []
     for c, node, term in pairs:
-        if classes.is_buffer[c] or node.op == "one":
+        if node.op == "one":
             continue
         mine = meaning.of[c]
         axes = tuple(sorted(meaning.terms.axes[term] | meaning.terms.axes[mine], key=axis_key))

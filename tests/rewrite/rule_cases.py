@@ -27,7 +27,7 @@ class Maker:
     def input(self, *axes: str, dtype: DType = f32, constant: bool = False) -> int:
         leaf = Leaf(len(self.dtypes), axes, constant)
         self.dtypes[leaf.number] = dtype
-        return self.terms.add("load", (self.terms.add("input", (), leaf, dtype),), None, dtype)
+        return self.terms.add("input", (), leaf, dtype)
 
     def __call__(self, op: str, *args: int | float, dtype: DType = f32) -> int:
         return self.terms.add(op, tuple(map(self.term, args)), None, dtype)
@@ -48,10 +48,9 @@ class Maker:
     def at(self, x: int, slot: int | None = None, **moved: Index) -> int:
         """x, kept in memory, at other indices."""
         dtype = self.terms.nodes[x].dtype
-        buffer = self.terms.add("store", (x,), None, dtype)
         axes = sorted(self.terms.axes[x])
         found = Map(tuple((a, moved.get(a, Index.of(a))) for a in axes))
-        children = (buffer,) if slot is None else (buffer, slot)
+        children = (x,) if slot is None else (x, slot)
         return self.terms.add("read" if slot is None else "gather", children, found, dtype)
 
 
@@ -136,15 +135,13 @@ def constants(m: Maker) -> list[int]:
 
 @case
 def scattered_values_read_at_one_place(m: Maker) -> list[int]:
-    zero = m.terms.add("store", (m.term(0.0),), None, f32)
     entries = (("a0", Index.of("a0")), ("a3", Index.of(SLOT)))
     found = ScatterMap(entries, ("a0", "a1"), "set")
-    children = (zero, m.index(Index.of("a1")), m.input("a0", "a1"))
+    children = (m.term(0.0), m.index(Index.of("a1")), m.input("a0", "a1"))
     scattered = m.terms.add("scatter", children, found, f32)
     corner = Map((("a0", Index.of("a0")), ("a3", Index.of(2))))
     read = m.terms.add("read", (scattered,), corner, f32)
-    loaded = m.terms.add("load", (scattered,), None, f32)
-    return [read, m.at(m("sqrt", loaded), a3=Index.of(2))]
+    return [read, m.at(m("sqrt", scattered), a3=Index.of(2))]
 
 
 @case

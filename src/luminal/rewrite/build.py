@@ -56,17 +56,7 @@ class Builder:
         low, high = self.space.bounds(index)
         return low >= dtype.lowest and high <= dtype.highest
 
-    # ---- buffers and reads
-
-    def buffer(self, term: int) -> int:
-        """The value in memory: store(load t) = t."""
-        node = self.node(term)
-        if node.op == "load":
-            return node.children[0]
-        return self.terms.add("store", (term,), None, node.dtype)
-
-    def load(self, buffer: int) -> int:
-        return self.terms.add("load", (buffer,), None, self.node(buffer).dtype)
+    # ---- reads
 
     def read(self, term: int, mapping: Mapping[str, Index]) -> int:
         """The term at other indices, which stay inside it wherever the result is looked at.
@@ -94,18 +84,13 @@ class Builder:
             body, other = (self.read(child, mapping) for child in node.children)
             return self.guard(conditions, body, other)
         if node.op == "read":
-            (buffer,) = node.children
+            (source,) = node.children
             inner = {a: self.space.substitute(i, mapping) for a, i in node.attribute.entries}
             if all(index.text == axis for axis, index in inner.items()):
-                return self._load(buffer)
+                return source
             whole = Map(self.entries(inner, inner))
-            return self.terms.add("read", (buffer,), whole, node.dtype)
-        return self.terms.add("read", (self.buffer(term),), Map(entries), node.dtype)
-
-    def _load(self, buffer: int) -> int:
-        """load(store e) = e."""
-        node = self.node(buffer)
-        return node.children[0] if node.op == "store" else self.load(buffer)
+            return self.terms.add("read", (source,), whole, node.dtype)
+        return self.terms.add("read", (term,), Map(entries), node.dtype)
 
     def entries(
         self, axes: Iterable[str], mapping: Mapping[str, Index]
@@ -117,7 +102,7 @@ class Builder:
         """The term at indices that mention the slot."""
         entries = self.entries(self.axes(term), mapping)
         dtype = self.node(term).dtype
-        return self.terms.add("gather", (self.buffer(term), slot), Map(entries), dtype)
+        return self.terms.add("gather", (term, slot), Map(entries), dtype)
 
     # ---- elementwise
 

@@ -28,7 +28,7 @@ class Canonical:
         self._index = cache(self._renamed)
 
     def roots(self, roots: Sequence[Root]) -> tuple[Root, ...]:
-        """The roots over the new terms; one that is a scatter gets the value that it leaves."""
+        """The roots over the new terms."""
         targets = frozenset(root.term for root in roots)
         boundary = frozenset(self.leaves) - targets
 
@@ -37,29 +37,18 @@ class Canonical:
 
         for t in post_order([root.term for root in roots], below):
             self.made[t] = self._leaf(t) if t in boundary else self._copy(self.old.nodes[t])
-        return tuple(Root(self._value(root.term), self._axes(root.axes)) for root in roots)
-
-    def _value(self, t: int) -> int:
-        scattered = self.old.nodes[t].op == "scatter"
-        return self._load(self.made[t]) if scattered else self.made[t]
+        return tuple(Root(self.made[root.term], self._axes(root.axes)) for root in roots)
 
     # ---- terms
 
     def _leaf(self, value: int) -> int:
         buffer, axes = self.leaves[value]
-        dtype = self.old.nodes[value].dtype
         number = self.inputs.setdefault(buffer, len(self.inputs))
         leaf = Leaf(number, self._axes(axes))  # no constant: a run may make it anew
-        made = self.terms.add("input", (), leaf, dtype)
-        return made if self.old.nodes[value].op == "scatter" else self._load(made)
-
-    def _load(self, buffer: int) -> int:
-        return self.terms.add("load", (buffer,), None, self.terms.nodes[buffer].dtype)
+        return self.terms.add("input", (), leaf, self.old.nodes[value].dtype)
 
     def _copy(self, term: Term) -> int:
         children = tuple(self.made[c] for c in term.children)
-        if term.op == "store" and self.terms.nodes[children[0]].op == "load":
-            return self.terms.nodes[children[0]].children[0]
         return self.terms.add(term.op, children, self._attribute(term), term.dtype)
 
     def _attribute(self, term: Term) -> object:

@@ -127,7 +127,7 @@ class _Estimate:
         for c in self.order:
             node = self.node[c]
             below = 0
-            for child in node.children:
+            for child in node.inline:
                 below = max(below, level.get(child, 0))
             level[c] = below + (1 if node.over or self._hidden_maximum(node) else 0)
         return level
@@ -172,20 +172,20 @@ class _Estimate:
                 uses = self.uses[c]
                 if self._hidden_maximum(node):
                     uses = {*uses, (node.attribute[0], self.level[c])}
-                for child, share in zip(node.children, self._branches(c, node)):
+                for child, share in zip(node.inline, self._branches(c, node)):
                     self._use(child, self.loops[c], self.repeat[c], uses, share)
 
     def _branches(self, c: int, node: ENode) -> list[float]:
         """The shares of a node's operands: the branches of a guard divide it."""
         whole = self.share[c]
         if node.op != "guard":
-            return [whole] * len(node.children)
+            return [whole] * len(node.inline)
         first = self.estimator.share(node.attribute)
         return [whole * first, whole * (1 - first)]
 
     def tops(self) -> tuple[int, ...]:
         if self.piece.scatter is not None:
-            return self.piece.scatter.children[1:]
+            return self.piece.scatter.inline
         return self.piece.roots
 
     def _reduction(self, c: int, node: ENode) -> None:
@@ -356,7 +356,7 @@ class _Estimate:
         for c, node in self.piece.body:
             if node.op not in ("load", "read", "gather"):
                 continue
-            buffer = node.children[0]
+            (buffer,) = node.memory or (c,)
             points = self.estimator.points(self.axes[c]) * self.share.get(c, 1.0)
             touched[buffer] = touched.get(buffer, 0.0) + points * self.classes.dtype[c].bytes
         total = 0.0

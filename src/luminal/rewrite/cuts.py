@@ -22,10 +22,10 @@ from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .maps import injective
 from .normal import Normal
-from .terms import Terms, is_reduction, kept
+from .terms import FROM_MEMORY, Terms, is_reduction
 
 SINK = -1
-MOVEMENT = ("guard", "read", "load", "store")
+MOVEMENT = ("guard", "read")
 LEAVES = ("input", "const", "index")
 CHOOSING = ("max", "min", "select", "cast")  # operations that give one of their operands
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
@@ -77,7 +77,7 @@ def facts_of(normal: Normal) -> Facts:
         outer[t] = _outer_axes(terms, t, outer)
         if reduces and not outer[term.children[0]].isdisjoint(term.attribute):
             contraction.add(t)
-    ends = frozenset(kept(terms, root.term) for root in normal.roots)
+    ends = frozenset(root.term for root in normal.roots)
     sizes = terms.space.usual()
     extents = {a: int(n.evaluate(sizes)) for a, n in terms.space.axes.items()}
     return Facts(terms, ends, live, users, computed, fixed, contraction, extents)
@@ -161,8 +161,8 @@ def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[in
 
     A read counts twice if its users go through memory on different ways before they meet.
     """
-    stores = {t for t in facts.live if facts.terms.nodes[t].op == "store"}
-    moved = paths.most(stores)
+    moving = {t for t in facts.live if facts.terms.nodes[t].op in FROM_MEMORY}
+    moved = paths.most(moving)
     products: set[int] = set()
     wanted: dict[int, float] = {}
     for t in facts.live:
@@ -171,10 +171,10 @@ def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[in
             products.add(t)
         if node.op != "read":
             continue
-        uses = 2 if moved[t] > paths.behind(t, moved, stores) else 1
+        uses = 2 if moved[t] > paths.behind(t, moved, moving) else 1
         for source in _sources(facts, node.children[0]).intersection(products) - cuts:
             whole = facts.points(source)
-            direct = not stores.issuperset(facts.users[source])
+            direct = not moving.issuperset(facts.users[source])
             wanted.setdefault(source, whole if direct else 0.0)
             wanted[source] += uses * min(whole, facts.points(t))
     return {source for source, points in wanted.items() if points > AGAIN * facts.points(source)}
@@ -186,8 +186,7 @@ def _sources(facts: Facts, t: int) -> set[int]:
 
 
 def storable(facts: Facts, t: int) -> set[int]:
-    """The values to store instead of one that is only moved or widened; what a scatter wrote is
-    the scatter."""
+    """The values to store instead of one that is only moved or widened."""
     nodes = facts.terms.nodes
 
     def below(x: int) -> tuple[int, ...]:
@@ -214,7 +213,7 @@ def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:
     found: set[int] = set()
     for t in facts.live:
         node = terms.nodes[t]
-        stored = node.op == "store" and _elementwise(terms, node.children[0])
+        stored = node.op in FROM_MEMORY and _elementwise(terms, node.children[0])
         if is_reduction(node) or node.op in ("scan", "scatter") or t in cuts:
             steps[t] = 0
             continue
@@ -239,7 +238,7 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
     passed = paths.most(facts.contraction)
     found: set[int] = set()
     for t in facts.live:
-        readers = len(_real_users(facts, t)) + (t in facts.ends)
+        readers = len(facts.users[t]) + (t in facts.ends)
         if not facts.computed[t] or facts.fixed[t] or readers < 2:
             continue
         if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
@@ -295,16 +294,6 @@ def _in_one_pass(facts: Facts, t: int) -> bool:
     )
 
 
-def _real_users(facts: Facts, t: int) -> set[int]:
-    """Users of a value, whether they read it in place or from memory."""
-    if facts.terms.nodes[t].op == "store":
-        return set()
-    found: set[int] = set()
-    for user in facts.users[t]:
-        found |= set(facts.users[user]) if facts.terms.nodes[user].op == "store" else {user}
-    return found
-
-
 class Paths:
     """Ways from values to the end of a program. `meeting`: the immediate post-dominators."""
 
@@ -339,6 +328,4 @@ class Paths:
     def behind(self, t: int, most: Mapping[int, int], marked: set[int]) -> int:
         """The most marked terms on a way from where all branches of a term have met."""
         point = self.meeting[t]
-        while point != SINK and self.facts.terms.nodes[point].op == "store":
-            point = self.meeting[point]  # its readers are the branches
         return most[point] + (point in marked)

@@ -75,7 +75,7 @@ class Encoding:
     def _encode(self, term: Term) -> Inserted:
         op, known = self._operation(term)
         literals, children = iter(known), iter(term.children)
-        return op, tuple(next(children if k in "ET" else literals) for k in OPERATIONS[op])
+        return op, tuple(next(children if k == "E" else literals) for k in OPERATIONS[op])
 
     def _operation(self, term: Term) -> tuple[str, tuple[int | float, ...]]:
         """The operation of the e-graph that a term becomes, and its literals."""
@@ -93,8 +93,6 @@ class Encoding:
             return OPAQUE[len(term.children)], (self._head(term),)
         if term.op == "guard":
             return name, (self.number("domain", self.space.domain(attribute)),)
-        if attribute is None:  # load, store
-            return name, ()
         if isinstance(attribute, Map | ScatterMap):
             return name, (self.number("map", attribute),)
         return name, (self._head(term),)

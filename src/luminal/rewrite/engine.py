@@ -13,21 +13,21 @@ from functools import cache
 from typing import Any
 
 from ..errors import CompileError
-from .language import BUFFER_SORT, FUNCTIONS, OPERATIONS, TABLES
+from .language import FUNCTIONS, OPERATIONS, TABLES
 from .matching import Compiled, Rule, compiled
 
 Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
 Row = tuple[tuple[Any, ...], Any]
-SORTS = ("E", "T")
+CLASS = "E"
 
 
 class _Table:
     """Arguments to a value. changed: the arguments of each row that is new or has a new value, in
-    order. sorted: which arguments are classes. version: another one after every change."""
+    order. classes: which arguments are classes. version: another one after every change."""
 
     def __init__(self, inputs: str, output: str) -> None:
         self.output = output
-        self.sorted = [i for i, sort in enumerate(inputs) if sort in SORTS]
+        self.classes = [i for i, sort in enumerate(inputs) if sort == CLASS]
         self.rows: dict[tuple[Any, ...], Any] = {}
         self.changed: list[tuple[Any, ...]] = []
         self.version = 0
@@ -82,10 +82,9 @@ class Engine:
         self.call = {name: cache(getattr(functions, name)) for name in FUNCTIONS}
         for op, arguments in terms:
             kinds = OPERATIONS[op]
-            found = tuple(self.numbers[a] if k in SORTS else a for k, a in zip(kinds, arguments))
+            found = tuple(self.numbers[a] if k == CLASS else a for k, a in zip(kinds, arguments))
             self.numbers.append(self._make(op, found))
-            table = "buffer" if op in BUFFER_SORT else "term"
-            self._put(table, (len(self.numbers) - 1,), self.numbers[-1])
+            self._put("term", (len(self.numbers) - 1,), self.numbers[-1])
 
     # ---- a step
 
@@ -167,10 +166,10 @@ class Engine:
 
     def _canonical(self, table: _Table, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         parent = self.parent
-        if all(parent[arguments[i]] == arguments[i] for i in table.sorted):
+        if all(parent[arguments[i]] == arguments[i] for i in table.classes):
             return arguments
         found = list(arguments)
-        for i in table.sorted:
+        for i in table.classes:
             found[i] = self._find(found[i])
         return tuple(found)
 
@@ -192,7 +191,7 @@ class Engine:
         old = table.rows.get(arguments)
         if old is None:
             table.put(arguments, value)
-        elif table.output in SORTS:
+        elif table.output == CLASS:
             self._union(old, value)
         elif old & value != old:
             table.put(arguments, old & value)
@@ -202,11 +201,11 @@ class Engine:
         while self.merged:
             merged, self.merged = self.merged, set()
             for name, table in self.tables_by_name.items():
-                if table.sorted or table.output in SORTS:
+                if table.classes or table.output == CLASS:
                     self._repair_table(name, table, merged)
 
     def _repair_table(self, name: str, table: _Table, merged: set[int]) -> None:
-        values = table.output in SORTS
+        values = table.output == CLASS
         stale = [
             (arguments, value)
             for arguments, value in table.rows.items()

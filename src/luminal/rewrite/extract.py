@@ -1,8 +1,7 @@
 """A saturated e-graph as plain classes and alternatives, and seeds for choosing among them.
 
-An extraction is one alternative for every class and one bit for every value: stored or inline.
-Classes of values and of buffers share one numbering. Which buffer alternative to take is no choice:
-an input is free, a scatter says how it is made, else the value is stored.
+An extraction is one alternative for every class and one bit for it: stored or inline. Inputs are in
+memory, and scatters always stored.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 from ..graph.dtype import ALL, DType
 from .encode import Encoding
 from .engine import Engine
-from .language import BUFFER_SORT, OPERATIONS, SCALAR
-from .terms import Leaf, Region, Term, mentioned
+from .language import OPERATIONS, SCALAR
+from .terms import FROM_MEMORY, Leaf, Region, Term, mentioned
 
 INFINITE = math.inf
 
@@ -36,12 +35,22 @@ class ENode:
     over: int = 0
     dtype: DType | None = None  # that of its operands, if not given
 
+    @property
+    def memory(self) -> tuple[int, ...]:
+        """The operand that is found in memory."""
+        return self.children[:1] if self.op in FROM_MEMORY else ()
+
+    @property
+    def inline(self) -> tuple[int, ...]:
+        """The operands at points of the reader."""
+        return self.children[1:] if self.op in FROM_MEMORY else self.children
+
 
 @dataclass
 class Classes:
     """The classes of an e-graph. All lists are indexed by class.
 
-    axes: mask; fixed: known before the program runs; constant: also made from a buffer, and of a
+    axes: mask; fixed: known before the program runs; constant: also made from an input, and of a
     size that does not change: worth keeping in memory.
     first: operands before what is made of them: the first alternative made of earlier classes.
     """
@@ -49,7 +58,6 @@ class Classes:
     region: Region
     encoding: Encoding
     alternatives: list[list[ENode]]
-    is_buffer: list[bool]
     axes: list[int]
     fixed: list[bool]
     roots: list[int]
@@ -71,16 +79,16 @@ class Classes:
         too coarse to tell a cycle from none.)"""
         return [self.first.get(c, 0) for c in range(len(self.alternatives))]
 
-    def held(self, buffer: int) -> int:
-        """The value that a stored buffer holds."""
-        return self.alternatives[buffer][0].children[0]
+    def is_input(self, c: int) -> bool:
+        return self.alternatives[c][0].op == "input"
 
-    def source(self, buffer: int) -> str:
-        """How a buffer comes about: "input", "scatter" or "store"."""
-        return self.alternatives[buffer][0].op
+    def in_memory(self, c: int) -> bool:
+        """It is, whatever is chosen."""
+        return self.alternatives[c][0].op in ("input", "scatter")
 
-    def leaf(self, buffer: int) -> Leaf:
-        found: Leaf = self.alternatives[buffer][0].attribute
+    def leaf(self, c: int) -> Leaf:
+        """Of an input."""
+        found: Leaf = self.alternatives[c][0].attribute
         return found
 
 
@@ -88,28 +96,25 @@ def classes_of(
     engine: Engine, encoding: Encoding, region: Region, everything: bool = False
 ) -> Classes:
     """The e-graph of a region as plain data; `everything`: also what is never worth taking."""
-    tables = engine.tables([*OPERATIONS, "ax", "axT", "fixed", "fixedT", "term"])
+    tables = engine.tables([*OPERATIONS, "ax", "fixed", "term"])
     numbers: dict[object, int] = {}
     alternatives: list[list[ENode]] = []
-    is_buffer: list[bool] = []
 
-    def number(value: object, buffer: bool) -> int:
-        found = numbers.get(value)
-        if found is None:
-            found = numbers[value] = len(alternatives)
+    def number(value: object) -> int:
+        found = numbers.setdefault(value, len(alternatives))
+        if found == len(alternatives):
             alternatives.append([])
-            is_buffer.append(buffer)
         return found
 
     for op, kinds in OPERATIONS.items():
         for inputs, output in tables[op]:
             pairs = list(zip(kinds, inputs))
-            children = tuple(number(v, k == "T") for k, v in pairs if k in "ET")
-            literals = [v for k, v in pairs if k in "if"]
+            children = tuple(number(v) for k, v in pairs if k == "E")
+            literals = [v for k, v in pairs if k != "E"]
             node = _node(op, literals, children, encoding)
-            alternatives[number(output, op in BUFFER_SORT)].append(node)
-    masks = {value: mask for (value,), mask in tables["ax"] + tables["axT"]}
-    known = {value for (value,), _ in tables["fixed"] + tables["fixedT"]}
+            alternatives[number(output)].append(node)
+    masks = {value: mask for (value,), mask in tables["ax"]}
+    known = {value for (value,), _ in tables["fixed"]}
     axes = [masks.get(value, 0) for value in numbers]  # they are in the order of their numbers
     fixed = [value in known for value in numbers]
     terms = {term: output for (term,), output in tables["term"]}
@@ -117,11 +122,11 @@ def classes_of(
     if not everything:
         alternatives = _anywhere(alternatives)
         inside = [
-            [n for n in options if not _own_axes(n, axes, is_buffer, encoding) & ~mask] or options
+            [n for n in options if not _own_axes(n, axes, encoding) & ~mask] or options
             for mask, options in zip(axes, alternatives)
         ]
-        alternatives = [_worthwhile(c, options, alternatives) for c, options in enumerate(inside)]
-    classes = Classes(region, encoding, alternatives, is_buffer, axes, fixed, roots)
+        alternatives = list(map(_worthwhile, inside))
+    classes = Classes(region, encoding, alternatives, axes, fixed, roots)
     classes.first = first_choices(classes.alternatives)
     _find_dtypes(classes)
     _find_constants(classes)
@@ -147,20 +152,15 @@ def _node(op: str, literals: list[Any], children: tuple[int, ...], encoding: Enc
 
 
 def _anywhere(alternatives: list[list[ENode]]) -> list[list[ENode]]:
-    """A read of a buffer without axes takes its one element, also where the read is undefined:
+    """A read of a value without axes takes its one element, also where the read is undefined:
     what is undefined no plan uses. (In the e-graph that would be no equality.)"""
 
-    def single(n: ENode) -> bool:
-        return n.op == "read" and not n.attribute.entries
-
     def spread(n: ENode, seen: tuple[int, ...]) -> list[ENode]:
-        if not single(n):
+        if n.op != "read" or n.attribute.entries:
             return [n]
-        (buffer,) = n.children
-        held = [s.children[0] for s in alternatives[buffer] if s.op == "store"]
-        inner = [m for c in held if c not in seen for m in alternatives[c]]
-        found = [x for m in inner for x in spread(m, (*seen, *held))]
-        return found or [ENode("load", n.children)]
+        (source,) = n.children
+        inner = [] if source in seen else alternatives[source]
+        return [x for m in inner for x in spread(m, (*seen, source))]
 
     return [
         list(dict.fromkeys(x for n in options for x in spread(n, (c,))))
@@ -168,39 +168,24 @@ def _anywhere(alternatives: list[list[ENode]]) -> list[list[ENode]]:
     ]
 
 
-def _own_axes(n: ENode, axes: list[int], is_buffer: list[bool], encoding: Encoding) -> int:
+def _own_axes(n: ENode, axes: list[int], encoding: Encoding) -> int:
     """The axes along which an alternative varies as it is written. Its class may vary along fewer
     (a dead branch, a read of a constant part): then others say the same without them."""
     if n.op in ("input", "scatter"):  # a scatter binds the axes of its points
         return 0
     mask = encoding.mask(mentioned(n.op, n.attribute) or ())
-    for c in n.children:
-        if not is_buffer[c]:
-            mask |= axes[c]
+    for c in n.inline:
+        mask |= axes[c]
     return mask & ~n.over
 
 
-def _worthwhile(number: int, options: list[ENode], alternatives: list[list[ENode]]) -> list[ENode]:
+def _worthwhile(options: list[ENode]) -> list[ENode]:
     """Without what is as good as another."""
-    kinds = ("input", "scatter", "store")
-    if options and options[0].op in kinds:
-        return [min(options, key=lambda n: kinds.index(n.op))]
-    kept = [n for n in options if not _reads_itself(number, n, alternatives)]
-    loads = [n for n in kept if n.op == "load"]
-    if loads:
-        return loads[:1]
-    plain = [n for n in kept if n.op == "const"]
-    if plain:
-        return plain[:1]
-    return kept
-
-
-def _reads_itself(number: int, node: ENode, alternatives: list[list[ENode]]) -> bool:
-    """A load of what would be stored from this very class."""
-    if node.op != "load":
-        return False
-    sources = alternatives[node.children[0]]
-    return all(s.op == "store" and s.children[0] == number for s in sources)
+    for op in ("input", "scatter", "const"):
+        found = [n for n in options if n.op == op]
+        if found:
+            return found[:1]
+    return options
 
 
 def first_choices(alternatives: list[list[ENode]]) -> dict[int, int]:
@@ -225,12 +210,11 @@ def _find_dtypes(classes: Classes) -> None:
 
 
 def _find_constants(classes: Classes) -> None:
-    """Fixed, made from a fixed buffer, and of a size that does not change from run to run."""
+    """Fixed, made from a fixed input, and of a size that does not change from run to run."""
     space, names = classes.encoding.space, classes.encoding.names
     from_memory = [False] * len(classes.fixed)
     for c in classes.order:
-        buffers = classes.is_buffer[c] and classes.source(c) == "input"
-        from_memory[c] = buffers or any(
+        from_memory[c] = classes.is_input(c) or any(
             any(from_memory[x] for x in n.children) for n in classes.alternatives[c]
         )
         static = all(space.axes[a].is_constant for a in names(classes.axes[c]))
@@ -240,9 +224,11 @@ def _find_constants(classes: Classes) -> None:
 # ---- seeds: one alternative for every class, bottom up, so never a cycle
 
 _WEIGHTS = {
-    "osum": 18.0, "scan": 10.0, "exp2": 4.0, "wexp": 16.0, "read": 0.01, "load": 0.01,
-    "store": 0.02, "input": 0.0, "const": 0.0, "index": 0.1, "guard": 0.1,
+    "osum": 18.0, "scan": 10.0, "exp2": 4.0, "wexp": 16.0, "read": 0.01, "input": 0.01,
+    "const": 0.0, "index": 0.1, "guard": 0.1,
 }  # fmt: skip
+_STORED = 0.02  # what is kept for a read
+_ONCE = 0.01  # of what is taken for made once, however many read it
 _REDUCTION = 10.0
 
 
@@ -267,20 +253,20 @@ def seed(classes: Classes, mode: str, rng: random.Random | None = None) -> list[
         for c in classes.order:
             for i, node in enumerate(alternatives[c]):
                 total = weights[c][i]
-                for child in node.children:
+                for child in node.inline:
                     total += best[child]
-                if _made_once(classes, node, choice, mode):
-                    total *= 0.01
+                for child in node.memory:
+                    source = alternatives[child][choice[child]]
+                    total += _share(source, mode) * (best[child] + _STORED)
                 total = round(total, 6) + 1e-6
                 if total < best[c]:
                     best[c], choice[c], changed = total, i, True
     return choice
 
 
-def _made_once(classes: Classes, node: ENode, choice: list[int], mode: str) -> bool:
-    """Whether a mode takes what a buffer holds for made once, however many read it."""
-    if node.op != "store" or mode == "work":
-        return False
-    (held,) = node.children
-    found = classes.alternatives[held][choice[held]]
-    return mode == "written" or found.over != 0 or found.op == "scan"
+def _share(source: ENode, mode: str) -> float:
+    """The part of its cost that each read of a value adds."""
+    if source.op == "input":
+        return 0.0
+    once = mode == "written" or (mode == "moved" and (source.over or source.op == "scan"))
+    return _ONCE if once else 1.0

@@ -67,13 +67,13 @@ class Body:
     def __init__(self, plan: Plan, piece: FusedKernel, place: Callable[[int], BufferView]) -> None:
         self.classes, self.encoding = plan.classes, plan.classes.encoding
         self.space = self.encoding.space
-        self.place, self.memory = place, plan.buffer_of
+        self.place = place
         self.node = dict(piece.body)
         self.values: list[Value] = []
         self.made: dict[int, Read] = {}
         self.targets: dict[int, BufferView] = {}
         self.order: list[str] = []  # axes, outermost first, as the stored values have them
-        self.uses = Counter(child for n in self.node.values() for child in n.children)
+        self.uses = Counter(child for n in self.node.values() for child in n.inline)
         self.online: dict[tuple[int, int, float], str] = {}
         self.streams = {_stream(n) for n in self.node.values() if n.op == "osum"}
 
@@ -141,7 +141,7 @@ class Body:
     def pointwise(self, c: int, node: ENode, known: Known) -> Expression:
         dtype = self.classes.dtype[c]
         if node.op == "load":
-            return load_from(self.place(node.children[0]), dtype)
+            return load_from(self.place(c), dtype)
         if node.op in ("read", "gather"):
             return self._read(node, dtype, known)
         if node.op == "const":
@@ -157,7 +157,7 @@ class Body:
     def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:
         """A load at a map; guarded where nothing around it says that it stays inside."""
         found = node.attribute
-        place = self.place(self.memory(node.children[0]))
+        place = self.place(node.children[0])
         entries = dict(found.entries)
         slots: Slots = ()
         if node.op == "gather":
@@ -253,7 +253,7 @@ class Body:
 
     def _needs_end(self, c: int, stream: tuple[int, int, float]) -> bool:
         """Whether a value of this piece needs all of a running maximum, or of a sum over it."""
-        inside = post_order([c], lambda x: self.node[x].children if x in self.node else ())
+        inside = post_order([c], lambda x: self.node[x].inline if x in self.node else ())
         nodes = [self.node[x] for x in inside if x in self.node]
         running = (n for n in nodes if n.op in ("wexp", "osum"))
         maxima = ((n.over, n.children[0]) for n in nodes if n.op == "max")

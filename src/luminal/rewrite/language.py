@@ -1,6 +1,6 @@
-"""The language of the e-graph: two sorts, its operations, what is known about every class.
+"""The language of the e-graph: its operations, what is known about every class.
 
-E: the value of an expression at a point of its axes; T: a buffer. Literals are integers (i) and
+A class (E) is the value of an expression at a point of its axes. Literals are integers (i) and
 floats (f). Axis sets are bit masks; maps, domains, indices and the names of opaque operations are
 numbers of things interned in `encode.py`.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .terms import ELSEWHERE
+
 OPERATIONS: dict[str, str] = {
-    "Load": "T",  # the buffer at the reader's own point
-    "Read": "Ti",  # ... at map
-    "Gather": "TiE",  # ... at map, in which the slot is the value of E
+    "Input": "i",  # leaf
+    "Read": "Ei",  # a value in memory, at map
+    "Gather": "EiE",  # ... at map, in which the slot is the value of the second
     "Const": "if",  # dtype, a finite float that is not -0.0
     "Literal": "i",  # any other constant
     "One": "",  # the weight of a plain online sum
@@ -33,11 +35,8 @@ OPERATIONS: dict[str, str] = {
     "Scan": "iE",  # (name, axis) interned
     "Wexp": "iEf",  # axes k, x, c: 2^(c (x - max_k x))
     "OSum": "iEfE",  # axes k, x, c, f: sum_k f 2^(c (x - max_k x)), in one pass
-    "Input": "i",  # leaf
-    "Store": "E",  # the value in memory
-    "Scatter": "iTEE",  # map, base, slot, values
+    "Scatter": "iEEE",  # map, base, slot, values
 }
-BUFFER_SORT = frozenset(("Input", "Store", "Scatter"))
 VISIBLE = {  # of floats
     "add": "Add", "mul": "Mul", "div": "Div", "recip": "Recip", "exp2": "Exp2", "log2": "Log2",
 }
@@ -59,17 +58,12 @@ FUNCTIONS = {
 # name -> the sorts of its arguments, and of its value: a class, the axes that all given ones share
 # (&), nothing (a relation)
 TABLES: dict[str, tuple[str, str]] = {
-    **{op: (kinds, "T" if op in BUFFER_SORT else "E") for op, kinds in OPERATIONS.items()},
+    **{op: (kinds, "E") for op, kinds in OPERATIONS.items()},
     "term": ("i", "E"),
-    "buffer": ("i", "T"),
     "ax": ("E", "&"),  # the axes that a value depends on
-    "axT": ("T", "&"),
     "fixed": ("E", ""),  # known before the program runs
-    "fixedT": ("T", ""),
     "scale": ("E", ""),  # fixed, and no number that makes a sum overflow or vanish by itself
-    "scaleT": ("T", ""),
     "varies": ("E", ""),  # some leaf below it is another one at each run
-    "variesT": ("T", ""),
     "under": ("iE", ""),  # a factor somewhere inside a sum over these axes
     "power": ("iEEEf", ""),  # k e x r c: e = 2^(c (x + r)); r, or 0, is one over k
     "share": ("iEEf", ""),  # k e x c: e = 2^(c x) / sum_k 2^(c x)
@@ -89,16 +83,9 @@ def moderate(number: float) -> bool:
 
 _BOUND = {"Sum": 0, "Max": 0, "OSum": 0, "Fold": 1}
 _FIXED_OPS = (
-    "Load", "Read", "Store", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Log2",
-    "Unary", "Binary", "Ternary", "Sum", "Max", "Fold",
+    "Read", "Const", "Literal", "Add", "Mul", "Div", "Recip", "Exp2", "Log2", "Unary", "Binary",
+    "Ternary", "Sum", "Max", "Fold",
 )  # fmt: skip
-
-_SAME = ("Load", "Read", "Store")
-
-_AXES = {"E": "ax", "T": "axT"}
-_FIXED = {"E": "fixed", "T": "fixedT"}
-_SCALE = {"E": "scale", "T": "scaleT"}
-VARIES = {"E": "varies", "T": "variesT"}
 
 
 def knowledge() -> Iterator[tuple[str, str]]:
@@ -107,30 +94,27 @@ def knowledge() -> Iterator[tuple[str, str]]:
     for op, kinds in OPERATIONS.items():
         names = [f"x{i}" for i in range(len(kinds))]
         fact = f"(= e ({' '.join([op, *names])}))"
-        own = "T" if op in BUFFER_SORT else "E"
-        mapped = op in ("Read", "Gather", "Scatter")
-        known = [
-            (f"m{i}", f"(= m{i} ({_AXES[k]} x{i}))") for i, k in enumerate(kinds)
-            if k in _AXES and not (mapped and (k == "T" or own == "T"))
-        ]  # fmt: skip
+        operands = [i for i, kind in enumerate(kinds) if kind == "E"]
+        here = operands[ELSEWHERE.get(op.lower(), 0) :]
+        known = [fact, *(f"(= m{i} (ax x{i}))" for i in here)]
         mask = f"(mentions x{_MENTIONED[op]})" if op in _MENTIONED else "0"
-        for name, _ in known:
-            mask = name if mask == "0" else f"(| {mask} {name})"
+        for i in here:
+            mask = f"m{i}" if mask == "0" else f"(| {mask} m{i})"
         if op in _BOUND:
             mask = f"(& {mask} (not-i64 x{_BOUND[op]}))"
-        yield " ".join([fact, *(f for _, f in known)]), f"(set ({_AXES[own]} e) {mask})"
+        yield " ".join(known), f"(set (ax e) {mask})"
         if op == "Input":
-            yield f"{fact} (= 0 (given x0))", f"({_FIXED[own]} e)"
-            yield f"{fact} (= 0 (given x0))", f"({_SCALE[own]} e)"
+            yield f"{fact} (= 0 (given x0))", "(fixed e)"
+            yield f"{fact} (= 0 (given x0))", "(scale e)"
         if op in _FIXED_OPS:
-            facts = [f"({_FIXED[k]} x{i})" for i, k in enumerate(kinds) if k in _FIXED]
-            yield " ".join([fact, *facts]), f"({_FIXED[own]} e)"
-            if op in _SAME:  # a view of a number is that number
-                facts = [f.replace("(fixed", "(scale") for f in facts]
+            facts = [f"(fixed x{i})" for i in operands]
+            yield " ".join([fact, *facts]), "(fixed e)"
+            if op == "Read":  # a view of a number is that number
+                facts = ["(scale x0)"]
             if facts:
-                yield " ".join([fact, *facts]), f"({_SCALE[own]} e)"
+                yield " ".join([fact, *facts]), "(scale e)"
         if op == "Const":
             yield f"{fact} {MODERATE.format('x1')}", "(scale e)"
-        varying = [f"({VARIES[k]} x{i})" for i, k in enumerate(kinds) if k in VARIES]
+        varying = [f"(varies x{i})" for i in operands]
         for found in ["(= 1 (given x0))"] if op == "Input" else varying:
-            yield f"{fact} {found}", f"({VARIES[own]} e)"
+            yield f"{fact} {found}", "(varies e)"

@@ -26,11 +26,11 @@ SHORT: dict[str, tuple[str, str]] = {  # parameters, what the short form stands 
     "is-minimum": ("o", "(= 1 (minimum o))"),
     "shift": ("k x r", "(inv k r) (= k (& k (ax x)))"),  # what shifts x, the same all over k
     "inverse": ("b c", "(< -1.000001 (* b c)) (< (* b c) -0.999999)"),  # c = -1 / b, rounded
-    "own": ("m t", "(restrict m (axT t))"),  # a map on the axes of its buffer
-    "at": ("x", "(Read (Store x) m)"),
+    "own": ("m x", "(restrict m (ax x))"),  # a map on the axes of what it reads
+    "at": ("x", "(Read x m)"),
 }
 Trees: TypeAlias = tuple[Tree, ...]
-_VIEWED = "(= e (Read t m)) (= t (Store x)) (= a (axT t)) (!= 0 a) (= m (restrict m a))"
+_VIEWED = "(= e (Read x m)) (= a (ax x)) (!= 0 a) (= m (restrict m a))"
 
 
 def rules_of(law: str, family: str, mirrored: bool = False) -> list[Rule]:
@@ -136,19 +136,19 @@ def _moved(facts: Trees, after: Tree) -> Iterator[tuple[Trees, Tree]]:
     yield facts + _all_written("(!= (ax p) (ax q)) (!= a (ax p)) (!= a (ax q))"), action
     for wide, narrow in ("pq", "qp"):
         fewer = facts + _all_written(f"(= a (ax {wide})) (= b (ax {narrow})) (!= a b)")
-        near = parse(f"(Read (Store {narrow}) (near m b))")
+        near = parse(f"(Read {narrow} (near m b))")
         moved = [near if x == narrow else ("at", x) for x in "pq"]
         yield fewer, ("union", "e", _written((*after[:-2], *moved))[0])
 
 
 def _inside(part: Tree) -> Trees:
-    """A map says nothing about axes that its buffer lacks. An alternative of the buffer's value may
+    """A map says nothing about axes that what it reads lacks. An alternative of that value may
     have operands that vary along such axes (the dead branch of a guard): it is not moved."""
     if isinstance(part, str):
         return ()
     if part[0] == "at":
         return _all_written(f"(= 0 (& (ax {part[1]}) (not-i64 a)))")
-    if part[0] == "Store":
+    if part[0] == "Read":
         return _all_written(f"(= 0 (& (ax {part[1]}) (not-i64 (| a k))))")
     return tuple(fact for inner in part[1:] for fact in _inside(inner))
 
@@ -159,13 +159,13 @@ _FOUND = ("power", "share", "under")  # conditions that say what a name stands f
 
 
 def _check(law: str, pattern: Tree, facts: Trees, result: Tree, view: bool) -> None:
-    said = {"e", "a", *("mtx" if view else ""), *_names(pattern)}
+    said = {"e", "a", *("mx" if view else ""), *_names(pattern)}
     for fact in facts:
         said |= set(_told(fact))
     left = [name for fact in facts for name in _names(fact)]
     if unknown := [name for name in (*left, *_names(result)) if name not in said]:
         raise CompileError(f"a law says nothing of {unknown} on its left: {law}")
-    sorts = {"e": "E", "m": "i", "t": "T", "a": "i", "x": "E"} if view else {"e": "E"}
+    sorts = {"e": "E", "m": "i", "a": "i", "x": "E"} if view else {"e": "E"}
     for tree in (pattern, *facts, result):
         _sort(law, tree, sorts)
 
@@ -195,7 +195,7 @@ def _sort(law: str, tree: Tree, sorts: dict[str, str], wanted: str = "") -> str:
         for kind, part in zip(kinds, tree[1:]):
             _sort(law, part, sorts, kind)
         found = "i" if result == "&" else result
-    if wanted and found != wanted and (found or wanted in "ET"):
+    if wanted and found != wanted and (found or wanted == "E"):
         raise CompileError(f"{_text(tree)} is of another sort than {wanted}: {law}")
     return found
 
@@ -206,6 +206,6 @@ def _sort_of_primitive(law: str, tree: Tree, sorts: dict[str, str]) -> str:
     common = max(_sort(law, part, sorts) for part in parts)
     for part in parts:
         _sort(law, part, sorts, common)
-    if common in ("E", "T") and op not in ("=", "!="):
+    if common == "E" and op not in ("=", "!="):
         raise CompileError(f"{op} is of numbers: {law}")
     return common if op in "+*/&|" or op == "not-i64" else ""

@@ -66,15 +66,14 @@ class _Lowering:
     def _shared_memory(self) -> dict[int, int]:
         """Base of a scatter -> the scatter, where nobody else needs the base as it was."""
         readers = Counter(read for piece in self.plan.pieces for read in piece.reads)
-        roots = {self.plan.buffer_of(r) for r in self.classes.roots}
         found = {}
         for piece in self.plan.pieces:
             if piece.scatter is None:
                 continue
-            base = self.plan.buffer_of(piece.scatter.children[0])
-            made_here = not self.classes.is_buffer[base] or self.classes.source(base) == "scatter"
+            (base,) = piece.scatter.memory
+            made_here = not self.classes.is_input(base)
             again = self._read_again(piece, base)
-            alone = readers[base] == 1 and base not in roots and not again
+            alone = readers[base] == 1 and base not in self.classes.roots and not again
             same = self.classes.axes[base] == self.classes.axes[piece.roots[0]]
             plain = all(base != c for c, _ in piece.body)
             if made_here and alone and same and plain and not self.classes.constant[base]:
@@ -90,11 +89,8 @@ class _Lowering:
                 found.update(piece.roots)
         return found
 
-    def _is_input(self, c: int) -> bool:
-        return self.classes.is_buffer[c] and self.classes.source(c) == "input"
-
     def _is_fixed_input(self, c: int) -> bool:
-        return self._is_input(c) and self.classes.leaf(c).constant
+        return self.classes.is_input(c) and self.classes.leaf(c).constant
 
     def _place_roots(self) -> None:
         """Others read or copy an output only if it has no axes beyond those of its value: along
@@ -103,11 +99,11 @@ class _Lowering:
         taken |= {self._final(read) for piece in self.plan.pieces for read in piece.reads}
         wanted: dict[int, list[int]] = {}
         for number, root in enumerate(self.classes.roots):
-            wanted.setdefault(self._final(self.plan.buffer_of(root)), []).append(number)
+            wanted.setdefault(self._final(root), []).append(number)
         for memory, numbers in wanted.items():
             alone = len(numbers) == 1 and memory not in taken
             plain = [n for n in numbers if alone or self._is_plain(n)]
-            if plain and not self._is_input(memory):
+            if plain and not self.classes.is_input(memory):
                 self.refs[memory] = Ref("output", plain[0])
                 numbers.remove(plain[0])
             self.extra_roots += numbers
@@ -125,7 +121,7 @@ class _Lowering:
     def ref(self, memory: int) -> Ref:
         """Where a class lives."""
         memory = self._final(memory)
-        if self._is_input(memory):
+        if self.classes.is_input(memory):
             return Ref("input", self.classes.leaf(memory).number)
         if memory not in self.refs:
             self.refs[memory] = Ref("temporary", self.temporaries)
@@ -164,7 +160,7 @@ class _Lowering:
             else:
                 steps.append(self._kernel(piece))
         for number in self.extra_roots:
-            memory = self.plan.buffer_of(self.classes.roots[number])
+            memory = self.classes.roots[number]
             axes = self.classes.region.roots[number].axes
             target = self._place(Ref("output", number), axes, memory, False)
             steps.append(self._copy(memory, target, Ref("output", number), False))
@@ -178,7 +174,7 @@ class _Lowering:
 
     def _scatter(self, piece: FusedKernel) -> list[Step]:
         assert piece.scatter is not None
-        target, base = piece.roots[0], self.plan.buffer_of(piece.scatter.children[0])
+        (target,), (base,) = piece.roots, piece.scatter.memory
         place = self.place(target)
         steps = []
         if self._final(base) != self._final(target):
@@ -191,7 +187,7 @@ class _Lowering:
 
     def _read_again(self, piece: FusedKernel, base: int) -> set[int]:
         """The base, if what is written depends on it too."""
-        loaded = {n.children[0] for _, n in piece.body if n.op == "load"}
+        loaded = {c for c, n in piece.body if n.op == "load"}
         return {base} if base in loaded | piece.moved else set()
 
     def _copy(self, memory: int, target: BufferView, ref: Ref, for_scatter: bool) -> Step:

@@ -22,7 +22,7 @@ from .axis_assignment import AxisAssignment, Renames
 from .build import Builder
 from .digits import DigitView, analyse
 from .normal import BufferInfo, Normal
-from .terms import SLOT, Leaf, Root, ScatterMap, kept
+from .terms import SLOT, Leaf, Root, ScatterMap
 
 Placed: TypeAlias = tuple[Dims, Callable[[], int]]  # axes of the dimensions; makes the term
 
@@ -74,8 +74,7 @@ class _Normaliser:
         orders: dict[int, tuple[str, ...]] = {}
         origins: dict[int, int] = {}
         for node, make in zip(nodes, makers):
-            self.terms[node] = make()
-            term = kept(self.build.terms, self.terms[node])
+            term = self.terms[node] = make()
             if term not in orders:
                 depends = self.build.axes(term)
                 origins[term] = node.number
@@ -117,7 +116,7 @@ class _Normaliser:
             number = self.sources[node] = self._buffer(kind, node)
             info = self.buffers[number]
             leaf = Leaf(number, info.axes, info.constant, node in self.steady)
-            return self.build.load(self.build.terms.add("input", (), leaf, node.dtype))
+            return self.build.terms.add("input", (), leaf, node.dtype)
 
         return self.place.fresh(node, range(len(node.shape))), make
 
@@ -337,9 +336,8 @@ class _Normaliser:
             entries.update({single: slot} if single else place.digits(base[dim], slot))
             along = tuple(a for at in written for a in place.names(at))
             attribute = ScatterMap(build.entries(entries, entries), along, node.attribute.mode)
-            content = (self._operand(node, j, renames) for j in (1, 2))
-            children = (build.buffer(self._operand(node, 0, renames)), *content)
-            result = build.load(build.terms.add("scatter", children, attribute, node.dtype))
+            children = tuple(self._operand(node, j, renames) for j in range(3))
+            result = build.terms.add("scatter", children, attribute, node.dtype)
             return build.read(result, {single: Index.of(0)}) if single else result
 
         return base, make

@@ -17,7 +17,7 @@ from .extract import INFINITE, Classes, ENode, classes_of, seed
 from .plan import Cyclic, FusedKernel, Plan, Planner
 from .rates import CostModel
 from .saturate import DEFAULT_LIMITS, Limits, saturate
-from .terms import Region
+from .terms import FROM_MEMORY, Region
 
 WORTHLESS = 2.0  # times the best plan: slower ones are not worth a measurement
 HOPELESS = 1.4  # times the best plan: slower starts are not worth a descent
@@ -35,7 +35,7 @@ class Budget:
 
 
 BIT = -1  # in place of an alternative: store the class, or do not
-UNSTORED = ("load", "read", "const", "index", "one")
+UNSTORED = ("input", "scatter", "read", "const", "index", "one")
 DEFAULT_MODEL = CostModel()
 DEFAULT_BUDGET = Budget()
 
@@ -165,7 +165,7 @@ class _Search:
 
         options = self.classes.alternatives
         found = {c: options[c][choice[c]] for c in self._under_reductions(choice, passes)}
-        stop = ("load", "read", "gather")
+        stop = ("input", *FROM_MEMORY)
         return {
             c for c in self._deep(choice).intersection(found)
             if not passes(c, found[c]) and found[c].op not in stop
@@ -202,7 +202,7 @@ class _Search:
         for c in self._reached(choice):
             if classes.constant[c]:
                 continue
-            for child in classes.alternatives[c][choice[c]].children:
+            for child in classes.alternatives[c][choice[c]].inline:
                 kept = self._narrowest(choice, child)
                 if self._worth_making(choice, kept):
                     found.add(kept)
@@ -216,23 +216,21 @@ class _Search:
 
     def _worth_making(self, choice: list[int], c: int) -> bool:
         classes = self.classes
-        if classes.is_buffer[c] or not classes.constant[c]:
-            return False
-        node = classes.alternatives[c][choice[c]]
-        if node.op in ("load", "read"):
+        if not classes.constant[c] or classes.alternatives[c][choice[c]].op in ("input", "read"):
             return False
         return self.planner.estimator.bytes(c) <= 1.01 * self._source_bytes(choice, c)
 
     def _source_bytes(self, choice: list[int], c: int) -> float:
         """Of all that a value is computed from."""
-        options, moved = self.classes.alternatives, ("load", "read", "gather")
+        nodes = {}
 
         def below(x: int) -> tuple[int, ...]:
-            node = options[x][choice[x]]
-            return () if node.op in moved else node.children
+            nodes[x] = self.classes.alternatives[x][choice[x]]
+            return nodes[x].inline
 
-        nodes = (options[x][choice[x]] for x in post_order([c], below))
-        return sum(self.planner.estimator.bytes(n.children[0]) for n in nodes if n.op in moved)
+        below(c)
+        found = [[x] if nodes[x].op == "input" else nodes[x].memory for x in post_order([c], below)]
+        return sum(self.planner.estimator.bytes(x) for some in found for x in some)
 
     # ---- coordinate descent
 
@@ -288,16 +286,17 @@ class _Search:
         return found
 
     def _divergent(self, choice: list[int]) -> set[int]:
-        """Values whose users part: they do not meet again before a reduction, a buffer or a root.
+        """Values whose users part: they do not meet again before a reduction, memory or a root.
         Any other value is made once, whether its kernel stores it or not."""
         classes, divergent = self.classes, set[int]()
         meets = {root: root for root in classes.roots}
         for c in reversed(self._operands_first(choice)):
             node = classes.alternatives[c][choice[c]]
-            end = classes.is_buffer[c] or node.over or node.op in ("scan", "wexp")
+            end = node.over or node.op in ("scan", "wexp", "scatter")
             mine = c if end or c in classes.roots else meets[c]
-            for child in node.children:
-                if meets.setdefault(child, mine) != mine:
+            met = [*((x, mine) for x in node.inline), *((x, ~x) for x in node.memory)]
+            for child, where in met:
+                if meets.setdefault(child, where) != where:
                     meets[child] = child
                     divergent.add(child)
         return divergent
@@ -320,10 +319,8 @@ class _Search:
 
     def _storable(self, c: int, node: ENode, used: set[int]) -> bool:
         """Values whose storing may pay: reductions, constants, and what is much used."""
-        if self.classes.is_buffer[c] or node.op in UNSTORED:
+        if node.op in UNSTORED or self._widens(c, node):  # its operand is stored instead
             return False
-        if self._widens(c, node):
-            return False  # its operand is stored instead
         return node.over != 0 or c in used or self.classes.constant[c]
 
     def _widens(self, c: int, node: ENode) -> bool:

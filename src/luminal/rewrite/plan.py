@@ -17,16 +17,16 @@ from .extract import Classes, ENode
 
 _STRIDE = 1 << 12  # alternatives of a class, in the key of a kernel
 _LOADED = _STRIDE - 1
-_LOAD = ENode("load", ())  # in place of a class that is in memory
+LOAD = ENode("load", ())  # in place of a class that is in memory
 
 
 @dataclass(frozen=True)
 class FusedKernel:
     """One kernel of a plan.
 
-    roots: the classes it stores (a scatter: its buffer class). body: (class, node), operands first;
-    what it takes from memory at its own point is a "load" of that class. reads: the classes whose
-    buffers it reads (values, or buffers that are inputs or scatters). key: all of that as numbers.
+    roots: the classes it stores. body: (class, node), operands first; what it takes from memory at
+    its own point is a "load". reads: the classes that it takes from memory. key: all of that as
+    numbers.
     """
 
     roots: tuple[int, ...]
@@ -47,11 +47,6 @@ class Plan:
     pieces: list[FusedKernel] = field(default_factory=list)
     cost: float = 0.0
     notes: str = ""
-
-    def buffer_of(self, c: int) -> int:
-        """The class that stands for the memory of a class: a value that is stored, an input, a
-        scatter."""
-        return _memory(self.classes, self.choice, c)
 
     def describe(self) -> str:
         """What each kernel fuses, for `explain()`."""
@@ -88,26 +83,6 @@ class Planner:
         return Plan(self.classes, list(choice), stored, pieces, cost)
 
 
-def _memory(
-    classes: Classes, choice: Sequence[int], c: int, touched: dict[int, None] | None = None
-) -> int:
-    """The class that stands for the memory of a class; notes the classes whose choice decides.
-    Raises Cyclic."""
-    for _ in classes.alternatives:  # a longer way leads in a circle
-        if classes.is_buffer[c]:
-            if classes.source(c) != "store":
-                return c
-            c = classes.held(c)
-            continue
-        if touched is not None:
-            touched[c] = None
-        node = classes.alternatives[c][choice[c]]
-        if node.op != "load":
-            return c
-        c = node.children[0]
-    raise Cyclic
-
-
 @dataclass(frozen=True)
 class Remembered:
     """A piece, and the state of all classes on which its form depends."""
@@ -135,14 +110,13 @@ class _Former:
 
     def need(self, c: int) -> None:
         """See to it that a class is in memory."""
-        c = _memory(self.classes, self.choice, c)
         progress = self.progress.get(c)
         if progress == 2:
             return
         if progress == 1:
             raise Cyclic
         self.progress[c] = 1
-        if not self.classes.is_buffer[c] or self.classes.source(c) == "scatter":
+        if not self.classes.is_input(c):
             found = self._recall(c) or self._walk(c)
             for read in found.needs:
                 self.need(read)
@@ -157,46 +131,30 @@ class _Former:
 
     def _walk(self, c: int) -> Remembered:
         """The kernel that stores a class. Raises Cyclic."""
-        is_buffer, alternatives = self.classes.is_buffer, self.classes.alternatives
-        touched: dict[int, None] = {c: None}
-        reads: dict[int, None] = {}
-        moved: set[int] = set()
+        node = self.classes.alternatives[c][self.choice[c]]
+        scatter = node if node.op == "scatter" else None
+        reads = dict.fromkeys(scatter.memory if scatter else ())
+        moved, before = set[int](), set[int]()
 
         def node_of(x: int) -> ENode:
             """What stands for a class in this kernel."""
-            found = alternatives[x][self.choice[x]]
-            return _LOAD if found.op == "load" or (x in self.stored and x != c) else found
+            found = self.classes.alternatives[x][self.choice[x]]
+            in_memory = found.op in ("input", "scatter") or (x in self.stored and x != c)
+            return LOAD if in_memory else found
 
-        def operands(x: int) -> list[int]:
-            return [y for y in node_of(x).children if not is_buffer[y]]
-
-        def memory_of(x: int) -> int:
-            memory = _memory(self.classes, self.choice, x, touched)
-            reads[memory] = None
-            return memory
-
-        scatter = alternatives[c][0] if is_buffer[c] else None
-        if scatter is not None:
-            memory_of(scatter.children[0])
-        order = post_order([c] if scatter is None else scatter.children[1:], operands)
-        body, key, before = list[tuple[int, ENode]](), [c], set[int]()
-        for x in order:
-            touched[x] = None
-            node = node_of(x)
-            if not before.issuperset(operands(x)):
+        order = post_order(scatter.inline if scatter else [c], lambda x: node_of(x).inline)
+        body, key = [(x, node_of(x)) for x in order], [c]
+        for x, node in body:
+            if not before.issuperset(node.inline):
                 raise Cyclic
             before.add(x)
-            if node is _LOAD:
-                body.append((x, ENode("load", (memory_of(x),))))
-                key.append(x * _STRIDE + _LOADED)
-            else:
-                moved.update(memory_of(y) for y in node.children if is_buffer[y])
-                body.append((x, node))
-                key.append(x * _STRIDE + self.choice[x])
+            moved.update(node.memory)
+            reads |= dict.fromkeys([x] if node is LOAD else node.memory)
+            key.append(x * _STRIDE + (_LOADED if node is LOAD else self.choice[x]))
         made = FusedKernel(
             (c,), tuple(body), frozenset(reads), tuple(key), scatter, frozenset(moved)
         )
-        look = itemgetter(*touched)
+        look = itemgetter(*dict.fromkeys([c, *order]))
         found = Remembered(look, look(self.states), made, tuple(reads))
         self.memory.setdefault(c, []).append(found)
         return found

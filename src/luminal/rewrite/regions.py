@@ -12,7 +12,7 @@ from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
 from .encode import MAX_AXES
 from .normal import BufferInfo, Normal, axis_key
-from .terms import Region, Root, is_reduction, kept
+from .terms import Region, Root, is_reduction
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
@@ -40,9 +40,8 @@ def regions(normal: Normal) -> list[Region]:
     """
     facts = facts_of(normal)
     cuts = cuts_of(facts)
-    outputs = {kept(normal.terms, root.term) for root in normal.roots}
     while True:
-        groups = _groups(facts, cuts, outputs)
+        groups = _groups(facts, cuts)
         more = _shared(facts, cuts, groups) or _too_large(facts, cuts, groups)
         if not more:
             return _regions(normal, facts, groups)
@@ -52,14 +51,14 @@ def regions(normal: Normal) -> list[Region]:
 # ---- roots that belong together
 
 
-def _groups(facts: Facts, cuts: set[int], outputs: set[int]) -> list[Group]:
+def _groups(facts: Facts, cuts: set[int]) -> list[Group]:
     """One group for each stored value; some outputs join others.
 
     Nobody reads an output that is no cut, so these joins make no cycle: an output on the way to one
     group only joins that group; groups of such outputs join where they share costly terms.
     """
-    boundary = frozenset(cuts)
-    parent = {root: root for root in sorted(cuts | outputs)}
+    boundary, outputs = frozenset(cuts), facts.ends
+    parent = {root: root for root in sorted(outputs | cuts)}
     cones = {root: frozenset(reachable(facts.terms, [root], boundary)) for root in parent}
     for output in sorted(outputs - cuts, reverse=True):
         behind = [root for root, cone in cones.items() if output in cone and root != output]
@@ -155,15 +154,16 @@ def _depth(facts: Facts, group: Group) -> int:
 
 def _weight(facts: Facts, group: Group) -> float:
     """Terms that laws move or take apart: what is below a read or a reduction. Elementwise chains
-    at the end of a region stay as they are."""
+    at the end of a region stay as they are. An input counts twice: it is read as well."""
     acted: set[int] = set()
+    inputs = sum(facts.terms.nodes[t].op == "input" for t in group.terms)
     for t in reversed(group.terms):  # users first
         node = facts.terms.nodes[t]
         plain = node.op in SCALARS and not is_reduction(node)
         if t in acted or not plain:
             acted |= {t, *node.children}
     count = len(acted.intersection(group.terms))
-    return count + PLAIN * (len(group.terms) - count)
+    return count + inputs + PLAIN * (len(group.terms) - count)
 
 
 def _layer_inputs(facts: Facts, group: Group) -> set[int]:
@@ -198,7 +198,7 @@ def _half(facts: Facts, group: Group) -> set[int]:
     for t, place in order.items():
         width += alive[place]
         op = facts.terms.nodes[t].op
-        if op not in (*LEAVES, "load", "store") and t not in group.roots:
+        if op not in LEAVES and t not in group.roots:
             middle = len(order) <= 4 * place <= 3 * len(order)
             bad = not middle or SMALL * below[t].bit_count() < len(order)
             moved, near = op in MOVEMENT, abs(2 * place - len(order))
@@ -234,7 +234,7 @@ def _buffers(
     stored: dict[int, tuple[int, tuple[str, ...]]] = {}
     for target, root in zip(normal.targets, normal.roots):
         if frozenset(root.axes) == normal.terms.axes[root.term]:
-            stored.setdefault(kept(normal.terms, root.term), (target, root.axes))
+            stored.setdefault(root.term, (target, root.axes))
     read = {value for group in groups for value in group.boundary}
     features = _features(facts)
     for value in sorted(read - stored.keys()):
@@ -275,8 +275,7 @@ def _roots(
     """The group's roots with all buffers that they go to."""
     roots, targets = [], []
     for t in group.roots:
-        homes = {n: r.axes for n, r in zip(normal.targets, normal.roots)
-                 if kept(normal.terms, r.term) == t}  # fmt: skip
+        homes = {n: r.axes for n, r in zip(normal.targets, normal.roots) if r.term == t}
         if t in stored:
             homes.setdefault(stored[t][0], stored[t][1])
         for number, axes in homes.items():

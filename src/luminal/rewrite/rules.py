@@ -3,7 +3,7 @@
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
 runs and an array; `(fixed x)`: known before the program runs; `(varies x)`: not so, or not all that
 it is made of: what constants alone make is computed once and stays as it is written. `(at x)` is x,
-kept in memory, read through the map m; `e` is the class of the left side; the other short forms
+in memory, read through the map m; `e` is the class of the left side; the other short forms
 stand in `law.py`. Index arithmetic is functions that a law calls (`encode.py`). In the families of
 MIRRORED a sum or product stands for both orders of its operands.
 
@@ -34,10 +34,8 @@ from .law import rules_of
 from .matching import Rule, parse
 
 READ = """
-(Store (Load t)) --> t
-(Load (Store x)) --> x
-(Read t m) --> (Read t (own m t))  if (>= (own m t) 0) (!= (own m t) m)
-(Read t m) --> (Load t)  if (= -1 (own m t))
+(Read x m) --> (Read x (own m x))  if (>= (own m x) 0) (!= (own m x) m)
+(Read x m) --> x  if (= -1 (own m x))
 """
 
 PUSH = """
@@ -53,8 +51,8 @@ PUSH = """
 (at (Index i)) --> (Index (index_at i m))  if (>= (index_at i m) 0)
 (at (Read u n)) --> (Read u (compose n m))  if (= n (own n u))
 (at (Gather u n i)) --> (Gather u (compose n m) (at i))
-(at (Sum k p)) --> (Sum k (Read (Store p) (extend m k)))  if (>= (extend m k) 0)
-(at (Max k p)) --> (Max k (Read (Store p) (extend m k)))  if (>= (extend m k) 0)
+(at (Sum k p)) --> (Sum k (Read p (extend m k)))  if (>= (extend m k) 0)
+(at (Max k p)) --> (Max k (Read p (extend m k)))  if (>= (extend m k) 0)
 """
 
 EXACT = """

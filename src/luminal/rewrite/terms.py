@@ -1,24 +1,23 @@
-"""The form in which programs are rewritten: values as functions of named axes, and buffers.
+"""The form in which programs are rewritten: values as functions of named axes.
 
-Two sorts. A *value* (E) is an expression at a point of its axes. A *buffer* (T) is memory.
+A term is the value of an expression at a point of its axes. Which values are kept in memory is not
+said here; what is read at other points than the reader's own has to be.
 Dimensions are gone: every dimension has become a tuple of axes, an axis has a name ("a0", "a1",
 ...) and an extent, elementwise operations share axes, broadcasting is "the axis is not mentioned",
 and a view that is no renaming of axes is an index map on a read.
 
-    op         children        attribute            meaning
-    input      ()              Leaf                 T: a buffer from outside the region
-    store      (E)             None                 T: the value, kept in memory (Mat)
-    scatter    (T, E, E)       ScatterMap           T: buffer with value (3rd) written at slot (2nd)
-    load       (T)             None                 E: the buffer read at the reader's own point
-    read       (T)             Map                  E: the buffer read at other indices
-    gather     (T, E)          Map                  E: as read; SLOT in the map is the value of E
-    const      ()              number               E
-    index      ()              Index                E: the value of an index expression
-    <scalar>   (E, ...)        None                 E: a row of SCALARS
-    guard      (E, E)          Domain               E: the first where the domain holds, else 2nd
-    sum max min prod  (E)      axes (tuple)         E: reduction; binds the axes (an axis that the
+    op         operands        attribute            meaning
+    input      ()              Leaf                 a buffer from outside the region
+    scatter    (base, slot, value)  ScatterMap      the base with the value written at the slot
+    read       (source)        Map                  the source at other indices
+    gather     (source, slot)  Map                  as read; SLOT in the map is the value of `slot`
+    const      ()              number
+    index      ()              Index                the value of an index expression
+    <scalar>   (x, ...)        None                 a row of SCALARS
+    guard      (x, other)      Domain               x where the domain holds, else the other
+    sum max min prod  (x)      axes (tuple)         reduction; binds the axes (an axis that the
                                                     operand does not mention repeats it)
-    scan       (E)             (op, axis)           E: running reduction; keeps the axis
+    scan       (x)             (op, axis)           running reduction; keeps the axis
 
 `max` and `min` of two values are scalars: they have two children and no attribute. A `const` is a
 Python number; terms tell 0.0 from -0.0 and 1 from True, and take all NaNs for one.
@@ -35,6 +34,8 @@ from ..graph.node import REDUCE_OPS
 from ..graph.space import Space
 
 SLOT = "$"  # the variable of a map that stands for a data-dependent index
+FROM_MEMORY = ("read", "gather", "scatter")  # their first operand is in memory
+ELSEWHERE = {"read": 1, "gather": 1, "scatter": 3}  # so many operands are taken at other points
 
 Domain: TypeAlias = tuple[Index, ...]  # a conjunction of `index >= 0`
 
@@ -81,7 +82,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Term:
-    """A node of the term graph. dtype: of the value, or of a buffer's elements."""
+    """A node of the term graph."""
 
     op: str
     children: tuple[int, ...]
@@ -91,8 +92,8 @@ class Term:
 
 @dataclass
 class Terms:
-    """A term graph in topological order, hash-consed. `axes[i]`: the axes that term i depends on
-    (of a buffer: its axes)."""
+    """A term graph in topological order, hash-consed. `axes[i]`: the axes that term i depends
+    on."""
 
     space: Space
     nodes: list[Term] = field(default_factory=list)
@@ -116,9 +117,8 @@ class Terms:
         """The axes that a term depends on, from those of its children."""
         if is_reduction(term):
             return self.axes[term.children[0]] - set(term.attribute)
-        elsewhere = {"read": 1, "gather": 1, "scatter": 3}.get(term.op, 0)  # read at other points
         own = frozenset(self.space.axes.keys() & (mentioned(term.op, term.attribute) or ()))
-        return own.union(*(self.axes[c] for c in term.children[elsewhere:]))
+        return own.union(*(self.axes[c] for c in term.children[ELSEWHERE.get(term.op, 0) :]))
 
 
 def mentioned(op: str, found: Any) -> frozenset[str] | None:
@@ -139,13 +139,6 @@ def mentioned(op: str, found: Any) -> frozenset[str] | None:
 def is_reduction(term: Term) -> bool:
     """Whether a term binds axes (the scalars max and min have no attribute)."""
     return term.attribute is not None and term.op in REDUCE_OPS
-
-
-def kept(terms: Terms, t: int) -> int:
-    """What stands for a value where it is stored: the scatter that left it in memory, or itself."""
-    node = terms.nodes[t]
-    scattered = node.op == "load" and terms.nodes[node.children[0]].op == "scatter"
-    return node.children[0] if scattered else t
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _reached(classes: Classes) -> list[int]:
 
 def _class_text(classes: Classes, plan: Plan, c: int) -> str:
     space = classes.encoding.names(classes.axes[c])
-    kept = ", in memory" if classes.is_buffer[c] or c in plan.stored else ""
+    kept = ", in memory" if classes.in_memory(c) or c in plan.stored else ""
     return f"class {c} [{' '.join(space)}]{kept}"
 
 
