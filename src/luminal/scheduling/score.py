@@ -4,66 +4,26 @@ the second cache, latency over independent chains; and what waits for memory bes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf, prod
-from typing import TypeAlias
 
-from ..graph.scalars import SCALARS
-from ..kernel.kernel import Apply, Value, walk
 from ..kernel.target import MatrixInstruction, Target
-from .facts import Access, Facts, round_up
+from .facts import Access, round_up
+from .job import Job
 from .tile import Pair, Tile
 
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 LINE = 64  # bytes
 WINDOW = 16  # positions of a window that are written out
-CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
 STAGED_ROWS = 64  # of a staged product that four warps execute
 SUMS = 128  # registers of a thread for sums, where operands take none
 STAGES = 6  # turns of a loop whose operands are copied ahead, at most
 FARTHER = 2.0  # times a byte of the third cache costs one of the second
 AGAIN = 8  # loads of an element that make up for a copy
 
-Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a tile is wanted for: values over the same axes, how far each axis goes, and whether
-    operands may be copied."""
-
-    facts: Facts
-    group: list[Value]
-    accesses: list[Access]
-    work: list[Work]
-    span: Mapping[str, int]
-    may_copy: bool
-
 
 def stages(target: Target, tile: int) -> int:
     """Turns of a loop for whose operands, so many bytes in each, there is room."""
     return min(STAGES, target.staging // max(1, tile))
-
-
-def operations(facts: Facts, group: list[Value]) -> list[Work]:
-    """The operations of a group, equal ones once and those over the same axes together; the
-    product under a sum is part of its fma."""
-    seen: dict[Apply, None] = {}
-    costs: dict[tuple[frozenset[str], bool], float] = {}
-
-    def charge(cost: float, axes: frozenset[str], cast: bool) -> None:
-        costs[axes, cast] = costs.get((axes, cast), 0.0) + cost
-
-    for v in group:
-        skipped = v.body if v.factors else None
-        if v.reduction is not None:
-            charge(1.0, frozenset(v.points), False)
-        seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
-    for e in seen:
-        cast = e.op == "cast"
-        charge(CAST if cast else SCALARS[e.op].cost, facts.axes_of(e), cast)
-    return [(cost, axes, cast) for (axes, cast), cost in costs.items()]
 
 
 class Score:

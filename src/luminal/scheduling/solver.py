@@ -14,8 +14,9 @@ from math import inf, prod
 from ..kernel.kernel import Value
 from . import instructions
 from .facts import Access, Facts, round_up
+from .job import Job, operations
 from .paths import LEAST_LANES
-from .score import Job, Score, operations
+from .score import Score
 from .tile import Pair, Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
