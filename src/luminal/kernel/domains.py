@@ -40,13 +40,13 @@ def derive_domains(kernel: Kernel) -> Kernel:
     """The kernel with the domain of every value."""
     space = kernel.space()
     trimmed = Rewriter(lambda e: _without_proven(e, space))
-    outside: dict[str, Outside] = {}
+    known: dict[str, Outside] = {}
     values: dict[str, Value] = {}
     for v in kernel.values:
         v = replace(v, body=trimmed.expression(v.body))
-        found = _outside(v.body, outside)
+        found = outside(v.body, known)
         if v.reduction is None:
-            outside[v.name] = found
+            known[v.name] = found
         values[v.name] = replace(v, domain=_of_reduction(v, found, space)) if found else v
     _narrow_producers(kernel, values)
     _narrow_running(values)
@@ -143,7 +143,8 @@ def _only_in_body(reader: Value, name: str) -> bool:
 # ---- what an expression is where a condition fails
 
 
-def _outside(e: Expression, values: Mapping[str, Outside]) -> Outside:
+def outside(e: Expression, values: Mapping[str, Outside] = {}) -> Outside:
+    """values: the same of those that it may read."""
     if isinstance(e, Read):
         return {} if e.so_far else values.get(e.value, {})
     if isinstance(e, Guard):
@@ -155,7 +156,7 @@ def _outside(e: Expression, values: Mapping[str, Outside]) -> Outside:
 
 def _outside_guard(e: Guard, values: Mapping[str, Outside]) -> Outside:
     """`other` where its own condition fails; what both sides are where another one does."""
-    below, beside = _outside(e.body, values), _outside(e.other, values)
+    below, beside = outside(e.body, values), outside(e.other, values)
     found: Outside = {}
     for condition in {**dict.fromkeys(e.conditions), **below}:
         other = e.other.value if isinstance(e.other, Constant) else beside.get(condition)
@@ -166,7 +167,7 @@ def _outside_guard(e: Guard, values: Mapping[str, Outside]) -> Outside:
 
 
 def _outside_apply(e: Apply, values: Mapping[str, Outside]) -> Outside:
-    below = [_outside(a, values) for a in e.args]
+    below = [outside(a, values) for a in e.args]
     found: Outside = {}
     for condition in {c: None for b in below for c in b}:
         args = [a.value if isinstance(a, Constant) else b.get(condition)

@@ -13,7 +13,7 @@ from typing import TypeAlias, Union
 
 from ..errors import VerifyError
 from ..graph.dtype import DType, i64
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..graph.space import Range, Space
 from ..once import computed_once
 from .schedule import Layout
@@ -49,6 +49,11 @@ class Load:
     index: tuple[Index, ...]
     dtype: DType
     slots: tuple[tuple[str, Expression], ...] = ()
+
+    @computed_once
+    def names(self) -> frozenset[str]:
+        """What its index mentions."""
+        return names_of(self.index)
 
 
 @dataclass(frozen=True)

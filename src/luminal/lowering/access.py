@@ -13,7 +13,7 @@ from math import prod
 
 from ..errors import Illegal
 from ..graph.dtype import i64
-from ..graph.index import Index, Monomial, names_of
+from ..graph.index import Index, Monomial
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
 from ..kernel.program import Instruction, Val
@@ -42,7 +42,6 @@ class Access:
         self.evaluate: Evaluate
         self.note: Callable[[Memory, Index, int], None]
         self._offsets: dict[tuple[object, ...], Index] = {}
-        self._mentioned: dict[int, tuple[Load, tuple[str, ...]]] = {}  # loads stay: ids are theirs
 
     # ---- loads
 
@@ -50,12 +49,12 @@ class Access:
         """An element, or the lanes, of a buffer at a place."""
         memory = self.memories[load.buffer]
         data = self._slots(load.slots, place)
-        axes = self._axes(load, place)
+        axes = sorted(load.names & place.index.keys())
 
         def locate(where: Place) -> Index:
             if data:
                 return self._offset(memory, self._at(load.index, data, where, memory))
-            key = (id(load), *(id(where.index[a]) for a in axes))  # indices are interned
+            key = (memory.name, load.index, *(id(where.index[a]) for a in axes))  # all are interned
             found = self._offsets.get(key)
             if found is None:
                 index = self._at(load.index, data, where, memory)
@@ -72,14 +71,6 @@ class Access:
             masks += self.tail_masks(guarded, place)
             place = self.clamped(guarded, place)
         return self._load(memory, locate, place, self.indexing.all_of(masks, place.lanes))
-
-    def _axes(self, load: Load, place: Place) -> tuple[str, ...]:
-        """The axes that the index of a load mentions."""
-        found = self._mentioned.get(id(load))
-        if found is None:
-            names = names_of(load.index)
-            found = self._mentioned[id(load)] = load, tuple(sorted(names & place.index.keys()))
-        return found[1]
 
     def load_tile(self, value: Value, home: Home, place: Place) -> Val:
         """A value from its tile in the workspace."""

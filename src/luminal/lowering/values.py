@@ -10,6 +10,7 @@ from ..errors import Illegal
 from ..graph.dtype import DType, boolean, f32
 from ..graph.index import Index, names_of
 from ..graph.scalars import COMBINE, identity
+from ..kernel.domains import outside
 from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value, walk
 from ..kernel.kernel import indices as indices_of
 from ..kernel.narrow import operands
@@ -210,21 +211,13 @@ class Values:
     # ---- reductions
 
     def is_identity(self, expression: Expression, op: str, place: Place) -> bool:
-        """Proven from ranges: the summand is the identity of the reduction here. A factor that a
-        mask excludes makes it so (contract of `domains.py`), a number 0 does not: 0 * inf."""
-        if isinstance(expression, Constant):
-            return _is_identity(expression, op)
-        if isinstance(expression, Guard):
-            here = (self.indexing.at(c, place) for c in expression.conditions)
-            fails = any(self.indexing.known(c, place.facts) is False for c in here)
-            return fails and self.is_identity(expression.other, op, place)
-        if not isinstance(expression, Apply) or op != "sum":
-            return False
-        if expression.op == "cast":
-            return self.is_identity(expression.args[0], op, place)
-        factors = expression.op == "mul" and expression.args
-        masked = [a for a in factors or () if any(isinstance(e, Guard) for e in walk(a))]
-        return any(self.is_identity(a, op, place) for a in masked)
+        """Proven from ranges: the summand is the identity of the reduction here."""
+        neutral = identity(op, expression.dtype)
+        fails = (c for c, number in outside(expression).items() if number == neutral)
+        here = (self.indexing.at(condition, place) for condition in fails)
+        return _is_identity(expression, op) or any(
+            self.indexing.known(condition, place.facts) is False for condition in here
+        )
 
     def accumulate(self, value: Value, old: Val, place: Place) -> Val:
         """The accumulator with the body combined in; the old one where a condition fails."""
