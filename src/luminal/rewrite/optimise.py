@@ -217,7 +217,8 @@ class _Selected:
         found = dict.fromkeys(self.classes.roots)
         near = list(found)
         while near:
-            near = [x for c in near for x in self.nodes[c].children if x not in found]
+            below = (x for c in near for x in self.nodes[c].children)
+            near = [x for x in dict.fromkeys(below) if x not in found]
             found |= dict.fromkeys(near)
         return list(found)
 
