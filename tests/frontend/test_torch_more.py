@@ -286,13 +286,14 @@ def test_integer_divisions_are_exact_for_all_pairs_of_bytes(op):
     assert not report().fallbacks
 
 
-def test_a_compiled_step_of_adamw_is_native():
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_compiled_step_of_adamw_is_native(foreach):
     torch.manual_seed(0)
     mine = nn.Linear(4, 3)
     other = copy.deepcopy(mine)
     x = torch.randn(5, 4)
     for model, wrap in ((mine, lambda f: torch.compile(f, backend=backend)), (other, lambda f: f)):
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2, foreach=foreach)
         step = wrap(optimizer.step)
         for _ in range(3):
             optimizer.zero_grad()
@@ -301,3 +302,28 @@ def test_a_compiled_step_of_adamw_is_native():
     for ours, theirs in zip(mine.parameters(), other.parameters()):
         close(ours, theirs, 1e-5)
     assert not report().fallbacks and not report().failures
+
+
+def test_operations_on_lists_are_those_of_each_tensor():
+    def f(x, y, w):
+        made = [torch._foreach_add(x, y, alpha=2), torch._foreach_mul(x, [2, 3]),
+                torch._foreach_addcdiv(x, y, w, [1, 2]), torch._foreach_addcmul(x, y, w, value=3),
+                torch._foreach_lerp(x, y, 0.3), torch._foreach_maximum(x, 0.5),
+                torch._foreach_pow(2.0, x), torch._foreach_norm(x, 1)]  # fmt: skip
+        torch._foreach_zero_(y)
+        torch._foreach_copy_(w, x)
+        return made
+
+    lists = [[torch.randn(2, 3) + 4 * n, torch.rand(5)] for n in range(3)]
+    theirs = copy.deepcopy(lists)
+    close(torch.compile(f, backend=backend)(*lists), f(*theirs), 1e-5)
+    close(lists, theirs, 1e-5)
+    assert not report().fallbacks
+
+
+@pytest.mark.parametrize("transform", [torch.func.jacfwd, torch.func.hessian])
+def test_forward_differentiation_is_native(transform):
+    f = transform(lambda x: (x.sin() * x.sum()).prod() + x.softmax(-1)[0])
+    x = torch.randn(4)
+    close(torch.compile(f, backend=backend)(x), f(x), 1e-5)
+    assert not report().fallbacks

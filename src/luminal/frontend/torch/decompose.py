@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch._decomp import core_aten_decompositions, decomposition_table
 
+from .lists import over_lists
 from .record import name_of
 from .sizes import hint
 from .table import COMPLEX, RULES, SOURCES
@@ -22,9 +23,17 @@ MOST_STEPS = 64  # of an LSTM that is not trained: its expansion grows with them
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """All expansions that PyTorch has, but for what we have a rule for."""
-    table = {**decomposition_table, **core_aten_decompositions()}
+    table = {**decomposition_table, **core_aten_decompositions(), **over_lists()}
+    table[torch.ops.aten._new_zeros_with_same_feature_meta.default] = _tangent
     whole = {op for op in table if known(name_of(op)) or name_of(op) in DRAWN}
     return {op: body for op, body in table.items() if op not in whole}
+
+
+def _tangent(x: Any, other: Any, *, self_num_batch_dims: int = 0) -> Any:
+    """Zeros like `other`, for each of x's batch: where forward differentiation begins."""
+    if not other.is_contiguous():
+        return NotImplemented
+    return other.new_zeros((*x.shape[:self_num_batch_dims], *other.shape))
 
 
 @contextmanager
