@@ -55,9 +55,8 @@ class Native:
         workspaces = [backend.workspace_bytes(p, threads) for p in programs]
         self._slots = Slots(plan, backend.empty, counters, workspaces, threads)
         self._constants = Constants(plan, self._slots, backend.empty, threads)
-        persistent = plan.persistent()
+        persistent = self._persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
-        self._persistent = persistent
         self._looked_up = {n for n in plan.looked_up() if plan.memories[n].kind == "parameter"}
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}

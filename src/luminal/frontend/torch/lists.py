@@ -15,7 +15,8 @@ def _norm(x: Any, ord: Any = 2, dtype: Any = None) -> Any:
     return aten.linalg_vector_norm(x, ord, dtype=dtype)
 
 
-OTHERWISE = {  # the operation of one tensor has other arguments, or another name
+# the operation of one tensor has other arguments, or another name
+OTHERWISE: dict[str, Callable[..., Any]] = {
     "addcdiv": lambda x, a, b, value=1: aten.addcdiv(x, a, b, value=value),
     "addcmul": lambda x, a, b, value=1: aten.addcmul(x, a, b, value=value),
     "norm": _norm,

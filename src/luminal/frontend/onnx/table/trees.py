@@ -69,15 +69,15 @@ def _answers(at: Recorder, value: Tensor, place: Tensor, forest: Forest) -> Tens
     """What the nodes at `place` say to their features' values."""
     table = at.graph.constant
     split = ops.take(table(forest.splits), place).cast(value.dtype)
-    modes = np.unique(forest.modes)
-    mode = ops.take(table(forest.modes.astype(np.int32)), place) if len(modes) > 1 else None
-    yes = None
-    for number in modes:
-        if number < len(ASKS):
-            said = ASKS[number](value, split)
-        else:
-            said = _member(at, value, place, forest)
-        yes = said if yes is None else ops.where(ops.eq(mode, int(number)), said, yes)
+
+    def said(mode: int) -> Tensor:
+        return ASKS[mode](value, split) if mode < len(ASKS) else _member(at, value, place, forest)
+
+    first, *others = np.unique(forest.modes).tolist()
+    yes = said(first)
+    mode = ops.take(table(forest.modes.astype(np.int32)), place) if others else place
+    for number in others:
+        yes = ops.where(ops.eq(mode, number), said(number), yes)
     if forest.missing.any():
         lost = ops.take(table(forest.missing), place)
         yes = ops.logical_or(yes, ops.logical_and(lost, ops.isnan(value)))
