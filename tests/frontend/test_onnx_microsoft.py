@@ -48,7 +48,7 @@ CONSTANTS = {
     "qg": np.random.default_rng(12).integers(0, 256, 8, np.uint8),
     "sinks": numbers(4, seed=24), "room": numbers(2, 2, 7, 16, seed=25),
     "grid": numbers(2, 3, 5, 2, seed=26, low=-1.3, high=1.3),
-    "qk": np.random.default_rng(13).integers(-100, 100, (2, 3, 3, 3), np.int8),
+    "qk": np.random.default_rng(13).integers(-63, 64, (2, 3, 3, 3), np.int8),
     "sk": np.float32([0.003, 0.004]), "zk": np.int8([0, 0]), "c2": np.int32([-900, 400]),
     "lengths2": np.array([4, 2], np.int32), "upper": np.array(1),
     "s1": np.float32(0.02), "s2": np.float32(0.05), "z1": np.uint8(100), "z2": np.uint8(30),

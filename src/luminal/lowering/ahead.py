@@ -120,11 +120,16 @@ class Ahead:
         worth = read >= DENSE * size and LEAST <= size * each <= self.most
         if not (inside and follows and even and worth and (again or each < NARROW)):
             return None
+        if self._depth(place) >= self._depth(Index.of(inside[0].name)):
+            return None  # data inside of the loops say where it is
         shares = [-(-size // turns) for turns in accumulate((loop.turns for loop in inside), mul)]
         few = (depth for depth, share in enumerate(shares, 1) if share * each <= BURST)
         depth = next(few, len(shares))
         begin = place + (size if again else DISTANCE // each)
         return Region(memory, inside[:depth], begin, shares[depth - 1])
+
+    def _depth(self, index: Index) -> int:
+        return max((self.access.indexing.depth(monomial) for monomial, _ in index.terms), default=0)
 
     def _ask(self, region: Region) -> None:
         place, further = region.place, region.share
