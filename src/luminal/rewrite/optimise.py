@@ -217,8 +217,7 @@ class _Selected:
         found = dict.fromkeys(self.classes.roots)
         near = list(found)
         while near:
-            below = (x for c in near for x in self.nodes[c].children)
-            near = [x for x in dict.fromkeys(below) if x not in found]
+            near = [x for c in near for x in self.nodes[c].children if x not in found]
             found |= dict.fromkeys(near)
         return list(found)
 
